@@ -74,9 +74,8 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
         ("stopped", stops if about["undos"] or about["moves"] else "never"),
     ]
     picture = _job_picture(title, told, about)
-    return Drilled(
-        "job", policy, job_id, title, picture, tuple(facts), _named(beside), nodes[:MOST_NAMES]
-    )
+    nodes = nodes[:MOST_NAMES]
+    return Drilled("job", policy, job_id, title, picture, tuple(facts), _named(beside), nodes)
 
 
 def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: int) -> Drilled:

@@ -114,11 +114,6 @@ class ClusterPanel(LivePanel):
         self.comparison.cancel()
 
     @property
-    def logs(self) -> list[str]:
-        """Names of the logs that can be chosen."""
-        return list(self.comparison.sources)
-
-    @property
     def parts(self) -> list[str]:
         """Names of the parts of the log that is chosen."""
         return self.comparison.parts
@@ -136,23 +131,21 @@ class ClusterPanel(LivePanel):
         """Look into one node; it is shown below the plots."""
         return self._drill(policy, lambda record, log, words: drill.node(record, log, policy, words, number))
 
-    def refresh(self) -> bool:
-        """Take in what has ended; whether there was anything."""
+    def refresh(self) -> None:
+        """Take in what has ended."""
         with self._lock:
             runs, ran = self.comparison.runs, self.comparison.ran
             if runs is None or ran is None:
-                return False
+                return
             problems = tuple(runs.errors.values())
             for problem in problems[self._failed :]:
                 self.report_error(problem)
             self._failed = len(problems)
             outcomes = self.comparison.outcomes
-            if len(outcomes) == self._counted:
-                return False
-            self._counted = len(outcomes)
-            self._look = cluster_view(ran.scenario, outcomes, self._curves)
-            self._version += 1
-            return True
+            if len(outcomes) > self._counted:
+                self._counted = len(outcomes)
+                self._look = cluster_view(ran.scenario, outcomes, self._curves)
+                self._version += 1
 
     def close(self) -> None:
         """Cancel what runs and end the processes."""

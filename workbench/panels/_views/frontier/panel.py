@@ -141,12 +141,12 @@ class FrontierPanel(LivePanel):
             self.refresh()
             self._say_whole()
 
-    def refresh(self) -> bool:
-        """Take in what is new; whether there was anything."""
+    def refresh(self) -> None:
+        """Take in what is new."""
         with self._lock:
             seen = self.source.read()
             if self._frontier.version and seen == self._seen:
-                return False
+                return
             try:
                 collected = self.source.points()
             except UsageError as error:
@@ -155,7 +155,6 @@ class FrontierPanel(LivePanel):
                 collected = NO_POINTS._replace(said=(str(error),))  # a job whose first run has not ended
             self._seen = seen
             self._moved(self._frontier.collect(collected))
-            return True
 
     def export(self, path: str | Path) -> Path:
         """Write the picture (.svg) or the points (.csv, .parquet); PNG is made by the browser's button.

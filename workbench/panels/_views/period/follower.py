@@ -121,9 +121,8 @@ class PeriodFollower:
             self._update(end_s, last=True)
             if self.look.sure:  # what was known for the last part of it, after a change
                 return
-        self.look = look(
-            trace, periods, start_s=self.start_s, level=self._chosen(periods), known=known
-        )
+        level = self._chosen(periods)
+        self.look = look(trace, periods, start_s=self.start_s, level=level, known=known)
 
     # inside
 

@@ -23,7 +23,7 @@ from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
-from ..power.series import Rows, Series, rows_of, thin
+from ..power.series import Rows, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
 from .follower import told
 from .model import PeriodView, look
@@ -145,9 +145,8 @@ class PeriodPanel(LivePanel):
     def news(self, *, whole: bool = False) -> Message:
         rows = self._rows(self._number)
         period, tables = told(self.look, self._number)
-        parts = [np.ascontiguousarray(table, np.float32).tobytes() for table in (rows[:, :2], *tables)]
         content = {"kind": "news", "title": self.title(), "count": len(rows), "period": period}
-        return content, [b"".join(parts)]
+        return content, [packed([rows[:, :2], *tables])]
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:

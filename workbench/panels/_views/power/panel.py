@@ -10,11 +10,10 @@ slider.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ....device.protocol import Device
 from ....errors import UsageError
@@ -24,9 +23,8 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
-from .gpus import WatchedGpu
-from .marks import MarkList
-from .series import Rows
+from .model import MarkList, WatchedGpu
+from .series import Rows, packed
 from .svg import VerticalMark, trace_picture
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ class PowerView(LivePanel):
             WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
         ]
         self._marks = MarkList()
-        self._last_limit: tuple[str, float] | None = None
+        self._last_limit = ("", -math.inf)  # whose, and when
         self._recorder_problem = ""
         self._end_s: float | None = None
         self._failures = 0  # of following the iterations, one after another
@@ -190,8 +188,7 @@ class PowerView(LivePanel):
 
     def _gather(self) -> list[Rows]:
         """Take new rows in; returns them, per device, as views want them."""
-        now_s = self.recorder.clock() if self._end_s is None else self._end_s
-        return [gpu.gather(now_s) for gpu in self._gpus]
+        return [gpu.gather(self._now_s()) for gpu in self._gpus]
 
     def _followed(self) -> bool:
         """Follow the iterations; true where views are to be told."""
@@ -218,18 +215,19 @@ class PowerView(LivePanel):
 
     def _packed(self, words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
         """One message: words, and all tables in one buffer, those of the period part last."""
-        words = {**words, "counts": [len(table) for table in tables], **({"period": told[0]} if told else {})}
-        return words, [
-            b"".join(np.ascontiguousarray(table).tobytes() for table in (*tables, *(told[1] if told else ())))
-        ]
+        words = {**words, "counts": [len(table) for table in tables]}
+        if told is None:
+            return words, [packed(tables)]
+        return {**words, "period": told[0]}, [packed([*tables, *told[1]])]
 
     def _numbers(self) -> dict[str, Any]:
-        return {
-            "elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus],
-        }
+        return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus]}
 
     def _elapsed_s(self) -> float:
-        return (self.recorder.clock() if self._end_s is None else self._end_s) - self.start_s
+        return self._now_s() - self.start_s
+
+    def _now_s(self) -> float:
+        return self.recorder.clock() if self._end_s is None else self._end_s
 
     def _watch_recorder(self) -> None:
         """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
@@ -265,8 +263,8 @@ class PowerView(LivePanel):
             who = f"GPU {', '.join(str(numbers.get(uuid, '?')) for uuid in applied)} "
         now_s = self.recorder.clock()
         with self._lock:
-            last = self._last_limit
-            recent = last is not None and last[0] == who and now_s - last[1] < SAME_DRAG_S
+            last_who, last_s = self._last_limit
+            recent = last_who == who and now_s - last_s < SAME_DRAG_S
             if recent and self._marks.kept and self._marks.kept[-1].text.startswith(who):
                 self._marks.retract()
             self._last_limit = (who, now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,11 @@ def rows_of(trace: Any, start_s: float) -> Rows:
             values = np.asarray(trace[name], np.float64)  # null becomes NaN
             table[:, number] = values - start_s if name == "time_s" else values
     return table
+
+
+def packed(tables: Iterable[Rows]) -> bytes:
+    """Tables one after another, as views take them."""
+    return b"".join(np.ascontiguousarray(table, np.float32).tobytes() for table in tables)
 
 
 def is_gap(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:

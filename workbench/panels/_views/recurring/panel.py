@@ -112,10 +112,9 @@ class RecurringPanel(LivePanel):
             ledger = self.source.ledger
             if self._paid[0] != len(ledger.ended) or self.source.replayed:
                 self._paid = (len(ledger.ended), attempts_paid(ledger.attempts, ledger.space))
-            history, pardoned = self.source.history, self.source.pardoned
-            self._outlook = look(
-                ledger, self._paid[1], history.objective, history.policy, pardoned=pardoned
-            )
+            policy, pardoned = self.source.history.policy, self.source.pardoned
+            objective = self.source.history.objective
+            self._outlook = look(ledger, self._paid[1], objective, policy, pardoned=pardoned)
             self._view = view(self._outlook, list(ledger.open.values()))
             self._words, self._seen = asdict(self._view), seen
             return True

@@ -1,4 +1,4 @@
-"""One GPU of a live view: its rows, the energy that its counter has seen, and the limits that it takes."""
+"""What a live view knows: of each GPU its rows and its energy, and the marks of what happened when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from ....device.protocol import Device
 from ....measurement.recorder import Recorder
 from ..._core import theme
 from .series import Rows, Series, rows_of
-from .svg import TraceLine
+from .svg import TraceLine, VerticalMark
+
+MOST_MARKS = 500
 
 
 class WatchedGpu:
@@ -66,3 +68,35 @@ def _why_not(device: Device) -> str:
         if capability.name == "set_power_limit" and capability.reason:
             return capability.reason
     return f"{device.name} does not take a power limit"
+
+
+class MarkList:
+    """The newest marks; each keeps its number when older ones are forgotten."""
+
+    def __init__(self) -> None:
+        self.kept: list[VerticalMark] = []
+        self._dropped = self._unsaid = 0  # forgotten at the front; the first one that views do not know
+
+    @property
+    def _end(self) -> int:
+        return self._dropped + len(self.kept)
+
+    def add(self, mark: VerticalMark) -> None:
+        self.kept.append(mark)
+        if len(self.kept) > MOST_MARKS:
+            del self.kept[0]
+            self._dropped += 1
+
+    def retract(self) -> None:
+        """Take the newest back: another one says the same better."""
+        del self.kept[-1]
+        self._unsaid = min(self._unsaid, self._end)
+
+    def rows(self, *, whole: bool = False) -> list[list[Any]]:
+        """Number, time and words of those that views do not know yet, or of all."""
+        first = 0 if whole else max(0, self._unsaid - self._dropped)
+        self._unsaid = self._end
+        return [
+            [self._dropped + n, round(mark.time_s, 3), mark.text]
+            for n, mark in enumerate(self.kept[first:], first)
+        ]
