@@ -304,6 +304,12 @@ class Frame:
         self.picture.text(at, self.y(y) + dy, words, size=size, anchor=anchor, weight=weight, opacity=opacity)
 
 
+def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) -> Span:
+    """A span with room at both ends, a share of its length, or of `least` where it has none."""
+    room = share * ((high - low) or least)
+    return low - room, high + room
+
+
 def page(picture: str, words: str, more: str = "") -> str:
     """A picture, what else stands below it, and its words folded away for a reader who cannot see it."""
     said = html.escape(words).replace("\n", "<br>")

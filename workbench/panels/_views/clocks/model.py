@@ -17,6 +17,7 @@ import numpy as np
 from ....measurement.report import format_duration
 from ....records import Setting
 from ....search.tradeoff import Z95
+from ..._core.svg import padded
 from .surface import Columns, Table, add_row, cells, knobs_of, line, memory_clocks, surface
 from .text import ENDED
 
@@ -175,10 +176,9 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark |
 
 
 def _mark(
-    words: str, setting: Setting, time: float | None = None, energy: float | None = None
+    words: str, put: Setting, time: float | None = None, energy: float | None = None
 ) -> SettingMark:
-    limit_w, sm_mhz, mem_mhz = astuple(setting)
-    return SettingMark(words, limit_w, sm_mhz, mem_mhz, time, energy)
+    return SettingMark(words, put.power_limit_w, put.sm_clock_mhz, put.mem_clock_mhz, time, energy)
 
 
 # ranges and places
@@ -195,7 +195,7 @@ def _ranges(
     near = table[(table[:, 3] >= left) & (table[:, 3] <= right), 5]
     top = max([*energies, min(float(near.max(initial=0.0)), HIGHEST), 0.0])
     bottom = min([*energies, float(near.min(initial=0.0)), -5.0])
-    ranges = {"time": _widened(left, right), "energy": _widened(bottom, top)}
+    ranges = {"time": padded(left, right), "energy": padded(bottom, top)}
     for knob in knobs:
         column, own = (0, "limit_w") if knob == "limit" else (1, "sm_mhz")
         rows = table[~np.isnan(table[:, column]) & ((column == 1) | np.isnan(table[:, 1]))]
@@ -203,17 +203,11 @@ def _ranges(
         # What costs more energy than the default, and time besides, is left out where nobody was.
         worth = rows[(rows[:, 7] > 0) | (rows[:, 5] < 0), column]
         ends = np.concatenate([worth, tried]) if len(worth) else rows[:, column]
-        ranges[knob] = _widened(float(ends.min()), float(rows[:, column].max()))
+        ranges[knob] = padded(float(ends.min()), float(rows[:, column].max()))
         if knob != "clocks":
-            ranges[f"{knob} change"] = _widened(
-                min(float(np.nanmin(rows[:, 5], initial=bottom)), -5.0), max(right, top)
-            )
+            least = min(float(np.nanmin(rows[:, 5], initial=bottom)), -5.0)
+            ranges[f"{knob} change"] = padded(least, max(right, top))
     return ranges
-
-
-def _widened(low: float, high: float) -> tuple[float, float]:
-    room = 0.06 * ((high - low) or 1.0)
-    return low - room, high + room
 
 
 def _place_numbers(probes: Columns, drawn: Mapping[str, Plane]) -> None:

@@ -53,7 +53,8 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     load = f"utilisation {100 * own['utilisation']:.0f} %, {own['memory_bytes'] / 2**30:.1f} GiB"
     waited = "not at all"
     if about["wait_h"] > 0:
-        first = f"first on a GPU {_after(about['start_s'] - about['submit_s'])}"
+        late_s = about["start_s"] - about["submit_s"]
+        first = f"first on a GPU {f'{format_duration(late_s)} after it came' if late_s > 0 else 'at once'}"
         waited = f"{format_duration(3600 * about['wait_h'])}, {first}"
     came = f"{_since(about['submit_s'] - record.result.start_s)} after the first job"
     against = f"on GPUs, {percent(about['inflation'])} against alone"
@@ -172,7 +173,8 @@ def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int
     for job_id, gpu, from_s, to_s, level, levels in _levels(there):
         top, high = gpu + 0.83 * level / levels, max(0.83 / levels - 0.03, 0.06)
         words = f"job {job_id}, GPU {gpu}: {format_duration(to_s - from_s)}"
-        _box(frame, at(from_s), at(to_s), (top + high, top), colour(number_of(job_id)), 0.75, words, job_id)
+        ink = colour(crc32(job_id.encode()) % 8)  # which it keeps from picture to picture
+        _box(frame, at(from_s), at(to_s), (top + high, top), ink, 0.75, words, job_id)
     picture.down(gpus * LANE, 30)
     power = picture.frame(90, span, (0.0, 1.1 * max([*told["power_w"].to_list(), 1.0])))
     power.axes("Power (W); dark: waking")
@@ -225,11 +227,6 @@ def _levels(there: pl.DataFrame) -> list[tuple[str, int, float, float, int, int]
     return [(*each, deepest[each[1]]) for each in found]
 
 
-def number_of(job_id: str) -> int:
-    """A number by which a job keeps its colour from picture to picture."""
-    return crc32(job_id.encode()) % 8
-
-
 def _stretch_words(row: dict[str, Any]) -> str:
     words = f"{row['state']} for {format_duration(row['to_s'] - row['from_s'])}"
     if row["nodes"]:
@@ -244,10 +241,6 @@ def _unit(span_s: float) -> tuple[float, str]:
         if span_s >= least:
             return scale, unit
     return 1.0, "seconds"
-
-
-def _after(seconds: float) -> str:
-    return f"{format_duration(seconds)} after it came" if seconds > 0 else "at once"
 
 
 def _since(seconds: float) -> str:

@@ -23,13 +23,13 @@ HEADS: tuple[tuple[str, str], ...] = (
     ("misses", "jobs that ended after their deadline"),
     ("undos, moves", "placements that were put back; jobs stopped to go on elsewhere or to make room"),
 )
-DISTRIBUTION_WORDS = {
-    "wait_h": ("Waiting", "hours, 0.01 and less at the left edge"), "jct_h": ("Waiting and running", "hours"),
-    "slowdown": ("Slowdown: waiting and running over the duration alone", "times"),
-    "inflation": ("Runtime on GPUs against alone", "% longer"),
+# Title, unit and least value of a logarithmic axis; None is a linear one.
+DISTRIBUTION_AXES: dict[str, tuple[str, str, float | None]] = {
+    "wait_h": ("Waiting", "hours, 0.01 and less at the left edge", 0.01),
+    "jct_h": ("Waiting and running", "hours", 0.01),
+    "slowdown": ("Slowdown: waiting and running over the duration alone", "times", 1.0),
+    "inflation": ("Runtime on GPUs against alone", "% longer", None),
 }
-# Of a logarithmic axis; None is a linear one.
-LOWEST = {"wait_h": 0.01, "jct_h": 0.01, "slowdown": 1.0, "inflation": None}
 
 
 @dataclass(frozen=True)
@@ -290,4 +290,4 @@ def packed(found: ClusterView) -> tuple[list[dict[str, Any]], bytes]:
     return about, np.concatenate(pieces).tobytes() if pieces else b""
 
 
-assert set(DISTRIBUTION_WORDS) == set(DISTRIBUTIONS) == set(LOWEST)
+assert set(DISTRIBUTION_AXES) == set(DISTRIBUTIONS)

@@ -32,7 +32,7 @@ from ..._core.svg import page
 from . import drill
 from . import messages as told
 from .drill import Drilled
-from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve, cluster_view, packed
+from .model import DISTRIBUTION_AXES, HEADS, ClusterView, PolicyCurve, cluster_view, packed
 from .svg import axis, draw, table
 
 
@@ -201,7 +201,7 @@ class ClusterPanel(LivePanel):
     def about(self) -> dict[str, Any]:
         return {
             "palette": theme.PALETTE, "dashes": theme.DASHES, "heads": HEADS, "units": UNITS, "swept": SWEPT,
-            "distributions": {name: [*words, LOWEST[name]] for name, words in DISTRIBUTION_WORDS.items()},
+            "distributions": {name: list(axis) for name, axis in DISTRIBUTION_AXES.items()},
             "drilled": None if self._drilled is None else asdict(self._drilled),
             "distribution": self._distribution,
         }

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..._core.svg import Pen, Picture, Span, ticks
+from ..._core.svg import Pen, Picture, Span, padded, ticks
 from ..._core.theme import colour, dash
-from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve
+from .model import DISTRIBUTION_AXES, HEADS, ClusterView, PolicyCurve
 
 HEIGHT = 165
 MOST_MARKS = 10  # values of a sweep that are written below its axis
@@ -57,7 +57,7 @@ def _course(picture: Picture, curves: Sequence[PolicyCurve], name: str, words: s
 
 def axis(name: str, curves: Sequence[PolicyCurve]) -> tuple[Span, bool]:
     """Range of a distribution's values over all curves, and whether its axis is logarithmic."""
-    low = LOWEST[name]
+    _, _, low = DISTRIBUTION_AXES[name]
     values = [each.distributions[name] for each in curves if len(each.distributions[name])]
     highest = max((float(each[-1]) for each in values), default=1.0)
     if low is None:
@@ -71,7 +71,7 @@ def _shares(picture: Picture, curves: Sequence[PolicyCurve], name: str) -> None:
     span, logarithmic = axis(name, curves)
     low, high = (math.log10(span[0]), math.log10(span[1])) if logarithmic else span
     frame = picture.frame(HEIGHT, (low, high), (0.0, 1.0), side="left")
-    title, unit = DISTRIBUTION_WORDS[name]
+    title, unit, _ = DISTRIBUTION_AXES[name]
     frame.axes(f"{title}: share of jobs below", 5)
     decades = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     frame.below(unit, {float(n): f"{10.0**n:g}" for n in decades} if logarithmic else 6)
@@ -108,8 +108,7 @@ def _sweep(picture: Picture, found: ClusterView) -> None:
         for each in found.swept for value, error in zip(each.energy_mwh, each.error, strict=True)
     )
     low, high = min(values), max(values)
-    room = 0.06 * ((high - low) or 1.0)
-    frame = picture.frame(HEIGHT, (low - room, high + room), (0.0, 1.08 * top))
+    frame = picture.frame(HEIGHT, padded(low, high), (0.0, 1.08 * top))
     spread = any(any(each.error) for each in found.swept)
     frame.axes("Energy (MWh)" + ("; bars: standard deviation from draw to draw" if spread else ""))
     tried = sorted(set(values))

@@ -16,6 +16,7 @@ from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
 from ....tariff import J_PER_KWH, Tariff, significant
+from ..._core.svg import Span, padded
 from ..._core.words import percent
 
 COLUMNS = (
@@ -27,8 +28,6 @@ HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (HAND, ETA, SLOWDOWN)
 # From how many kWh on, by what, and the unit.
 HOURS = ((1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"))
-PADDING = 0.06
-Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,7 @@ def ranges(seen: FrontierAnalysis) -> dict[str, tuple[Span, Span]]:
 
 def _span(values: np.ndarray) -> Span:
     low, high = float(values.min()), float(values.max())
-    room = PADDING * ((high - low) or high)
-    return low - room, high + room
+    return padded(low, high, least=high)
 
 
 # words

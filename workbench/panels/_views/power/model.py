@@ -53,7 +53,10 @@ class WatchedGpu:
         """What a view needs to know of it once."""
         device, limits = self.device, self.device.limits
         low, high = limits.min_power_limit_w, limits.max_power_limit_w
-        reason = "" if device.can("set_power_limit") else _why_not(device)
+        reason = ""
+        if not device.can("set_power_limit"):
+            reasons = [each.reason for each in device.capabilities if each.name == "set_power_limit"]
+            reason = next(filter(None, reasons), f"{device.name} does not take a power limit")
         if not reason and (low is None or high is None):
             reason = f"{device.name} does not tell which limits it takes"
         return {
@@ -61,13 +64,6 @@ class WatchedGpu:
             "colour": theme.colour(self.number), "dash": list(theme.dash(self.number)), "low": low,
             "high": high, "default": limits.default_power_limit_w, "reason": reason,
         }
-
-
-def _why_not(device: Device) -> str:
-    for capability in device.capabilities:
-        if capability.name == "set_power_limit" and capability.reason:
-            return capability.reason
-    return f"{device.name} does not take a power limit"
 
 
 class MarkList:

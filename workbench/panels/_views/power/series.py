@@ -41,16 +41,13 @@ class Series:
             rows = np.insert(rows, wide, holes, axis=0)
         self.rows = np.concatenate([self.rows, rows])
         if len(self.rows) > MOST_ROWS:
-            self._shorten()
+            recent = int(np.searchsorted(self.rows[:, 0], self.rows[-1, 0] - RECENT_S))
+            self.rows = np.concatenate([thin(self.rows[:recent], BINS), self.rows[recent:]])
         return rows
 
     def cut(self, end_s: float) -> None:
         """Forget what came after a time."""
         self.rows = self.rows[self.rows[:, 0] <= end_s]
-
-    def _shorten(self) -> None:
-        recent = int(np.searchsorted(self.rows[:, 0], self.rows[-1, 0] - RECENT_S))
-        self.rows = np.concatenate([thin(self.rows[:recent], BINS), self.rows[recent:]])
 
 
 def rows_of(trace: Any, start_s: float) -> Rows:

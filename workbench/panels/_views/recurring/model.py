@@ -33,7 +33,7 @@ class RecurringView:
         rows: Columns recurrence, cost, batch, saved, saved_low, saved_high.
         profile: Columns limit_w, time, energy, cost as shares of those at the highest limit.
         optimum: Row of `profile` that costs least.
-        tops: Upper ends of the axes "believed" and "cost"; "saved" and "profile" have both ends.
+        ranges: Of the axes "believed", "cost", "saved" and "profile".
     """
 
     headline: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..._core.svg import INK, Frame, Pen, Picture, ticks
+from ..._core.svg import INK, Frame, Pen, Picture, padded, ticks
 from ..._core.theme import colour
 from .model import RecurringView
 
@@ -52,8 +52,7 @@ def _profile(picture: Picture, view: RecurringView) -> None:
     about, limits = view.profile, view.profile["limit_w"]
     if not limits:
         return
-    room = 0.03 * (limits[-1] - limits[0])
-    span = (limits[0] - room, limits[-1] + room)
+    span = padded(limits[0], limits[-1], 0.03)
     frame = picture.frame(HEIGHT, span, view.ranges["profile"], side="right")
     frame.axes(f"An epoch at batch size {view.profile_of}, share of that at {limits[-1]:g} W")
     frame.below("power limit (W)", {value: f"{value:g}" for value in ticks(limits[0], limits[-1], 6)})
