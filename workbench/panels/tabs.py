@@ -11,7 +11,9 @@ kernel a picture is left, of when it was displayed; `finish()` leaves one of now
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import ipywidgets
 
 from ..device.protocol import Device
 from ..experiments.history.study import JobStudy
@@ -28,10 +30,8 @@ from ._views.cluster.panel import cluster
 from ._views.frontier.panel import frontier
 from ._views.frontier.sources import Logged
 from ._views.power.panel import PowerView
+from ._views.recurring.panel import recurring
 from .tab_sheets import log_sheet, sweep_sheet
-
-if TYPE_CHECKING:
-    import ipywidgets
 
 KEPT_S = 120.0  # of rows that the power tab keeps in the recorder's memory
 
@@ -59,8 +59,6 @@ class Workbench(Displayed):
         if callable(getattr(points, "cancel", None)):
             self.panels["Sweep"] = sweep_sheet(points)
         if job is not None:
-            from ._views.recurring.panel import recurring
-
             self.panels["Recurring"] = recurring(job, run, live=live)
         if devices:
             jobs = (job,) if isinstance(job, RecurringJob) else ()
@@ -81,8 +79,6 @@ class Workbench(Displayed):
     def box(self) -> ipywidgets.Tab:
         """The tabs; made when they are first shown."""
         if self._box is None:
-            import ipywidgets
-
             self._box = ipywidgets.Tab(children=list(self.panels.values()), titles=list(self.panels))
             self._box.add_class("workbench-tabs")
             unblock(self._box)

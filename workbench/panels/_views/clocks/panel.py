@@ -51,7 +51,8 @@ class ClocksPanel(LivePanel):
         self._drawing: Drawing | None = None
         self._table: Table = np.empty((0, 8), np.float32)
         self._drawn = self._told = 0  # how often there was something new to draw, and was sent
-        self._wanted: tuple[str | None, float | None] = (None, 0.05)  # of a tuner that is begun from here
+        # Of a tuner that is begun from here.
+        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
         self._over = False
         super().__init__(live=live)
         with self._report_errors():
@@ -141,11 +142,13 @@ class ClocksPanel(LivePanel):
 
     def news(self, *, whole: bool = False) -> Message:
         """What is said; and what is drawn, where views do not know it."""
-        objective, bound = self._wanted
+        bound = self._wanted["max_slowdown"]
         content: dict[str, Any] = {
             "kind": "news", "title": self.title(), "simulated": bool(self._tuning and self._tuning.simulated),
             "words": None if self._words is None else asdict(self._words), "begins": not self.source.given,
-            "wanted": {"objective": objective, "bound": None if bound is None else 100 * bound},
+            "wanted": {
+                "objective": self._wanted["objective"], "bound": None if bound is None else 100 * bound,
+            },
         }
         if self._drawing is None or (self._told == self._drawn and not whole):
             return content, []
@@ -167,10 +170,10 @@ class ClocksPanel(LivePanel):
                 if isinstance(self.source, LatestTuner):
                     self.source.end()
             elif kind == "objective":
-                self._change(str(content["name"]), None, False)
+                self._change(objective=str(content["name"]))
             elif kind == "slowdown":
                 bound = content["percent"]
-                self._change(None, None if bound is None else float(bound) / 100, True)
+                self._change(max_slowdown=None if bound is None else float(bound) / 100)
         finally:
             self.tell(asked=content.get("asked"))
 
@@ -190,13 +193,12 @@ class ClocksPanel(LivePanel):
         if self._going():
             self._tuner().resume()
         else:
-            self.source.begin(*self._wanted)
+            self.source.begin(**self._wanted)
 
-    def _change(self, objective: str | None, max_slowdown: float | None, bounded: bool) -> None:
-        self._wanted = (objective or self._wanted[0], max_slowdown if bounded else self._wanted[1])
-        if not self._going():
-            return
-        self._tuner().change(**({"max_slowdown": max_slowdown} if bounded else {"objective": objective}))
+    def _change(self, **wanted: Any) -> None:
+        self._wanted |= wanted
+        if self._going():
+            self._tuner().change(**wanted)
 
 
 def _draws_alike(a: TuningView, b: TuningView) -> bool:
@@ -204,9 +206,7 @@ def _draws_alike(a: TuningView, b: TuningView) -> bool:
     one, other = (
         (each.choice, each.current, each.reference, each.max_slowdown, each.state in ENDED) for each in (a, b)
     )
-    if one != other:
-        return False
-    return all(
+    return one == other and all(
         x is y or (x is not None and y is not None and x.equals(y))
         for x, y in ((a.belief, b.belief), (a.probes, b.probes))
     )
