@@ -82,7 +82,7 @@ def test_a_job_log_that_is_none_is_refused_before_anything_is_held(machine: Mach
     assert len(opened.recorder._holds) == held
     assert workbench.panels.open() is opened
     other = workbench.panels.open(log=generate(20, gpus=8, seed=0))
-    assert list(other.panels["Cluster"].comparison.sources) == ["jobs"]  # type: ignore[attr-defined]
+    assert other.panels["Cluster"].logs == ["jobs"]  # type: ignore[attr-defined]
     assert "Nothing is run yet: Run, or panel.run()" in other.html()
 
 

@@ -114,6 +114,11 @@ class ClusterPanel(LivePanel):
         self.comparison.cancel()
 
     @property
+    def logs(self) -> list[str]:
+        """Names of the logs that can be chosen."""
+        return list(self.comparison.sources)
+
+    @property
     def parts(self) -> list[str]:
         """Names of the parts of the log that is chosen."""
         return self.comparison.parts
