@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.spatial import KDTree
 
 from ....errors import UsageError
 from ....measurement.report import format_duration, format_energy
@@ -82,19 +83,9 @@ def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
 
 
 def begins(seen: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
-    """Of each of `points`, the place on the frontier that a step from it begins at: its own, or the nearest,
-    both axes in shares.
-    """
-    (times, front_times), (energies, front_energies) = (
-        [np.log(frame[name].to_numpy()) for frame in (points, seen.frontier)]
-        for name in ("time_s", "energy_j")
-    )
-    nearest, least = np.zeros(len(times), np.int64), np.full(len(times), np.inf)
-    for place, (time, energy) in enumerate(zip(front_times, front_energies, strict=True)):
-        far = (times - time) ** 2 + (energies - energy) ** 2
-        nearest[far < least] = place
-        least = np.minimum(least, far)
-    return nearest
+    """Of each of `points`, the place on the frontier that a step begins at: the nearest, axes in shares."""
+    front, places = (np.log(frame.select("time_s", "energy_j")) for frame in (seen.frontier, points))
+    return np.asarray(KDTree(front).query(places)[1])
 
 
 def plane(seen: FrontierAnalysis, work: Work, tariff: Tariff) -> tuple[dict[str, Any], list[bytes]]:
