@@ -16,6 +16,7 @@ import pytest
 
 import workbench
 import workbench.panels
+from tests.panels.listening import Said, ask
 from workbench.device import lease, watchdog
 from workbench.errors import UsageError
 from workbench.measurement import session as sessions
@@ -45,22 +46,6 @@ def machine(
         sessions._current.close()
     watchdog.stop()
     workbench.tuning.selection.choose(None)
-
-
-class Said:
-    """Takes what a panel sends, in place of a browser that has said hello."""
-
-    def __init__(self, panel: ApplyPanel) -> None:
-        self.messages: list[dict[str, Any]] = []
-        panel._greeted["a view"] = 0.0
-        panel._say = lambda content, buffers=None: self.messages.append(content)  # type: ignore[method-assign]
-
-    def last(self, kind: str) -> dict[str, Any]:
-        return next(m for m in reversed(self.messages) if m["kind"] == kind)
-
-
-def ask(panel: ApplyPanel, kind: str, **content: Any) -> None:
-    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
 
 
 def limit_w(machine: Machine) -> float:

@@ -18,6 +18,7 @@ import pytest
 import workbench.panels
 import workbench.tuning.api
 import workbench.tuning.state_machine
+from tests.panels.listening import Said, ask
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import marks
@@ -161,22 +162,6 @@ class Tuner:
         if (changes.get("max_slowdown") or 0) > 1:
             raise UsageError("a job cannot be more than 100 % slower")
         self.seen = replace(self.seen, **changes)
-
-
-class Said:
-    """Takes what a panel sends, in place of a browser that has said hello."""
-
-    def __init__(self, panel: ClocksPanel) -> None:
-        self.messages: list[dict[str, Any]] = []
-        panel._greeted["a view"] = 0.0
-        panel._say = lambda content, buffers=None: self.messages.append(content)  # type: ignore[method-assign]
-
-    def last(self, kind: str) -> dict[str, Any]:
-        return next(m for m in reversed(self.messages) if m["kind"] == kind)
-
-
-def ask(panel: ClocksPanel, kind: str, **content: Any) -> None:
-    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
 
 
 # what is said

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import workbench.panels
+from tests.panels.listening import Said, ask
 from workbench.cluster import generate
 from workbench.cluster.drill import node_history
 from workbench.cluster.views import notable
@@ -54,22 +55,6 @@ def ran() -> ClusterPanel:
     panel = made(draws=2)
     panel.run()
     return panel
-
-
-class Said:
-    """Takes what a panel sends, in place of a browser that has said hello."""
-
-    def __init__(self, panel: ClusterPanel) -> None:
-        self.messages: list[tuple[dict[str, Any], list[bytes]]] = []
-        panel._greeted["a view"] = 0.0
-        panel._say = lambda content, buffers=None: self.messages.append((content, buffers or []))  # type: ignore[method-assign]
-
-    def last(self, kind: str) -> dict[str, Any]:
-        return next(m for m, _ in reversed(self.messages) if m["kind"] == kind)
-
-
-def ask(panel: ClusterPanel, kind: str, **content: Any) -> None:
-    panel._received(panel, {"kind": kind, "n": 1, "asked": 1, **content}, None)
 
 
 # what is said

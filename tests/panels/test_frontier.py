@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import workbench.panels
+from tests.panels.listening import Said, ask
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
@@ -46,22 +47,6 @@ def panel() -> FrontierPanel:
     return workbench.panels.frontier(
         POINTS, unit="epoch", epochs=90, tariff=Tariff(0.3, "EUR", 400.0), max_slowdown=0.05
     )
-
-
-class Said:
-    """Takes what a panel sends, in place of a browser that has said hello."""
-
-    def __init__(self, panel: FrontierPanel) -> None:
-        self.messages: list[tuple[dict[str, Any], list[bytes]]] = []
-        panel._greeted["a view"] = 0.0
-        panel._say = lambda content, buffers=None: self.messages.append((content, buffers or []))  # type: ignore[method-assign]
-
-    def last(self, kind: str) -> dict[str, Any]:
-        return next(m for m, _ in reversed(self.messages) if m["kind"] == kind)
-
-
-def ask(panel: FrontierPanel, kind: str, **content: Any) -> None:
-    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
 
 
 def tell(panel: FrontierPanel, **change: Any) -> None:
@@ -198,7 +183,7 @@ def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_f
     answer = said.last("choice")
     assert (answer["asked"], answer["row"]) == (7, 2)
     assert "power_limit_w=200" in answer["python"]
-    assert [kind["kind"] for kind, _ in said.messages] == ["pong", "choice"]
+    assert [message["kind"] for message in said.messages] == ["pong", "choice"]
     assert len(str(answer)) < 400
 
 
@@ -558,7 +543,7 @@ def test_the_best_of_an_eta_between_the_slider_s_steps_is_told(panel: FrontierPa
 def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None:
     said = Said(panel)
     ask(panel, "export", what=what, view="a view")
-    content, (data,) = said.messages[-1]
+    content, (data,) = said.messages[-1], said.buffers[-1]
     assert (content["kind"], content["name"], content["view"]) == (
         "file",
         f"frontier.{what}",

@@ -19,6 +19,7 @@ import optuna
 import pytest
 
 import workbench.panels
+from tests.panels.listening import Said
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.experiments.history.attempts import Attempt
@@ -99,18 +100,6 @@ def finish(study: JobStudy) -> None:
 @pytest.fixture
 def study(tmp_path: Path) -> JobStudy:
     return JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", seed=1)
-
-
-class Said:
-    """Takes what a panel sends, in place of a browser that has said hello."""
-
-    def __init__(self, panel: RecurringPanel) -> None:
-        self.messages: list[dict[str, Any]] = []
-        panel._greeted["a view"] = 0.0
-        panel._say = lambda content, buffers=None: self.messages.append(content)  # type: ignore[method-assign]
-
-    def last(self, kind: str) -> dict[str, Any]:
-        return next(m for m in reversed(self.messages) if m["kind"] == kind)
 
 
 # what is said
