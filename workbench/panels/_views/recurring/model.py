@@ -24,10 +24,8 @@ class RecurringView:
     """Words, columns and ranges; costs are divided by a power of 1000 that `unit` names.
 
     Attributes:
-        headline: What comes next, or runs.
-        details: What was paid and saved, what is barred, why nothing can be said.
+        headline, details: What comes next, or runs; what was paid and saved, what is barred, why.
         eta: Of Zeus' cost; None under another objective.
-        objective: In words.
         believed: A column each of batch, middle, low, high, best, reached, other, barred.
         arm: Row of `believed` that is chosen.
         rows: Columns recurrence, cost, batch, saved, saved_low, saved_high.
