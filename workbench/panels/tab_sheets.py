@@ -6,6 +6,7 @@ import html
 import math
 import time
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -53,15 +54,13 @@ class HtmlPanel(LivePanel):
         return self._read()
 
     def news(self, *, whole: bool = False) -> Message | None:
-        sweep = self._sweep
-        words = "" if sweep is None else progress_words(sweep)
-        told = (self._seen(), words)
+        told, sweep, bar = self._seen(), self._sweep, None
         if told == self._told and not whole:
             return None
-        self._told, bar = told, None
+        self._told = told
         if sweep is not None:
             bar = {
-                "share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": words,
+                "share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": self._words(),
                 "can_cancel": not sweep.cancelled and not sweep.reason,
             }
         return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}, []
@@ -114,10 +113,5 @@ def log_html(log: pl.DataFrame) -> str:
 
 def sweep_sheet(sweep: Sweep) -> HtmlPanel:
     """How far a sweep is, and a button that ends it."""
-
-    def words() -> str:
-        return progress_words(sweep)
-
-    return HtmlPanel(
-        "Sweep", lambda: f"<p>{html.escape(words())}</p>", lambda: (sweep.done, sweep.reason), words, sweep
-    )
+    words = partial(progress_words, sweep)
+    return HtmlPanel("Sweep", lambda: f"<p>{html.escape(words())}</p>", words, words, sweep)

@@ -130,8 +130,10 @@ class FrontierPanel(LivePanel):
         """
         with self._lock:
             asked = {"job": job, "gpu": gpu, "batch_size": batch_size, "predicted": predicted}
-            self._moved(self._frontier.select(asked))
-            self._say_whole()
+            try:
+                self._moved(self._frontier.select(asked))
+            finally:
+                self._say_whole()  # what was refused is not shown as selected
 
     def update(self, points: Any) -> None:
         """Show other points; a choice that is not among them, or beaten now, goes to the nearest."""
@@ -246,11 +248,7 @@ class FrontierPanel(LivePanel):
                 finally:
                     self._say_choice(asked=content.get("asked"))
             elif kind == "select":
-                try:
-                    self.select(**{name: content.get(name) for name in (*NAMES, "predicted")})
-                except UsageError:
-                    self._say_whole()
-                    raise
+                self.select(**{name: content.get(name) for name in (*NAMES, "predicted")})
             elif kind == "axes":
                 self.relative = bool(content["relative"])
                 self._picture_later()
