@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from workbench.cluster.policy import BasePolicy
+from workbench.cluster.policy import Policy
 from workbench.cluster.power import Cluster, NodeType, in_steps
 from workbench.cluster.simulator import Result, Simulator
 from workbench.cluster.state import LEAVING, QUEUED, RUNNING, STANDBY, Gpu, Job, Node
@@ -211,7 +211,7 @@ def audit(run: Recording, result: Result) -> None:
     assert jobs["job_id"].to_list() == frame["job_id"].to_list()
 
 
-class Chance(BasePolicy):
+class Chance(Policy):
     """Places, stops, moves, caps and puts to sleep at random, but only as is allowed."""
 
     name = "chance"

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 from audit import TINY, log
 
-from workbench.cluster import Cluster, draw, generate
+from workbench.cluster import Cluster, Simulator, draw, generate
 from workbench.cluster.colocation import Colocation
 from workbench.cluster.drill import companions, facts, job_history, node_history, node_kind, residents
 from workbench.cluster.policies import Eaco, Fifo
 from workbench.cluster.policy import Policy
 from workbench.cluster.power import V100_NODE
-from workbench.cluster.recording import RecordingSimulator, RunRecord
+from workbench.cluster.recording import RunRecord
 from workbench.cluster.scenario import CHOICES, Scenario
 from workbench.errors import UsageError
 
@@ -25,9 +25,8 @@ BUSY = generate(400, gpus=32, seed=5, load=1.1, mean_s=4000.0)
 
 
 def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options) -> RunRecord:
-    run = RecordingSimulator(
-        jobs, Cluster.of(nodes, kind), policy, colocation=Colocation({}), restart_s=RESTART_S, **options
-    )
+    where, truth = Cluster.of(nodes, kind), Colocation({})
+    run = Simulator(jobs, where, policy, colocation=truth, restart_s=RESTART_S, stays=True, **options)
     run.run()
     return run.record()
 
@@ -35,7 +34,7 @@ def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options)
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_nodes_power_over_time_is_its_energy_and_a_jobs_speed_over_time_is_its_work(name: str) -> None:
     scenario = Scenario(nodes=4, policies=(name,))
-    run = RecordingSimulator(BUSY, scenario.cluster_of(name), scenario.maker(name)())
+    run = Simulator(BUSY, scenario.cluster_of(name), scenario.maker(name)(), stays=True)
     run.run()
     found = run.record()
     for node, energy_j in found.result.nodes.select("node", "energy_j").iter_rows():
@@ -85,10 +84,11 @@ def test_a_waiting_job_is_told_to_wait_and_its_facts_add_up() -> None:
 
 def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
     scenario = Scenario(nodes=4, policies=("ours-capped",))
-    run = RecordingSimulator(
+    run = Simulator(
         draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)),
         scenario.cluster_of("ours-capped"),
         scenario.maker("ours-capped")(),
+        stays=True,
     )
     run.run()
     found = run.record()
@@ -116,7 +116,7 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
 
 def test_nodes_of_several_types_are_told_apart() -> None:
     jobs = log({"gpu_type": "V100"}, {"gpu_type": "T"})
-    run = RecordingSimulator(jobs, Cluster(((TINY, 1), (V100_NODE, 2))), Fifo())
+    run = Simulator(jobs, Cluster(((TINY, 1), (V100_NODE, 2))), Fifo(), stays=True)
     run.run()
     found = run.record()
     assert [node_kind(found, node).name for node in range(3)] == ["tiny", "8x V100", "8x V100"]

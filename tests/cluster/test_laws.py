@@ -14,7 +14,7 @@ from audit import TINY, Chance, log, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.cluster.policy import BasePolicy
+from workbench.cluster.policy import Policy
 from workbench.cluster.power import CapLevel, Cluster
 from workbench.cluster.simulator import Simulator
 from workbench.cluster.state import Job
@@ -71,7 +71,7 @@ def test_a_result_does_not_depend_on_how_often_one_looks(frame: pl.DataFrame, se
     assert pieces.result().energy_j == whole.energy_j
 
 
-class Crowding(BasePolicy):
+class Crowding(Policy):
     """Every job goes to the first GPUs that hold its memory, and shares them; who finds none waits."""
 
     name = "crowding"
@@ -153,7 +153,7 @@ def test_a_result_does_not_depend_on_how_time_is_split(frame: pl.DataFrame) -> N
     )
 
 
-class Undoing(BasePolicy):
+class Undoing(Policy):
     """All jobs but the last share as they come; the last is placed and undone, and its nodes are compared."""
 
     name = "undoing"

@@ -11,7 +11,7 @@ from audit import TINY, log, run
 
 from workbench.cluster.colocation import Colocation
 from workbench.cluster.policies import Fifo
-from workbench.cluster.policy import BasePolicy, IllegalPlacement
+from workbench.cluster.policy import IllegalPlacement, Policy
 from workbench.cluster.power import CapLevel, Cluster
 from workbench.cluster.simulator import Simulator
 from workbench.cluster.state import AWAKE, Job
@@ -21,7 +21,7 @@ from workbench.errors import SimulationError, UsageError
 KJ = 1000.0
 
 
-class Scripted(BasePolicy):
+class Scripted(Policy):
     """Does what it is told when a job comes."""
 
     name = "scripted"

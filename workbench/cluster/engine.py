@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from typing import NoReturn
 
 import polars as pl
 
 from .colocation import Colocation, Mixes
 from .columns import Columns
-from .policy import IllegalPlacement, Policy, refusal
+from .policy import IllegalPlacement, Policy, broken_rule
 from .power import Cluster
+from .recording import RunRecorder
 from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node, build
 
 TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # what an event is
@@ -26,7 +28,8 @@ class Engine:
     policy: Policy
 
     def __init__(
-        self, log: pl.DataFrame, cluster: Cluster, *, asleep: bool, colocation: Colocation, stays: bool
+        self, log: pl.DataFrame, cluster: Cluster, *, asleep: bool, colocation: Colocation,
+        recorder: RunRecorder | None,
     ) -> None:
         self.log, self.cluster = log, cluster
         self._columns = Columns(log)
@@ -47,117 +50,55 @@ class Engine:
         # target was foretold.
         self._heap: list[tuple[float, int, int, int, object]] = []
         self._seq = len(self._columns)
-        self._stays: list[tuple[int, int, int, float, float]] | None = [] if stays else None
-        self._since: dict[int, float] = {}
+        self._recorder = recorder
 
     def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
-        """Put a queued job on these GPUs; a node in standby wakes for it.
-
-        Raises:
-            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, of a wrong
-                type, on more nodes than need be, or too full.
-        """
-        if len(gpus) == 1 == job.num_gpus and job.state == QUEUED:
-            gpu = gpus[0]
-            node = gpu.node
-            mix = gpu.mix
-            kind = node.kind
-            if gpu.memory + job.memory > kind.memory_bytes:
-                self._refuse(job, gpus)
-            if job.gpu_type is not None and job.gpu_type != kind.gpu_type:
-                self._refuse(job, gpus)
-            now = self.now_s
-            node.advance(now)
-            profile = job.profile
-            after = mix.add.get(profile) or self.mixes.grown(mix, profile)
-            gpu.mix = after
-            gpu.stamp += 1
-            gpu.memory += job.memory
-            gpu.jobs.append(job)
-            node.seats += 1
-            if mix.size == 0:
-                node.free -= 1
-                if node.seats == 1:
-                    self._occupied(node)
-            node.demand += job.load
-            node.used += after.used - mix.used
-            job.gpus = (gpu,)
-            job.stays = ((node, 1, node.per_demand, node.per_seat),)
-            self.queued -= 1
-            self.running += 1
-            job.state = RUNNING
-            if self._stays is not None:
-                self._since[job.index] = now
-            if node.state == AWAKE:
-                power = node.table[node.used]
-                if power != node.power_w:
-                    self.energy_j += self.power_w * (now - self._metered_s)
-                    self._metered_s = now
-                    self.power_w += power - node.power_w
-                    node.power_w = power
-                job.began_s = job.since_s = now
-                if job.start_s < 0:
-                    job.start_s = now
-                excess = after.excess
-                job.rate = rate = node.speed / (1.0 + excess * job.sensitivity) if excess else node.speed
-                job.version += 1
-                due_s = now + (job.left_s - job.target_s) / rate
-                heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
-                if mix.size:
-                    for other in gpu.jobs:
-                        if other is not job:
-                            self._rerate(other)
-            else:
-                job.rate, job.since_s = 0.0, now
+        if not len(gpus) == 1 == job.num_gpus or job.state != QUEUED:
+            self._place_many(job, gpus)
             return
-        self._place_many(job, gpus)
+        gpu = gpus[0]
+        node = gpu.node
+        kind = node.kind
+        if gpu.memory + job.memory > kind.memory_bytes or (
+            job.gpu_type is not None and job.gpu_type != kind.gpu_type
+        ):
+            self._refuse(broken_rule(job, gpus), job)
+        now = self.now_s
+        node.advance(now)
+        self._seat(job, gpu)
+        job.gpus = (gpu,)
+        job.stays = ((node, 1, node.per_demand, node.per_seat),)
+        self._placed(job)
+        if node.state == AWAKE:
+            self._draw(node, node.table[node.used])
+            job.began_s = now
+            if job.start_s < 0:
+                job.start_s = now
+            excess = gpu.mix.excess
+            job.rate = rate = node.speed / (1.0 + excess * job.sensitivity) if excess else node.speed
+            job.version += 1
+            due_s = now + (job.left_s - job.target_s) / rate
+            heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
+            if gpu.mix.size > 1:
+                for other in gpu.jobs:
+                    if other is not job:
+                        self._rerate(other)
 
     def name(self, job: Job) -> str:
-        """The job's id in the log."""
         return str(self.log["job_id"][job.index])
 
     def _place_many(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
-        if job.state != QUEUED or len(gpus) != job.num_gpus or len(set(gpus)) != len(gpus):
-            self._refuse(job, gpus)
-        by_node: dict[Node, int] = {}
-        for gpu in gpus:
-            node = gpu.node
-            by_node[node] = by_node.get(node, 0) + 1
-            kind = node.kind
-            if gpu.memory + job.memory > kind.memory_bytes or not (
-                job.gpu_type is None or job.gpu_type == kind.gpu_type
-            ):
-                self._refuse(job, gpus)
-        kinds = {node.kind_index for node in by_node}
-        if len(kinds) > 1 or len(by_node) > -(-job.num_gpus // next(iter(by_node)).kind.gpus):
-            self._refuse(job, gpus)
-        now = self.now_s
-        others: dict[Job, None] = {}
+        if broken := broken_rule(job, gpus):
+            self._refuse(broken, job)
+        by_node = Counter(gpu.node for gpu in gpus)
+        others = list(dict.fromkeys(other for gpu in gpus for other in gpu.jobs))
         for node in by_node:
-            node.advance(now)
+            node.advance(self.now_s)
         for gpu in gpus:
-            node = gpu.node
-            for other in gpu.jobs:
-                others[other] = None
-            mix = gpu.mix
-            gpu.mix = after = self.mixes.grown(mix, job.profile)
-            gpu.stamp += 1
-            gpu.memory += job.memory
-            gpu.jobs.append(job)
-            node.demand += job.load
-            node.used += after.used - mix.used
-            node.seats += 1
-            if mix.size == 0:
-                node.free -= 1
-                if node.seats == 1:
-                    self._occupied(node)
+            self._seat(job, gpu)
         job.gpus = tuple(gpus)
         job.stays = tuple((node, seats, node.per_demand, node.per_seat) for node, seats in by_node.items())
-        job.state, job.rate, job.since_s = RUNNING, 0.0, now
-        if self._stays is not None:
-            self._since[job.index] = now
-        self.queued -= 1
-        self.running += 1
+        self._placed(job)
         for node in by_node:
             if node.state == AWAKE:
                 self._draw(node, node.table[node.used])
@@ -165,8 +106,32 @@ class Engine:
         for other in others:
             self._rerate(other)
 
-    def _refuse(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> NoReturn:
-        raise IllegalPlacement(refusal(self.policy.name, self.name(job), job, gpus))
+    def _seat(self, job: Job, gpu: Gpu) -> None:
+        """Put the job on one of its GPUs."""
+        node, mix = gpu.node, gpu.mix
+        gpu.mix = after = mix.add.get(job.profile) or self.mixes.grown(mix, job.profile)
+        gpu.stamp += 1
+        gpu.memory += job.memory
+        gpu.jobs.append(job)
+        node.seats += 1
+        node.demand += job.load
+        node.used += after.used - mix.used
+        if mix.size == 0:
+            node.free -= 1
+            if node.seats == 1:
+                self._occupied(node)
+
+    def _placed(self, job: Job) -> None:
+        """The job has its GPUs; it does not run yet."""
+        job.state, job.rate, job.since_s = RUNNING, 0.0, self.now_s
+        self.queued -= 1
+        self.running += 1
+        if self._recorder is not None:
+            self._recorder.came(job, self.now_s)
+
+    def _refuse(self, broken: str, job: Job) -> NoReturn:
+        who = f"job {self.name(job)} (row {job.index}, {job.num_gpus} GPUs)"
+        raise IllegalPlacement(f"{self.policy.name} places {who}{broken}")
 
     def _occupied(self, node: Node) -> None:
         """The first job has come to a node."""
@@ -255,21 +220,15 @@ class Engine:
                 others += gpu.jobs
         for node, *_ in job.stays:
             if node.state == AWAKE:
-                power = node.table[node.used]
-                if power != node.power_w:
-                    self.energy_j += self.power_w * (now - self._metered_s)
-                    self._metered_s = now
-                    self.power_w += power - node.power_w
-                    node.power_w = power
+                self._draw(node, node.table[node.used])
                 if node.seats == 0:
                     self.hosting -= 1
                     if self.policy.sleep_after_s is not None:
                         self._push(now + self.policy.sleep_after_s, SLEEP, node, node.stamp)
             elif node.seats == 0:
                 self.hosting -= 1
-        if self._stays is not None:
-            since_s = self._since.pop(job.index)
-            self._stays += [(job.index, gpu.node.index, gpu.index, since_s, now) for gpu in job.gpus]
+        if self._recorder is not None:
+            self._recorder.left(job, now)
         job.run_s += now - job.began_s
         job.gpus = ()
         self.running -= 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
-from .policy import BasePolicy, ClusterControl
+from .policy import ClusterControl, Policy
 from .state import STANDBY, Gpu, Job, Node
 
 
@@ -58,7 +59,31 @@ class FreeNodes:
         return None
 
 
-class FreeNodesPolicy(BasePolicy):
+class WaitingJobs(dict[tuple[object, ...], list[tuple[float, int, Job]]]):
+    """Queues of jobs that the same GPUs suit, each a heap by order and row; none of them is empty."""
+
+    @staticmethod
+    def _key(job: Job) -> tuple[object, ...]:
+        return job.profile, job.num_gpus, job.gpu_type, job.priority > 0
+
+    def add(self, job: Job, order: float) -> None:
+        """Queue a job; lower orders are served first."""
+        heapq.heappush(self.setdefault(self._key(job), []), (order, job.index, job))
+
+    def take(self, job: Job) -> None:
+        """Take a job out of its queue."""
+        key = self._key(job)
+        queue = self[key]
+        if queue[0][2] is job:
+            heapq.heappop(queue)
+        else:
+            queue.remove(next(entry for entry in queue if entry[2] is job))
+            heapq.heapify(queue)
+        if not queue:
+            del self[key]
+
+
+class FreeNodesPolicy(Policy):
     """A policy that keeps `free`, the nodes by their free GPUs."""
 
     spread = False  # take the emptiest node instead of the fullest that holds a job

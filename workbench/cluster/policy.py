@@ -15,27 +15,30 @@ class IllegalPlacement(SimulationError):
     """A policy has placed a job where it cannot run; the message names both."""
 
 
-def refusal(policy: str, name: str, job: Job, gpus: Sequence[Gpu]) -> str:
-    """What is wrong with a placement that breaks a rule."""
-    who = f"{policy} places job {name} (row {job.index}, {job.num_gpus} GPUs)"
+def broken_rule(job: Job, gpus: Sequence[Gpu]) -> str:
+    """How a placement breaks a rule, as the end of a sentence; empty where it breaks none."""
     if job.state != QUEUED:
-        return f"{who}, which is not queued; stop it first, or place each job once"
+        return ", which is not queued; stop it first, or place each job once"
     if len(gpus) != job.num_gpus:
-        return f"{who} on {len(gpus)} GPUs; give exactly {job.num_gpus}"
+        return f" on {len(gpus)} GPUs; give exactly {job.num_gpus}"
     if len(set(gpus)) != len(gpus):
-        return f"{who} twice on one GPU; give {job.num_gpus} different ones"
+        return f" twice on one GPU; give {job.num_gpus} different ones"
     for gpu in gpus:
         kind = gpu.node.kind
-        where = f"GPU {gpu.index} of node {gpu.node.index}"
         if job.gpu_type is not None and job.gpu_type != kind.gpu_type:
-            return f"{who} on {where}, a {kind.gpu_type}; the job asks for {job.gpu_type}"
+            where = f"GPU {gpu.index} of node {gpu.node.index}"
+            return f" on {where}, a {kind.gpu_type}; the job asks for {job.gpu_type}"
         if gpu.memory + job.memory > kind.memory_bytes:
             return (
-                f"{who} on {where}, where {gpu.memory / 2**30:.2f} GiB of {kind.memory_bytes / 2**30:.2f} "
-                f"are taken and it needs {job.memory / 2**30:.2f}; peak memories must fit together"
+                f" on GPU {gpu.index} of node {gpu.node.index}, where {gpu.memory / 2**30:.2f} GiB of "
+                f"{kind.memory_bytes / 2**30:.2f} are taken and it needs {job.memory / 2**30:.2f}; peak "
+                "memories must fit together"
             )
-    nodes = sorted({gpu.node.index for gpu in gpus})
-    return f"{who} on nodes {nodes}; a job stays on the fewest nodes of one type that hold it"
+    nodes = {gpu.node for gpu in gpus}
+    if len({node.kind_index for node in nodes}) > 1 or len(nodes) > -(-job.num_gpus // kind.gpus):
+        found = sorted(node.index for node in nodes)
+        return f" on nodes {found}; a job stays on the fewest nodes of one type that hold it"
+    return ""
 
 
 class ClusterControl(Protocol):
@@ -63,16 +66,25 @@ class ClusterControl(Protocol):
         """The job's id in the log."""
 
     def excess(self, job: Job) -> float:
-        """Slowdown - 1 of a running job, on its slowest GPU now."""
+        """The job's slowdown - 1 on its slowest GPU now, as a person would measure it."""
 
     def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
-        """Put a queued job on these GPUs; a node in standby wakes for it. Raises IllegalPlacement."""
+        """Put a queued job on these GPUs; a node in standby wakes for it.
+
+        Raises:
+            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, of a wrong
+                type, on more nodes than need be, or too full.
+        """
 
     def stop(self, job: Job, *, undo: bool = False) -> None:
-        """Have a running job write its checkpoint and leave; `Policy.stopped` follows."""
+        """Have a running job write its checkpoint and leave; `Policy.stopped` tells when it is queued again.
+
+        An undo puts back a provisional placement; anything else counts as a move. A job whose node is still
+        waking leaves at once.
+        """
 
     def notify(self, job: Job, work_s: float) -> None:
-        """Have `Policy.reached` called when that much more work of a running job is done."""
+        """Have `Policy.reached` called once that much more work of a running job is done, unless it ends."""
 
     def at(self, time_s: float, payload: object) -> None:
         """Have `Policy.timer` called with this payload at that moment."""
@@ -81,60 +93,46 @@ class ClusterControl(Protocol):
         """Put an empty awake node to standby now."""
 
     def cap(self, node: Node, index: int) -> None:
-        """Set the node's GPUs to one of its type's power limits; -1 for none."""
+        """Set the node's GPUs to one of its type's power limits; -1: none. Jobs go on at the new speed."""
 
 
-class Policy(Protocol):
+class Policy:
     """Decides who runs where. One object serves one simulation.
 
     `name` appears in results. `sleep_after_s` is how long a node stays awake empty before the cluster puts it
     to standby; None: for ever. The queue is the policy's: a job that it neither places nor keeps is lost, and
-    the simulator says so at the end.
+    the simulator says so at the end. Subclasses override what they want to hear.
     """
 
-    name: str
-    sleep_after_s: float | None
-
-    def begin(self, cluster: ClusterControl) -> None:
-        """Once, before the first event: keep `cluster`, build what indices it takes."""
-
-    def arrived(self, job: Job) -> None:
-        """`job` is queued: place it now with `cluster.place`, or keep it."""
-
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        """`job` has ended and has left these GPUs."""
-        return
-
-    def reached(self, job: Job) -> None:
-        """`job` has come to the amount of work that `cluster.notify` was asked for."""
-        return
-
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        """`job` has written its checkpoint, as asked by `cluster.stop`, left these GPUs, and is queued."""
-        return
-
-    def awoke(self, node: Node) -> None:
-        """`node` has woken; its jobs have started."""
-        return
-
-    def slept(self, node: Node) -> None:
-        """`node` has gone to standby."""
-        return
-
-    def timer(self, payload: object) -> None:
-        """The moment has come that `cluster.at` was asked for."""
-        return
-
-
-class BasePolicy(Policy):
-    """Says nothing to everything but arrivals; policies override what they want to hear."""
-
-    name = "base"
+    name = "policy"
     sleep_after_s: float | None = 300.0
     cluster: ClusterControl
 
     def begin(self, cluster: ClusterControl) -> None:
+        """Once, before the first event: keep `cluster`, build what indices it takes."""
         self.cluster = cluster
 
     def arrived(self, job: Job) -> None:
+        """`job` is queued: place it now with `cluster.place`, or keep it."""
         raise NotImplementedError
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        """`job` has ended and has left these GPUs."""
+
+    def reached(self, job: Job) -> None:
+        """`job` has come to the amount of work that `cluster.notify` was asked for."""
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        """`job` has written its checkpoint, as asked by `cluster.stop`, left these GPUs, and is queued."""
+
+    def awoke(self, node: Node) -> None:
+        """`node` has woken; its jobs have started."""
+
+    def slept(self, node: Node) -> None:
+        """`node` has gone to standby."""
+
+    def timer(self, payload: object) -> None:
+        """The moment has come that `cluster.at` was asked for."""
+
+
+BasePolicy = Policy  # its name in version 0.1

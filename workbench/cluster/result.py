@@ -13,7 +13,7 @@ from .._html import facts
 from ..tariff import J_PER_KWH
 from .columns import Outcomes
 from .power import Cluster
-from .state import Node
+from .state import NEVER_S, Node
 
 TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "queued")
 
@@ -69,17 +69,32 @@ def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
     )
 
 
-def stay_frame(log: pl.DataFrame, stays: Sequence[tuple[int, int, int, float, float]]) -> pl.DataFrame:
-    """Who was on which GPU from when to when, checkpoints and waking included; empty if not recorded."""
-    whole, moment = pl.Int64, pl.Float64
-    schema = {"row": whole, "node": whole, "gpu": whole, "from_s": moment, "to_s": moment}
-    frame = pl.DataFrame(stays, orient="row", schema=schema)
-    jobs = log["job_id"].gather(frame["row"])
-    return frame.select(jobs.alias("job_id"), "node", "gpu", "from_s", "to_s")
+class Timeline:
+    """The cluster at even moments: power, energy so far, nodes with jobs and awake, jobs running, queued.
 
+    Args:
+        start_s: The first moment.
+        step_s: Distance of the moments; None: there are none.
 
-def timeline_frame(timeline: array[float]) -> pl.DataFrame:
-    """The cluster at even moments: power, energy so far, nodes with jobs and awake, jobs running, queued."""
-    table = np.frombuffer(timeline).reshape(-1, len(TIMELINE)) if timeline else np.zeros((0, len(TIMELINE)))
-    frame = pl.DataFrame(table, schema=list(TIMELINE), orient="row")
-    return frame.with_columns(pl.col("hosting", "awake", "running", "queued").cast(pl.Int64))
+    Attributes:
+        due_s: The next moment.
+    """
+
+    def __init__(self, start_s: float, step_s: float | None) -> None:
+        self.step_s = step_s or NEVER_S
+        self.due_s = start_s if step_s else NEVER_S
+        self._rows = array("d")
+
+    def write(
+        self, now_s: float, metered_s: float, energy_j: float, power_w: float, counts: tuple[int, ...]
+    ) -> None:
+        """The rows up to now; power has been constant since `metered_s`, when the energy was `energy_j`."""
+        while self.due_s <= now_s:
+            self._rows.extend((self.due_s, power_w, energy_j + power_w * (self.due_s - metered_s), *counts))
+            self.due_s += self.step_s
+
+    def frame(self) -> pl.DataFrame:
+        rows = self._rows
+        table = np.frombuffer(rows).reshape(-1, len(TIMELINE)) if rows else np.zeros((0, len(TIMELINE)))
+        frame = pl.DataFrame(table, schema=list(TIMELINE), orient="row")
+        return frame.with_columns(pl.col(TIMELINE[3:]).cast(pl.Int64))

@@ -26,7 +26,6 @@ import polars as pl
 
 from .. import _processes
 from ..errors import SimulationError, UsageError, WorkbenchError
-from .recording import RecordingSimulator
 from .scenario import Task, prepared
 from .simulator import Simulator
 from .summary import summarise
@@ -71,9 +70,9 @@ def work(
     _go_on(channel, 0.0)
     log = prepared(jobs, task.scenario, task.seed)
     keep = task.keep and log.height <= MOST_WATCHED
-    make = RecordingSimulator if keep else Simulator
     cluster, policy = task.scenario.cluster_of(task.policy), task.scenario.maker(task.policy)()
-    run = make(log, cluster, policy, timeline_s=timeline_step_s(log, cluster.gpus), keep_valid=keep_valid)
+    step_s = timeline_step_s(log, cluster.gpus)
+    run = Simulator(log, cluster, policy, timeline_s=step_s, stays=keep, keep_valid=keep_valid)
     events = FIRST_SLICE
     while True:
         slice_s = time.perf_counter()
@@ -83,7 +82,7 @@ def work(
             break
         _go_on(channel, run.progress)
         events = max(50, min(4 * events, int(events * SLICE_S / max(took_s, 1e-4))))
-    record = run.record() if isinstance(run, RecordingSimulator) else None
+    record = run.record() if keep else None
     result = run.result() if record is None else record.result
     row = summarise(result)
     if channel is not None:

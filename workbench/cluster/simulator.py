@@ -14,7 +14,6 @@ cluster's.
 from __future__ import annotations
 
 import heapq
-from array import array
 from collections.abc import Callable
 
 import polars as pl
@@ -26,8 +25,10 @@ from .columns import Outcomes
 from .engine import SLEEP, STOP, TARGET, TIMER, WAKE, Engine
 from .policy import IllegalPlacement, Policy
 from .power import Cluster
-from .result import Result, job_frame, node_frame, stay_frame, timeline_frame
-from .state import AWAKE, DONE, LEAVING, NEVER_S, QUEUED, RUNNING, STANDBY, WAKING, Job, Node
+from .recording import STANDBY as TO_STANDBY
+from .recording import RunRecord, RunRecorder
+from .result import Result, Timeline, job_frame, node_frame
+from .state import AWAKE, DONE, LEAVING, QUEUED, RUNNING, STANDBY, WAKING, Job, Node
 
 _IDLE_TIMERS = 100_000  # timers in a row that move nothing, before a policy is said to hang
 
@@ -43,7 +44,7 @@ class Simulator(Engine):
         checkpoint_s: How long a stopped job stays on its GPUs without progress, at its full draw.
         restart_s: Work that is added when it comes back.
         timeline_s: Distance of the rows of `timeline`; None for none.
-        stays: Whether to write down who was on which GPU from when to when.
+        stays: Whether to write down who was on which GPU from when to when, for `result` and `record`.
         keep_valid: Leave out what is wrong in the log instead of raising.
 
     Raises:
@@ -64,30 +65,23 @@ class Simulator(Engine):
         self.checkpoint_s, self.restart_s = checkpoint_s, restart_s
         checked = logs.check(log, cluster, keep_valid=keep_valid)
         asleep = policy.sleep_after_s is not None
-        super().__init__(checked, cluster, asleep=asleep, colocation=colocation or Colocation(), stays=stays)
+        super().__init__(
+            checked, cluster, asleep=asleep, colocation=colocation or Colocation(),
+            recorder=RunRecorder() if stays else None,
+        )
         self.done = self.events = 0
         self._next = self._idle_timers = 0
         self._outcomes = Outcomes(checked.height)
-        self._timeline_s = timeline_s
-        self._tick_s = self.now_s if timeline_s else NEVER_S
-        self._timeline = array("d")
+        self._timeline = Timeline(self.now_s, timeline_s)
         policy.begin(self)
 
-    # What policies ask
+    # What policies ask and do, as `ClusterControl` says
 
     def excess(self, job: Job) -> float:
-        """The job's slowdown - 1 on its slowest GPU now, as a person would measure it."""
         slowest = max([gpu.mix.excess for gpu in job.gpus])
         return slowest * job.sensitivity if slowest else 0.0
 
-    # What policies do
-
     def stop(self, job: Job, *, undo: bool = False) -> None:
-        """Have a running job write its checkpoint and leave; `policy.stopped` tells when it is queued again.
-
-        An undo puts back a provisional placement; anything else counts as a move. A job whose node is still
-        waking leaves at once.
-        """
         if job.state != RUNNING:
             raise IllegalPlacement(
                 f"{self.policy.name} stops job {self.name(job)}, which is not running; only running jobs can "
@@ -108,18 +102,15 @@ class Simulator(Engine):
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 
     def notify(self, job: Job, work_s: float) -> None:
-        """Call `policy.reached` once `work_s` more of a running job is done, unless it ends before."""
         # The work is not settled here, nor when the target is reached: who looks leaves the job's end where
         # it was, to the last bit.
         job.target_s = max(job.left_s - job.rate * (self.now_s - job.since_s) - work_s, 0.0)
         self._schedule(job)
 
     def at(self, time_s: float, payload: object) -> None:
-        """Call `policy.timer` with this payload at that moment."""
         self._push(max(time_s, self.now_s), TIMER, payload, 0)
 
     def sleep(self, node: Node) -> None:
-        """Put an empty awake node to standby now."""
         if node.state != AWAKE or node.seats:
             raise IllegalPlacement(
                 f"{self.policy.name} puts node {node.index} to standby, which is not awake and empty "
@@ -130,10 +121,11 @@ class Simulator(Engine):
         node.stamp += 1
         self.awake -= 1
         self._draw(node, node.standby_w)
+        if self._recorder is not None:
+            self._recorder.mark(node, TO_STANDBY, self.now_s)
         self.policy.slept(node)
 
     def cap(self, node: Node, index: int) -> None:
-        """Set the power limit of the node's GPUs by its index; -1: none. Its jobs go on at the new speed."""
         if not -1 <= index < len(node.kind.caps):
             raise UsageError(
                 f"node {node.index} ({node.kind.name}) has {len(node.kind.caps)} power limits; {index} is "
@@ -145,6 +137,8 @@ class Simulator(Engine):
         node.cap_index = index
         node.cap = cap = node.kind.caps[index] if index >= 0 else None
         node.table = node.tables[index + 1]
+        if self._recorder is not None:
+            self._recorder.mark(node, index, self.now_s)
         node.speed = node.kind.speed * (cap.speed if cap else 1.0)
         if node.state == AWAKE:
             self._draw(node, node.table[node.used])
@@ -156,6 +150,7 @@ class Simulator(Engine):
     def advance(self, events: int) -> bool:
         """Handle up to so many events; True while there is more to do."""
         heap, submit, policy, outcomes = self._heap, self._columns.submit, self.policy, self._outcomes
+        timeline = self._timeline
         count = len(submit)
         pop = heapq.heappop
         until = self.events + events
@@ -167,7 +162,7 @@ class Simulator(Engine):
             handled += 1
             if self._next < count and (not heap or submit[self._next] < heap[0][0]):
                 now = submit[self._next]
-                if now >= self._tick_s:
+                if now >= timeline.due_s:
                     self._tick(now)
                 self.now_s = now
                 job = self._columns.job(self._next)
@@ -183,7 +178,7 @@ class Simulator(Engine):
                 if subject.version != version:  # type: ignore[attr-defined]
                     handled -= 1
                     continue
-                if now >= self._tick_s:
+                if now >= timeline.due_s:
                     self._tick(now)
                 self.now_s = now
                 self._idle_timers = 0
@@ -200,7 +195,7 @@ class Simulator(Engine):
                     outcomes.write(job, now)
                     policy.finished(job, gpus)
                 continue
-            if now >= self._tick_s:
+            if now >= timeline.due_s:
                 self._tick(now)
             self._other(now, what, subject, version)
         self.events = handled
@@ -232,13 +227,19 @@ class Simulator(Engine):
             node.advance(end_s)
         self.energy_j += self.power_w * (end_s - self._metered_s)
         self._metered_s = end_s
-        if self._tick_s <= end_s:
+        if self._timeline.due_s <= end_s:
             self._tick(end_s)
+        stays = (self._recorder or RunRecorder()).stays(self.log)
         return Result(
             self.policy.name, self.cluster, job_frame(self.log, self._outcomes, self.nodes),
-            node_frame(self.nodes), timeline_frame(self._timeline), self.energy_j, self.start_s, end_s,
-            self.events, stay_frame(self.log, self._stays or []),
+            node_frame(self.nodes), self._timeline.frame(), self.energy_j, self.start_s, end_s,
+            self.events, stays,
         )
+
+    def record(self) -> RunRecord:
+        """The result and what drilling into it needs, of a run with `stays`; raises as `result`."""
+        marks = (self._recorder or RunRecorder()).marks()
+        return RunRecord(self.result(), marks, self.policy.sleep_after_s is not None, self.checkpoint_s)
 
     # Inside
 
@@ -280,11 +281,5 @@ class Simulator(Engine):
         return f"{self.policy.name} leaves {what}: nothing runs and nothing more will happen"
 
     def _tick(self, now: float) -> None:
-        """Write the rows of the timeline up to now; the state has been constant since the last event."""
-        step = self._timeline_s or NEVER_S
-        while self._tick_s <= now:
-            energy = self.energy_j + self.power_w * (self._tick_s - self._metered_s)
-            self._timeline.extend(
-                (self._tick_s, self.power_w, energy, self.hosting, self.awake, self.running, self.queued)
-            )
-            self._tick_s += step
+        counts = self.hosting, self.awake, self.running, self.queued
+        self._timeline.write(now, self._metered_s, self.energy_j, self.power_w, counts)

@@ -20,11 +20,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ..capacity_index import REFUSED_S, CapacityIndex
 from ..colocation import Colocation, History, Mix
-from ..placement import FreeNodesPolicy
+from ..placement import FreeNodesPolicy, WaitingJobs
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, STANDBY, Gpu, Job, Node
@@ -68,7 +67,7 @@ class Eaco(FreeNodesPolicy):
         self.openings = CapacityIndex()
         self.history = History(cluster.profiles, self.start)
         self.active: dict[int, Node] = {}
-        self.waiting: dict[tuple[Any, ...], list[tuple[int, int, Job]]] = {}
+        self.waiting = WaitingJobs()
         self.narrowest = min(kind.gpus for kind, _ in cluster.cluster.nodes)
         self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
 
@@ -76,7 +75,7 @@ class Eaco(FreeNodesPolicy):
 
     def arrived(self, job: Job) -> None:
         if not self._schedule(job):
-            self._wait(job)
+            self.waiting.add(job, -job.priority)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
@@ -96,7 +95,7 @@ class Eaco(FreeNodesPolicy):
             job.watch = None
             self._close(watch)
         if not self._schedule(job):
-            self._wait(job)
+            self.waiting.add(job, -job.priority)
         if self.waiting:
             self._retry(gpus)
 
@@ -305,10 +304,6 @@ class Eaco(FreeNodesPolicy):
 
     # The queue
 
-    def _wait(self, job: Job) -> None:
-        key = (job.profile, job.num_gpus, job.gpu_type, job.priority > 0)
-        heapq.heappush(self.waiting.setdefault(key, []), (-job.priority, job.index, job))
-
     def _retry(self, gpus: Iterable[Gpu]) -> None:
         """Try waiting jobs, in order, on changed nodes; what did not fit elsewhere still does not."""
         for node in {gpu.node: None for gpu in gpus}:
@@ -316,14 +311,14 @@ class Eaco(FreeNodesPolicy):
                 pass
         if not self.waiting:
             return
-        wide = [queue for key, queue in self.waiting.items() if key[1] > self.narrowest]
+        wide = [queue for queue in self.waiting.values() if queue[0][2].num_gpus > self.narrowest]
         for queue in sorted(wide):
             while queue:
                 free = self.free.find(queue[0][2])
                 if free is None:
                     break
-                job = heapq.heappop(queue)[2]
-                self._tidy(job)
+                job = queue[0][2]
+                self.waiting.take(job)
                 self._place(job, free)
 
     def _serve(self, node: Node) -> bool:
@@ -331,33 +326,21 @@ class Eaco(FreeNodesPolicy):
         room = node.free + node.opened
         if room == 0 or node.state == STANDBY:
             return False
-        heads = [(queue[0][:2], key, queue) for key, queue in self.waiting.items() if key[1] <= room]
-        heads.sort()
+        queues = sorted([queue for queue in self.waiting.values() if queue[0][2].num_gpus <= room])
         now = self.cluster.now_s
-        for _, _, queue in heads:
+        for queue in queues:
             job = queue[0][2]
             gpus = self._on_node(job, node, {})
-            at = 0
             if gpus is None and len(queue) > 1 and job.deadline_s - now >= job.expected_left_s(now):
                 # Its own deadline may be what forbids it; others of its kind are in less of a hurry or past
                 # hope.
-                for at, (_, _, other) in enumerate(heapq.nsmallest(WINDOW, queue)):
-                    gpus = self._on_node(other, node, {}) if at else None
+                for _, _, other in heapq.nsmallest(WINDOW, queue)[1:]:
+                    gpus = self._on_node(other, node, {})
                     if gpus is not None:
                         job = other
                         break
             if gpus is not None:
-                if at == 0:
-                    heapq.heappop(queue)
-                else:
-                    queue.remove((-job.priority, job.index, job))
-                    heapq.heapify(queue)
-                self._tidy(job)
+                self.waiting.take(job)
                 self._place(job, gpus)
                 return True
         return False
-
-    def _tidy(self, job: Job) -> None:
-        key = (job.profile, job.num_gpus, job.gpu_type, job.priority > 0)
-        if not self.waiting[key]:
-            del self.waiting[key]

@@ -22,12 +22,11 @@ What it does otherwise than EaCO, each for its own reason:
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..colocation import Colocation, History, Mix
-from ..placement import FreeNodesPolicy
+from ..placement import FreeNodesPolicy, WaitingJobs
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..ranking import Ranking
@@ -66,6 +65,54 @@ class JobEstimate:
         self.measured = False
         self.avoid: set[int] | None = None
         self.target: tuple[Gpu, ...] | None = None
+
+
+class NodeLimiter:
+    """Sets a node's power limit of least energy under which all deadlines hold that hold without.
+
+    Args:
+        slowdown_w: Price of a second by which a job runs longer under a limit, in watts.
+        margin: By how much a predicted excess is raised until the job has been measured.
+    """
+
+    def __init__(
+        self, cluster: ClusterControl, history: History, *, slowdown_w: float, margin: float
+    ) -> None:
+        self.cluster, self.history, self.slowdown_w, self.margin = cluster, history, slowdown_w, margin
+
+    def limit(self, node: Node) -> None:
+        caps = node.kind.caps
+        if not caps or not node.seats:
+            return
+        whole_w = node.table.kind.power_w(node.used / (UNIT * node.kind.gpus))
+        active_w = whole_w - node.kind.idle_w
+        tightest = self._tightest(node)
+        best, least = -1, whole_w - node.kind.standby_w
+        for index, cap in enumerate(caps):
+            # What a slowdown costs is the node's other power for longer, and the price that a slower job has.
+            power_w = node.kind.idle_w - node.kind.standby_w + active_w * cap.active
+            cost = (power_w + self.slowdown_w * node.seats * (1 - cap.speed)) / cap.speed
+            if cap.speed >= tightest and cost < least:
+                best, least = index, cost
+        if best != node.cap_index:
+            self.cluster.cap(node, best)
+
+    def _tightest(self, node: Node) -> float:
+        """The lowest speed at which everyone on the node still meets its deadline, of those that can."""
+        now = self.cluster.now_s
+        tightest = 0.0
+        for gpu in node.gpus:
+            for job in gpu.jobs:
+                if job.state == RUNNING:
+                    belief: JobEstimate = job.note  # type: ignore[assignment]
+                    excess = max([self.history.predict(each.mix) for each in job.gpus]) * belief.sensitivity
+                    left_s, time_s = job.expected_left_s(now), job.deadline_s - now
+                    need_s = left_s * (1 + (excess if belief.measured else excess * self.margin))
+                    if need_s <= time_s:
+                        tightest = max(tightest, need_s / time_s)
+                    elif left_s <= time_s:
+                        return 1.0
+        return tightest
 
 
 class EnergyAwarePolicy(FreeNodesPolicy):
@@ -113,13 +160,17 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         self.ranking = Ranking(cluster, max_jobs=self.max_jobs)
         self.active: dict[int, Node] = {}
         self.ends: dict[int, float] = {}
-        self.waiting: dict[tuple[object, ...], list[tuple[float, int, Job]]] = {}
+        self.waiting = WaitingJobs()
         self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
         self.reserved: set[Gpu] = set()
         self.draining: set[int] = set()
         self.review_due_s = cluster.now_s
         self.quiet = len(cluster.nodes) // self.params.quiet_nodes
         self.bound = self.max_excess
+        limiter = NodeLimiter(
+            cluster, self.history, slowdown_w=self.cap_slowdown_w, margin=self.margin
+        )
+        self.limiter = limiter if self.capped else None
 
     # What happens
 
@@ -342,10 +393,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             for each in (*others, job):
                 if each.state == RUNNING:
                     cluster.notify(each, each.epoch_s)
-        if self.capped:
-            for node in {gpu.node: None for gpu in gpus}:
-                self._limit(node)
         for node in {gpu.node: None for gpu in gpus}:
+            if self.limiter is not None:
+                self.limiter.limit(node)
             self._changed(node)
 
     def _changed(self, node: Node) -> None:
@@ -362,45 +412,10 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 here = [each for gpu in node.gpus for each in gpu.jobs]
                 ends_s = [now + each.expected_left_s(now) / (each.rate or node.speed) for each in here]
                 self.ends[node.index] = max(ends_s)
-                if self.capped:
-                    self._limit(node)
+                if self.limiter is not None:
+                    self.limiter.limit(node)
             self._changed(node)
         self.free.touched(job, tuple(gpus))
-
-    def _limit(self, node: Node) -> None:
-        """Set the node's power limit of least energy under which all deadlines hold that hold without."""
-        caps = node.kind.caps
-        if not caps or not node.seats:
-            return
-        whole_w = node.table.kind.power_w(node.used / (UNIT * node.kind.gpus))
-        active_w = whole_w - node.kind.idle_w
-        tightest = self._tightest(node)
-        best, least = -1, whole_w - node.kind.standby_w
-        for index, cap in enumerate(caps):
-            # What a slowdown costs is the node's other power for longer, and the price that a slower job has.
-            power_w = node.kind.idle_w - node.kind.standby_w + active_w * cap.active
-            cost = (power_w + self.cap_slowdown_w * node.seats * (1 - cap.speed)) / cap.speed
-            if cap.speed >= tightest and cost < least:
-                best, least = index, cost
-        if best != node.cap_index:
-            self.cluster.cap(node, best)
-
-    def _tightest(self, node: Node) -> float:
-        """The lowest speed at which everyone on the node still meets its deadline, of those that can."""
-        now = self.cluster.now_s
-        tightest = 0.0
-        for gpu in node.gpus:
-            for job in gpu.jobs:
-                if job.state == RUNNING:
-                    belief: JobEstimate = job.note  # type: ignore[assignment]
-                    excess = max([self.history.predict(each.mix) for each in job.gpus]) * belief.sensitivity
-                    left_s, time_s = job.expected_left_s(now), job.deadline_s - now
-                    need_s = left_s * (1 + (excess if belief.measured else excess * self.margin))
-                    if need_s <= time_s:
-                        tightest = max(tightest, need_s / time_s)
-                    elif left_s <= time_s:
-                        return 1.0
-        return tightest
 
     def _undo(self, job: Job) -> None:
         """Stop the last comer on the job's slowest GPU, to save a deadline that can still be met."""
@@ -472,9 +487,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     # The queue
 
     def _wait(self, job: Job) -> None:
-        key = (job.profile, job.num_gpus, job.gpu_type, job.priority > 0)
-        order = job.submit_s + self.overtake * job.expected_s - 1e9 * job.priority
-        heapq.heappush(self.waiting.setdefault(key, []), (order, job.index, job))
+        self.waiting.add(job, job.submit_s + self.overtake * job.expected_s - 1e9 * job.priority)
 
     def _serve(self, gpus: Iterable[Gpu]) -> None:
         """Place who waits on the nodes that have changed, as long as somebody fits."""
@@ -487,16 +500,13 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 now = cluster.now_s
                 if node.state == STANDBY:
                     break
-                heads = sorted([(queue[0], key) for key, queue in self.waiting.items()])
-                for (_, _, job), key in heads:
+                for _, _, job in sorted([queue[0] for queue in self.waiting.values()]):
                     whole = not node.seats or job.num_gpus > node.kind.gpus
                     found: Sequence[Gpu] | None = self.free.find(job) if whole else None
                     if not whole:
                         found = self._on_node(job, node, job.expected_left_s(now), now, {})[1]
                     if found is not None:
-                        heapq.heappop(self.waiting[key])
-                        if not self.waiting[key]:
-                            del self.waiting[key]
+                        self.waiting.take(job)
                         self._place(job, found)
                         placed = True
                         break
