@@ -112,7 +112,7 @@ def share(
                 grace_s,
             )
             run = SharingRun(device, meter, children, plan, mode, say or _silent)
-            run.notes += [device.note] if device.note else []
+            run.jobs.notes += [device.note] if device.note else []
             return _carry_out(run, keep)
     finally:
         session.close()

@@ -1,5 +1,5 @@
-"""The stages of a comparison: each job is started and runs alone, then all run together, there and back.
-Then the verdict.
+"""The jobs of a comparison on their GPU, and its stages: each is started and runs alone, then all run
+together, there and back.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..measurement.meter import Meter
 from ..measurement.report import format_duration
 from ..records import Process
 from .children import JobProcess, stop_all
-from .comparing import SharingEffect, Stage, compare, pooled
-from .result import Shared, decide
+from .comparing import Stage
+from .result import Shared
 from .watching import Interval, Watcher
 
 TICK_S = 0.02  # real seconds between two looks at the jobs
@@ -36,9 +36,8 @@ SIMULATED_BUSY_S = 8.0  # on a simulated card, which knows no such thing
 BUSY = 0.02  # utilisation over that of the idle card
 HANG_S = 30.0  # or `HANG_STEPS` iterations, whichever is longer, without a mark: it hangs
 HANG_STEPS = 20.0
-HANG_BUSY = (
-    10.0  # times that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
-)
+# times that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
+HANG_BUSY = 10.0
 UNUSED = 0.005  # utilisation
 
 Say = Callable[[str], None]
@@ -104,283 +103,92 @@ class MemoryUse:
         ]
 
 
-class Stages:
-    """A comparison under way, up to its verdict.
+class JobSet:
+    """The jobs of a comparison on their GPU: what was seen of them, and what is done to all of them.
 
     Args:
         device: The GPU.
         meter: Of that GPU alone, with a recorder.
-        children: The jobs, not started; the last ones are the newcomers.
+        children: The jobs, not started; the last one is the newcomer.
         plan: What is asked for.
-        mode: How they will share, in words.
         say: Told a sentence when something happens.
+
+    Attributes:
+        intervals: What was watched.
+        notes: Sentences for the result; `unmarked` holds those of jobs that have made no mark.
+        hung: Jobs that were given up.
+        left_out: Newcomers that were stopped or paused for good.
+        told: Jobs of whose end was told.
+        silent: Jobs whose want of iterations was noted; they were left alone.
+        idle_w, idle_utilisation: Of the GPU with none of the jobs.
     """
 
     def __init__(
-        self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str,
-        say: Say,
+        self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, say: Say
     ) -> None:
-        self.device, self.meter, self.children, self.plan, self.mode, self.say = (
-            device, meter, list(children), plan, mode, say,
-        )
-        self.watcher = Watcher(meter, children)
-        self.clock = meter.clock
-        self.scale = float(getattr(meter.clock, "scale", 1.0))
+        self.device, self.children, self.plan, self.say = device, list(children), plan, say
+        self.watcher, self.clock = Watcher(meter, children), meter.clock
         self.labels = tuple(child.label for child in children)
+        self.everyone = tuple(range(len(children)))
         self.intervals: list[Interval] = []
         self.notes: list[str] = []
+        self.unmarked: dict[int, str] = {}
         self.hung: set[int] = set()
-        self.left_out: set[int] = set()  # newcomers that were stopped or paused for good
+        self.left_out: set[int] = set()
         self.told: set[int] = set()
-        self.silent: set[int] = set()  # whose want of iterations was noted; they were left alone
-        self.unmarked: dict[int, str] = {}  # and what was noted of it
+        self.silent: set[int] = set()
         self.memory = MemoryUse()
         self.idle_w: float | None = None
         self.idle_utilisation = 0.0
-        self.comparison: SharingEffect | None = None
-        self.why_not = ""
-        self.decision, self.verdict, self.watched = "unknown", "", ""
-        self.board = meter.open("share: " + " + ".join(self.labels), sync=False)
-        assert meter.recorder is not None
-        self.hold = meter.recorder.hold(self.board.start_s)
-        self.window = self.board
 
-    # before and during the measurement
+    def note(self, words: str) -> None:
+        """Say a sentence that stands in the result, too."""
+        self.notes.append(words)
+        self.say(words)
 
-    def _idle(self) -> None:
-        """The board's power with none of the jobs; who else is there is noted."""
-        strangers = self.device.processes()
-        from_s = self.clock()
-        self._pause(2.0 * max(self.watcher.least_s(), 1.0))
-        self.watcher.settled()
-        self.idle_w = self.watcher.mean_power_w(from_s, self.clock() - 0.2)
-        self.idle_utilisation = self.watcher.mean_utilisation(from_s, self.clock()) or 0.0
-        if strangers:
-            self.notes.append(_of_strangers(strangers))
-            self.say(self.notes[-1])
-
-    def _measure(self) -> None:
-        jobs = range(len(self.children))
+    def tick(self, jobs: Sequence[int] = ()) -> None:
+        """A moment later. Raises Ended where one of these jobs is not there any more."""
+        time.sleep(TICK_S)
         for job in jobs:
-            self._begin(job)
-            self._settle([job])
-            self._alone(job)
-            self.children[job].pause()
-        # there and back, so that what drifts with time (heat) does not count for either side
-        for _ in range(self.plan.rounds - 1):
-            self._together()
-            for job in reversed(jobs):
-                self._only(job)
-                self._settle([job])
-                self._alone(job)
-                self.children[job].pause()
-        self._together()
+            if not self.children[job].running:
+                raise Ended(job)
 
-    def _begin(self, job: int) -> None:
-        """Start a job and wait until it iterates."""
-        child = self.children[job]
-        child.start()
-        self.say(f"{child.label} starts (output: {child.log})")
-        until = time.monotonic() + self.plan.start_s
-        begun_s = self.clock()
-        longest_s = SIMULATED_BUSY_S if self.device.simulated else BUSY_S
-        while child.count() < STEPS:
-            self._tick([job])
-            if not child.count() and self.clock() - begun_s > longest_s and self._busy(longest_s):
-                self.unmarked[job] = (
-                    f"{child.label} makes no marks (workbench.step()); its iterations are looked for in the "
-                    "power"
-                )
-                self.notes.append(self.unmarked[job])
-                return
-            if time.monotonic() > until:
-                self._give_up(
-                    job,
-                    f"{child.label} did not iterate within {self.plan.start_s:g} s of its start and was "
-                    "stopped; start_s=... gives it longer",
-                )
+    def resume(self) -> None:
+        """All go on that were not taken off."""
+        for job, child in enumerate(self.children):
+            if job not in self.left_out:
+                child.resume()
 
-    def _busy(self, lately_s: float) -> bool | None:
+    def busy(self, lately_s: float) -> bool | None:
         """Whether the GPU was lately busier than with none of the jobs; None where its utilisation is not
         told (MIG).
         """
         used = self.watcher.mean_utilisation(self.clock() - lately_s, self.clock())
         return None if used is None else used > self.idle_utilisation + BUSY
 
-    def _alone(self, job: int) -> None:
-        self._stage([job])
-        self._look_at_memory()
-        used = self.watcher.mean_utilisation(self.intervals[-1].from_s, self.intervals[-1].to_s)
-        if used is not None and used < UNUSED:
-            self.notes.append(
-                f"the GPU was idle while {self.labels[job]} ran alone; does it choose another one itself?"
-            )
-
-    def _together(self) -> None:
-        self._resume_all()
-        everyone = [job for job in range(len(self.children)) if job not in self.left_out]
-        self._settle(everyone)
-        self._stage(everyone)
-        self._look_at_memory(together=True)
-
-    def _only(self, job: int) -> None:
-        for number, child in enumerate(self.children):
-            if number != job:
-                child.pause()
-        self.children[job].resume()
-
-    def _resume_all(self) -> None:
-        for number, child in enumerate(self.children):
-            if number not in self.left_out:
-                child.resume()
-
-    def _settle(self, jobs: Sequence[int]) -> None:
-        """Wait until each has made a few iterations since now: a pause is none, and what was paused works
-        off what it has queued.
-        """
-        paused_s = [
-            self.watcher.step_s(job) or 0.0 for job in range(len(self.children))
-            if job not in jobs and self.children[job].paused
-        ]
-        self._pause(max(0.2, *(min(DRAIN_S, 1.5 * each) for each in (*paused_s, 0.0))), jobs)
-        have = {job: self.children[job].count() for job in jobs}
-        while any(
-            self.watcher.marked(job) and self.children[job].count() < have[job] + SETTLE for job in jobs
-        ):
-            self._tick(jobs)
-            self._check_hang(jobs)
-
-    def _stage(self, jobs: Sequence[int]) -> None:
-        """Watch these jobs for the plan's seconds, or longer where iterations are, or where a busy machine or
-        an evaluation left too little that can be compared.
-        """
-        from_s, seconds = self.clock(), self.plan.seconds
-        look_s = from_s + seconds
-        have = {job: self.children[job].count() for job in jobs}
-        while True:
-            self._tick(jobs)
-            self._check_hang(jobs)
-            now_s = self.clock()
-            if now_s < look_s:
-                continue
-            if now_s >= from_s + LONGER * seconds:
-                break
-            few = any(
-                self.watcher.marked(job) and self.children[job].count() < have[job] + FEW for job in jobs
-            )
-            if not few and self.watcher.comparable(Interval(tuple(jobs), from_s, now_s)):
-                break
-            look_s = now_s + LOOK * seconds
-        self.intervals.append(Interval(tuple(jobs), from_s, self.clock()))
-
-    def _tick(self, jobs: Sequence[int]) -> None:
-        time.sleep(TICK_S)
-        for job in jobs:
-            if not self.children[job].running:
-                raise Ended(job)
-
-    def _pause(self, seconds: float, jobs: Sequence[int] = ()) -> None:
-        until_s = self.clock() + seconds
-        while self.clock() < until_s:
-            self._tick(jobs)
-
-    def _check_hang(self, jobs: Sequence[int]) -> None:
-        for job in jobs:
-            silent_s = self._silent_s(job)
-            if silent_s is None:
-                continue
-            if self.plan.until_end:
-                self._leave_alone(job, silent_s)
-                raise Ended(job)
-            self._give_up(
-                job,
-                f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}: it hangs, and "
-                "was stopped",
-            )
-
-    def _leave_alone(self, job: int, silent_s: float) -> None:
-        self.silent.add(job)
-        self.notes.append(
-            f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}; it may hang, and was "
-            "left alone"
-        )
-        self.say(self.notes[-1])
-
-    def _silent_s(self, job: int) -> float | None:
+    def silent_s(self, job: int) -> float | None:
         """For how long a job that marks has not, if that is too long. It is never in a phase, and longer
         where the GPU is busy.
         """
-        steps, usual_s = self.watcher.steps_s(job, 1), self.watcher.step_s(job)
-        if usual_s is None or self.children[job].count() >= MOST:
+        child, watcher = self.children[job], self.watcher
+        steps, usual_s = watcher.steps_s(job, 1), watcher.step_s(job)
+        if usual_s is None or child.count() >= MOST:
             return None
-        since = [
-            float(steps[-1]), *(float(self.watcher.at(end)) for _, _, end in self.children[job].phases_s()),
-        ]
-        silent_s = self.clock() - max(*since, float(self.watcher.at(self.children[job].resumed_s)))
-        limit_s = max(HANG_S * self.scale, HANG_STEPS * usual_s)
-        if silent_s <= limit_s or self.children[job].in_phase():
+        since = [float(steps[-1]), *(float(watcher.at(end)) for _, _, end in child.phases_s())]
+        silent_s = self.clock() - max(*since, float(watcher.at(child.resumed_s)))
+        limit_s = max(HANG_S * float(getattr(self.clock, "scale", 1.0)), HANG_STEPS * usual_s)
+        if silent_s <= limit_s or child.in_phase():
             return None
-        return silent_s if silent_s > HANG_BUSY * limit_s or self._busy(limit_s / 2) is False else None
+        return silent_s if silent_s > HANG_BUSY * limit_s or self.busy(limit_s / 2) is False else None
 
-    def _give_up(self, job: int, why: str) -> None:
-        self.hung.add(job)
-        self.notes.append(why)
-        self.say(why)
-        stop_all([self.children[job]], grace_s=self.plan.grace_s)
-        raise Ended(job)
+    def leave_alone(self, job: int, silent_s: float) -> None:
+        """Note that a job has been silent for too long."""
+        self.silent.add(job)
+        lasted = format_duration(silent_s)
+        self.note(f"{self.labels[job]} has made no iteration for {lasted}; it may hang, and was left alone")
 
-    def _look_at_memory(self, *, together: bool = False) -> None:
-        with contextlib.suppress(DeviceError):
-            strangers = self.memory.look(self.device, self.children, together=together)
-            if together and strangers and not any("other processes use" in note for note in self.notes):
-                self.notes.append(_of_strangers(strangers))
-
-    # a job that is gone
-
-    def _gone(self, job: int) -> str:
-        """One sentence about a job that has ended before it was compared; it is told of once."""
-        child, outcome = self.children[job], "hung" if job in self.hung else self.children[job].outcome()
-        if job not in self.silent:
-            self.told.add(job)
-            self.left_out.add(job)
-        others = ", ".join(
-            label for number, label in enumerate(self.labels)
-            if number != job and self.children[number].running
-        )
-        go_on = (
-            f"; {others} {'goes' if others.count(',') == 0 else 'go'} on" if others and self.plan.until_end
-            else ""
-        )
-        if job in self.silent:
-            return f"{child.label} made no iterations for too long and could not be compared{go_on}"
-        held = [
-            f"{self.labels[other]} holds {used / 2**30:.1f} GiB" for other, used in self.memory.jobs.items()
-            if other != job
-        ]
-        return _why_gone(child, outcome, held) + go_on
-
-    # the verdict
-
-    def _judge(self, *, last: bool = False) -> None:
-        for job in [job for job in self.unmarked if self.watcher.marked(job)]:  # it was slow to begin
-            self.notes.remove(self.unmarked.pop(job))
-        if self.why_not:
-            self.verdict = f"no comparison: {self.why_not}"
-            return
-        self.watcher.settled()
-        try:
-            self.comparison = self._compare()
-        except MeasurementError as error:
-            if not last:
-                self.verdict = f"no comparison: {error}"
-            return
-        self.decision, self.verdict = decide(self.comparison, self.labels, self.plan.bound, self.plan.seconds)
-
-    def _compare(self) -> SharingEffect:
-        alone = [pooled(self._stages((job,))) for job in range(len(self.children))]
-        return compare(alone, pooled(self._stages(tuple(range(len(self.children))))), self.idle_w or 0.0)
-
-    def _stages(self, members: tuple[int, ...]) -> list[Stage]:
+    def blocks(self, members: tuple[int, ...]) -> list[Stage]:
+        """What was watched of just these jobs. Raises MeasurementError where that is nothing."""
         found, why = [], ""
         for interval in self.intervals:
             if interval.members == members:
@@ -392,6 +200,182 @@ class Stages:
             names = " and ".join(self.labels[job] for job in members)
             raise MeasurementError(why or f"{names} did not run long enough to be measured")
         return found
+
+    def gone(self, job: int) -> str:
+        """One sentence about a job that has ended before it was compared; it is told of once."""
+        child, outcome = self.children[job], "hung" if job in self.hung else self.children[job].outcome()
+        others = [label for label, each in zip(self.labels, self.children, strict=True)
+                  if each is not child and each.running]
+        go_on = ""
+        if others and self.plan.until_end:
+            go_on = f"; {', '.join(others)} {'goes' if len(others) == 1 else 'go'} on"
+        if job in self.silent:
+            return f"{child.label} made no iterations for too long and could not be compared{go_on}"
+        self.told.add(job)
+        self.left_out.add(job)
+        held = [
+            f"{self.labels[other]} holds {used / 2**30:.1f} GiB" for other, used in self.memory.jobs.items()
+            if other != job
+        ]
+        return _why_gone(child, outcome, held) + go_on
+
+
+class Stages:
+    """The measurement of a comparison: who runs when, until all were seen alone and together."""
+
+    def __init__(self, jobs: JobSet) -> None:
+        self.jobs, self.plan, self.children = jobs, jobs.plan, jobs.children
+        self.watcher, self.clock = jobs.watcher, jobs.clock
+
+    def idle(self) -> None:
+        """The board's power with none of the jobs; who else is there is noted."""
+        jobs = self.jobs
+        strangers = jobs.device.processes()
+        from_s = self.clock()
+        self._pause(2.0 * max(self.watcher.least_s(), 1.0))
+        self.watcher.settled()
+        jobs.idle_w = self.watcher.mean_power_w(from_s, self.clock() - 0.2)
+        jobs.idle_utilisation = self.watcher.mean_utilisation(from_s, self.clock()) or 0.0
+        if strangers:
+            jobs.note(_of_strangers(strangers))
+
+    def measure(self) -> None:
+        """Each alone and all together.
+
+        Raises:
+            Ended: A job is not there any more.
+            CannotPause: One goes on although it was told to stop.
+        """
+        jobs = self.jobs.everyone
+        for job in jobs:
+            self._begin(job)
+            self._alone(job)
+        # there and back, so that what drifts with time (heat) does not count for either side
+        for _ in range(self.plan.rounds - 1):
+            self._together()
+            for job in reversed(jobs):
+                for number, child in enumerate(self.children):
+                    if number != job:
+                        child.pause()
+                self.children[job].resume()
+                self._alone(job)
+        self._together()
+
+    def _begin(self, job: int) -> None:
+        """Start a job and wait until it iterates."""
+        child = self.children[job]
+        child.start()
+        self.jobs.say(f"{child.label} starts (output: {child.log})")
+        until = time.monotonic() + self.plan.start_s
+        begun_s = self.clock()
+        longest_s = SIMULATED_BUSY_S if self.jobs.device.simulated else BUSY_S
+        while child.count() < STEPS:
+            self.jobs.tick([job])
+            if not child.count() and self.clock() - begun_s > longest_s and self.jobs.busy(longest_s):
+                why = "makes no marks (workbench.step()); its iterations are looked for in the power"
+                self.jobs.unmarked[job] = f"{child.label} {why}"
+                self.jobs.notes.append(self.jobs.unmarked[job])
+                return
+            if time.monotonic() > until:
+                self._give_up(
+                    job,
+                    f"{child.label} did not iterate within {self.plan.start_s:g} s of its start and was "
+                    "stopped; start_s=... gives it longer",
+                )
+
+    def _alone(self, job: int) -> None:
+        self._settle([job])
+        self._stage([job])
+        self._look_at_memory()
+        last = self.jobs.intervals[-1]
+        used = self.watcher.mean_utilisation(last.from_s, last.to_s)
+        if used is not None and used < UNUSED:
+            label = self.children[job].label
+            self.jobs.notes.append(
+                f"the GPU was idle while {label} ran alone; does it choose another one itself?"
+            )
+        self.children[job].pause()
+
+    def _together(self) -> None:
+        self.jobs.resume()
+        everyone = [job for job in self.jobs.everyone if job not in self.jobs.left_out]
+        self._settle(everyone)
+        self._stage(everyone)
+        self._look_at_memory(together=True)
+
+    def _settle(self, jobs: Sequence[int]) -> None:
+        """Wait until each has made a few iterations since now: a pause is none, and what was paused works
+        off what it has queued.
+        """
+        paused_s = [
+            self.watcher.step_s(job) or 0.0 for job, child in enumerate(self.children)
+            if job not in jobs and child.paused
+        ]
+        self._pause(max(0.2, *(min(DRAIN_S, 1.5 * each) for each in (*paused_s, 0.0))), jobs)
+        have = self._counts(jobs)
+        while self._have_few(have, SETTLE):
+            self.jobs.tick(jobs)
+            self._check_hang(jobs)
+
+    def _stage(self, jobs: Sequence[int]) -> None:
+        """Watch these jobs for the plan's seconds, or longer where iterations are, or where a busy machine or
+        an evaluation left too little that can be compared.
+        """
+        from_s, seconds = self.clock(), self.plan.seconds
+        look_s = from_s + seconds
+        have = self._counts(jobs)
+        while True:
+            self.jobs.tick(jobs)
+            self._check_hang(jobs)
+            now_s = self.clock()
+            if now_s < look_s:
+                continue
+            enough = not self._have_few(have, FEW) and self.watcher.comparable(
+                Interval(tuple(jobs), from_s, now_s)
+            )
+            if enough or now_s >= from_s + LONGER * seconds:
+                break
+            look_s = now_s + LOOK * seconds
+        self.jobs.intervals.append(Interval(tuple(jobs), from_s, self.clock()))
+
+    def _counts(self, jobs: Sequence[int]) -> dict[int, int]:
+        return {job: self.children[job].count() for job in jobs}
+
+    def _have_few(self, have: dict[int, int], more: int) -> bool:
+        """Whether one of the jobs that mark has not made so many iterations more than it had."""
+        return any(
+            self.watcher.marked(job) and self.children[job].count() < count + more
+            for job, count in have.items()
+        )
+
+    def _pause(self, seconds: float, jobs: Sequence[int] = ()) -> None:
+        until_s = self.clock() + seconds
+        while self.clock() < until_s:
+            self.jobs.tick(jobs)
+
+    def _check_hang(self, jobs: Sequence[int]) -> None:
+        for job in jobs:
+            silent_s = self.jobs.silent_s(job)
+            if silent_s is None:
+                continue
+            if self.plan.until_end:
+                self.jobs.leave_alone(job, silent_s)
+                raise Ended(job)
+            lasted = format_duration(silent_s)
+            label = self.children[job].label
+            self._give_up(job, f"{label} has made no iteration for {lasted}: it hangs, and was stopped")
+
+    def _give_up(self, job: int, why: str) -> None:
+        self.jobs.hung.add(job)
+        self.jobs.note(why)
+        stop_all([self.children[job]], grace_s=self.plan.grace_s)
+        raise Ended(job)
+
+    def _look_at_memory(self, *, together: bool = False) -> None:
+        with contextlib.suppress(DeviceError):
+            strangers = self.jobs.memory.look(self.jobs.device, self.children, together=together)
+            if together and strangers and not any("other processes use" in note for note in self.jobs.notes):
+                self.jobs.notes.append(_of_strangers(strangers))
 
 
 def _of_strangers(strangers: Sequence[Process]) -> str:
