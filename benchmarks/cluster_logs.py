@@ -6,9 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from workbench.cluster import draw
-from workbench.cluster.jobs import NEEDED, check
-from workbench.cluster.readers import alibaba, philly, sacct
+from workbench.cluster import draw, readers
+from workbench.cluster.jobs import check
 from workbench.errors import UsageError
 
 LONGEST_S = 3 * 86400.0
@@ -34,26 +33,10 @@ def job_logs(data: Path) -> dict[str, pl.DataFrame]:
 def read(path: Path) -> pl.DataFrame | None:
     """The jobs of one file; None where it is no job log, which is told if it cannot be read at all."""
     try:
-        if path.suffix == ".parquet":
-            frame = pl.read_parquet(path)
-        else:
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                slurm = lines.readline().startswith("JobID|")
-            if slurm:
-                return sacct(path).drop("gpu_type")
-            frame = pl.read_csv(path, infer_schema_length=None)
-        columns = set(frame.columns)
-        if set(NEEDED) <= columns:
-            known = frame.drop("gpu_type", strict=False)
-            return (
-                known
-                if known["submit_s"].dtype.is_numeric() and known["duration_s"].dtype.is_numeric()
-                else philly(frame)
-            )
-        if {"gpu_milli", "creation_time"} <= columns or {"plan_gpu", "inst_num"} <= columns:
-            return alibaba(frame).drop("gpu_type")
-    except (pl.exceptions.PolarsError, UsageError, UnicodeError) as error:
-        print(f"{path.name} is passed over: {str(error).splitlines()[0]}")
+        return readers.read(path, keep_valid=True).drop("gpu_type", strict=False)
+    except UsageError as error:
+        if not str(error).startswith("this is no job log"):
+            print(f"{path.name} is passed over: {str(error).splitlines()[0]}")
     return None
 
 

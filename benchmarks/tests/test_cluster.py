@@ -18,9 +18,10 @@ from benchmarks.cluster_caps import clock_curves, levels, limit_curves
 from benchmarks.cluster_logs import job_logs, usable, weeks
 from benchmarks.fixtures.cluster_compare import compare, runs
 from workbench.cluster.generator import generate
-from workbench.cluster.joblogs import BUSIEST, MEDIAN, WHOLE, parts, read, trim
+from workbench.cluster.joblogs import BUSIEST, MEDIAN, WHOLE, parts, trim
 from workbench.cluster.policies import Eaco, EnergyAwarePolicy, Fifo
 from workbench.cluster.power import Cluster
+from workbench.cluster.readers import read
 from workbench.errors import UsageError
 
 DAY_S = 86400.0

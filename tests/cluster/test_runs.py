@@ -21,8 +21,9 @@ import pytest
 
 from workbench.cluster import Cluster, NodeType, Simulator, generate, summarise
 from workbench.cluster.comparison import PolicyComparison
-from workbench.cluster.joblogs import BUSIEST, BUSIEST_DAY, MEDIAN, WHOLE, parts, read, trim
+from workbench.cluster.joblogs import BUSIEST, BUSIEST_DAY, MEDIAN, WHOLE, parts, trim
 from workbench.cluster.policies import POLICIES, Eaco, EnergyAwarePolicy
+from workbench.cluster.readers import read
 from workbench.cluster.runs import Cancelled, Channel, Runs, processes, timeline_step_s, work
 from workbench.cluster.scenario import CHOICES, NEVER_S, Scenario, label, prepared, takes, tasks
 from workbench.cluster.sources import sources

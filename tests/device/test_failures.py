@@ -31,7 +31,6 @@ from workbench.errors import (
 )
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
-from workbench.simulation.nvml_library import Function
 from workbench.simulation.state import ABILITIES
 
 Simulated = Callable[..., Machine]
@@ -288,7 +287,7 @@ def test_15_a_setter_that_hides_its_failure(simulated: Simulated) -> None:
 
 def test_15_a_driver_that_says_yes_and_does_nothing_is_found_out(stepped: Machine) -> None:
     device = open_device()
-    stepped.library.nvmlDeviceSetPowerManagementLimit = Function(lambda *_: pynvml.NVML_SUCCESS)
+    stepped.library.nvmlDeviceSetPowerManagementLimit = lambda *_: pynvml.NVML_SUCCESS
     pynvml._nvmlGetFunctionPointer_cache.clear()
     with pytest.raises(DriverError, match=r"took 150 W for .* and shows 250 W: another program"):
         device.write(Setting(power_limit_w=150.0))

@@ -1,7 +1,7 @@
 """Which jobs share a GPU on a cluster, what it saves and what it costs.
 
-    jobs, readers, generator     logs as frames: the schema and its check, files of other systems, generated
-                                 logs and what a log does not contain
+    jobs, readers, generator     logs as frames: the schema and its check, files of this and other systems,
+                                 generated logs and what a log does not contain
     power, colocation            nodes and what they draw; how jobs that share a GPU slow each other
     state, engine, simulator     a cluster at one moment; what changes on its nodes; from event to event
     columns, result              a log as arrays; the outcome of a run as frames
@@ -9,7 +9,7 @@
     placement, capacity_index,   indices by which policies find nodes and GPUs
     ranking
     summary                      a run in numbers
-    joblogs, sources             a log by its columns, trimmed and cut into weeks; logs to choose from
+    joblogs, sources             a log trimmed and cut into weeks; logs to choose from
     scenario, runs, comparison   what is run; many runs with progress and an end; a choice and its runs
     views, recording, drill      runs as columns to be shown; a run that can be looked into; one job or node
 

@@ -1,8 +1,10 @@
-"""Job logs of other systems as frames of `jobs.SCHEMA`. Nothing is left out and nothing invented: what a log
-does not tell is null, and `check` decides.
+"""Job logs of this and other systems as frames of `jobs.SCHEMA`, told apart by their columns. Nothing is left
+out and nothing invented: what a log does not tell is null, and `check` decides.
 
-What is wrong with a row (no end yet, no GPU, cancelled before it ran) is said by `check`, which also can
-leave such rows out.
+Philly     as shipped for simulators (Jeon et al., ATC'19); the virtual cluster, `vc`, becomes `user`
+Alibaba    pods that share GPUs (cluster-trace-gpu-v2023, Weng et al., ATC'23), and PAI's tasks (v2020, Weng
+           et al., NSDI'22)
+Slurm      `sacct --allusers --parsable2 --format=JobID,User,Submit,Start,End,ElapsedRaw,AllocTRES,State`
 """
 
 from __future__ import annotations
@@ -13,82 +15,141 @@ from pathlib import Path
 import polars as pl
 
 from ..errors import UsageError
-from .jobs import SCHEMA
+from .jobs import NEEDED, SCHEMA
 
-Source = str | Path | pl.DataFrame
 # Polars panics on some damaged files.
 UNREADABLE = (pl.exceptions.PolarsError, OSError, pl.exceptions.PanicException)
+PODS = ("num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time")
+TASKS = ("inst_num", "plan_gpu", "start_time", "end_time")
 
 
-def philly(source: Source) -> pl.DataFrame:
-    """Microsoft Philly as it is shipped for simulators: `job_id, vc, submit_s, duration_s, num_gpus` (Jeon et
-    al., ATC'19).
+def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.DataFrame:
+    """The jobs of a file or frame, told apart by its columns: this package's own, Philly's, Alibaba's,
+    Slurm's. What is not told is null.
 
-    The virtual cluster becomes `user`.
+    Args:
+        source: Where they are.
+        keep_valid: Take words where a number is needed ("N/A") for what is not told, instead of raising.
+
+    Raises:
+        UsageError: No such file, columns of none of these, or words where a number is needed; row and value
+            are told.
     """
-    frame = _frame(source, "philly", ("job_id", "submit_s", "duration_s", "num_gpus"))
-    columns = [pl.col("job_id"), pl.col("submit_s"), pl.col("duration_s"), pl.col("num_gpus")]
-    if "vc" in frame.columns:
-        columns.append(pl.col("vc").alias("user"))
-    return _whole(frame.select(columns))
-
-
-def alibaba(source: Source) -> pl.DataFrame:
-    """Alibaba's GPU-sharing pods (cluster-trace-gpu-v2023, Weng et al., ATC'23) or PAI tasks (v2020, Weng et
-    al., NSDI'22), told apart by their columns.
-
-    A pod or task that asks for a part of a GPU has that part as its utilisation; of one that asks for whole
-    GPUs the log does not tell it. PAI's table has no submission; there the start stands for it.
-    """
-    frame = _frame(source, "alibaba", ())
-    if {"name", "num_gpu", "gpu_milli", "creation_time", "deletion_time"} <= set(frame.columns):
-        start = (
-            pl.coalesce("scheduled_time", "creation_time") if "scheduled_time" in frame.columns
-            else pl.col("creation_time")
-        )
-        part = pl.col("gpu_milli").cast(pl.Float64) / 1000
-        spec = _text(frame, "gpu_spec")
-        return _whole(frame.select(
-            pl.col("name").alias("job_id"),
-            pl.col("creation_time").cast(pl.Float64).alias("submit_s"),
-            (pl.col("deletion_time") - start).cast(pl.Float64).alias("duration_s"),
-            pl.col("num_gpu").cast(pl.Int64).alias("num_gpus"),
-            pl.when((pl.col("num_gpu") == 1) & (part > 0) & (part < 1)).then(part).alias("utilisation"),
-            # "V100M16|V100M32" means either, which is more than one type and less than any.
-            pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec).alias("gpu_type"),
-        ))
-    if {"job_name", "inst_num", "start_time", "end_time", "plan_gpu"} <= set(frame.columns):
-        part = pl.col("plan_gpu").cast(pl.Float64) / 100
-        name = (
-            pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/")
-            if "task_name" in frame.columns else pl.col("job_name")
-        )
-        spec = _text(frame, "gpu_type")
-        gpus = pl.col("inst_num").cast(pl.Float64) * part.ceil()
-        return _whole(frame.select(
-            name.alias("job_id"), _text(frame, "user").alias("user"),
-            pl.col("start_time").cast(pl.Float64).alias("submit_s"),
-            (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
-            gpus.fill_null(0).cast(pl.Int64).alias("num_gpus"),
-            pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
-            pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
-        ))
+    frame = source if isinstance(source, pl.DataFrame) else _table(Path(source).expanduser())
+    names = set(frame.columns)
+    if {"JobID", "Submit"} <= names:
+        return _slurm(frame.select(pl.all().cast(pl.String)))
+    if {"name", *PODS[:4]} <= names:
+        return _pods(_numbers(frame, PODS, "name", keep_valid))
+    if {"job_name", *TASKS} <= names:
+        return _tasks(_numbers(frame, TASKS, "job_name", keep_valid))
+    if set(NEEDED) <= names:
+        if "vc" in names and "user" not in names:
+            frame = frame.rename({"vc": "user"})
+        texts = {name: pl.col(name).cast(pl.String) for name, kind in SCHEMA.items() if kind == pl.String}
+        jobs = frame.select([texts.get(name, pl.col(name)) for name in SCHEMA if name in frame.columns])
+        return _numbers(jobs, [name for name in SCHEMA if name not in texts], "job_id", keep_valid)
     raise UsageError(
-        f"this is no Alibaba GPU log: its columns are {', '.join(frame.columns)}; expected name, num_gpu, "
-        "gpu_milli, creation_time, deletion_time (v2023) or job_name, inst_num, start_time, end_time, "
-        "plan_gpu (v2020; its files have no header: pass a frame with names)"
+        f"this is no job log that is known here: its columns are {', '.join(frame.columns) or 'none'}. "
+        f"Expected are {', '.join(NEEDED)} (Philly and this package), name, num_gpu, gpu_milli, "
+        "creation_time, deletion_time or job_name, inst_num, plan_gpu, start_time, end_time (Alibaba), or "
+        "JobID, Submit, ElapsedRaw, AllocTRES (Slurm's sacct); rename the columns"
     )
 
 
-def sacct(source: Source) -> pl.DataFrame:
-    """Slurm's accounting: `sacct --allusers --parsable2
-    --format=JobID,User,Submit,Start,End,ElapsedRaw,AllocTRES,State`.
+def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_valid: bool) -> pl.DataFrame:
+    """The frame with numbers in these columns, as far as it has them: those that came as text are read."""
+    for name in names:
+        if name not in frame.columns:
+            continue
+        given = frame[name]
+        if given.dtype == pl.Null:
+            frame = frame.with_columns(pl.col(name).cast(pl.Float64))
+        elif given.dtype == pl.String:
+            told = given.str.strip_chars()
+            found = told.cast(pl.Float64, strict=False)
+            wrong = (found.is_null() & told.is_not_null() & (told != "")).arg_true()
+            if len(wrong) and not keep_valid:
+                at = int(wrong[0])
+                raise UsageError(
+                    f"row {at} (job {frame[id_column][at]}): {name} is {given[at]!r}, a number is needed; "
+                    f"{len(wrong)} of {frame.height} "
+                    "rows are like that. Mend them, or keep only the valid rows with keep_valid=True"
+                )
+            frame = frame.with_columns(found.alias(name))
+        elif not given.dtype.is_numeric():
+            example = f", for instance {given[0]}" if given.len() else ""
+            raise UsageError(
+                f"column {name!r} holds {given.dtype}, where numbers are needed{example}; give times in "
+                "seconds"
+            )
+    return frame
 
-    GPUs and their type come from `gres/gpu` in AllocTRES (else ReqTRES), the duration from ElapsedRaw,
+
+def _table(path: Path) -> pl.DataFrame:
+    if not path.exists():
+        raise UsageError(
+            f"there is no file {str(path)!r}; give the path of a job log (Parquet or CSV), or a frame"
+        )
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path)
+        with path.open(encoding="utf-8", errors="replace") as text:
+            piped = "|" in text.readline()
+        if piped:
+            return pl.read_csv(path, separator="|", infer_schema_length=0, quote_char=None)
+        return pl.read_csv(path, infer_schema_length=None)
+    except UNREADABLE as error:
+        first_line = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise UsageError(f"{path.name} cannot be read as a table: {first_line}") from error
+
+
+# A pod or task that asks for a part of a GPU has that part as its utilisation; of one that asks for whole
+# GPUs the log does not tell it.
+
+
+def _pods(frame: pl.DataFrame) -> pl.DataFrame:
+    start = (
+        pl.coalesce("scheduled_time", "creation_time") if "scheduled_time" in frame.columns
+        else pl.col("creation_time")
+    )
+    part = pl.col("gpu_milli").cast(pl.Float64) / 1000
+    spec = _text(frame, "gpu_spec")
+    return _whole(frame.select(
+        pl.col("name").alias("job_id"),
+        pl.col("creation_time").cast(pl.Float64).alias("submit_s"),
+        (pl.col("deletion_time") - start).cast(pl.Float64).alias("duration_s"),
+        pl.col("num_gpu").cast(pl.Int64).alias("num_gpus"),
+        pl.when((pl.col("num_gpu") == 1) & (part > 0) & (part < 1)).then(part).alias("utilisation"),
+        # "V100M16|V100M32" means either, which is more than one type and less than any.
+        pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec).alias("gpu_type"),
+    ))
+
+
+def _tasks(frame: pl.DataFrame) -> pl.DataFrame:
+    """PAI's table has no submission; the start stands for it."""
+    part = pl.col("plan_gpu").cast(pl.Float64) / 100
+    name = (
+        pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/")
+        if "task_name" in frame.columns else pl.col("job_name")
+    )
+    spec = _text(frame, "gpu_type")
+    gpus = pl.col("inst_num").cast(pl.Float64) * part.ceil()
+    return _whole(frame.select(
+        name.alias("job_id"), _text(frame, "user").alias("user"),
+        pl.col("start_time").cast(pl.Float64).alias("submit_s"),
+        (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
+        gpus.fill_null(0).cast(pl.Int64).alias("num_gpus"),
+        pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
+        pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
+    ))
+
+
+def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
+    """GPUs and their type come from `gres/gpu` in AllocTRES (else ReqTRES), the duration from ElapsedRaw,
     Elapsed, or Start and End. Job steps (`123.batch`) are parts of jobs and are passed over. A running or
     pending job has no duration.
     """
-    frame = _frame(source, "sacct", ("JobID", "Submit"), separator="|", text=True)
     resources = [name for name in ("AllocTRES", "ReqTRES") if name in frame.columns]
     if not resources:
         raise UsageError(
@@ -145,42 +206,12 @@ def _moment(column: str) -> pl.Expr:
     return moment.dt.timestamp("ms").cast(pl.Float64) / 1000
 
 
-def _frame(
-    source: Source, reader: str, needed: Sequence[str], *, separator: str = ",", text: bool = False
-) -> pl.DataFrame:
-    if isinstance(source, pl.DataFrame):
-        frame = source
-    else:
-        path = Path(source)
-        if not path.exists():
-            raise UsageError(f"there is no file {str(path)!r} for the {reader} reader")
-        kind = "a Parquet table" if path.suffix == ".parquet" else f"a table separated by {separator!r}"
-        try:
-            if path.suffix == ".parquet":
-                frame = pl.read_parquet(path)
-            else:
-                frame = pl.read_csv(
-                    path, separator=separator, infer_schema_length=0 if text else None,
-                    quote_char=None if text else '"',
-                )
-        except UNREADABLE as error:
-            raise UsageError(f"{path.name} cannot be read as {kind}: {first_line(error)}") from error
-    missing = [name for name in needed if name not in frame.columns]
-    if missing:
-        raise UsageError(
-            f"the {reader} reader misses {', '.join(missing)}; the file has "
-            f"{', '.join(frame.columns) or 'no columns'}"
-        )
-    return frame
-
-
-def first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
-
-
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:
     """All columns of the schema, absent ones null, by submission: a dumped table's order means nothing."""
     absent = {name: kind for name, kind in SCHEMA.items() if name not in frame.columns}
     missing = [pl.lit(None, dtype=kind).alias(name) for name, kind in absent.items()]
     columns = [pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()]
     return frame.with_columns(missing).select(columns).sort("submit_s", maintain_order=True, nulls_last=True)
+
+
+philly = alibaba = sacct = read  # their names in version 0.1

@@ -13,7 +13,8 @@ import polars as pl
 
 from ..errors import UsageError
 from .generator import generate
-from .joblogs import Trimmed, parts, read, trim
+from .joblogs import Trimmed, parts, trim
+from .readers import read
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from .. import panels
-from ..cluster.joblogs import read as read_jobs
 from ..cluster.jobs import NEEDED
+from ..cluster.readers import read as read_jobs
 from ..cluster.recording import RunRecord
 from ..cluster.result import Result
 from ..device.nvml import NvmlDevice

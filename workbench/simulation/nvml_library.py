@@ -32,18 +32,6 @@ _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
 _EVENT_IDLE = 0x1
 
 
-class Function:
-    """One exported symbol: callable, with ctypes' settable `restype` and `argtypes`."""
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-        self.restype: Any = None
-        self.argtypes: Any = None
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._call(*arguments)
-
-
 class MachineClock:
     """The simulated machine's clock. Stepped, it moves only when somebody sleeps on it or steps it."""
 
@@ -106,14 +94,17 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self._latency_s = 0.0
         self._samples: gpm.Samples = {}
         answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
-        answers |= {name: partial(self._number, *row) for name, row in NUMBERS.items()}
+        answers |= {name: partial(self._number, ask) for name, ask in NUMBERS.items()}
         for name, answer in answers.items():
-            setattr(self, name, Function(self._guarded(name, answer)))
+            setattr(self, name, self._guarded(name, answer))
+        # A plain function, as all are: pynvml sets attributes of its symbols, which a method has not.
+        self.nvmlErrorString = lambda code: _ERRORS.get(int(code), "Unknown Error").encode()
 
     def _guarded(self, name: str, call: Callable[..., int]) -> Callable[..., Any]:
-        """The checks of every call: driver, initialisation, injected faults, a lost GPU, call latency."""
-        if name == "nvmlErrorString":
-            return call
+        """The checks of every call: driver, initialisation, injected faults, a lost GPU, call latency, and
+        whether the GPU has the ability, and the process the right, that it needs.
+        """
+        ability, privileged = NEEDS.get(name, ""), name.startswith(_CHANGES)
         on_device = (
             name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name
         ) or name in gpm.ON_DEVICE
@@ -141,7 +132,13 @@ class SimulatedLibrary(gpm.GpmAnswers):
             latency_s = self._latency_s
             if latency_s:
                 time.sleep(latency_s)
-            return self._on_instance(name, *arguments) if instance else call(*arguments)
+            if instance:
+                return self._on_instance(name, *arguments)
+            if ability and not state.able(gpu, ability):
+                return UNSUPPORTED
+            if privileged and state.header("unprivileged"):
+                return DENIED
+            return call(*arguments)
 
         return guarded
 
@@ -155,10 +152,8 @@ class SimulatedLibrary(gpm.GpmAnswers):
             return _hand_out(arguments[0], gpu)
         return UNSUPPORTED
 
-    def _number(self, ability: str, ask: Callable[..., int], gpu: int, out: Any) -> int:
+    def _number(self, ask: Callable[..., int], gpu: int, out: Any) -> int:
         """The answer of a function of `NUMBERS`."""
-        if ability and not self.state.able(gpu, ability):
-            return UNSUPPORTED
         out._obj.value = ask(self.state, gpu, self._now())
         return OK
 
@@ -185,9 +180,6 @@ class SimulatedLibrary(gpm.GpmAnswers):
     def _nvmlShutdown(self) -> int:
         self._initialised -= 1
         return OK
-
-    def _nvmlErrorString(self, code: int) -> bytes:
-        return _ERRORS.get(int(code), "Unknown Error").encode()
 
     def _nvmlSystemGetDriverVersion(self, buffer: Any, size: Any) -> int:
         return _text(buffer, size, self.state.header("driver_version"))
@@ -307,7 +299,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
     def _nvmlDeviceGetSamples(
         self, gpu: int, kind: Any, since: Any, value_type: Any, count: Any, samples: Any
     ) -> int:
-        if kind.value != 0 or not self.state.able(gpu, "samples"):
+        if kind.value != 0:
             return UNSUPPORTED
         update_s, now = self.state.card(gpu, "power_update_s"), self._now()
         wanted = 100
@@ -328,7 +320,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK if filled else NOT_FOUND
 
     def _nvmlDeviceGetUtilizationRates(self, gpu: int, rates: Any) -> int:
-        if not self.state.able(gpu, "utilisation") or self.state.card(gpu, "mig"):
+        if self.state.card(gpu, "mig"):
             return UNSUPPORTED
         rates._obj.gpu, rates._obj.memory = sensors.utilisation(self.state, gpu, self._now())
         return OK
@@ -355,8 +347,6 @@ class SimulatedLibrary(gpm.GpmAnswers):
     _nvmlDeviceGetTotalEccErrors = _nvmlDeviceGetProcessUtilization = _nvmlDeviceGetFanSpeed
 
     def _nvmlDeviceGetClockInfo(self, gpu: int, kind: Any, mhz: Any) -> int:
-        if not self.state.able(gpu, "clocks"):
-            return UNSUPPORTED
         segment = self.state.segment_at(gpu, self._now())
         kind = kind.value if hasattr(kind, "value") else kind
         mhz._obj.value = segment.mem_clock_mhz if kind == 2 else segment.sm_clock_mhz
@@ -368,28 +358,14 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
     def _nvmlDeviceGetSupportedMemoryClocks(self, gpu: int, count: Any, clocks: Any) -> int:
-        if not self.state.able(gpu, "clocks"):
-            return UNSUPPORTED
         return _fill(count, clocks, self.state.mem_clocks(gpu))
 
     def _nvmlDeviceGetSupportedGraphicsClocks(self, gpu: int, mem_mhz: Any, count: Any, clocks: Any) -> int:
-        if not self.state.able(gpu, "clocks"):
-            return UNSUPPORTED
         if mem_mhz.value not in self.state.mem_clocks(gpu):
             return NOT_FOUND
         return _fill(count, clocks, self.state.sm_clocks_at(gpu, mem_mhz.value))
 
-    def _nvmlDeviceGetCurrentClocksEventReasons(self, gpu: int, reasons: Any) -> int:
-        segment = self.state.segment_at(gpu, self._now())
-        bits = segment.reasons & counters.REASONS | self.state.control(gpu, "forced_reasons")
-        reasons._obj.value = bits or (_EVENT_IDLE if segment.utilisation == 0 else 0)
-        return OK
-
-    _nvmlDeviceGetCurrentClocksThrottleReasons = _nvmlDeviceGetCurrentClocksEventReasons
-
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: int, count: Any, processes: Any) -> int:
-        if not self.state.able(gpu, "processes"):
-            return UNSUPPORTED
         rows = self.state.processes(gpu)
         if not rows:
             count._obj.value = 0
@@ -410,15 +386,11 @@ class SimulatedLibrary(gpm.GpmAnswers):
     # power limit and clocks
 
     def _nvmlDeviceGetPowerManagementLimitConstraints(self, gpu: int, low: Any, high: Any) -> int:
-        if not self.state.able(gpu, "power_limit"):
-            return UNSUPPORTED
         low._obj.value = round(1000 * self.state.card(gpu, "limit_min_w"))
         high._obj.value = round(1000 * self.state.card(gpu, "limit_max_w"))
         return OK
 
     def _nvmlDeviceSetPowerManagementLimit(self, gpu: int, milliwatts: Any) -> int:
-        if code := self._refusal(gpu, "set_power_limit"):
-            return code
         watts = milliwatts.value / 1000
         if not self.state.card(gpu, "limit_min_w") <= watts <= self.state.card(gpu, "limit_max_w"):
             return INVALID
@@ -432,17 +404,17 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return self._lock(gpu, "sm", low.value, high.value, self.state.sm_clocks(gpu))
 
     def _nvmlDeviceResetGpuLockedClocks(self, gpu: int) -> int:
-        return self._unlock(gpu, "sm")
+        self.state.change_setting(gpu, lock_sm_min=0, lock_sm_max=0)
+        return OK
 
     def _nvmlDeviceSetMemoryLockedClocks(self, gpu: int, low: Any, high: Any) -> int:
         return self._lock(gpu, "mem", low.value, high.value, self.state.mem_clocks(gpu))
 
     def _nvmlDeviceResetMemoryLockedClocks(self, gpu: int) -> int:
-        return self._unlock(gpu, "mem")
+        self.state.change_setting(gpu, lock_mem_min=0, lock_mem_max=0)
+        return OK
 
     def _lock(self, gpu: int, knob: str, low: int, high: int, supported: tuple[int, ...]) -> int:
-        if code := self._refusal(gpu, f"{knob}_lock"):
-            return code
         symbolic = [value in (_TDP, _UNLIMITED) for value in (low, high)]
         if any(symbolic):
             if not all(symbolic):
@@ -453,21 +425,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self.state.change_setting(gpu, **{f"lock_{knob}_min": low, f"lock_{knob}_max": high})
         return OK
 
-    def _refusal(self, gpu: int, ability: str) -> int:
-        """The code with which a setting may not be changed here; 0 where it may."""
-        if not self.state.able(gpu, ability):
-            return UNSUPPORTED
-        return DENIED if self.state.header("unprivileged") else OK
-
-    def _unlock(self, gpu: int, knob: str) -> int:
-        if code := self._refusal(gpu, f"{knob}_lock"):
-            return code
-        self.state.change_setting(gpu, **{f"lock_{knob}_min": 0, f"lock_{knob}_max": 0})
-        return OK
-
     def _nvmlDeviceSetPersistenceMode(self, gpu: int, mode: Any) -> int:
-        if self.state.header("unprivileged"):
-            return DENIED
         self.state.set_control(gpu, "persistence", mode.value if hasattr(mode, "value") else int(mode))
         return OK
 
@@ -493,28 +451,56 @@ _LIMIT_FIELDS: dict[int, Callable[[MachineState, int], int]] = {
     188: lambda state, gpu: round(1000 * state.card(gpu, "limit_max_w")),
     189: _default_limit_mw, 190: _enforced_limit_mw, 192: _limit_mw,
 }
-# Functions that answer one number about a GPU: the ability that it needs (empty: none), and the number from
-# the machine, the GPU and the time.
-NUMBERS: dict[str, tuple[str, Callable[[MachineState, int, float], int]]] = {
-    "nvmlDeviceGetIndex": ("", lambda _, gpu, now_s: gpu),
-    "nvmlDeviceGetMinorNumber": ("", lambda _, gpu, now_s: gpu),
-    "nvmlDeviceGetArchitecture": ("", lambda state, gpu, _: int(state.card(gpu, "architecture"))),
-    "nvmlDeviceGetPersistenceMode": ("", lambda state, gpu, _: int(state.control(gpu, "persistence"))),
-    "nvmlDeviceGetComputeMode": ("", lambda *_: 0),
-    "nvmlDeviceGetDisplayActive": ("", lambda *_: 0),
-    "nvmlDeviceIsMigDeviceHandle": ("", lambda *_: 0),
+
+
+def _event_reasons(state: MachineState, gpu: int, now_s: float) -> int:
+    segment = state.segment_at(gpu, now_s)
+    bits = int(segment.reasons & counters.REASONS | state.control(gpu, "forced_reasons"))
+    return bits or (_EVENT_IDLE if segment.utilisation == 0 else 0)
+
+
+# Functions that answer one number about a GPU, from the machine, the GPU and the time.
+NUMBERS: dict[str, Callable[[MachineState, int, float], int]] = {
+    "nvmlDeviceGetIndex": lambda _, gpu, now_s: gpu,
+    "nvmlDeviceGetMinorNumber": lambda _, gpu, now_s: gpu,
+    "nvmlDeviceGetArchitecture": lambda state, gpu, _: int(state.card(gpu, "architecture")),
+    "nvmlDeviceGetPersistenceMode": lambda state, gpu, _: int(state.control(gpu, "persistence")),
+    "nvmlDeviceGetComputeMode": lambda *_: 0,
+    "nvmlDeviceGetDisplayActive": lambda *_: 0,
+    "nvmlDeviceIsMigDeviceHandle": lambda *_: 0,
+    "nvmlDeviceGetCurrentClocksEventReasons": _event_reasons,
+    "nvmlDeviceGetCurrentClocksThrottleReasons": _event_reasons,
     "nvmlDeviceGetPowerUsage": (
-        "power", lambda state, gpu, now_s: round(1000 * sensors.power_w(state, gpu, now_s, averaged=True))
+        lambda state, gpu, now_s: round(1000 * sensors.power_w(state, gpu, now_s, averaged=True))
     ),
-    "nvmlDeviceGetTotalEnergyConsumption": ("energy", sensors.energy_mj),
+    "nvmlDeviceGetTotalEnergyConsumption": sensors.energy_mj,
     "nvmlDeviceGetPerformanceState": (
-        "", lambda state, gpu, now_s: 0 if state.segment_at(gpu, now_s).utilisation > 0 else 8
+        lambda state, gpu, now_s: 0 if state.segment_at(gpu, now_s).utilisation > 0 else 8
     ),
-    "nvmlDeviceGetPowerManagementLimit": ("power_limit", _limit_mw),
-    "nvmlDeviceGetPowerManagementDefaultLimit": ("power_limit", _default_limit_mw),
-    "nvmlDeviceGetEnforcedPowerLimit": ("", _enforced_limit_mw),
-    "nvmlDeviceGetPowerManagementMode": ("power_limit", lambda *_: 1),
+    "nvmlDeviceGetPowerManagementLimit": _limit_mw,
+    "nvmlDeviceGetPowerManagementDefaultLimit": _default_limit_mw,
+    "nvmlDeviceGetEnforcedPowerLimit": _enforced_limit_mw,
+    "nvmlDeviceGetPowerManagementMode": lambda *_: 1,
 }
+# The ability of a GPU (`state.ABILITIES`) without which a function is not supported there.
+NEEDS = {
+    "nvmlDeviceGetPowerUsage": "power", "nvmlDeviceGetTotalEnergyConsumption": "energy",
+    "nvmlDeviceGetSamples": "samples", "nvmlDeviceGetUtilizationRates": "utilisation",
+    "nvmlDeviceGetComputeRunningProcesses_v3": "processes",
+    **dict.fromkeys((
+        "nvmlDeviceGetClockInfo", "nvmlDeviceGetSupportedMemoryClocks",
+        "nvmlDeviceGetSupportedGraphicsClocks",
+    ), "clocks"),
+    **dict.fromkeys((
+        "nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetPowerManagementDefaultLimit",
+        "nvmlDeviceGetPowerManagementMode", "nvmlDeviceGetPowerManagementLimitConstraints",
+    ), "power_limit"),
+    "nvmlDeviceSetPowerManagementLimit": "set_power_limit",
+    "nvmlDeviceSetPowerManagementLimit_v2": "set_power_limit",
+    "nvmlDeviceSetGpuLockedClocks": "sm_lock", "nvmlDeviceResetGpuLockedClocks": "sm_lock",
+    "nvmlDeviceSetMemoryLockedClocks": "mem_lock", "nvmlDeviceResetMemoryLockedClocks": "mem_lock",
+}
+_CHANGES = ("nvmlDeviceSet", "nvmlDeviceReset")  # how the names of functions begin that need rights
 
 
 def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
