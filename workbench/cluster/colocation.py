@@ -2,9 +2,8 @@
 then a prior.
 
 Sharing is CUDA's time slicing between processes. `excess` is the relative growth of the time of an iteration:
-0.08 means 8 % longer than alone. A predictor knows little here: over 1,388 measured pairs a model of
-utilisations tells the speed of an unseen model hardly better than a constant does (mean error .092 against
-.109). It is a filter; what is measured after the first epoch together decides.
+0.08 means 8 % longer than alone. A predictor of unseen pairs is a filter (docs/cluster.md); what is measured
+after the first epoch together decides.
 """
 
 from __future__ import annotations

@@ -107,9 +107,8 @@ class NodeType:
 # mean error 2.2 %, worst 7.1 %.
 V100_NODE = NodeType("8x V100", "V100", 8, 32 * 2**30, idle_w=650.0, span_w=1311.0)
 
-# From the distribution of server power that Acme states (Hu et al., NSDI'24, 8x A100 servers, CC BY 4.0):
-# 10th percentile 1,512 W, which is an idle server there, and 99th 5,452 W, taken as all GPUs busy. The curve
-# between them has the exponent of the V100 node: no point between is published.
+# 10th (idle) and 99th percentile (all GPUs busy) of the server power that Acme states (Hu et al., NSDI'24, 8x
+# A100 servers, CC BY 4.0), with the exponent of the V100 node.
 A100_NODE = NodeType("8x A100", "A100", 8, 80 * 2**30, idle_w=1512.0, span_w=3940.0)
 
 

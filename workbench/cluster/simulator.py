@@ -2,13 +2,8 @@
 integral without steps.
 
 Between two events every rate and every power is constant, so the integrals are sums of products. Only the
-node that changes is touched. What the result is does not depend on how often one looks: `advance` may be
-called in pieces of any size.
-
-What a job owes: on its node the power above idle by its share of the utilisation that all jobs there would
-have alone, the idle power by its share of seats (a job on a GPU is one seat). What nodes drew without any
-job, awake, waking or in standby, is shared by GPU-seconds at the end, so that the jobs' energies sum to the
-cluster's.
+node that changes is touched, and `advance` may be called in pieces of any size. Who owes which energy:
+docs/cluster.md.
 """
 
 from __future__ import annotations

@@ -1,19 +1,6 @@
 """EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can be, watch one epoch,
-keep it or undo it.
-
-What the paper's pseudo-code leaves open or gets wrong is mended here:
-
-- Algorithm 2 never resets the free memory between subsets, adds memory up over GPUs, and falls through to the
-  memory test after a `break`. Here every GPU is tested by itself, which is what data parallel training needs.
-- Algorithm 2 goes through all subsets of GPUs. The utilisation of a set is a sum, and both its tests are
-  tests of single GPUs, so the best set of a node is its best GPUs: they are sorted, not enumerated. A job
-  stays on one node where it can.
-- Algorithm 1 spins for ever when no candidate is left. Here the job waits, and is tried again on every node
-  on which a job ends or a placement becomes final.
-- Whether a provisional placement may be shared is not said: it may not, until it is final.
-- A job whose deadline cannot be met even alone would wait for ever; here it no longer restrains anybody, and
-  neither do residents in that state.
-- A job may be undone and put back to the same neighbours at once; here it remembers from whom it was undone.
+keep it or undo it. What its pseudo-code leaves open or gets wrong is mended as docs/cluster.md says; as both
+tests of a set are tests of its GPUs, the best set of a node is its best GPUs.
 """
 
 from __future__ import annotations

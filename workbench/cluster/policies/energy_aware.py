@@ -1,23 +1,5 @@
 """The workbench's own policy: every placement at the least predicted energy, slowdown priced in watts, nodes
-emptied by moving what is left on them.
-
-What it does otherwise than EaCO, each for its own reason:
-
-- **Energy decides, not utilisation.** A placement costs what the node will draw more while its jobs run
-  anyway, plus the whole node for as long as this job would keep it awake alone, plus what the slowdown of
-  everyone there costs. So jobs that end together gather on the same nodes.
-- **A free GPU of an awake node comes first.** It adds the same power to the node as a shared one and slows
-  nobody.
-- **A GPU is full when its jobs would slow each other too much**, not at a number of jobs. Many small ones
-  fit.
-- **Observation closes nothing.** What was measured after an epoch teaches the history and what is believed of
-  that job alone; a placement is undone only where a deadline that can still be met would break.
-- **Nodes are emptied.** Now and then the jobs that will hold a node longest are moved to other awake nodes,
-  with checkpoint and restart paid, where that saves energy several times what it costs.
-- **A busy cluster shares more.** Once no node is left to wake, a slowdown costs less than waiting, so the
-  bound on it is wider.
-- **Power limits, where nodes offer them**: a node is put under the limit of least energy for its work, for as
-  long as all deadlines hold under it.
+emptied by moving what is left on them. What it does otherwise than EaCO, and why: docs/cluster.md.
 """
 
 from __future__ import annotations
@@ -40,8 +22,17 @@ class EnergyAwareParams:
     """Tuned constants of `EnergyAwarePolicy` beside its arguments; set by hand.
 
     `benchmarks.cluster` scores the policy with them, on weeks that they were not chosen on (docs/cluster.md).
+
+    Attributes:
+        memory_threshold: Highest share of a GPU's memory that peaks may take together.
+        slowdown_w: Price of a second by which a job runs longer, in watts; `cap_slowdown_w` under a limit.
+        margin: By how much a predicted excess is raised against deadlines until the job has been measured.
     """
 
+    memory_threshold: float = 0.9
+    slowdown_w: float = 150.0
+    cap_slowdown_w: float = 250.0
+    margin: float = 1.6
     # nodes without a free GPU that are asked for one job at most, which bounds what a job costs
     looks: int = 64
     quiet_nodes: int = 8  # while no more than 1 node in so many is awake, `quiet_excess` holds
@@ -68,17 +59,10 @@ class JobEstimate:
 
 
 class NodeLimiter:
-    """Sets a node's power limit of least energy under which all deadlines hold that hold without.
+    """Sets a node's power limit of least energy under which all deadlines hold that hold without."""
 
-    Args:
-        slowdown_w: Price of a second by which a job runs longer under a limit, in watts.
-        margin: By how much a predicted excess is raised until the job has been measured.
-    """
-
-    def __init__(
-        self, cluster: ClusterControl, history: History, *, slowdown_w: float, margin: float
-    ) -> None:
-        self.cluster, self.history, self.slowdown_w, self.margin = cluster, history, slowdown_w, margin
+    def __init__(self, cluster: ClusterControl, history: History, params: EnergyAwareParams) -> None:
+        self.cluster, self.history, self.params = cluster, history, params
 
     def limit(self, node: Node) -> None:
         caps = node.kind.caps
@@ -91,7 +75,7 @@ class NodeLimiter:
         for index, cap in enumerate(caps):
             # What a slowdown costs is the node's other power for longer, and the price that a slower job has.
             power_w = node.kind.idle_w - node.kind.standby_w + active_w * cap.active
-            cost = (power_w + self.slowdown_w * node.seats * (1 - cap.speed)) / cap.speed
+            cost = (power_w + self.params.cap_slowdown_w * node.seats * (1 - cap.speed)) / cap.speed
             if cap.speed >= tightest and cost < least:
                 best, least = index, cost
         if best != node.cap_index:
@@ -107,7 +91,7 @@ class NodeLimiter:
                     belief: JobEstimate = job.note  # type: ignore[assignment]
                     excess = max([self.history.predict(each.mix) for each in job.gpus]) * belief.sensitivity
                     left_s, time_s = job.expected_left_s(now), job.deadline_s - now
-                    need_s = left_s * (1 + (excess if belief.measured else excess * self.margin))
+                    need_s = left_s * (1 + (excess if belief.measured else excess * self.params.margin))
                     if need_s <= time_s:
                         tightest = max(tightest, need_s / time_s)
                     elif left_s <= time_s:
@@ -120,38 +104,30 @@ class EnergyAwarePolicy(FreeNodesPolicy):
 
     Args:
         max_jobs: On one GPU, whatever their slowdown.
-        load_threshold, memory_threshold: As for EaCO.
+        load_threshold: Highest sum of solo utilisations on a GPU that is shared.
         max_excess: Highest predicted slowdown of any job by sharing, while nodes are left that could be woken
             instead.
         busy_excess: The same once all nodes are awake and jobs would have to wait.
         quiet_excess: The same while no more than an eighth of the nodes is awake: standby is then much of the
             energy, and one node fewer a large part of the rest.
-        slowdown_w: Price of a second by which a job runs longer, in watts.
-        margin: By how much a predicted excess is raised against deadlines until the job has been measured.
         review_s: How often nodes are looked at that might be emptied; None: never, no job is moved.
         capped: Put awake nodes under one of their power limits (`NodeType.caps`), the one of least predicted
             energy, for as long as everyone there still meets the deadlines under it.
-        cap_slowdown_w: Price of a second by which a job runs longer under a limit, in watts.
-        overtake: The queue goes by submission plus this many times the expected duration; 0: by submission.
         start: What is believed of sharing before the first measurement.
         sleep_after_s: When empty nodes go to standby.
         params: The remaining constants.
     """
 
     def __init__(
-        self, *, max_jobs: int = 4, load_threshold: float = 1.0, memory_threshold: float = 0.9,
-        max_excess: float = 0.09, busy_excess: float = 0.3, quiet_excess: float = 0.12,
-        slowdown_w: float = 150.0, margin: float = 1.6, review_s: float | None = 1200.0,
-        overtake: float = 0.0, capped: bool = False, cap_slowdown_w: float = 250.0,
-        start: Colocation | None = None, sleep_after_s: float | None = 60.0,
+        self, *, max_jobs: int = 4, load_threshold: float = 1.0, max_excess: float = 0.09,
+        busy_excess: float = 0.3, quiet_excess: float = 0.12, review_s: float | None = 1200.0,
+        capped: bool = False, start: Colocation | None = None, sleep_after_s: float | None = 60.0,
         params: EnergyAwareParams = PARAMS,
     ) -> None:
         self.params, self.start, self.sleep_after_s = params, start, sleep_after_s
-        self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
-        self.memory_threshold, self.margin, self.slowdown_w = memory_threshold, margin, slowdown_w
+        self.max_jobs, self.limit, self.margin = max_jobs, round(load_threshold * UNIT), params.margin
         self.max_excess, self.busy_excess, self.quiet_excess = max_excess, busy_excess, quiet_excess
-        self.review_s, self.overtake = review_s, overtake
-        self.capped, self.cap_slowdown_w = capped, cap_slowdown_w
+        self.review_s, self.capped = review_s, capped
         self.name = "workbench" + " with caps" * capped + ", no moves" * (review_s is None)
 
     def begin(self, cluster: ClusterControl) -> None:
@@ -161,23 +137,21 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         self.active: dict[int, Node] = {}
         self.ends: dict[int, float] = {}
         self.waiting = WaitingJobs()
-        self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        share = self.params.memory_threshold
+        self.memory = [int(share * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
         self.reserved: set[Gpu] = set()
         self.draining: set[int] = set()
         self.review_due_s = cluster.now_s
         self.quiet = len(cluster.nodes) // self.params.quiet_nodes
         self.bound = self.max_excess
-        limiter = NodeLimiter(
-            cluster, self.history, slowdown_w=self.cap_slowdown_w, margin=self.margin
-        )
-        self.limiter = limiter if self.capped else None
+        self.limiter = NodeLimiter(cluster, self.history, self.params) if self.capped else None
 
     # What happens
 
     def arrived(self, job: Job) -> None:
         job.note = JobEstimate()
         if not self._schedule(job):
-            self._wait(job)
+            self.waiting.add(job, job.submit_s - 1e9 * job.priority)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         self._left(job, gpus)
@@ -201,7 +175,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 self._place(job, target)
                 target = None
         if job.state != RUNNING and not self._schedule(job):
-            self._wait(job)
+            self.waiting.add(job, job.submit_s - 1e9 * job.priority)
         if self.waiting:
             self._serve(gpus)
 
@@ -325,7 +299,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         shared_s = min(time_s, max(self.ends[node.index] - now, 0.0))
         power = table[used if used < whole else whole] - node.power_w
         alone = table[count * job.load] - node.standby_w
-        return power * shared_s + alone * (time_s - shared_s) + most * self.slowdown_w, chosen
+        return power * shared_s + alone * (time_s - shared_s) + most * self.params.slowdown_w, chosen
 
     def _joins(self, job: Job, mix: Mix, left_s: float, now: float) -> float:
         """Expected excess of the mix with the job; `REFUSED` where the mix is too full or the job late."""
@@ -485,9 +459,6 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         return tuple(best) if best is not None else None
 
     # The queue
-
-    def _wait(self, job: Job) -> None:
-        self.waiting.add(job, job.submit_s + self.overtake * job.expected_s - 1e9 * job.priority)
 
     def _serve(self, gpus: Iterable[Gpu]) -> None:
         """Place who waits on the nodes that have changed, as long as somebody fits."""

@@ -6,11 +6,13 @@ import heapq
 import random
 from collections.abc import Iterator
 
-from ..colocation import Colocation, History
+from ..colocation import History
 from ..placement import FreeNodesPolicy
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, RUNNING, Gpu, Job
+
+MEMORY_THRESHOLD = 0.9  # highest share of a GPU's memory that two peaks may take
 
 
 class Pairing(FreeNodesPolicy):
@@ -18,25 +20,21 @@ class Pairing(FreeNodesPolicy):
     and in which order the queue goes.
 
     Args:
-        spread: Whole GPUs on the emptiest node rather than the fullest.
-        memory_threshold: Highest share of a GPU's memory that two peaks may take.
         sleep_after_s: When empty nodes go to standby; None: never.
     """
 
-    def __init__(
-        self, *, spread: bool = True, memory_threshold: float = 0.9, start: Colocation | None = None,
-        sleep_after_s: float | None = None,
-    ) -> None:
-        self.spread, self.memory_threshold = spread, memory_threshold
-        self.start, self.sleep_after_s = start, sleep_after_s
+    spread = True
+
+    def __init__(self, *, sleep_after_s: float | None = None) -> None:
+        self.sleep_after_s = sleep_after_s
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.history = History(cluster.profiles, self.start)
+        self.history = History(cluster.profiles)
         self.queue: list[tuple[float, int, Job]] = []
         # By width and profile: who has its GPUs to itself.
         self.alone: dict[tuple[int, int], dict[Job, None]] = {}
-        self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        self.memory = [int(MEMORY_THRESHOLD * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
 
     def order(self, job: Job) -> float:
         """Lower is served first."""
@@ -111,10 +109,7 @@ class FifoPacked(Pairing):
     """
 
     THRESHOLD = 1.5
-
-    def __init__(self, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
-        self.name = "FIFO packed"
+    name = "FIFO packed"
 
     def partners(self, job: Job) -> Iterator[Job]:
         ranked = []
@@ -135,10 +130,10 @@ class Gandiva(Pairing):
     """
 
     THRESHOLD = 1.0
+    name = "Gandiva"
 
-    def __init__(self, seed: int = 0, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
-        self.name = "Gandiva"
+    def __init__(self, seed: int = 0, *, sleep_after_s: float | None = None) -> None:
+        super().__init__(sleep_after_s=sleep_after_s)
         self.random = random.Random(seed)
 
     def partners(self, job: Job) -> Iterator[Job]:
@@ -166,10 +161,11 @@ class Lucid(Pairing):
     """
 
     LIMIT = 2
+    name = "Lucid-like"
+    spread = False
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(**{"spread": False, "sleep_after_s": 300.0, **options})  # type: ignore[arg-type]
-        self.name = "Lucid-like"
+    def __init__(self, *, sleep_after_s: float | None = 300.0) -> None:
+        super().__init__(sleep_after_s=sleep_after_s)
 
     def order(self, job: Job) -> float:
         return job.expected_s * job.num_gpus - 1e12 * job.priority

@@ -14,13 +14,14 @@ class Sjf(FreeNodesPolicy):
     blocks nobody that fits behind it.
 
     Args:
-        backfill: How many jobs of the queue are tried each time.
         sleep_after_s: When empty nodes go to standby.
     """
 
-    def __init__(self, *, backfill: int = 16, sleep_after_s: float | None = 300.0) -> None:
-        self.backfill, self.sleep_after_s = backfill, sleep_after_s
-        self.name = "SJF"
+    BACKFILL = 16  # jobs of the queue that are tried each time
+    name = "SJF"
+
+    def __init__(self, *, sleep_after_s: float | None = 300.0) -> None:
+        self.sleep_after_s = sleep_after_s
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
@@ -48,7 +49,7 @@ class Sjf(FreeNodesPolicy):
     def _serve(self) -> None:
         passed: list[tuple[float, int, Job]] = []
         widths: set[int] = set()
-        while self.queue and len(passed) < self.backfill:
+        while self.queue and len(passed) < self.BACKFILL:
             entry = heapq.heappop(self.queue)
             job = entry[2]
             # What is as wide or wider than what did not fit will not fit either.
@@ -65,16 +66,12 @@ class Sjf(FreeNodesPolicy):
 class Srtf(Sjf):
     """Shortest remaining time first: a newcomer takes the GPUs of those that have longer to run, if by much
     more than a preemption costs.
-
-    Args:
-        gain: Whoever is preempted has at least this many times the newcomer's remaining time left, and ten
-            times the cost of a preemption.
     """
 
-    def __init__(self, *, gain: float = 2.0, backfill: int = 16, sleep_after_s: float | None = 300.0) -> None:
-        super().__init__(backfill=backfill, sleep_after_s=sleep_after_s)
-        self.gain = gain
-        self.name = "SRTF"
+    # Whoever is preempted has at least this many times the newcomer's remaining time left, and ten times the
+    # cost of a preemption.
+    GAIN = 2.0
+    name = "SRTF"
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
@@ -92,7 +89,7 @@ class Srtf(Sjf):
         """Whether `victim` may be stopped for `job`."""
         now = self.cluster.now_s
         cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
-        least_s = max(self.gain * job.expected_left_s(now), 10 * cost_s)
+        least_s = max(self.GAIN * job.expected_left_s(now), 10 * cost_s)
         return victim.priority <= job.priority and victim.expected_left_s(now) > least_s
 
     def worth(self, victim: Job) -> float:
@@ -156,16 +153,12 @@ class Tiresias(Srtf):
     """Tiresias-like (Gu et al., NSDI'19): least attained GPU service first, in two queues; knows no
     durations.
 
-    A job that has held its GPUs for `threshold_gpu_s` GPU-seconds falls to the second queue; who is in the
+    A job that has held its GPUs for `THRESHOLD_GPU_S` GPU-seconds falls to the second queue; who is in the
     first takes GPUs from who is in the second.
     """
 
-    def __init__(
-        self, *, threshold_gpu_s: float = 3600.0, backfill: int = 16, sleep_after_s: float | None = 300.0
-    ) -> None:
-        super().__init__(backfill=backfill, sleep_after_s=sleep_after_s)
-        self.threshold_gpu_s = threshold_gpu_s
-        self.name = "Tiresias-like"
+    THRESHOLD_GPU_S = 3600.0
+    name = "Tiresias-like"
 
     def order(self, job: Job) -> float:
         return job.submit_s + 1e9 * self._level(job) - 1e12 * job.priority
@@ -180,4 +173,4 @@ class Tiresias(Srtf):
         return job.done_s(self.cluster.now_s) * job.num_gpus
 
     def _level(self, job: Job) -> int:
-        return 1 if self._attained(job) >= self.threshold_gpu_s else 0
+        return 1 if self._attained(job) >= self.THRESHOLD_GPU_S else 0
