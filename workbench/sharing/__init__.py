@@ -4,11 +4,7 @@
                                                                         processes of their own
     workbench.share([train_a, train_b], gpus=0, max_slowdown=0.2, until="verdict")
 
-Each job runs alone for a while, with the others paused (SIGSTOP: their memory stays, nothing is lost), then
-all together, there and back. Iterations come from the jobs' marks (`workbench.step()`, the callbacks),
-without marks from the steps of PyTorch's optimizer, or else from the power. Then the first epoch is watched,
-as EaCO does (arXiv 2412.08294, algorithm 1), and if a job is slowed beyond the bound the newcomer, the last
-one given, is stopped at a safe point. The others go on.
+What happens, and how sure it is: docs/sharing.md.
 
     comparing           ratios of sums over blocks, with their errors; the attribution rule (pure functions)
     watching            from a recorder and marks to blocks
@@ -189,7 +185,9 @@ def _no_job(what: object) -> UsageError:
 
 
 def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
-    if labels is not None:
+    if labels is None:
+        named = [label_of(work, number) for number, work in enumerate(works)]
+    else:
         if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
             raise UsageError(f"labels={labels!r}: give a list of words, one for each job")
         if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
@@ -197,11 +195,9 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
                 f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, "
                 f"{LONGEST_LABEL} at most name a file"
             )
-    if labels is not None and (len(labels) != len(works) or len(set(labels)) != len(labels)):
-        raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
-    named = (
-        list(labels) if labels is not None else [label_of(work, number) for number, work in enumerate(works)]
-    )
+        if len(labels) != len(works) or len(set(labels)) != len(labels):
+            raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
+        named = list(labels)
     safe = [
         "".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in name) or "job"
         for name in named
@@ -213,10 +209,8 @@ def _check(
     max_slowdown: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak,
     start_s: float, grace_s: float,
 ) -> None:
-    for name, value in (
-        ("max_slowdown", max_slowdown), ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s),
-        ("grace_s", grace_s),
-    ):
+    times = {"seconds": seconds, "watch_s": watch_s, "start_s": start_s, "grace_s": grace_s}
+    for name, value in {"max_slowdown": max_slowdown, **times}.items():
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise UsageError(f"{name}={value!r}: give a number")
     if not isinstance(rounds, numbers.Integral) or isinstance(rounds, bool):
@@ -227,9 +221,7 @@ def _check(
             f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
             f"20 % more{hint}"
         )
-    for name, value in (
-        ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s),
-    ):
+    for name, value in times.items():
         if not 0.0 < value < float("inf"):
             raise UsageError(f"{name}={value:g}: give a positive number of seconds")
     if rounds < 1:

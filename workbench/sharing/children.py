@@ -104,9 +104,7 @@ class JobProcess:
         guardian: _processes.ProcessReaper | None = None, writer: Callable[[], int] | None = None,
     ) -> None:
         if not (hasattr(os, "killpg") and hasattr(os, "waitid")):
-            raise NotSupported(
-                "jobs are paused with signals to process groups, which this system does not have"
-            )
+            raise NotSupported("jobs are paused with signals to process groups; this system has none")
         self.label, self.paused = label, False
         self.resumed_s = -math.inf  # when it was last continued or started, on the monotonic clock
         self.log = directory / f"{label}.log"
@@ -132,12 +130,12 @@ class JobProcess:
 
     def _launcher(self, work: Work, directory: Path) -> list[str]:
         here = Path(__file__).resolve()
-        code = (
-            f"import runpy, sys; runpy.run_path({str(here.with_name('launch.py'))!r})['main'](sys.argv[1:])"
-        )
+        launch = str(here.with_name("launch.py"))
+        code = f"import runpy, sys; runpy.run_path({launch!r})['main'](sys.argv[1:])"
         if not callable(work):
-            self.words = shlex.join(arguments_of(work))
-            return [sys.executable, "-I", "-S", "-c", code, str(os.getpid()), "command", *arguments_of(work)]
+            words = arguments_of(work)
+            self.words = shlex.join(words)
+            return [sys.executable, "-I", "-S", "-c", code, str(os.getpid()), "command", *words]
         self.words = label_of(work, 0)
         import cloudpickle
 
@@ -229,11 +227,8 @@ class JobProcess:
 
     @staticmethod
     def _moving(pids: set[int]) -> set[int]:
-        return {
-            pid
-            for pid in pids
-            if (seen := _processes.process_facts(pid)) is not None and seen.state not in _processes.STOPPED
-        }
+        facts = {pid: _processes.process_facts(pid) for pid in pids}
+        return {pid for pid, seen in facts.items() if seen and seen.state not in _processes.STOPPED}
 
     def resume(self) -> None:
         if self.paused and self.running:
@@ -278,19 +273,16 @@ class JobProcess:
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-                said = [
-                    line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()
-                ]
+                said = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
         except OSError:
             return ""
-        return "\n".join(said[-lines:])
+        return "\n".join([line for line in said if line][-lines:])
 
     @property
     def out_of_memory(self) -> bool:
         """Whether it has ended for want of memory, as far as its last words tell."""
-        return (
-            not self.running and self.status not in (0, None) and bool(_OUT_OF_MEMORY.search(self.tail(20)))
-        )
+        failed = not self.running and self.status not in (0, None)
+        return failed and bool(_OUT_OF_MEMORY.search(self.tail(20)))
 
     def outcome(self) -> str:
         """How it ended: "running", "ok", "out of memory", "stopped", or "error"."""
@@ -387,8 +379,7 @@ def stop_all(
             pause(0.02)
     for child in children:
         if child.running:
-            said.append(
-                f"{child.label} did not end within {1.5 * grace_s:g} s of being asked to and was killed"
-            )
+            waited = f"{1.5 * grace_s:g} s"
+            said.append(f"{child.label} did not end within {waited} of being asked to and was killed")
         child.kill()
     return said

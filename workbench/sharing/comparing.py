@@ -2,20 +2,10 @@
 with its error. Pure functions.
 
 Every stretch that was watched is cut into blocks. A block has a length, an energy, and the iterations that
-each job made in it (fractions count). What is asked are ratios of sums over blocks, and their errors come
-from leaving out one block after the other:
-
-    time of an iteration   T_i = seconds / iterations                      alone (T_i) and together (T'_i)
-    slowdown               T'_i / T_i
-    saving                 1 - E' / sum_i N'_i e_i                         E' joules together in which job i
-                           made N'_i iterations,
-                                                                            e_i its joules per iteration alone
-    attributed             idle power in equal parts, what is over it by N'_i (e_i - idle T_i): each job's
-                           progress, priced as it was alone
-
-The attributed energies add up to the board's. The delete-one jackknife for ratios is Efron's (The Jackknife,
-the Bootstrap and Other Resampling Plans, SIAM 1982, ch. 3), stratified by what ran, with Satterthwaite's
-degrees of freedom (Biometrics Bulletin 2, 1946).
+each job made in it (fractions count). What is asked (docs/sharing.md, "The figures") are ratios of sums over
+blocks, and their errors come from leaving out one block after the other: the delete-one jackknife for ratios
+(Efron, The Jackknife, the Bootstrap and Other Resampling Plans, SIAM 1982, ch. 3), stratified by what ran,
+with Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946).
 """
 
 from __future__ import annotations
@@ -151,7 +141,6 @@ def compare(
     def each(function: Callable[[int, Sequence[Stage]], float]) -> tuple[ConfidenceInterval, ...]:
         return tuple(ask(partial(function, job)) for job in jobs)
 
-    parts = [_part(stages, job, idle_w) for job in jobs]
     return SharingEffect(
         alone_s=each(lambda job, s: _iteration_s(s[job], job)),
         together_s=each(lambda job, s: _iteration_s(s[-1], job)),
@@ -166,7 +155,8 @@ def compare(
         ),
         progress=ask(lambda s: sum(_iteration_s(s[job], job) / _iteration_s(s[-1], job) for job in jobs)),
         together_w=ask(lambda s: s[-1].energy_j.sum() / s[-1].seconds.sum()),
-        board_j=float(together.energy_j.sum()), parts_j=tuple(parts),
+        board_j=float(together.energy_j.sum()),
+        parts_j=tuple(_part(stages, job, idle_w) for job in jobs),
     )
 
 
@@ -179,23 +169,17 @@ def _iteration_j(stage: Stage, job: int) -> float:
 
 
 def _part(stages: Sequence[Stage], job: int, idle_w: float) -> float:
-    """Energy of the board together that is one job's; see the top."""
+    """Energy of the board together that is one job's: idle power in equal parts, the rest by progress."""
     together, n = stages[-1], len(stages) - 1
     board_j = float(together.energy_j.sum())
     idle_j = min(idle_w * float(together.seconds.sum()), board_j)
-    return idle_j / n + (board_j - idle_j) * active_shares(stages, idle_w)[job]
-
-
-def active_shares(stages: Sequence[Stage], idle_w: float) -> list[float]:
-    """Each job's share of what the board draws over idle; they add up to one."""
-    together, n = stages[-1], len(stages) - 1
     weights = [
-        float(together.count[:, job].sum())
-        * max(0.0, _iteration_j(stages[job], job) - idle_w * _iteration_s(stages[job], job))
-        for job in range(n)
+        float(together.count[:, each].sum())
+        * max(0.0, _iteration_j(stages[each], each) - idle_w * _iteration_s(stages[each], each))
+        for each in range(n)
     ]
     whole = sum(weights)
-    return [weight / whole for weight in weights] if whole > 0 else [1.0 / n] * n
+    return idle_j / n + (board_j - idle_j) * (weights[job] / whole if whole > 0 else 1.0 / n)
 
 
 def _estimate(
@@ -215,9 +199,8 @@ def _estimate(
         variance += own
         squares += own**2 / (n - 1)
     freedom = variance**2 / squares if squares > 0 else math.inf
-    blocks_half = (float(stdtrit(min(freedom, 1e6), 0.5 + level / 2)) if variance > 0 else 0.0) * math.sqrt(
-        variance
-    )
+    students = float(stdtrit(min(freedom, 1e6), 0.5 + level / 2)) if variance > 0 else 0.0
+    blocks_half = students * math.sqrt(variance)
     deviations = float(ndtri(0.5 + level / 2))
     widened = deviations / float(ndtri(0.975))  # the error of the energy is given for 95 %
     other = 0.0  # squares of half widths that blocks do not show

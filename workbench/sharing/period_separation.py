@@ -1,9 +1,8 @@
 """Iterations of jobs that make no marks, from the power: alone by the period detector, beside others by the
 harmonics of that period.
 
-Beside others a job's own rhythm is one of several. Its frequency lies at or a little below what it was alone;
-the weights that its harmonics had in the power alone say which of several combs is its. What is not clearly
-there is said to be unknown.
+Beside others a job's frequency lies at or a little below what it was alone; the weights that its harmonics
+had alone say which of several combs is its. What is not clearly there is said to be unknown.
 """
 
 from __future__ import annotations
@@ -49,13 +48,10 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
             f"{WAY_OUT}"
         )
     time_s, power_w = _readings(trace)
-    strengths = np.array(
-        [_strength(time_s, power_w, np.array([(k + 1) / level.seconds]))[0] for k in range(HARMONICS)]
-    )
+    tones = [np.array([k / level.seconds]) for k in range(1, HARMONICS + 1)]
+    strengths = np.array([_strength(time_s, power_w, tone)[0] for tone in tones])
     whole = float(strengths.sum())
-    weights = (
-        tuple(float(each) for each in strengths / whole) if whole > 0 else (1.0, *(0.0,) * (HARMONICS - 1))
-    )
+    weights = tuple((strengths / whole).tolist()) if whole > 0 else (1.0, *(0.0,) * (HARMONICS - 1))
     return PeriodEstimate(level.seconds, level.uncertainty_s / 1.645 / level.seconds, weights)
 
 

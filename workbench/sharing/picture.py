@@ -64,8 +64,8 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
             mean_w = float(np.trapezoid(every_w[inside], every_s[inside]) / np.ptp(every_s[inside]))
             means.append(
                 f'<line x1="{left:.1f}" x2="{left + wide:.1f}" y1="{y(mean_w):.1f}" y2="{y(mean_w):.1f}" '
-                f'stroke="{colour}" '
-                f'stroke-width="3"><title>{html.escape(name)}: {mean_w:.0f} W on average</title></line>'
+                f'stroke="{colour}" stroke-width="3">'
+                f"<title>{html.escape(name)}: {mean_w:.0f} W on average</title></line>"
             )
     for watts in _ticks(high_w):
         out.append(

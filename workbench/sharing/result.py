@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._html import table
@@ -17,6 +17,10 @@ MIME = "application/vnd.gpu-energy-workbench.sharing+json"
 RULE = (
     "attributed: the idle power in equal parts; what the board draws over it by each job's progress, an "
     "iteration weighing what it drew over idle when it ran alone"
+)
+TOLD = (
+    "gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w", "memory_used_bytes",
+    "memory_bytes", "watched",
 )
 FULL = 0.9  # of the memory, above which a peak that was not seen may not fit
 
@@ -89,14 +93,51 @@ class Shared:
         return sum(each.value for each in self.comparison.slowdown) / len(self.jobs) - 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the trace, as JSON can hold it."""
-        return as_dict(self)
+        """Everything but the trace, as JSON can hold it; errors are half widths of 95 % intervals."""
+        found, board = self.comparison, self.board
+        jobs = [asdict(job) for job in self.jobs]
+        whole: dict[str, Any] = {name: getattr(self, name) for name in TOLD}
+        whole |= {
+            "jobs": jobs, "notes": list(self.notes), "rule": RULE,
+            "total_j": None if board is None else board.energy_j,
+            "total_error_j": None if board is None else board.energy_uncertainty_j,
+            "total_s": None if board is None else board.time_s,
+        }
+        if found is None:
+            return whole
+        for number, row in enumerate(jobs):
+            for name in ("alone_s", "together_s", "slowdown", "alone_j", "attributed_j"):
+                each = getattr(found, name)[number]
+                row |= {name: each.value, f"{name}_error": each.error}
+            row["part_j"] = found.parts_j[number]
+        for name in ("saving", "progress", "together_w"):
+            whole |= {name: getattr(found, name).value, f"{name}_error": getattr(found, name).error}
+        return {**whole, "board_j": found.board_j}
 
     def __repr__(self) -> str:
-        return text(self)
+        """The verdict, the jobs as a table, and what else there is to know."""
+        heads, rows = _rows(self)
+        keep = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+        cells = [[row[place] for place in keep] for row in (heads, *rows)]
+        widths = [max(len(row[place]) for row in cells) for place in range(len(keep))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        ]
+        return "\n  ".join([_heading(self), *lines, *_lines(self)])
+
+    def _repr_html_(self) -> str:
+        """Plain HTML: no script, colours inherited, readable in any theme."""
+        told = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(self))
+        labels = [job.label for job in self.jobs]
+        drawn = picture(self.trace, self.spans, labels, self.idle_w) if self.trace is not None else ""
+        return (
+            f"<div class='gpu-sharing'><p><b>{html.escape(_heading(self))}</b></p>"
+            f"{table(*_rows(self))}{drawn}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></div>"
+        )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return {"text/plain": text(self), "text/html": page(self), MIME: as_dict(self)}
+        return {"text/plain": repr(self), "text/html": self._repr_html_(), MIME: self.as_dict()}
 
 
 # the verdict
@@ -225,72 +266,3 @@ def _lines(shared: Shared) -> list[str]:
 
 def _heading(shared: Shared) -> str:
     return f"{shared.gpu}{'' if shared.mode == '' else f', {shared.mode}'}: {shared.verdict}"
-
-
-def text(shared: Shared) -> str:
-    """The verdict, the jobs as a table, and what else there is to know."""
-    heads, rows = _rows(shared)
-    keep = [place for place in range(len(heads)) if any(row[place] for row in rows)]
-    table = [[row[place] for place in keep] for row in (heads, *rows)]
-    widths = [max(len(row[place]) for row in table) for place in range(len(keep))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
-    ]
-    return "\n".join(
-        [_heading(shared), *(f"  {line}" for line in lines), *(f"  {line}" for line in _lines(shared))]
-    )
-
-
-def page(shared: Shared) -> str:
-    """Plain HTML: no script, colours inherited, readable in any theme."""
-    heads, rows = _rows(shared)
-    told = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(shared))
-    labels = [job.label for job in shared.jobs]
-    drawn = picture(shared.trace, shared.spans, labels, shared.idle_w) if shared.trace is not None else ""
-    return (
-        f"<div class='gpu-sharing'><p><b>{html.escape(_heading(shared))}</b></p>"
-        f"{table(heads, rows)}{drawn}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></div>"
-    )
-
-
-def as_dict(shared: Shared) -> dict[str, Any]:
-    """Everything but the trace, as JSON can hold it; errors are half widths of 95 % intervals."""
-    found = shared.comparison
-    jobs = []
-    for number, job in enumerate(shared.jobs):
-        row: dict[str, Any] = {
-            "label": job.label,
-            "command": job.command,
-            "outcome": job.outcome,
-            "memory_bytes": job.memory_bytes,
-            "source": job.source,
-            "log": job.log,
-        }
-        if found is not None:
-            for name in ("alone_s", "together_s", "slowdown", "alone_j", "attributed_j"):
-                each = getattr(found, name)[number]
-                row |= {name: each.value, f"{name}_error": each.error}
-            row["part_j"] = found.parts_j[number]
-        jobs.append(row)
-    board = shared.board
-    whole: dict[str, Any] = {
-        **{
-            name: getattr(shared, name)
-            for name in (
-                "gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w",
-                "memory_used_bytes", "memory_bytes", "watched",
-            )
-        },
-        "jobs": jobs,
-        "notes": list(shared.notes),
-        "rule": RULE,
-        "total_j": None if board is None else board.energy_j,
-        "total_error_j": None if board is None else board.energy_uncertainty_j,
-        "total_s": None if board is None else board.time_s,
-    }
-    if found is not None:
-        for name in ("saving", "progress", "together_w"):
-            whole |= {name: getattr(found, name).value, f"{name}_error": getattr(found, name).error}
-        whole["board_j"] = found.board_j
-    return whole

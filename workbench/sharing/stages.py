@@ -46,7 +46,7 @@ OnBreak = Callable[[Shared, str], None]
 
 @dataclass(frozen=True, slots=True)
 class SharingPlan:
-    """What is asked for. Seconds are the device's clock's; see `share`."""
+    """What is asked for; see `share`."""
 
     bound: float
     seconds: float
@@ -68,12 +68,7 @@ class Ended(Exception):
 
 
 class MemoryUse:
-    """The GPU memory that jobs hold, as far as the driver tells.
-
-    Attributes:
-        jobs: The most that each was seen with, bytes.
-        together: The most that the GPU had in use while all ran, bytes; None where that was not seen.
-    """
+    """The most memory that each of the `jobs` was seen with, and the GPU with all `together`, in bytes."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, int] = {}

@@ -8,13 +8,14 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..errors import MeasurementError
 from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder, as_trace
+from .children import JobProcess
 from .comparing import FEWEST, Stage, counts, disturbed, edges
 from .period_separation import PeriodEstimate, alone_rhythm, beside, require_distinct
 
@@ -32,21 +33,6 @@ class Interval:
     to_s: float
 
 
-class Told(Protocol):
-    """What a job tells of itself, on the machine's monotonic clock."""
-
-    label: str
-
-    def steps_s(self, latest: int | None = None) -> Array:
-        """Ends of its iterations, ascending; of the latest so many alone."""
-
-    def count(self) -> int:
-        """How many there are."""
-
-    def phases_s(self) -> list[tuple[str, float, float]]:
-        """What was no iteration, from when to when."""
-
-
 class Watcher:
     """What a meter and marks tell of jobs on one GPU.
 
@@ -55,7 +41,7 @@ class Watcher:
         children: The jobs.
     """
 
-    def __init__(self, meter: Meter, children: Sequence[Told]) -> None:
+    def __init__(self, meter: Meter, children: Sequence[JobProcess]) -> None:
         self.meter, self.children = meter, children
         assert meter.recorder is not None
         self.recorder: Recorder = meter.recorder
@@ -105,11 +91,8 @@ class Watcher:
         """Wait until the sensors have seen what has just ended."""
         if getattr(self.clock, "stepped", False):
             return
-        time.sleep(min(
-            0.5,
-            3.0 * (self.recorder.update_s(self.uuid) or 0.1) / float(getattr(self.clock, "scale", 1.0))
-            + 0.1,
-        ))
+        scale = float(getattr(self.clock, "scale", 1.0))
+        time.sleep(min(0.5, 3.0 * (self.recorder.update_s(self.uuid) or 0.1) / scale + 0.1))
 
     # stages
 
@@ -134,28 +117,23 @@ class Watcher:
         energy_j, energy_error = self._energies(borders)
         use &= np.isfinite(energy_j)
         if not use.any():
-            why = (
-                self.recorder.error(self.uuid)
-                or "its sensors were not followed, or an evaluation or checkpoint fills it"
-            )
+            why = self.recorder.error(self.uuid)
+            why = why or "its sensors were not followed, or an evaluation or checkpoint fills it"
             raise MeasurementError(f"{self._names(interval)}: the energy is not known ({why})")
-        n = len(self.children)
+        n, seconds = len(self.children), np.diff(borders)
         count, error = np.zeros((len(borders) - 1, n)), [0.0] * n
         for job in marked:
             count[:, job] = counts(steps[job], borders)
-        found = {
-            job: float(np.diff(borders).sum() / count[:, job].sum()) for job in marked
-            if count[:, job].sum() > 0
-        }
+        made = {job: count[:, job].sum() for job in marked}
+        found = {job: float(seconds.sum() / many) for job, many in made.items() if many > 0}
         for job in unmarked:
             rhythm = self._rhythm(job, interval)
             require_distinct(
                 self.children[job].label, rhythm.seconds,
                 [(self.children[other].label, each) for other, each in found.items()],
             )
-            count[:, job], error[job] = np.diff(borders) / rhythm.seconds, rhythm.relative_error
+            count[:, job], error[job] = seconds / rhythm.seconds, rhythm.relative_error
             found[job] = rhythm.seconds
-        seconds = np.diff(borders)
         return Stage(interval.members, seconds[use], energy_j[use], count[use], energy_error, tuple(error))
 
     def comparable(self, interval: Interval) -> bool:
@@ -194,9 +172,9 @@ class Watcher:
             self.rhythms[job] = alone_rhythm(trace)
             return self.rhythms[job]
         if job not in self.rhythms:
+            label = self.children[job].label
             raise MeasurementError(
-                f"the iterations of {self.children[job].label} alone are not known; call workbench.step() in "
-                "it"
+                f"the iterations of {label} alone are not known; call workbench.step() in it"
             )
         return beside(trace, self.rhythms[job], self.children[job].label)
 
