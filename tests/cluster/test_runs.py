@@ -107,8 +107,8 @@ def test_files_of_all_kinds_are_found_in_a_directory(tmp_path: Path) -> None:
     )
     found = sources(tmp_path)
     assert list(found) == ["one", "three", "two"]
-    assert found["one"].raw.height == found["two"].raw.height == 300
-    assert found["three"].raw["num_gpus"].to_list() == [2]
+    assert found["one"].table().height == found["two"].table().height == 300
+    assert found["three"].table()["num_gpus"].to_list() == [2]
 
 
 def test_trimming_says_what_it_leaves_out_and_cuts() -> None:
@@ -512,7 +512,7 @@ def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_know
         True,
     )
     JOBS.head(40).write_parquet(tmp_path / "jobs.parquet")
-    assert [each.raw.height for each in sources(tmp_path).values()] == [50, 40]
+    assert [each.table().height for each in sources(tmp_path).values()] == [50, 40]
     assert list(sources([JOBS, tmp_path])) == ["jobs", "jobs (2)", "jobs (3)"]
 
 
@@ -548,7 +548,7 @@ def test_a_file_that_cannot_be_read_is_read_once(tmp_path: Path, monkeypatch: py
         with pytest.raises(UsageError, match="no job log that is known here"):
             found.pieces(True)
         with pytest.raises(UsageError, match="no job log that is known here"):
-            _ = found.raw
+            found.table()
     assert len(times) == 1
 
 

@@ -45,13 +45,12 @@ class LogSource:
     _tables: dict[bool, pl.DataFrame | str] = field(default_factory=dict, repr=False)  # or why there is none
     _pieces: dict[tuple[bool, bool], Pieces | str] = field(default_factory=dict, repr=False)
 
-    @property
-    def raw(self) -> pl.DataFrame:
-        """The log as it was read. Raises UsageError where it cannot be."""
-        return self.table()
-
     def table(self, keep_valid: bool = False) -> pl.DataFrame:
-        """As `raw`; with `keep_valid` what stands in place of a number is missing. Raises UsageError."""
+        """The log as it was read; with `keep_valid` what stands in place of a number is missing.
+
+        Raises:
+            UsageError: It cannot be read.
+        """
         found = _known(self._tables, False, self._read)
         if keep_valid and isinstance(found, str):
             found = _known(self._tables, True, self._read)

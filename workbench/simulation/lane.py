@@ -57,19 +57,15 @@ class Lane:
         """Whether the job fits beside those that are there. Raises OutOfMemory."""
         there = tenants.present(self.machine.state, self.gpu)
         if self._slot is not None:
-            raise SimulationError(
-                f"this job runs on simulated GPU {self.gpu} already; make another one of it"
-            )
+            raise SimulationError(f"this job runs on simulated GPU {self.gpu} already; make another one")
         used = sum(tenant.memory_bytes for tenant in there)
         if there and used + self.memory_bytes > catalogue.usable_bytes(self.card):
-            who = ", ".join(
-                f"process {tenant.pid} holds {tenant.memory_bytes / 2**30:.1f} GiB" for tenant in there
-            )
+            held = [f"process {tenant.pid} holds {tenant.memory_bytes / 2**30:.1f} GiB" for tenant in there]
+            free = max(0, catalogue.usable_bytes(self.card) - used) / 2**30
             raise OutOfMemory(
                 f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and of the "
-                f"{self.card.memory_bytes / 2**30:.0f} GiB of {self.card.name} "
-                f"{max(0, catalogue.usable_bytes(self.card) - used) / 2**30:.1f} GiB are free ({who}); take "
-                "a smaller batch size, or let one end"
+                f"{self.card.memory_bytes / 2**30:.0f} GiB of {self.card.name} {free:.1f} GiB are free "
+                f"({', '.join(held)}); take a smaller batch size, or let one end"
             )
 
     def enter(self) -> None:

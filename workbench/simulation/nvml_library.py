@@ -205,7 +205,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
     def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
-        number = index.value if hasattr(index, "value") else int(index)
+        number = int(getattr(index, "value", index))
         if not 0 <= number < self.state.count:
             return INVALID
         return _hand_out(handle, number)
@@ -348,12 +348,12 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     def _nvmlDeviceGetClockInfo(self, gpu: int, kind: Any, mhz: Any) -> int:
         segment = self.state.segment_at(gpu, self._now())
-        kind = kind.value if hasattr(kind, "value") else kind
+        kind = getattr(kind, "value", kind)
         mhz._obj.value = segment.mem_clock_mhz if kind == 2 else segment.sm_clock_mhz
         return OK
 
     def _nvmlDeviceGetMaxClockInfo(self, gpu: int, kind: Any, mhz: Any) -> int:
-        kind = kind.value if hasattr(kind, "value") else kind
+        kind = getattr(kind, "value", kind)
         mhz._obj.value = (self.state.mem_clocks(gpu) if kind == 2 else self.state.sm_clocks(gpu))[0]
         return OK
 
@@ -367,16 +367,12 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: int, count: Any, processes: Any) -> int:
         rows = self.state.processes(gpu)
-        if not rows:
-            count._obj.value = 0
-            return OK
-        if processes is None or count._obj.value < len(rows):
-            count._obj.value = len(rows)
+        room, count._obj.value = count._obj.value, len(rows)
+        if rows and (processes is None or room < len(rows)):
             return TOO_SMALL
         for slot, (pid, memory) in enumerate(rows):
             processes[slot].pid, processes[slot].usedGpuMemory = pid, memory
             processes[slot].gpuInstanceId = processes[slot].computeInstanceId = 0xFFFFFFFF
-        count._obj.value = len(rows)
         return OK
 
     def _nvmlDeviceGetGraphicsRunningProcesses_v3(self, _gpu: int, count: Any, _processes: Any) -> int:
@@ -386,8 +382,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
     # power limit and clocks
 
     def _nvmlDeviceGetPowerManagementLimitConstraints(self, gpu: int, low: Any, high: Any) -> int:
-        low._obj.value = round(1000 * self.state.card(gpu, "limit_min_w"))
-        high._obj.value = round(1000 * self.state.card(gpu, "limit_max_w"))
+        low._obj.value, high._obj.value = (_LIMIT_FIELDS[field](self.state, gpu) for field in (187, 188))
         return OK
 
     def _nvmlDeviceSetPowerManagementLimit(self, gpu: int, milliwatts: Any) -> int:
@@ -426,18 +421,8 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
     def _nvmlDeviceSetPersistenceMode(self, gpu: int, mode: Any) -> int:
-        self.state.set_control(gpu, "persistence", mode.value if hasattr(mode, "value") else int(mode))
+        self.state.set_control(gpu, "persistence", int(getattr(mode, "value", mode)))
         return OK
-
-
-def _limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
-    watts: float = state.control(gpu, "limit_w")
-    return round(1000 * watts)
-
-
-def _default_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
-    watts: float = state.card(gpu, "limit_default_w")
-    return round(1000 * watts)
 
 
 def _enforced_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
@@ -446,10 +431,12 @@ def _enforced_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
     return round(1000 * (min(watts, enforced_w) if enforced_w else watts))
 
 
-_LIMIT_FIELDS: dict[int, Callable[[MachineState, int], int]] = {
-    187: lambda state, gpu: round(1000 * state.card(gpu, "limit_min_w")),
-    188: lambda state, gpu: round(1000 * state.card(gpu, "limit_max_w")),
-    189: _default_limit_mw, 190: _enforced_limit_mw, 192: _limit_mw,
+_LIMIT_FIELDS: dict[int, Callable[..., int]] = {
+    187: lambda state, gpu, *_: round(1000 * state.card(gpu, "limit_min_w")),
+    188: lambda state, gpu, *_: round(1000 * state.card(gpu, "limit_max_w")),
+    189: lambda state, gpu, *_: round(1000 * state.card(gpu, "limit_default_w")),
+    190: _enforced_limit_mw,
+    192: lambda state, gpu, *_: round(1000 * state.control(gpu, "limit_w")),
 }
 
 
@@ -477,8 +464,8 @@ NUMBERS: dict[str, Callable[[MachineState, int, float], int]] = {
     "nvmlDeviceGetPerformanceState": (
         lambda state, gpu, now_s: 0 if state.segment_at(gpu, now_s).utilisation > 0 else 8
     ),
-    "nvmlDeviceGetPowerManagementLimit": _limit_mw,
-    "nvmlDeviceGetPowerManagementDefaultLimit": _default_limit_mw,
+    "nvmlDeviceGetPowerManagementLimit": _LIMIT_FIELDS[192],
+    "nvmlDeviceGetPowerManagementDefaultLimit": _LIMIT_FIELDS[189],
     "nvmlDeviceGetEnforcedPowerLimit": _enforced_limit_mw,
     "nvmlDeviceGetPowerManagementMode": lambda *_: 1,
 }
@@ -563,19 +550,17 @@ def _hand_out(handle: Any, gpu: int) -> int:
 
 def _text(buffer: Any, size: Any, text: str) -> int:
     raw = text.encode()
-    if len(raw) + 1 > (size.value if hasattr(size, "value") else size):
+    if len(raw) + 1 > getattr(size, "value", size):
         return TOO_SMALL
     buffer.value = raw
     return OK
 
 
 def _fill(count: Any, array: Any, values: tuple[int, ...]) -> int:
-    if array is None or count._obj.value < len(values):
-        count._obj.value = len(values)
+    room, count._obj.value = count._obj.value, len(values)
+    if array is None or room < len(values):
         return TOO_SMALL
-    for slot, value in enumerate(values):
-        array[slot] = value
-    count._obj.value = len(values)
+    array[: len(values)] = values
     return OK
 
 

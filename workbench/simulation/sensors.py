@@ -2,8 +2,7 @@
 
 reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
 period; the energy counter is the exact integral at the last tick. Update periods, windows and gains after
-Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h; the model reproduces the readings
-of an RTX 3090 (R2 1.000) and an A100 (R2 0.960, 25 ms windows every 100 ms).
+Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h; how well, docs/simulation.md.
 
 Standard library only: the sampling process imports this.
 """

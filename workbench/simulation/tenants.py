@@ -8,15 +8,9 @@ n jobs that run,
     utilisation  min(1, U)
     power        resident + f(min(1, U)) * (mean of D_i / f(u_i), weighted by u_i),  f(u) = 2 u - u**1.55
 
-where D_i is the mean power of job i alone over that of a resident GPU that waits. The first law and the
-second fit tables 1 to 3 of EaCO (Haghshenas and Hashemi, arXiv 2412.08294: 8x V100, four trainings alone and
-together), f is the form of Fan, Weber and Barroso (ISCA'07, section 4) that fits the same tables: power is
-concave in utilisation, which is why sharing saves energy at all. A GPU has no more time than it has: from U =
-1 on jobs wait for each other, whatever else they do (those tables end at U = 1.005). The V100's numbers stand
-for every card.
-
-Slices are far shorter than what sensors see, so phases of jobs that run at once show in power and utilisation
-as a mean around which each job's phases swing as far as the card allows; the means are those above.
+where D_i is the mean power of job i alone over that of a resident GPU that waits (EaCO, arXiv 2412.08294,
+tables 1 to 3; f of Fan, Weber and Barroso, ISCA'07, section 4; how well, docs/simulation.md). Phases show as
+a mean around which each job swings as far as the card allows.
 
 Standard library only. Each job has a slot with its demand and the timeline that it has queued; whoever queues
 writes the card's.
@@ -268,25 +262,20 @@ class _JobMixture:
         self.alone_w = sum(demand.dynamic_w for demand in demands)
         total = sum(demand.utilisation for demand in demands)
         self.utilisation, self.total = min(1.0, total), total
-        highest_w = (
-            self.dynamic_w * sum(demand.peak_w for demand in demands) / self.alone_w if self.alone_w > 0
-            else 0.0
-        )
-        self.swing = _swing(self.dynamic_w, highest_w, max(demand.peak_w for demand in demands))
-        self.busy_swing = _swing(
-            self.utilisation, self.utilisation * len(demands) / total if total > 0 else 0.0, 1.0
-        )
+        peaks_w = [demand.peak_w for demand in demands]
+        highest_w = self.dynamic_w * sum(peaks_w) / self.alone_w if self.alone_w > 0 else 0.0
+        self.swing = _swing(self.dynamic_w, highest_w, max(peaks_w))
+        busiest = self.utilisation * len(demands) / total if total > 0 else 0.0
+        self.busy_swing = _swing(self.utilisation, busiest, 1.0)
 
     def at(self, rows: Sequence[TimelineStretch]) -> Tail:
         """Power, clocks, utilisations and reasons at a moment at which the jobs are in these phases."""
         now_w = sum(row.power_w - demand.resident_w for row, demand in zip(rows, self.demands, strict=True))
         busy = sum(row.utilisation for row in rows)
-        power_w = self.dynamic_w * (
-            1.0 - self.swing + (self.swing * now_w / self.alone_w if self.alone_w > 0 else 0.0)
-        )
-        used = self.utilisation * (
-            1.0 - self.busy_swing + (self.busy_swing * busy / self.total if self.total > 0 else 0.0)
-        )
+        swung = self.swing * now_w / self.alone_w if self.alone_w > 0 else 0.0
+        power_w = self.dynamic_w * (1.0 - self.swing + swung)
+        busy_swung = self.busy_swing * busy / self.total if self.total > 0 else 0.0
+        used = self.utilisation * (1.0 - self.busy_swing + busy_swung)
         hungriest = max(rows, key=lambda row: row.power_w)
         moving = min(1.0, sum(row.memory_utilisation for row in rows))
         clocks = hungriest.sm_clock_mhz, hungriest.mem_clock_mhz
