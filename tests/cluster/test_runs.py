@@ -27,15 +27,15 @@ from workbench.cluster.readers import read
 from workbench.cluster.runs import Cancelled, Channel, Runs, processes, timeline_step_s, work
 from workbench.cluster.scenario import CHOICES, NEVER_S, Scenario, label, prepared, takes, tasks
 from workbench.cluster.sources import sources
+from workbench.cluster.summary import per_job
 from workbench.cluster.views import (
     RunOutcome,
     course,
     distribution,
-    distributions,
     frame,
     notable,
-    per_job,
     rows,
+    seen,
 )
 from workbench.errors import UsageError
 from workbench.experiments.executors import HereExecutor
@@ -698,7 +698,7 @@ def test_what_is_told_of_jobs_is_worked_out_from_their_times() -> None:
 def test_distributions_are_of_all_jobs() -> None:
     outcome = done(replace(FOUR, policies=("ours",)))[0]
     assert outcome.record is not None
-    found = distributions(outcome.record.result)
+    found = seen(outcome.record.result).distributions
     assert found["slowdown"].min() >= 1 - 1e-9
     assert found["inflation"].min() >= -1e-9
     assert Cluster.of(4).size == outcome.record.result.nodes.height

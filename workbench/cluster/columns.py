@@ -9,7 +9,7 @@ import polars as pl
 from . import jobs as logs
 from .colocation import Profile
 from .power import UNIT
-from .state import NEVER_S, QUEUED, Job
+from .state import NEVER_S, Job
 
 
 class Columns:
@@ -39,24 +39,13 @@ class Columns:
 
     def job(self, index: int) -> Job:
         """A fresh record of the job in this row, queued."""
-        job = Job()
-        job.index = index
-        job.submit_s = self.submit[index]
-        job.work_s = job.left_s = self.work[index]
-        job.expected_s = self.expected[index]
-        job.num_gpus = self.num_gpus[index]
-        job.profile = profile = self.profile[index]
-        job.load, job.memory = self.profiles[profile].load, self.memory[index]
-        job.deadline_s, job.priority = self.deadline[index], self.priority[index]
-        job.gpu_type = self.gpu_type[index]
-        job.epoch_s, job.sensitivity = self.epoch[index], self.sensitivity[index]
-        job.state = QUEUED
-        job.gpus = job.stays = ()
-        job.rate = job.since_s = job.target_s = job.run_s = job.energy_j = job.began_s = 0.0
-        job.start_s = -1.0
-        job.version = job.undos = job.moves = 0
-        job.seen = job.watch = job.note = None
-        return job
+        profile = self.profile[index]
+        work_s = self.work[index]
+        return Job(
+            index, self.submit[index], work_s, self.expected[index], work_s, self.deadline[index],
+            self.epoch[index], self.sensitivity[index], self.num_gpus[index], profile,
+            self.profiles[profile].load, self.memory[index], self.priority[index], self.gpu_type[index],
+        )
 
 
 class Outcomes:

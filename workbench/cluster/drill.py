@@ -17,6 +17,7 @@ from ..errors import UsageError
 from .colocation import Colocation, Profile
 from .power import UNIT, CapLevel, NodeType
 from .recording import STANDBY, RunRecord
+from .summary import per_job
 
 NODE_SCHEMA: dict[str, Any] = {
     "from_s": pl.Float64, "to_s": pl.Float64, "state": pl.String, "jobs": pl.Int64, "utilisation": pl.Float64,
@@ -165,8 +166,6 @@ def companions(history: pl.DataFrame) -> pl.DataFrame:
 
 def facts(record: RunRecord, job_id: str) -> dict[str, Any]:
     """A job's row of the result, waiting, running, deadline, and its share of energy that nobody owned."""
-    from .views import per_job
-
     rows = per_job(record.result.jobs.filter(pl.col("job_id") == job_id))
     if rows.height == 0:
         raise UsageError(f"there is no job {job_id!r} in this run")

@@ -51,14 +51,16 @@ class LogSource:
         Raises:
             UsageError: It cannot be read.
         """
-        found = _known(self._tables, False, self._read)
-        if keep_valid and isinstance(found, str):
-            found = _known(self._tables, True, self._read)
-        return _told(found)
+        try:
+            return _once(self._tables, False, self._read)
+        except UsageError:
+            if not keep_valid:
+                raise
+            return _once(self._tables, True, self._read)
 
     def pieces(self, trimmed: bool, keep_valid: bool = False) -> Pieces:
         """Its parts by name, and what trimming has left out. Raises UsageError."""
-        return _told(_known(self._pieces, (trimmed, keep_valid), self._cut))
+        return _once(self._pieces, (trimmed, keep_valid), self._cut)
 
     def _read(self, keep_valid: bool) -> pl.DataFrame:
         return self.load(keep_valid=True) if keep_valid else self.load()
@@ -70,8 +72,8 @@ class LogSource:
         return done, {name: cache(cut) for name, cut in parts(table if done is None else done.jobs).items()}
 
 
-def _known(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T | str:
-    """The value of a key, or why there is none: an unreadable file is not read again at every look."""
+def _once(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T:
+    """The value of a key, or UsageError: an unreadable file is not read again at every look."""
     if key not in known:
         try:
             known[key] = make(key)
@@ -83,10 +85,7 @@ def _known(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T | str:
                 f"the log cannot be read as jobs: {first}. Give submit_s, duration_s and num_gpus as "
                 "numbers, times in seconds"
             )
-    return known[key]
-
-
-def _told(found: T | str) -> T:
+    found = known[key]
     if isinstance(found, str):
         raise UsageError(found)
     return found

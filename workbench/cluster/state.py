@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .colocation import Mix
 from .power import CapLevel, Cluster, NodeType, PowerTable, in_steps, power_tables
 
@@ -13,6 +15,7 @@ AWAKE, WAKING, STANDBY = 0, 1, 2
 NEVER_S = float("inf")
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One job between its submission and its end.
 
@@ -27,43 +30,36 @@ class Job:
         seen: Excess as measured for this very job in a mix.
     """
 
-    __slots__ = (
-        "began_s", "deadline_s", "energy_j", "epoch_s", "expected_s", "gpu_type", "gpus", "index", "left_s",
-        "load", "memory", "moves", "note", "num_gpus", "priority", "profile", "rate", "run_s", "seen",
-        "sensitivity", "since_s", "start_s", "state", "stays", "submit_s", "target_s", "undos", "version",
-        "watch", "work_s",
-    )
-
     index: int
     submit_s: float
     work_s: float
     expected_s: float
     left_s: float
-    target_s: float
-    rate: float
-    since_s: float
-    began_s: float
-    start_s: float
-    run_s: float
     deadline_s: float
     epoch_s: float
     sensitivity: float
-    energy_j: float
     num_gpus: int
     profile: int
     load: int
     memory: int
     priority: int
-    state: int
-    version: int
-    undos: int
-    moves: int
     gpu_type: str | None
-    gpus: tuple[Gpu, ...]
-    stays: tuple[tuple[Node, int, float, float], ...]
-    seen: dict[Mix, float] | None
-    watch: object  # both are the policy's own
-    note: object
+    state: int = QUEUED
+    version: int = 0
+    undos: int = 0
+    moves: int = 0
+    start_s: float = -1.0
+    target_s: float = 0.0
+    rate: float = 0.0
+    since_s: float = 0.0
+    began_s: float = 0.0
+    run_s: float = 0.0
+    energy_j: float = 0.0
+    gpus: tuple[Gpu, ...] = ()
+    stays: tuple[tuple[Node, int, float, float], ...] = ()
+    seen: dict[Mix, float] | None = None
+    watch: object = None  # both are the policy's own
+    note: object = None
 
     def done_s(self, now_s: float) -> float:
         """Work done until now, in seconds alone."""

@@ -7,6 +7,20 @@ import polars as pl
 from .result import Result
 
 
+def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
+    """A result's jobs with `jct_s`, `jct_h`, `wait_s`, `wait_h`, `slowdown`, `missed`, and `inflation` of
+    the time on GPUs.
+    """
+    return jobs.with_columns(
+        (pl.col("end_s") - pl.col("submit_s")).alias("jct_s"),
+        (pl.col("run_s") / pl.col("duration_s") - 1).alias("inflation"),
+        (pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False).alias("missed"),
+    ).with_columns(
+        (pl.col("jct_s") - pl.col("run_s")).clip(lower_bound=0.0).alias("wait_s"),
+        (pl.col("jct_s") / 3600).alias("jct_h"), (pl.col("jct_s") / pl.col("duration_s")).alias("slowdown"),
+    ).with_columns((pl.col("wait_s") / 3600).alias("wait_h"))
+
+
 def summarise(result: Result) -> dict[str, float | int | str]:
     """One row: energy, nodes, runtime, waiting, misses, undos.
 
@@ -15,11 +29,7 @@ def summarise(result: Result) -> dict[str, float | int | str]:
     with a job, averaged from the first submission to the last end; `awake_nodes` counts those without one,
     too. `misses` are jobs that ended after their deadline, of `deadlines` that had one.
     """
-    frame = result.jobs.with_columns(
-        (pl.col("end_s") - pl.col("submit_s")).alias("jct_s"),
-        (pl.col("run_s") / pl.col("duration_s") - 1).alias("inflation"),
-        (pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False).alias("missed"),
-    ).with_columns((pl.col("jct_s") - pl.col("run_s")).clip(lower_bound=0.0).alias("wait_s"))
+    frame = per_job(result.jobs)
     row = frame.select(
         (pl.col("run_s").mean() / pl.col("duration_s").mean() - 1).alias("runtime_inflation"),
         pl.col("inflation").mean().alias("mean_job_inflation"),

@@ -19,6 +19,7 @@ import polars as pl
 from .recording import RunRecord
 from .result import Result
 from .scenario import Scenario, Task
+from .summary import per_job
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 POINTS = 400
@@ -154,17 +155,6 @@ def course(
     return columns
 
 
-def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
-    """A result's jobs with `wait_h`, `jct_h`, `slowdown`, `inflation` (of the time on GPUs) and `missed`."""
-    jct_s = pl.col("end_s") - pl.col("submit_s")
-    return jobs.with_columns(
-        ((jct_s - pl.col("run_s")).clip(lower_bound=0.0) / 3600).alias("wait_h"),
-        (jct_s / 3600).alias("jct_h"), (jct_s / pl.col("duration_s")).alias("slowdown"),
-        (pl.col("run_s") / pl.col("duration_s") - 1).alias("inflation"),
-        (pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False).alias("missed"),
-    )
-
-
 def distribution(values: np.ndarray[Any, Any], levels: int = LEVELS) -> np.ndarray[Any, Any]:
     """The values below which 0, 1/200, ... of all lie: the points of a cumulative distribution, with its
     extremes.
@@ -175,16 +165,12 @@ def distribution(values: np.ndarray[Any, Any], levels: int = LEVELS) -> np.ndarr
     return np.zeros(0) if len(values) == 0 else np.quantile(values, np.linspace(0, 1, levels))
 
 
-def distributions(result: Result) -> dict[str, np.ndarray[Any, Any]]:
-    """By name of `DISTRIBUTIONS`."""
-    jobs = per_job(result.jobs)
-    return {name: distribution(jobs[name].to_numpy()) for name in DISTRIBUTIONS}
-
-
-NOTABLE = (
-    "longest wait", "most slowed by others", "most energy", "latest for its deadline",
-    "most undone and moved",
-)
+# Reasons for which a job is worth a look: the column that tells, and above which value.
+NOTABLE = {
+    "longest wait": ("wait_h", 1 / 60), "most slowed by others": ("inflation", 0.005),
+    "most energy": ("energy_j", 0.0), "latest for its deadline": ("late_s", 1e-3),
+    "most undone and moved": ("stops", 0.5),
+}
 
 
 def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
@@ -194,10 +180,7 @@ def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
         (pl.col("undos") + pl.col("moves")).alias("stops"),
     )
     found = {}
-    for reason, column, least in zip(
-        NOTABLE, ("wait_h", "inflation", "energy_j", "late_s", "stops"), (1 / 60, 0.005, 0.0, 1e-3, 0.5),
-        strict=True,
-    ):
+    for reason, (column, least) in NOTABLE.items():
         top = known.filter(pl.col(column) > least).top_k(count, by=column).sort(column, descending=True)
         if top.height:
             found[reason] = top["job_id"].to_list()
@@ -215,7 +198,9 @@ class RunView:
 
 def seen(result: Result) -> RunView:
     """All that is drawn of a run with a timeline."""
-    return RunView(course(result), distributions(result), notable(result.jobs))
+    jobs = per_job(result.jobs)
+    shares = {name: distribution(jobs[name].to_numpy()) for name in DISTRIBUTIONS}
+    return RunView(course(result), shares, notable(result.jobs))
 
 
 def rounded(value: float, digits: int = 3) -> float:
