@@ -66,20 +66,16 @@ def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: boo
     for reason, rule, column, out in _rules(cluster):
         wrong = rows.filter(rule.fill_null(False))
         if wrong.height and not keep_valid:
-            first = wrong.row(0, named=True)
             raise UsageError(
-                f"row {first['row']} (job {first['job_id']}): {column} is {_shown(first[column])}, {reason}; "
-                f"{wrong.height} of {frame.height} rows are like that. {out}, or keep only the valid rows "
-                "with keep_valid=True"
+                f"{_first(wrong, column)}, {reason}; {wrong.height} of {frame.height} rows are like that. "
+                f"{out}, or keep only the valid rows with keep_valid=True"
             )
         rows = rows.filter(~rule.fill_null(False))
     unsorted = rows.filter(pl.col("submit_s") < pl.col("submit_s").shift(1))
     if unsorted.height and not keep_valid:
-        first = unsorted.row(0, named=True)
         raise UsageError(
-            f"row {first['row']} (job {first['job_id']}): submit_s is {_shown(first['submit_s'])}, earlier "
-            f"than the row before; {unsorted.height} rows are like that. Sort by submit_s, or have it done "
-            "with keep_valid=True"
+            f"{_first(unsorted, 'submit_s')}, earlier than the row before; {unsorted.height} rows are like "
+            "that. Sort by submit_s, or have it done with keep_valid=True"
         )
     if rows.height == 0:
         raise UsageError(
@@ -168,6 +164,12 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     for name in ("utilisation", "memory_bytes"):
         rules.append((f"a simulation needs every job's {name}", column(name).is_null(), name, draw))
     return rules
+
+
+def _first(rows: pl.DataFrame, column: str) -> str:
+    """Which row it is, and what its column holds."""
+    row = rows.row(0, named=True)
+    return f"row {row['row']} (job {row['job_id']}): {column} is {_shown(row[column])}"
 
 
 def _shown(value: object) -> str:

@@ -221,12 +221,7 @@ def _tell_end(jobs: JobSet, job: int) -> None:
 
 
 class SharingRun:
-    """The whole of a comparison.
-
-    Args:
-        device, meter, children, plan, say: As of `JobSet`.
-        mode: How the jobs will share, in words.
-    """
+    """The whole of a comparison; `mode` says how the jobs will share, the rest is as of `JobSet`."""
 
     def __init__(
         self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str,
@@ -294,10 +289,7 @@ class SharingRun:
         total = None
         with contextlib.suppress(DeviceError):
             total = device.memory_bytes()[1]
-        spans = tuple(
-            (tuple(found.labels[job] for job in each.members), each.from_s, each.to_s)
-            for each in found.intervals
-        )
+        spans = tuple((found.names(each.members), each.from_s, each.to_s) for each in found.intervals)
         # not the hours that may come after
         shown_s = min(last_s or 0.0, found.intervals[-1].to_s + 2.0) if found.intervals else last_s
         trace = found.watcher.trace(self.board.start_s - 1.0, shown_s) if shown_s is not None else None

@@ -136,6 +136,9 @@ class JobSet:
         self.idle_w: float | None = None
         self.idle_utilisation = 0.0
 
+    def names(self, members: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.labels[job] for job in members)
+
     def note(self, words: str) -> None:
         """Say a sentence that stands in the result, too."""
         self.notes.append(words)
@@ -192,7 +195,7 @@ class JobSet:
                 except MeasurementError as error:
                     why = str(error)
         if not found:
-            names = " and ".join(self.labels[job] for job in members)
+            names = " and ".join(self.names(members))
             raise MeasurementError(why or f"{names} did not run long enough to be measured")
         return found
 
