@@ -9,7 +9,6 @@ docs/cluster.md.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 
 import polars as pl
 
@@ -196,13 +195,10 @@ class Simulator(Engine):
         self.events = handled
         return self.done < count
 
-    def run(self, progress: Callable[[float], object] | None = None, *, every: int = 50_000) -> Result:
-        """Run to the end; `progress` gets the share of jobs done, and ends the run if it raises."""
-        while self.advance(every):
-            if progress is not None:
-                progress(self.progress)
-        if progress is not None:
-            progress(self.progress)
+    def run(self) -> Result:
+        """Run to the end."""
+        while self.advance(50_000):
+            pass
         return self.result()
 
     @property

@@ -44,14 +44,10 @@ def summarise(result: Result) -> dict[str, float | int | str]:
     span_s = max(result.end_s - result.start_s, 1e-9)
     nodes = result.nodes
     return {
-        "policy": result.policy,
-        "nodes": result.cluster.size,
-        "jobs": frame.height,
+        "policy": result.policy, "nodes": result.cluster.size, "jobs": frame.height,
         "energy_kwh": result.energy_j / 3.6e6,
         "active_nodes": float(nodes["hosting_s"].sum()) / span_s,
         "awake_nodes": float(nodes["awake_s"].sum()) / span_s,
         "wakes": int(nodes["wakes"].sum()),
-        "unowned_kwh": float(nodes["unowned_j"].sum()) / 3.6e6,
-        "makespan_h": span_s / 3600,
-        **row,
+        "unowned_kwh": float(nodes["unowned_j"].sum()) / 3.6e6, "makespan_h": span_s / 3600, **row,
     }

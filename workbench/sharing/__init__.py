@@ -11,7 +11,7 @@ What happens, and how sure it is: docs/sharing.md.
     period_separation   iterations of jobs without marks
     children, launch    the jobs; how each begins
     automatic           marks from PyTorch without a change to the training
-    stages, run         who runs when, up to the verdict; the first epoch, and the rest
+    stages, run         the jobs and who runs when; the verdict, the first epoch, and the rest
     result, picture     the table and the verdict; the power over time
     mps                 whether CUDA's Multi-Process Service runs
 """
