@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right, insort
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from .colocation import Mix
 from .state import NEVER_S, Gpu, Job
@@ -15,18 +16,16 @@ REFUSED_S = NEVER_S
 LOOKS = 512
 
 
+@dataclass(slots=True, eq=False)
 class Bucket:
     """The open GPUs of one mix. Every profile that asks has a cursor of its own into `log` and looks at
     each entry once; `kept` are those that it has seen and that may still take another job of the profile."""
 
-    __slots__ = ("cursors", "kept", "live", "log", "mix")
-
-    def __init__(self, mix: Mix) -> None:
-        self.mix = mix
-        self.log: list[tuple[Gpu, int]] = []
-        self.cursors: dict[int, int] = {}
-        self.kept: dict[int, list[tuple[Gpu, int]]] = {}
-        self.live = 0
+    mix: Mix
+    log: list[tuple[Gpu, int]] = field(default_factory=list)
+    cursors: dict[int, int] = field(default_factory=dict)
+    kept: dict[int, list[tuple[Gpu, int]]] = field(default_factory=dict)
+    live: int = 0
 
 
 class CapacityIndex:

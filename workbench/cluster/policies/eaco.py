@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from ..capacity_index import REFUSED_S, CapacityIndex
 from ..colocation import Colocation, History, Mix
@@ -18,15 +19,15 @@ from ..state import LEAVING, STANDBY, Gpu, Job, Node
 WINDOW = 8  # of jobs of one class whose own deadline forbids a placement, so many are looked at per retry
 
 
+@dataclass(slots=True, eq=False)
 class ProvisionalPlacement:
     """A provisional placement: every job on its GPUs is measured over one epoch."""
 
-    __slots__ = ("base_s", "gpus", "newcomer", "undoing", "waiting")
-
-    def __init__(self, newcomer: Job, gpus: tuple[Gpu, ...], base_s: float) -> None:
-        self.newcomer, self.gpus, self.base_s = newcomer, gpus, base_s
-        self.waiting: dict[Job, None] = {}
-        self.undoing = False
+    newcomer: Job
+    gpus: tuple[Gpu, ...]
+    base_s: float
+    waiting: dict[Job, None] = field(default_factory=dict)
+    undoing: bool = False
 
 
 class Eaco(FreeNodesPolicy):

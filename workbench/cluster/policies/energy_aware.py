@@ -46,16 +46,14 @@ class EnergyAwareParams:
 PARAMS = EnergyAwareParams()
 
 
+@dataclass(slots=True, eq=False)
 class JobEstimate:
     """A job's sensitivity (1: as its model), the jobs it must not meet again, and where it is moving to."""
 
-    __slots__ = ("avoid", "measured", "sensitivity", "target")
-
-    def __init__(self) -> None:
-        self.sensitivity = 1.0
-        self.measured = False
-        self.avoid: set[int] | None = None
-        self.target: tuple[Gpu, ...] | None = None
+    sensitivity: float = 1.0
+    measured: bool = False
+    avoid: set[int] | None = None
+    target: tuple[Gpu, ...] | None = None
 
 
 class NodeLimiter:
