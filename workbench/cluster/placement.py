@@ -123,19 +123,12 @@ class _Type:
         return self.standby if node.state == STANDBY else self.buckets[node.free]
 
     def one(self, count: int, spread: bool) -> Node | None:
-        if spread:
-            if self.buckets[self.gpus]:
-                return next(iter(self.buckets[self.gpus].values()))
-            if self.standby:
-                return next(iter(self.standby.values()))
-            for free in range(self.gpus - 1, count - 1, -1):
-                if self.buckets[free]:
-                    return next(iter(self.buckets[free].values()))
-            return None
-        for bucket in self.buckets[count:]:
+        """The fullest node with so many free GPUs, with `spread` the emptiest; None where there is none."""
+        partly, empty = self.buckets[count : self.gpus], (self.buckets[self.gpus], self.standby)
+        for bucket in (*empty, *reversed(partly)) if spread else (*partly, *empty):
             if bucket:
                 return next(iter(bucket.values()))
-        return next(iter(self.standby.values())) if self.standby else None
+        return None
 
     def several(self, count: int) -> list[Gpu] | None:
         """Whole nodes, and the rest on the fullest that has it."""

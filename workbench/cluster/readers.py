@@ -109,10 +109,7 @@ def _table(path: Path) -> pl.DataFrame:
 
 
 def _pods(frame: pl.DataFrame) -> pl.DataFrame:
-    start = (
-        pl.coalesce("scheduled_time", "creation_time") if "scheduled_time" in frame.columns
-        else pl.col("creation_time")
-    )
+    start = pl.coalesce([name for name in ("scheduled_time", "creation_time") if name in frame.columns])
     part = pl.col("gpu_milli").cast(pl.Float64) / 1000
     spec = _text(frame, "gpu_spec")
     return _whole(frame.select(
@@ -167,11 +164,6 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))
     seconds = _elapsed(frame.columns)
-    if seconds is None:
-        raise UsageError(
-            "sacct's output has no ElapsedRaw, Elapsed, or Start and End, so no duration; add ElapsedRaw to "
-            "--format"
-        )
     running = (
         pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)") if "State" in frame.columns
         else pl.lit(False)
@@ -183,7 +175,7 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     ))
 
 
-def _elapsed(columns: Sequence[str]) -> pl.Expr | None:
+def _elapsed(columns: Sequence[str]) -> pl.Expr:
     if "ElapsedRaw" in columns:
         return pl.col("ElapsedRaw").cast(pl.Float64, strict=False)
     if "Elapsed" in columns:  # [days-]hours:minutes:seconds
@@ -192,7 +184,10 @@ def _elapsed(columns: Sequence[str]) -> pl.Expr | None:
         return fields[0].fill_null(0) * 86400 + fields[1] * 3600 + fields[2] * 60 + fields[3]
     if "Start" in columns and "End" in columns:
         return _moment("End") - _moment("Start")
-    return None
+    raise UsageError(
+        "sacct's output has no ElapsedRaw, Elapsed, or Start and End, so no duration; add ElapsedRaw to "
+        "--format"
+    )
 
 
 def _text(frame: pl.DataFrame, name: str) -> pl.Expr:
