@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
+from itertools import count, repeat
 
 import polars as pl
 
@@ -13,39 +15,35 @@ from .state import NEVER_S, Job
 
 
 class Columns:
-    """The columns of a checked log. Rows are numbered by profile: same model, same utilisation."""
+    """A checked log. Rows are numbered by profile: same model, same utilisation.
+
+    Attributes:
+        submit: When each job comes, s.
+        profiles: By their number.
+        jobs: A fresh record of each, in the order of the log, queued.
+    """
 
     def __init__(self, log: pl.DataFrame) -> None:
         load = (pl.col("utilisation") * UNIT).round().cast(pl.Int64)
         kinds = log.select(pl.col("model").fill_null("?"), load.alias("load"))
         distinct = kinds.unique(maintain_order=True).with_row_index("profile")
         numbered = kinds.join(distinct, on=["model", "load"], how="left", maintain_order="left")
-        self.profile = _ints(numbered["profile"])
+        self.profiles = [Profile(model, load) for _, model, load in distinct.iter_rows()]
         epoch = pl.max_horizontal(pl.lit(logs.SHORTEST_EPOCH_S), pl.col("duration_s") / logs.EPOCHS)
-        self.submit, self.work = _floats(log["submit_s"]), _floats(log["duration_s"])
-        self.expected = _floats(log["expected_s"].fill_null(log["duration_s"]))
-        self.deadline = _floats(log["deadline_s"].fill_null(NEVER_S))
-        self.epoch = _floats(log.select(pl.col("epoch_s").fill_null(epoch)).to_series())
-        self.sensitivity = _floats(log["sensitivity"].fill_null(1.0))
-        self.memory = _ints(log["memory_bytes"])
-        self.num_gpus, self.priority = _ints(log["num_gpus"]), _ints(log["priority"])
         types = log["gpu_type"]
         asked = types.null_count() < len(types)
-        self.gpu_type: list[str | None] | _Any = types.to_list() if asked else _Any()
-        self.profiles = [Profile(model, load) for _, model, load in distinct.iter_rows()]
+        self.submit, work = _floats(log["submit_s"]), _floats(log["duration_s"])
+        self.jobs: Iterator[Job] = map(
+            Job, count(), self.submit, work, _floats(log["expected_s"].fill_null(log["duration_s"])), work,
+            _floats(log["deadline_s"].fill_null(NEVER_S)),
+            _floats(log.select(pl.col("epoch_s").fill_null(epoch)).to_series()),
+            _floats(log["sensitivity"].fill_null(1.0)), _ints(log["num_gpus"]), _ints(numbered["profile"]),
+            _ints(kinds["load"]), _ints(log["memory_bytes"]), _ints(log["priority"]),
+            types.to_list() if asked else repeat(None),
+        )
 
     def __len__(self) -> int:
         return len(self.submit)
-
-    def job(self, index: int) -> Job:
-        """A fresh record of the job in this row, queued."""
-        profile = self.profile[index]
-        work_s = self.work[index]
-        return Job(
-            index, self.submit[index], work_s, self.expected[index], work_s, self.deadline[index],
-            self.epoch[index], self.sensitivity[index], self.num_gpus[index], profile,
-            self.profiles[profile].load, self.memory[index], self.priority[index], self.gpu_type[index],
-        )
 
 
 class Outcomes:
@@ -64,13 +62,6 @@ class Outcomes:
             self.undos[index] = job.undos
         if job.moves:
             self.moves[index] = job.moves
-
-
-class _Any:
-    """The column of a log in which no job asks for a type."""
-
-    def __getitem__(self, index: int) -> None:
-        return None
 
 
 def _floats(column: pl.Series) -> array[float]:

@@ -144,7 +144,7 @@ class Simulator(Engine):
     def advance(self, events: int) -> bool:
         """Handle up to so many events; True while there is more to do."""
         heap, submit, policy, outcomes = self._heap, self._columns.submit, self.policy, self._outcomes
-        timeline = self._timeline
+        timeline, arrivals = self._timeline, self._columns.jobs
         count = len(submit)
         pop = heapq.heappop
         until = self.events + events
@@ -159,7 +159,7 @@ class Simulator(Engine):
                 if now >= timeline.due_s:
                     self._tick(now)
                 self.now_s = now
-                job = self._columns.job(self._next)
+                job = next(arrivals)
                 self._next += 1
                 self.queued += 1
                 policy.arrived(job)
