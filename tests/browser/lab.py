@@ -46,7 +46,7 @@ LOOK = """() => {
     time: series.map((one) => one.last(0)),
     power: series.map((one) => one.last(1)),
     limit: series.map((one) => one.last(2)),
-    drawn: plots.sources.map((source) => source.get_length()),
+    drawn: plots.layers.map(([first]) => first.data_source.get_length()),
     x: [plots.x.start, plots.x.end], top: plots.y.power.end, rows: plots.rows.length,
     marks: marks(),
     label: plots.rows[0].left[0].major_label_text_color,

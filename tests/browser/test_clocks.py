@@ -25,8 +25,8 @@ SEE = """() => {
     state: words?.state ?? '', headline: of('.workbench-headline').textContent, details: of('.workbench-details').textContent,
     events: of('.workbench-events').textContent, step: of('[aria-current]')?.textContent ?? '', saved: of('.workbench-saved').textContent,
     bound: words?.bound ?? null, bound_words: of('.workbench-slowdown-words').textContent, disabled,
-    probes: drawing?.probes.n.filter((n) => n !== null).length ?? 0, tried: plots.trade.tried.data.n?.length ?? 0,
-    believed: plots.trade.believed.get_length() ?? 0, cells: plots.plane.shaded.get_length() ?? 0, knob: knob(), choice: drawing?.choice ?? null,
+    probes: drawing?.probes.n.filter((n) => n !== null).length ?? 0, tried: plots.trade.tried.data_source.data.n?.length ?? 0,
+    believed: plots.trade.believed.data_source.get_length(), cells: plots.plane.shaded.data_source.get_length(), knob: knob(), choice: drawing?.choice ?? null,
     now: drawing?.current ?? null, badge: !of('.workbench-badge').hidden, ink: plots.trade.frame.left.major_label_text_color,
     problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };

@@ -22,9 +22,9 @@ SEE = """() => {
   const of = (selector) => root.querySelector(selector);
   return {
     row: choice.row, rule: choice.rule, eta: choice.eta, slowdown: choice.slowdown, heard: heard(), place: model.place[choice.row],
-    front: model.front, count: model.count, limit: model.limit[choice.row], best: plot.moving.best.data.x[0], at: plot.moving.chosen.data.x[0],
-    iso: [...plot.moving.iso.data.y], bound: [...plot.moving.bound.source.data.high], hollow: plot.standing.guessed.get_length() + plot.standing.frontGuessed.get_length(),
-    title: plot.plane.frame.plot.title.text, below: plot.plane.frame.below.axis_label, end: plot.plane.x.end,
+    front: model.front, count: model.count, limit: model.limit[choice.row], best: plot.moving.best.data_source.data.x[0], at: plot.moving.chosen.data_source.data.x[0],
+    iso: [...plot.moving.iso.data_source.data.y], bound: [...plot.moving.bound.strip.data_source.data.high], hollow: plot.standing.guessed.data_source.get_length() + plot.standing.frontGuessed.data_source.get_length(),
+    title: plot.plane.frame.plot.title.text, below: plot.plane.frame.below.axis_label, end: plot.plane.frame.x.end,
     headline: of('.workbench-headline').textContent, details: of('.workbench-details').textContent, note: of('.workbench-note').textContent,
     saved: of('.workbench-savings').textContent, code: of('.workbench-code').textContent, waits: of('.workbench-waits').textContent,
     selected: of('tr[aria-selected="true"]')?.textContent ?? '', listed: table.rows.length,

@@ -20,12 +20,12 @@ SEE = """() => {
   if (!root?.workbench?.period?.about) return null;
   const { period, plots, plot, spans } = root.workbench;
   const strips = plots ? plots.strips[0] : plot.strips;
-  const of = (source) => source.get_length();
+  const of = (layer) => layer.data_source.get_length();
   const all = spans();
   return {
     headline: period.headline.textContent, details: period.details.textContent, sure: period.about.sure,
     level: period.about.level, levels: period.about.levels.map((one) => one.name), gpu: period.about.gpu,
-    spans: all.length, begin: all[0]?.[0], strips: strips.count(),
+    spans: all.length, begin: all[0]?.[0], strips: of(strips.turns),
     folded: period.plots ? of(period.plots.fold.folded) : 0, shape: period.plots ? of(period.plots.fold.shape) : 0,
     spectrum: period.plots ? of(period.plots.spectrum.amplitude) : 0,
     chips: [...root.querySelectorAll('.workbench-levels .workbench-chip')].map((chip) => chip.textContent),

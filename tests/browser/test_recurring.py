@@ -23,8 +23,8 @@ SEE = """() => {
   return {
     headline: of('.workbench-next').textContent, details: of('.workbench-details').textContent,
     eta: Number(of('.workbench-eta').value), words: of('.workbench-eta-words').textContent, left: left(),
-    recurrences: view.rows.recurrence.length, drawn: plots.costs.each.get_length(), believed: plots.believed.points.get_length(),
-    sums: plots.savings.sums.get_length(), curve: plots.profile.curves.get_length(), best: view.profile_of, optimum: view.optimum,
+    recurrences: view.rows.recurrence.length, drawn: plots.costs.each.data_source.get_length(), believed: plots.believed.points.data_source.get_length(),
+    sums: plots.savings.sums.data_source.get_length(), curve: plots.profile.curves.data_source.get_length(), best: view.profile_of, optimum: view.optimum,
     chosen: view.arm === null ? null : view.believed.batch[view.arm],
     badge: !of('.workbench-badge').hidden, disabled: of('.workbench-run-one').disabled, note: of('.workbench-note').textContent,
     ink: plots.costs.frame.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
@@ -143,7 +143,7 @@ ETAS = """() => [...document.querySelectorAll('.workbench-panel')].filter((each)
   const of = (selector) => root.querySelector(selector);
   return {
     eta: of('.workbench-eta').value, words: of('.workbench-eta-words').textContent,
-    headline: of('.workbench-next').textContent, best: root.workbench.plots.profile.best.data.x[0],
+    headline: of('.workbench-next').textContent, best: root.workbench.plots.profile.best.data_source.data.x[0],
   };
 })"""
 

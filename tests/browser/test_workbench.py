@@ -61,7 +61,7 @@ CLUSTER = """() => {
   if (!plots || root.workbench.run.state !== 'done' || root.querySelectorAll('.workbench-table tbody tr').length !== 2) return false;
   const wide = plots.figure.frames.filter(({ plot }) => plot.visible).map(({ plot }) => plot.outer_width);
   const inner = root.getBoundingClientRect().width;
-  return wide.length === 4 && wide.every((each) => each > 0.4 * inner && each <= 0.55 * inner) && plots.nodes.source.data.xs.length === 2;
+  return wide.length === 4 && wide.every((each) => each > 0.4 * inner && each <= 0.55 * inner) && plots.nodes.layer.data_source.data.xs.length === 2;
 }"""
 
 
@@ -87,7 +87,7 @@ def test_policies_that_were_run_while_their_tab_was_hidden_are_drawn_when_it_com
 VIEWS = """() => [...document.querySelectorAll('.workbench-frontier')].map((root) => {
   const { choice, plot } = root.workbench;
   const text = (selector) => root.querySelector(selector)?.textContent;
-  return { ...choice, at: plot.moving.chosen.data.x[0], title: plot.plane.frame.plot.title.text, head: text('.workbench-headline'),
+  return { ...choice, at: plot.moving.chosen.data_source.data.x[0], title: plot.plane.frame.plot.title.text, head: text('.workbench-headline'),
            code: text('.workbench-code'), listed: text('tr[aria-selected=true]'),
            sliders: [...root.querySelectorAll('input[type=range]')].map((each) => each.value) };
 })"""

@@ -17,6 +17,11 @@ test("digits that matter, and no exponent", () => {
   assert.equal(formats.percent(0.667), "67 %");
 });
 
+test("settings that are known", () => {
+  assert.equal(formats.settingWords(249.9999999, 1_410, NaN), "250 W, SM 1410 MHz");
+  assert.equal(formats.settingWords(NaN, NaN, NaN), "");
+});
+
 test("the unit with the prefix that a value is best told in", () => {
   assert.deepEqual(formats.prefixed(0.02, "s"), [1e-3, "ms"]);
   assert.deepEqual(formats.prefixed(7_200, "s"), [1, "s"]); // not kiloseconds
@@ -41,7 +46,9 @@ test("columns of a message", () => {
   const whole = new Float32Array([9, 1, 2]);
   const view = new DataView(whole.buffer, 4, 8);
   assert.deepEqual([...formats.floats([view])], [1, 2]);
-  assert.deepEqual(formats.pick({ a: [1, 2, 3], b: [4, 5, 6] }, [2, 0], { x: "b" }), { x: [6, 4] });
+  assert.deepEqual(formats.rowsOf({ a: [1, 2], b: [4, null] }), [{ a: 1, b: 4 }, { a: 2, b: null }]);
+  assert.deepEqual(formats.rowsOf({}), []);
+  assert.deepEqual([formats.highest([2, NaN, 7], new Float32Array([3])), formats.highest(), formats.highest([0.5])], [7, 1, 1]);
 });
 
 test("ticks at powers of ten, and lines of steps", () => {

@@ -32,7 +32,7 @@ test("a choice moves by the ranks of the kernel", () => {
 test("steps end at the ends of what is allowed", () => {
   const model = points();
   const steps = /** @type {[number, number, number | null][]} */ ([[0, 1, null], [0, Infinity, null], [1, Infinity, 20], [0, -1, null], [3, -1, null]]);
-  assert.deepEqual(steps.map((step) => model.step(...step)), [1, 2, 1, 0, 1]);
+  assert.deepEqual(steps.map((step) => model.walk(...step)), [1, 2, 1, 0, 1]);
 });
 
 test("words about a point", () => {

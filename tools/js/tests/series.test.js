@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { POWER, Series, Spans, TIME, axisEnd, lowerBound, periodTables, roomFor } from "../../../workbench/panels/static/series.js";
+import { POWER, Series, Spans, TIME, axisEnd, periodTables, roomFor } from "../../../workbench/panels/static/series.js";
 
 const rows = (count, power) => Float32Array.from({ length: 5 * count }, (_, at) => [Math.floor(at / 5) / 10, power(Math.floor(at / 5)), 300, 1000, 0.5][at % 5]);
 
@@ -20,7 +20,6 @@ test("columns from a time on begin one row before it", () => {
   series.append(rows(100, () => 100), 0, 100);
   assert.ok(Math.abs(series.since(5).time_s[0] - 4.9) < 1e-5);
   assert.equal(series.since(0).time_s.length, 100);
-  assert.deepEqual([0, 1, 2, 9].map((least) => lowerBound([1, 2, 2, 3], least)), [0, 0, 1, 4]);
 });
 
 test("iterations that come anew take the place of those known", () => {

@@ -1,14 +1,13 @@
 // @ts-check
 // A GPU's setting: in force, chosen, the difference; apply, undo, default; the power around the change.
 /** @import { Apply, ApplyKnobs, ApplyView } from "./messages" */
-import { Head, button, element, labelled, offer, picker, put, row } from "./controls.js";
+import { Code, button, choose, element, facts, labelled, offer, picker, put, row, say } from "./controls.js";
 import { livePanel } from "./live.js";
 
 const LEFT = "left to the driver";
-const LATE = "what you choose is done when the kernel has finished its cell";
 
 /** The facts about a setting, [name, words] each. */
-const facts = (/** @type {ApplyView} */ view) => [
+const known = (/** @type {ApplyView} */ view) => [
   ["In force", `${view.force} · ${view.origin}`], ["Chosen", view.chosen], ["Difference", view.difference.join("\n") || "nothing would change"], ["", view.note],
   ["Rights", view.rights], ["Held by", view.holder], ["", view.computing], ["", view.left], ["Done", view.history.map((line) => line.join("  ")).join("\n")],
 ];
@@ -16,24 +15,21 @@ const facts = (/** @type {ApplyView} */ view) => [
 /** What is to be set: power limit, clocks, batch size. */
 class Knobs {
   constructor(choose) {
-    const values = () => Object.fromEntries(Object.entries(this.inputs).map(([name, each]) => [name, each.value === "" ? null : Number(each.value)]));
-    const number = () => Object.assign(element("input", "workbench-count"), { type: "number" });
-    const select = () => element("select", "workbench-follow");
-    this.inputs = { power_limit_w: number(), sm_clock_mhz: select(), mem_clock_mhz: select(), batch_size: number() };
-    for (const each of Object.values(this.inputs)) each.addEventListener("change", () => choose(values()));
-    this.inputs.batch_size.min = "1";
+    const onchange = () => choose(Object.fromEntries(Object.entries(this.inputs).map(([name, { value }]) => [name, value === "" ? null : Number(value)])));
+    const number = (more) => element("input", "workbench-count", { type: "number", onchange, ...more });
+    const select = () => element("select", "workbench-follow", { onchange });
+    this.inputs = { power_limit_w: number({}), sm_clock_mhz: select(), mem_clock_mhz: select(), batch_size: number({ min: "1" }) };
     this.limit = labelled("power limit (W)", this.inputs.power_limit_w);
     this.sm = labelled("SM clock", this.inputs.sm_clock_mhz);
     this.memory = labelled("memory clock", this.inputs.mem_clock_mhz);
     this.root = row(this.limit, this.sm, this.memory, labelled("batch size", this.inputs.batch_size));
   }
-  /** What the GPU can be put to. */
   equip(/** @type {ApplyKnobs} */ { limits, sm, memory }) {
     this.limit.hidden = !limits;
     if (limits) {
-      const [low, high, usual] = limits;
-      const title = `${low} to ${high} W; empty is the driver's default, ${usual} W`;
-      Object.assign(this.inputs.power_limit_w, { min: low, max: high, step: 5, placeholder: String(usual ?? ""), title });
+      const [min, max, usual] = limits;
+      const title = `${min} to ${max} W; empty is the driver's default, ${usual} W`;
+      put(this.inputs.power_limit_w, { min, max, step: 5, placeholder: String(usual ?? ""), title });
     }
     const clocks = (values) => [["", LEFT], ...values.map((value) => [String(value), `${value} MHz`])];
     this.sm.hidden = !sm.length;
@@ -43,17 +39,17 @@ class Knobs {
   }
   show(wanted) {
     for (const [name, each] of Object.entries(this.inputs)) {
-      if (document.activeElement === each) continue;
       const value = String(wanted?.[name] ?? "");
-      if (each instanceof HTMLSelectElement && ![...each.options].some((option) => option.value === value)) each.add(new Option(`${value} MHz`, value));
-      each.value = value;
+      if (document.activeElement === each) continue;
+      if (each instanceof HTMLSelectElement) choose(each, value, `${value} MHz`);
+      else put(each, { value });
     }
   }
 }
 
-function applier({ root, post }) {
+function applier({ root, head, post }) {
   const gpu = picker("workbench-follow workbench-gpu", "GPU", (uuid) => post({ kind: "gpu", uuid }));
-  const head = new Head(gpu);
+  head.waits.before(gpu);
   head.show("Apply", false);
   const knobs = new Knobs((wanted) => post({ kind: "choose", ...wanted }));
   const send = (kind, words, hint) => button(`do-${kind}`, words, hint, () => post({ kind }));
@@ -62,65 +58,43 @@ function applier({ root, post }) {
     undo: send("undo", "Undo", "take the last change back"),
     default: send("default", "Driver's default", "give every knob back to the driver"),
   };
-  const done = element("span", "workbench-faint workbench-done");
-  done.setAttribute("role", "status");
+  const done = element("span", "workbench-faint workbench-done", { role: "status" });
   const table = element("div", "workbench-facts");
-  const command = Object.assign(element("pre", "workbench-command"), { tabIndex: 0 });
-  command.setAttribute("aria-label", "command for an administrator");
-  const copy = button("copy", "Copy", "", () => navigator.clipboard?.writeText(command.textContent));
-  const commands = row(command, copy);
+  const command = new Code("pre", "workbench-command", "command for an administrator");
   const plot = element("div", "workbench-power-around");
   root.classList.add("workbench-apply");
-  root.append(head.root, table, commands, knobs.root, row(...Object.values(buttons), done), plot);
-  let over = false;
+  root.append(table, command.root, knobs.root, row(...Object.values(buttons), done), plot);
   let seen = /** @type {Apply | null} */ (null);
 
-  function equip(/** @type {Apply} */ message) {
-    knobs.equip(message.knobs);
-    put(gpu, { hidden: message.gpus.length < 2 });
-    offer(gpu, message.gpus);
-  }
   function take(/** @type {Apply} */ message) {
     seen = message;
-    const { view } = message;
+    const { view, gpus } = message;
+    if (message.knobs) knobs.equip(message.knobs);
+    if (gpus) {
+      put(gpu, { hidden: gpus.length < 2 });
+      offer(gpu, gpus);
+    }
     head.show(message.title, view?.simulated ?? message.title.includes("(simulated)"));
     if (!view) return;
     gpu.value = message.uuid;
-    const known = facts(view).filter(([, words]) => words);
-    table.replaceChildren(...known.flatMap(([name, words]) => [element("div", "workbench-fact", name), element("div", "", words)]));
-    put(command, { textContent: view.command });
-    put(commands, { hidden: view.allowed || !view.command });
+    facts(table, known(view).filter(([, words]) => words));
+    say(command.code, view.command);
+    put(command.root, { hidden: view.allowed || !view.command });
     knobs.show(message.wanted);
     plot.innerHTML = message.plot;
     const watching = message.follows && message.done ? "; watching the power" : "";
-    put(done, { textContent: message.doing ? `${message.doing} …` : message.done + watching });
-    enable();
+    say(done, message.doing ? `${message.doing} …` : message.done + watching);
     Object.assign(root, { workbench: message });
   }
-  function enable() {
-    const view = seen?.view;
-    put(buttons.apply, { disabled: over || !view?.can_apply });
-    put(buttons.undo, { disabled: over || !view?.can_undo });
-    put(buttons.default, { disabled: over || !view });
-  }
   return {
-    greeting(message) {
-      over = message.state !== "running";
-      equip(message);
-      take(message);
-    },
-    on: {
-      news: take,
-      knobs(message) {
-        equip(message);
-        take(message);
-      },
-    },
+    take,
+    on: { knobs: take },
     state(state) {
-      over = state.greeted && !state.running;
-      head.state(state, LATE);
+      const [over, view] = [state.greeted && !state.running, seen?.view];
       root.classList.toggle("workbench-queued", state.queued);
-      enable();
+      put(buttons.apply, { disabled: over || !view?.can_apply });
+      put(buttons.undo, { disabled: over || !view?.can_undo });
+      put(buttons.default, { disabled: over || !view });
     },
   };
 }

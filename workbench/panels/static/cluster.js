@@ -1,14 +1,139 @@
 // @ts-check
 // Policies over a job log, simulated: what is chosen, how far the runs are, what came of them, one job or node of them.
-/** @import { ClusterChosen, ClusterDrawn, ClusterGreeting, ClusterNews, ClusterRun } from "./messages" */
+/** @import { ClusterBar, ClusterChosen, ClusterDrawn, ClusterGreeting, ClusterNews, ClusterRun, ClusterSwept } from "./messages" */
 import { Drill } from "./cluster_drill.js";
-import { ClusterPlots } from "./cluster_plots.js";
 import { ClusterSettings } from "./cluster_settings.js";
-import { Head, button, chip, element, lines, mark, offer, picker, put, row, swatch, toggle } from "./controls.js";
-import { floats } from "./formats.js";
+import { Legend, button, cells, element, lines, offer, picker, press, put, refill, row, say, swatch, table, toggle } from "./controls.js";
+import { decades, floats, steps } from "./formats.js";
 import { livePanel } from "./live.js";
+import { Figure, TEXT, addErrors, column, columns, fill, fit } from "./plots.js";
 
-const LATE = "what you choose is done when the kernel has finished its cell";
+const MOST_MARKS = 10; // values of a sweep that are written below its axis
+const PLOT = { height: 220 };
+const LINES = { ...columns("xs", "ys"), line_color: column("colour"), line_dash: column("dash"), line_width: 1.6, line_join: "round" };
+
+/** A frame with a line for each policy. */
+class Lines {
+  constructor(figure, tooltips) {
+    this.frame = figure.frame({ plot: PLOT });
+    this.plot = this.frame.plot;
+    this.figure = figure;
+    this.layer = figure.glyph(this.frame, "MultiLine", LINES);
+    figure.hover(this.frame, [this.layer], [["", "@words"], ...tooltips], { line_policy: "nearest" });
+  }
+  plain(count) {
+    this.frame.below.setv({ ticker: this.figure.ticker(count), major_label_overrides: new Map() });
+  }
+}
+
+/** The energy of each policy against the first's, with the part of nodes without a job. */
+class Bars {
+  constructor(figure) {
+    this.frame = figure.frame({ label: "policies in the order of the table", title: "Energy against the first policy; pale: nodes without a job", plot: PLOT });
+    this.figure = figure;
+    const sides = { ...columns("x"), bottom: column("low"), top: column("high"), width: 0.62, line_color: null };
+    this.layer = figure.glyph(this.frame, "VBar", { ...sides, fill_color: column("colour"), fill_alpha: column("alpha") });
+    figure.hover(this.frame, [this.layer], [["", "@words"], ["against the first", "@ratio{0.000}"]]);
+    this.errors = addErrors(figure, this.frame, { line_color: TEXT, line_width: 1.6, line_alpha: 1 });
+    this.labels = figure.words(this.frame, { text_font_size: "10px", text_align: "center", text_baseline: "bottom", y_offset: -3 });
+  }
+  draw(/** @type {ClusterBar[]} */ bars, colour) {
+    const places = [...bars.keys()];
+    const all = bars.map(({ owned, unowned, error, words, number }, x) => ({ x, owned, y: owned + unowned, dy: error ?? 0, words, colour: colour(number) }));
+    const top = all.map(({ y, dy }) => y + dy);
+    fit(this.frame, [-0.6, Math.max(bars.length, 1) - 0.4], [0, 1.12 * Math.max(0.1, ...top)]);
+    this.figure.ticks(this.frame.below, places, places.map((n) => String(n + 1)));
+    fill(this.layer, [
+      ...all.map((bar) => ({ ...bar, ratio: bar.y, low: 0, high: bar.owned, alpha: 1 })),
+      ...all.map((bar) => ({ ...bar, ratio: bar.y, low: bar.owned, high: bar.y, alpha: 0.4 })),
+    ]);
+    this.errors(all);
+    fill(this.labels, all.map(({ x, y }) => ({ x, y: top[x], text: y.toFixed(2) })));
+  }
+}
+
+/** Energy over what is swept. */
+class Sweep extends Lines {
+  constructor(figure) {
+    super(figure, [["at", "$x{0.00}"], ["MWh", "$y{0.00}"]]);
+    this.errors = addErrors(figure, this.frame, { line_color: column("colour"), line_alpha: 1 });
+    this.spots = figure.glyph(this.frame, "Scatter", { ...columns("x", "y"), size: 6, fill_color: column("colour"), line_color: null });
+  }
+  draw(/** @type {ClusterSwept[]} */ all, words, plots) {
+    // "never" has no place on the axis; the table has it.
+    const known = all.map((each) => {
+      const rows = [...each.values.keys()].filter((n) => Number.isFinite(each.values[n]));
+      return { ...each, spots: rows.map((n) => ({ x: each.values[n], y: each.energy_mwh[n], dy: each.error[n] ?? 0, colour: plots.colour(each.number) })) };
+    });
+    const spots = known.flatMap((each) => each.spots);
+    this.plot.visible = spots.length > 0;
+    if (!spots.length) return;
+    const tried = [...new Set(spots.map(({ x }) => x))];
+    const [low, high] = [Math.min(...tried), Math.max(...tried)];
+    const room = 0.06 * (high - low || 1);
+    const top = 1.08 * Math.max(...spots.map(({ y, dy }) => y + dy));
+    const title = "Energy (MWh); bars: standard deviation from draw to draw";
+    fit(this.frame, [low - room, high + room], [0, top], { title, label: words });
+    if (tried.length <= MOST_MARKS) this.figure.ticks(this.frame.below, tried);
+    else this.plain(8);
+    fill(this.layer, known.map((each) => ({ ...plots.look(each), xs: each.spots.map(({ x }) => x), ys: each.spots.map(({ y }) => y) })));
+    fill(this.spots, spots);
+    this.errors(spots);
+  }
+}
+
+class ClusterPlots {
+  constructor(page, place, /** @type {ClusterGreeting} */ about) {
+    this.about = about;
+    const figure = new Figure(page, place);
+    this.nodes = new Lines(figure, [["at", "$x{0.0}"], ["active nodes", "$y{0.0}"]]);
+    this.power = new Lines(figure, [["at", "$x{0.0}"], ["kW", "$y{0.0}"]]);
+    this.shares = new Lines(figure, [["jobs below", "$y{0.00}"]]);
+    this.bars = new Bars(figure);
+    this.sweep = new Sweep(figure);
+    this.sweep.plot.visible = false;
+    figure.embed([figure.frames.slice(0, 2), figure.frames.slice(2, 4), figure.frames.slice(4)], 4);
+  }
+  colour(number) {
+    return this.about.palette[number % this.about.palette.length];
+  }
+  look({ number, words }) {
+    const { palette, dashes } = this.about;
+    return { colour: this.colour(number), dash: dashes[Math.floor(number / palette.length) % dashes.length], words };
+  }
+  /** Draw results as the kernel sends them, with their buffer: the distribution of that name, and no lines of hidden policies. */
+  draw(/** @type {ClusterDrawn} */ drawn, /** @type {Float32Array} */ view, distribution, hidden) {
+    const curves = drawn.curves.filter(({ policy }) => !hidden.has(policy));
+    const values = (curve, name) => view.subarray(...curve.places[name]);
+    const end = Math.max(1e-9, ...drawn.curves.map((curve) => values(curve, "hours").slice(-1)[0] ?? 0));
+    const [scale, unit] = end > 72 ? [24, "days"] : [1, "hours"];
+    const over = ({ frame, layer }, name, title) => {
+      const top = Math.max(1e-9, ...drawn.curves.map((curve) => values(curve, name).reduce((a, b) => Math.max(a, b), 0)));
+      fit(frame, [0, end / scale], [0, 1.08 * top], { title, label: `${unit} since the first submission` });
+      fill(layer, curves.map((curve) => {
+        const [xs, ys] = steps(values(curve, "hours"), values(curve, name), scale);
+        return { ...this.look(curve), xs, ys };
+      }));
+    };
+    over(this.nodes, "hosting", "Active nodes: with a job");
+    over(this.power, "power_kw", "Power of the cluster (kW)");
+    this.drawShares(curves, values, drawn.axes[distribution][0], distribution);
+    this.bars.draw(drawn.bars, (number) => this.colour(number));
+    this.sweep.draw(drawn.sweptLines, drawn.sweptWords, this);
+  }
+  drawShares(curves, values, [low, high], name) {
+    const [title, unit, lowest] = this.about.distributions[name];
+    const at = lowest === null ? (value) => value : Math.log10;
+    fit(this.shares.frame, [at(low), at(high)], [0, 1], { title: `${title}: share of jobs below`, label: unit });
+    const marks = lowest === null ? [] : decades(at(low), at(high));
+    if (lowest === null) this.shares.plain(7);
+    else this.shares.figure.ticks(this.shares.frame.below, marks, marks.map((n) => String(Number((10 ** n).toPrecision(3)))));
+    fill(this.shares.layer, curves.map((curve) => {
+      const xs = Float64Array.from(values(curve, name), (value) => at(Math.min(Math.max(value, low), high)));
+      return { ...this.look(curve), xs, ys: xs.map((_, n) => n / Math.max(1, xs.length - 1)) };
+    }));
+  }
+}
 
 /** How far the runs are, and what begins and ends them. */
 class Runs {
@@ -17,35 +142,27 @@ class Runs {
     this.cancel = button("do-cancel", "Cancel", "", () => send({ kind: "cancel" }));
     this.atOnce = toggle("at-once", "run on every change", "begin anew whenever a setting changes", (on) => send({ kind: "at once", on }));
     this.progress = element("span", "workbench-faint workbench-progress");
-    this.announced = element("span", "workbench-announced"); // for who listens: what runs are doing, not every tenth of a second how far
-    this.announced.setAttribute("role", "status");
+    this.announced = element("span", "workbench-announced", { role: "status" }); // for who listens: what runs are doing, not every tenth of a second how far
     this.stale = element("span", "workbench-stale", "settings have changed since: Run");
-    this.bars = row();
-    this.bars.classList.add("workbench-bars");
+    this.bars = element("div", "workbench-controls workbench-bars");
     this.root = row(this.start, this.cancel, this.atOnce, element("span", "", "compared with"), base, this.progress, this.announced, this.stale);
   }
   show(/** @type {ClusterRun} */ run, /** @type {ClusterChosen} */ settings) {
     const running = run.state === "running";
-    mark(this.atOnce, "aria-pressed", settings.atOnce);
-    put(this.start, { textContent: running ? "Run anew" : "Run" });
+    press(this.atOnce, settings.atOnce);
+    say(this.start, running ? "Run anew" : "Run");
     put(this.cancel, { disabled: !running });
-    put(this.progress, { textContent: run.words });
-    if (run.state !== this.progress.dataset.state) this.announced.textContent = run.words;
-    put(this.progress.dataset, { state: run.state });
+    say(this.progress, run.words);
+    if (run.state !== this.state) this.announced.textContent = run.words;
+    this.state = run.state;
     put(this.stale, { hidden: !run.stale });
     put(this.bars, { hidden: !running });
-    const bars = /** @type {HTMLElement[]} */ ([...this.bars.children]);
-    if (bars.length !== run.each.length || run.each.some(({ policy }, n) => bars[n].dataset.policy !== policy)) {
-      this.bars.replaceChildren(...run.each.map(({ policy }) => this.bar(policy, settings.policies.find(({ name }) => name === policy)?.words ?? policy)));
-    }
-    run.each.forEach(({ share }, n) => put(this.bars.children[n].querySelector("progress"), { value: share }));
-  }
-  bar(policy, words) {
-    const bar = Object.assign(element("progress", "workbench-bar"), { max: 1 });
-    bar.setAttribute("aria-label", `progress of ${words}`);
-    const made = element("label", "workbench-control workbench-one-bar", element("span", "workbench-faint", words), bar);
-    made.dataset.policy = policy;
-    return made;
+    const policies = run.each.map(({ policy }) => settings.policies.find(({ name }) => name === policy)?.words ?? policy);
+    refill(this.bars, policies, (words) => {
+      const bar = element("progress", "workbench-bar", { max: 1, "aria-label": `progress of ${words}` });
+      return element("label", "workbench-control workbench-one-bar", element("span", "workbench-faint", words), bar);
+    });
+    this.bars.querySelectorAll("progress").forEach((bar, n) => put(bar, { value: run.each[n].share }));
   }
 }
 
@@ -54,7 +171,7 @@ class Results {
   constructor(send) {
     this.headline = element("div", "workbench-headline");
     this.details = element("div", "workbench-details");
-    this.legend = element("div", "workbench-legend");
+    this.legend = new Legend(() => this.draw());
     this.place = element("div", "workbench-plots");
     this.note = element("div", "workbench-faint workbench-about");
     this.distribution = picker("workbench-select workbench-set-distribution", "what is shown of the jobs", (name) => {
@@ -62,102 +179,79 @@ class Results {
       send({ kind: "distribution", name });
       this.draw();
     });
-    this.head = element("tr");
-    this.body = element("tbody");
-    const table = element("table", "workbench-table", element("thead", "", this.head), this.body);
-    table.setAttribute("aria-label", "policies side by side");
+    this.table = table("policies side by side");
     this.drill = new Drill(send);
     this.root = element(
-      "div", "workbench-results", this.headline, this.details, element("div", "workbench-table-box", table), this.legend, this.place,
+      "div", "workbench-results", this.headline, this.details, element("div", "workbench-table-box", this.table.root), this.legend.root, this.place,
       row(element("span", "", "of the jobs"), this.distribution), this.drill.root,
     );
     this.plots = /** @type {ClusterPlots | null} */ (null);
     this.drawn = /** @type {ClusterDrawn | null} */ (null);
     this.chosen = /** @type {string | null} */ (null);
   }
-  equip(Bokeh, colours, /** @type {ClusterGreeting} */ about) {
-    if (!this.head.children.length) this.head.append(...about.heads.map(([name, title]) => Object.assign(element("th", "", name), { scope: "col", title })));
-    offer(this.distribution, Object.entries(about.distributions).map(([name, [words]]) => [name, words]));
+  equip(page, /** @type {ClusterGreeting} */ about) {
+    this.table.head.replaceChildren(...about.heads.map(([name, title]) => element("th", "", name, { scope: "col", title })));
     this.chosen ??= about.distribution;
-    this.distribution.value = this.chosen;
-    this.plots ??= new ClusterPlots(Bokeh, this.place, colours, about);
+    offer(this.distribution, Object.entries(about.distributions).map(([name, [words]]) => [name, words]), this.chosen);
+    this.plots ??= new ClusterPlots(page, this.place, about);
   }
   show(/** @type {ClusterDrawn} */ drawn, view) {
     this.drawn = drawn;
     this.view = view;
     if (!drawn.lines.length) this.drill.show(null);
     this.root.hidden = !drawn.lines.length;
-    put(this.headline, { textContent: drawn.headline });
+    say(this.headline, drawn.headline);
     lines(this.details, drawn.details);
     lines(this.note, drawn.about);
-    const numbered = new Map();
-    this.body.replaceChildren(...drawn.lines.map((line) => {
-      if (!numbered.has(line.policy)) numbered.set(line.policy, numbered.size + 1);
-      const [first, ...rest] = line.cells;
-      const name = element("td", "", `${numbered.get(line.policy)}. `, swatch(this.plots.colour(line.number)), first);
-      const made = element("tr", "", name, ...rest.map((cell) => element("td", "", cell)));
-      made.dataset.policy = line.policy;
-      return made;
+    const policies = [...new Set(drawn.lines.map(({ policy }) => policy))];
+    this.table.body.replaceChildren(...drawn.lines.map(({ policy, number, cells: [first, ...rest] }) => {
+      const name = [`${policies.indexOf(policy) + 1}. `, swatch(this.plots.colour(number)), first];
+      return element("tr", "", ...cells([name, ...rest]));
     }));
+    this.legend.show(drawn.curves.map(({ policy, words, number }) => [policy, this.plots.colour(number), [words], "show or hide"]));
     this.drill.fill(drawn);
     this.draw();
   }
   draw() {
-    const { plots, drawn } = this;
-    if (!drawn) return;
-    plots.draw(drawn, this.view, this.chosen);
-    this.legend.replaceChildren(...drawn.curves.map(({ policy, words, number }) => {
-      const made = chip(words, !plots.hidden.has(policy), () => {
-        if (!plots.hidden.delete(policy)) plots.hidden.add(policy);
-        this.draw();
-      }, swatch(plots.colour(number)));
-      made.title = "show or hide";
-      return made;
-    }));
+    if (this.drawn) this.plots.draw(this.drawn, this.view, this.chosen, this.legend.hidden);
   }
 }
 
-function cluster({ root, post }) {
+function cluster({ root, head, post, page }) {
   let asked = 0;
   let heard = 0;
   const send = (message) => {
     asked += 1;
     post({ ...message, asked });
   };
-  const head = new Head();
   const settings = new ClusterSettings(send);
   const runs = new Runs(send, settings.base);
   const results = new Results(send);
-  root.append(head.root, ...settings.parts, runs.root, runs.bars, results.root, results.note);
+  root.append(...settings.parts, runs.root, runs.bars, results.root, results.note);
   root.classList.add("workbench-cluster");
   let about = /** @type {ClusterGreeting | null} */ (null);
 
-  function take(/** @type {ClusterNews} */ message, buffers) {
+  function take(/** @type {ClusterNews | ClusterGreeting} */ message, buffers) {
     head.show(message.title, true);
     heard = message.asked ?? heard;
     settings.show(message.settings, message.asked !== undefined && message.asked !== null, about);
     runs.show(message.run, message.settings);
     if (message.drawn) results.show(message.drawn, floats(buffers));
-    const { plots, drawn, drill } = results;
-    const seen = { plots, settings: message.settings, run: message.run, drawn, drill, asked: () => asked, heard: () => heard, hidden: () => [...plots.hidden] };
+    if ("drilled" in message) results.drill.show(message.drilled);
+    const { plots, drawn, drill, legend } = results;
+    const seen = { plots, settings: message.settings, run: message.run, drawn, drill, asked: () => asked, heard: () => heard, hidden: () => [...legend.hidden] };
     Object.assign(root, { workbench: seen });
   }
   return {
-    figures: () => [results.plots?.figure],
-    greeting(message, buffers, { Bokeh, colours }) {
+    greet(message) {
       about = message;
-      results.equip(Bokeh, colours(), message);
+      results.equip(page, message);
       heard = asked; // what was asked before is answered by this
-      take(message, buffers);
-      results.drill.show(message.drilled);
     },
-    on: { news: take, drilled: ({ drilled }) => results.drill.show(drilled) },
-    state(state) {
-      const { running, greeted, gone } = state;
-      put(runs.start, { disabled: !running });
-      head.state({ ...state, queued: state.queued || (greeted && !running) }, running ? LATE : "this panel has ended");
-      if (gone) put(head.waits, { textContent: "" });
-    },
+    take,
+    on: { drilled: ({ drilled }) => results.drill.show(drilled) },
+    waits: { ended: "this panel has ended" },
+    state: ({ running }) => put(runs.start, { disabled: !running }),
   };
 }
 

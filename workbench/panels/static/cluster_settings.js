@@ -1,7 +1,7 @@
 // @ts-check
 // What is chosen of a comparison of policies: the log, the cluster, what varies, the policies and their knobs.
 /** @import { ClusterChosen, ClusterGreeting } from "./messages" */
-import { button, chip, element, field, mark, offer, picker, put, range, row, space, toggle } from "./controls.js";
+import { Slider, button, chip, element, field, offer, picker, press, put, refill, row, say, space, toggle } from "./controls.js";
 import { percent } from "./formats.js";
 
 const SOON_MS = 150; // a slider that moves on is not asked about
@@ -26,55 +26,35 @@ class Setting {
     const [label, values, words, hint] = SLIDERS[name];
     this.name = name;
     this.values = [...values];
-    this.told = words;
     this.hint = hint;
-    this.slider = range(`workbench-set-${name}`, label, { min: 0, max: values.length - 1, step: 1, value: 0, title: hint });
-    this.words = element("span", "workbench-faint");
-    this.root = element("label", "workbench-cluster-slider", element("span", "", label), this.slider, this.words);
-    this.slider.addEventListener("input", () => {
-      this.say();
-      clearTimeout(this.soon);
-      this.soon = setTimeout(() => {
-        this.soon = undefined;
-        set({ [name]: this.value });
-      }, SOON_MS);
+    this.slider = new Slider(`workbench-set-${name}`, label, { min: 0, max: values.length - 1, step: 1, value: 0, title: hint }, {
+      told: (value) => (value === null ? OWN : words(value)), changed: (value) => set({ [name]: value }), restMs: SOON_MS,
+      valueAt: (place) => this.values[place], placeOf: (value) => this.values.indexOf(value),
     });
+    this.root = element("label", "workbench-cluster-slider", element("span", "", label), this.slider.input, this.slider.words);
   }
-  get value() {
-    return this.values[Number(this.slider.value)];
-  }
-  /** Whether it moves anything: a policy that is chosen takes it, and it is not what varies. */
-  enable(taken, varies) {
+  /** `taken`: a policy that is chosen takes it; `varies`: it is what varies. */
+  show(value, taken, varies) {
     const title = varies ? "this varies: its values are above" : taken ? this.hint : "none of the chosen policies takes it";
-    put(this.slider, { disabled: !taken || varies, title });
-  }
-  say() {
-    const words = this.value === null ? OWN : this.told(this.value);
-    put(this.words, { textContent: words });
-    mark(this.slider, "aria-valuetext", words);
-  }
-  show(value) {
-    if (this.soon) return; // it moves
+    put(this.slider.input, { disabled: !taken || varies, title });
+    if (this.slider.timer) return; // it moves
     if (!this.values.includes(value)) {
       const at = this.values.findIndex((each) => each !== null && (each === NEVER || each > value));
       this.values.splice(at < 0 ? this.values.length : at, 0, value);
-      this.slider.max = String(this.values.length - 1);
+      this.slider.input.max = String(this.values.length - 1);
     }
-    this.slider.value = String(this.values.indexOf(value));
-    this.say();
+    this.slider.show(value);
   }
 }
 
 export class ClusterSettings {
-  /** `send` asks the kernel. */
   constructor(send) {
     const set = (settings) => send({ kind: "set", settings });
     this.set = set;
     const choose = (name, label, changed) => picker(`workbench-select workbench-set-${name}`, label, changed);
-    const count = (name, label, most) => {
-      const made = field(`workbench-count workbench-set-${name}`, label, { type: "number", min: 1, max: most });
-      made.addEventListener("change", () => set({ [name]: Number(made.value) }));
-      return made;
+    const count = (name, label, max) => {
+      const onchange = (event) => set({ [name]: Number(event.target.value) });
+      return field(`workbench-count workbench-set-${name}`, label, { type: "number", min: 1, max, onchange });
     };
     this.log = choose("log", "job log", (log) => set({ log }));
     this.part = choose("part", "part of the log", (part) => set({ part }));
@@ -83,20 +63,18 @@ export class ClusterSettings {
     this.trimmed = toggle("trimmed", "1 to 8 GPUs, 60 s to 3 days", trimmed, (on) => set({ trimmed: on }));
     const valid = "leave out rows that are wrong or too large for the cluster, instead of saying so";
     this.valid = toggle("valid", "only valid rows", valid, (on) => set({ keep_valid: on }));
-    const path = field("workbench-select workbench-path", "path of another log", { type: "text", placeholder: "path of another log", size: 24 });
     const open = () => path.value.trim() && send({ kind: "open", path: path.value.trim() });
-    path.addEventListener("keydown", (event) => event.key === "Enter" && open());
+    const enter = (event) => event.key === "Enter" && open();
+    const path = field("workbench-select workbench-path", "path of another log", { type: "text", placeholder: "path of another log", size: 24, onkeydown: enter });
     this.nodes = count("nodes", "number of nodes", 10000);
     this.kind = choose("kind", "node type", (kind) => set({ kind }));
     this.gpus = element("span", "workbench-faint");
     this.draws = count("draws", "draws of what the log does not tell", 50);
     this.base = choose("base", "compared with", (value) => set({ policies: [value, ...this.given.chosen.filter((name) => name !== value)] }));
     this.sweep = choose("sweep", "parameter to vary", (value) => set({ sweep: value || null, values: value ? SWEEPS[value].split(" ").map(number) : [] }));
-    this.values = field("workbench-select workbench-set-values", "values of the parameter that varies", { type: "text", size: 16 });
-    this.values.addEventListener("change", () => set({ values: this.values.value.split(/[\s,;]+/).filter(Boolean).map(number) }));
-    this.policies = element("div", "workbench-controls workbench-policies");
-    this.policies.setAttribute("role", "group");
-    this.policies.setAttribute("aria-label", "policies");
+    const vary = () => set({ values: this.values.value.split(/[\s,;]+/).filter(Boolean).map(number) });
+    this.values = field("workbench-select workbench-set-values", "values of the parameter that varies", { type: "text", size: 16, onchange: vary });
+    this.policies = element("div", "workbench-controls workbench-policies", { role: "group", "aria-label": "policies" });
     this.sliders = Object.keys(SLIDERS).map((name) => new Setting(name, set));
     const words = (text) => element("span", "", text);
     this.parts = [
@@ -108,21 +86,18 @@ export class ClusterSettings {
   /** What the kernel has; `forced` where it answers what was asked. */
   show(/** @type {ClusterChosen} */ given, forced, /** @type {ClusterGreeting} */ about) {
     this.given = given;
-    const options = (select, names, value, words = {}) => {
-      offer(select, names.map((name) => [name, words[name] ?? name]));
-      select.value = value;
-    };
+    const options = (select, names, value, words = {}) => offer(select, names.map((name) => [name, words[name] ?? name]), value);
     const fill = (input, value, now = false) => {
       if (now || document.activeElement !== input) input.value = value;
     };
     options(this.log, given.logs, given.log);
     options(this.part, given.parts, given.part);
-    put(this.jobs, { textContent: given.wrong || `${given.jobs.toLocaleString("en")} jobs` });
+    say(this.jobs, given.wrong || `${given.jobs.toLocaleString("en")} jobs`);
     this.jobs.classList.toggle("workbench-stale", Boolean(given.wrong));
-    mark(this.trimmed, "aria-pressed", given.trimmed);
-    mark(this.valid, "aria-pressed", given.keep_valid);
+    press(this.trimmed, given.trimmed);
+    press(this.valid, given.keep_valid);
     options(this.kind, given.kinds, given.kind);
-    put(this.gpus, { textContent: `${given.gpus.toLocaleString("en")} GPUs` });
+    say(this.gpus, `${given.gpus.toLocaleString("en")} GPUs`);
     fill(this.nodes, given.nodes, forced);
     fill(this.draws, given.draws, forced);
     options(this.sweep, ["", ...about.swept], given.sweep ?? "", { "": "nothing", ...about.units });
@@ -130,28 +105,20 @@ export class ClusterSettings {
     fill(this.values, given.values.map((value) => value ?? NEVER).join(" "));
     options(this.base, given.chosen, given.chosen[0], Object.fromEntries(given.policies.map(({ name, words }) => [name, words])));
     const taken = new Set(["slack", ...given.policies.filter(({ name }) => given.chosen.includes(name)).flatMap(({ takes }) => takes)]);
-    for (const each of this.sliders) {
-      each.show(given[each.name]);
-      each.enable(taken.has(each.name), given.sweep === each.name);
-    }
+    for (const each of this.sliders) each.show(given[each.name], taken.has(each.name), given.sweep === each.name);
     put(this.nodes, { disabled: given.sweep === "nodes" });
     this.showPolicies(given);
   }
   showPolicies(/** @type {ClusterChosen} */ { policies, chosen }) {
-    if (this.policies.children.length !== policies.length) {
-      this.policies.replaceChildren(...policies.map(({ name, words }) => {
-        const made = chip(words, false, () => {
-          const without = this.given.chosen.filter((other) => other !== name);
-          this.set({ policies: without.length < this.given.chosen.length ? without : [...this.given.chosen, name] });
-        });
-        made.dataset.policy = name;
-        return made;
-      }));
-    }
+    const turn = (name) => {
+      const without = this.given.chosen.filter((other) => other !== name);
+      this.set({ policies: without.length < this.given.chosen.length ? without : [...this.given.chosen, name] });
+    };
+    refill(this.policies, policies.map(({ name }) => name), (name) => chip([name, { "data-policy": name }], false, () => turn(name)));
     policies.forEach(({ name, words, takes }, n) => {
       const sliders = takes.map((each) => SLIDERS[each][0]).join(", ");
-      put(this.policies.children[n], { textContent: words, title: sliders ? `takes the sliders: ${sliders}` : "takes none of the sliders but the slack" });
-      mark(this.policies.children[n], "aria-pressed", chosen.includes(name));
+      const title = sliders ? `takes the sliders: ${sliders}` : "takes none of the sliders but the slack";
+      put(this.policies.children[n], { textContent: words, title, "aria-pressed": chosen.includes(name) });
     });
   }
 }

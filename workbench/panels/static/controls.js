@@ -1,90 +1,140 @@
 // @ts-check
 // Buttons, sliders and words of the panels.
 
+const SHOWN = new WeakMap(); // what nodes show of facts, as JSON
+
 /**
- * An element, its class, and what is in it.
+ * An element, its class, and what is in it; objects among the parts are properties and attributes, as `put` takes them.
  * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag @param {(string | Node)[]} children @returns {HTMLElementTagNameMap[K]}
+ * @param {K} tag @param {(string | Node | Record<string, unknown>)[]} parts @returns {HTMLElementTagNameMap[K]}
  */
-export function element(tag, name = "", ...children) {
+export function element(tag, name = "", ...parts) {
   const made = document.createElement(tag);
   if (name) made.className = name;
-  made.append(...children);
+  for (const part of parts) {
+    if (typeof part === "string" || part instanceof Node) made.append(part);
+    else put(made, part);
+  }
   return made;
 }
 
 /**
- * Set what differs of a node's properties: to write the same again is a change of the page, too.
+ * Set what differs of a node's properties, or attributes ("role", and names with a hyphen): to write the same again is a change of the page, too.
+ * A function listens to the event of its name.
  * @param {any} node @param {Record<string, unknown>} values
  */
 export function put(node, values) {
-  for (const [name, value] of Object.entries(values)) if (node[name] !== value) node[name] = value;
+  for (const [name, value] of Object.entries(values)) {
+    if (typeof value === "function") node.addEventListener(name.slice(2), value);
+    else if (name !== "role" && !name.includes("-")) {
+      if (node[name] !== value) node[name] = value;
+    } else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
+  }
 }
 
-/** Set an attribute where it differs. */
-export function mark(node, name, value) {
-  if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
-}
+export const say = (node, words) => put(node, { textContent: words });
+export const press = (node, pressed) => put(node, { "aria-pressed": pressed });
 
-/** A button. */
-export function button(name, words, hint, work, look = "workbench-button") {
-  const made = element("button", `${look} workbench-${name}`, words);
-  if (hint) made.title = hint;
-  made.addEventListener("click", work);
-  return made;
-}
+export const button = (name, words, hint, onclick, look = "workbench-button") => element("button", `${look} workbench-${name}`, words, { title: hint, onclick });
 
 /** A button that stays pressed; `work` is told what it is to be. */
 export function toggle(name, words, hint, work) {
-  const made = button(`toggle-${name}`, words, hint, () => work(made.getAttribute("aria-pressed") !== "true"), "workbench-chip");
-  return made;
+  return button(`toggle-${name}`, words, hint, ({ currentTarget: made }) => work(made.getAttribute("aria-pressed") !== "true"), "workbench-chip");
 }
 
-/** A chip that is pressed or not. */
-export function chip(words, pressed, work, ...before) {
-  const made = element("button", "workbench-chip", ...before, words);
-  made.setAttribute("aria-pressed", String(pressed));
-  made.addEventListener("click", work);
-  return made;
-}
+export const chip = (parts, pressed, onclick, title = "") => element("button", "workbench-chip", ...[parts].flat(), { "aria-pressed": pressed, onclick, title });
 
-/** A square of a line's colour. */
-export function swatch(colour) {
-  const made = element("span", "workbench-swatch");
-  made.style.background = colour;
-  return made;
-}
+export const swatch = (colour) => element("span", "workbench-swatch", { style: `background: ${colour}` });
 
 /** A list to choose from; `changed` is told the value. */
-export function picker(name, label, changed) {
-  const made = element("select", name);
-  made.setAttribute("aria-label", label);
-  made.addEventListener("change", () => changed(made.value));
-  return made;
-}
+export const picker = (name, label, changed) => element("select", name, { "aria-label": label, onchange: ({ target }) => changed(target.value) });
 
 /** What a list offers, [value, words] each; nothing happens where it does already. */
-export function offer(select, choices) {
-  const is = (option, [value, words]) => option?.value === value && option.textContent === words;
+export function offer(select, choices, value = select.value) {
+  const is = (option, [each, words]) => option?.value === each && option.textContent === words;
   const same = select.options.length === choices.length && choices.every((choice, n) => is(select.options[n], choice));
-  if (!same) select.replaceChildren(...choices.map(([value, words]) => new Option(words, value)));
+  if (!same) select.replaceChildren(...choices.map(([each, words]) => new Option(words, each)));
+  choose(select, value);
 }
 
-/** A slider. */
-export function range(name, label, more = {}) {
-  const made = Object.assign(element("input", `workbench-limit ${name}`.trimEnd()), { type: "range", ...more });
-  made.setAttribute("aria-label", label);
+/** Choose a value of a list; one that it does not offer is added with `words`, where there are any. */
+export function choose(select, value, words = "") {
+  const offered = [...select.options].some((option) => option.value === value);
+  if (!offered && words) select.add(new Option(words, value));
+  if (offered || words) put(select, { value });
+}
+
+export const field = (name, label, more) => element("input", name, { "aria-label": label, ...more });
+
+/** What listens to keys that walk: `walk` is told by how many steps. */
+export function walks(walk, page, more = {}) {
+  return (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity, ...more }[event.key];
+    if (by === undefined) return;
+    event.preventDefault();
+    walk(by);
+  };
+}
+
+/** A slider with its value in words. */
+export class Slider {
+  /** `told`: a value in words; `changed` hears of what a hand sets, when it has rested for so long. */
+  constructor(name, label, more, { told = (value) => String(value), changed, valueAt = (place) => place, placeOf = (value) => value, restMs = 0 }) {
+    this.told = told;
+    this.placeOf = placeOf;
+    this.timer = 0;
+    this.words = element("span", `workbench-faint ${name}-words`);
+    const rest = () => {
+      this.timer = 0;
+      changed(valueAt(Number(this.input.value)));
+    };
+    const move = () => {
+      this.say(told(valueAt(Number(this.input.value))));
+      clearTimeout(this.timer);
+      if (restMs) this.timer = window.setTimeout(rest, restMs);
+      else rest();
+    };
+    this.input = field(`workbench-limit ${name}`, label, { type: "range", ...more, oninput: move });
+  }
+  show(value, words = this.told(value), heard = words) {
+    put(this.input, { value: String(this.placeOf(value)) });
+    this.say(words, heard);
+  }
+  say(words, heard = words) {
+    say(this.words, words);
+    put(this.input, { "aria-valuetext": heard });
+  }
+}
+
+/** A slider of an allowed slowdown in per cent, whose end allows any: null. */
+export function slowdownSlider(name, label, most, changed) {
+  const made = new Slider(name, label, { min: 0, max: most, step: 0.5 }, {
+    told: (percent) => (percent === null ? "any" : `${Number(percent.toPrecision(3))} %`), changed,
+    valueAt: (place) => (place >= Number(made.input.max) ? null : place), placeOf: (percent) => percent ?? made.input.max,
+  });
   return made;
 }
 
-/** A field for text or a number. */
-export function field(name, label, more) {
-  const made = Object.assign(element("input", name), more);
-  made.setAttribute("aria-label", label);
-  return made;
+/** Which of several lines are drawn: a chip for each, that shows or hides it. */
+export class Legend {
+  constructor(changed) {
+    this.changed = changed;
+    this.hidden = new Set();
+    this.root = element("div", "workbench-legend");
+  }
+  /** `lines`: [what is shown or hidden, its colour, what its chip says, a hint] each. */
+  show(lines) {
+    this.root.replaceChildren(...lines.map(([what, colour, words, title]) => {
+      const made = chip([swatch(colour), ...words], !this.hidden.has(what), () => {
+        if (!this.hidden.delete(what)) this.hidden.add(what);
+        press(made, !this.hidden.has(what));
+        this.changed();
+      }, title);
+      return made;
+    }));
+  }
 }
 
-/** Controls side by side. */
 export const row = (...children) => element("div", "workbench-controls", ...children);
 
 /** A control with words in front of it. */
@@ -93,28 +143,63 @@ export const labelled = (words, ...children) => element("label", "workbench-cont
 /** What takes the room between two groups of controls. */
 export const space = () => element("span", "workbench-space");
 
-/** One line each. */
-export function lines(node, sentences) {
-  const same = node.children.length === sentences.length && sentences.every((sentence, n) => node.children[n].textContent === sentence);
-  if (!same) node.replaceChildren(...sentences.map((sentence) => element("div", "", sentence)));
+/** Children of a node, one made of each of some facts (plain data); nothing happens where it shows the same already. */
+export function refill(node, facts, make) {
+  const shows = JSON.stringify(facts);
+  if (SHOWN.get(node) !== shows) node.replaceChildren(...facts.map(make));
+  SHOWN.set(node, shows);
 }
 
-/** Title, badge and what is to be said of the kernel. */
+export const lines = (node, sentences) => refill(node, sentences, (sentence) => element("div", "", sentence));
+
+/** Names and what is to be said of each, side by side. */
+export function facts(node, pairs) {
+  node.replaceChildren(...pairs.flatMap(([name, words]) => [element("div", "workbench-fact", name), element("div", "", words)]));
+}
+
+/** Cells of a table's row, one for each of some words or lists of words and nodes. */
+export const cells = (each, /** @type {"td" | "th"} */ tag = "td") => each.map((parts) => element(tag, "", ...[parts].flat()));
+
+/** A table with a head and a body to be filled. */
+export function table(label) {
+  const [head, body] = [element("tr"), element("tbody")];
+  return { head, body, root: element("table", "workbench-table", { "aria-label": label }, element("thead", "", head), body) };
+}
+
+/** Title, badge and what is to be said of the kernel; more goes before `waits`. */
 export class Head {
-  constructor(...more) {
+  constructor() {
     this.title = element("span", "workbench-title");
-    this.badge = element("span", "workbench-badge", "simulated");
-    this.badge.hidden = true;
+    this.badge = element("span", "workbench-badge", "simulated", { hidden: true });
     this.waits = element("span", "workbench-faint workbench-waits");
-    this.root = element("div", "workbench-head", this.title, this.badge, ...more, this.waits);
+    this.root = element("div", "workbench-head", this.title, this.badge, this.waits);
   }
   show(title, simulated) {
-    put(this.title, { textContent: title.replace(/ ?\(simulated\)/g, "") });
+    say(this.title, title.replace(/ ?\(simulated\)/g, ""));
     put(this.badge, { hidden: !simulated });
   }
-  /** What becomes of input now; `late` where it has to wait. */
-  state({ greeted, queued }, late) {
-    put(this.waits, { textContent: !greeted ? "loading" : queued ? late : "" });
+  /** What becomes of input now: `late` where it has to wait, `ended` where nobody hears it any more. */
+  state({ greeted, queued, running, gone }, { late = "what you choose is done when the kernel has finished its cell", ended = "" }) {
+    say(this.waits, gone ? "" : !greeted ? "loading" : !running && ended ? ended : queued ? late : "");
+  }
+}
+
+/** Code that can be copied. */
+export class Code {
+  constructor(tag, name, label, hint = "") {
+    this.code = element(tag, name, { tabIndex: 0, "aria-label": label });
+    this.copied = element("span", "workbench-faint");
+    this.root = row(this.code, button("do-copy", "Copy", hint, () => this.copy()), this.copied);
+  }
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(this.code.textContent ?? "");
+      this.copied.textContent = "copied";
+    } catch {
+      globalThis.getSelection()?.selectAllChildren(this.code);
+      this.copied.textContent = "the browser does not let it be copied; it is selected";
+    }
+    setTimeout(() => (this.copied.textContent = ""), 3000);
   }
 }
 
@@ -135,12 +220,11 @@ export class Asking {
     this.waiting = true;
     this.send(value, this.number);
   }
-  /** The answer to a number has come; without one, to whatever was asked. */
-  answered(number = this.number) {
+  /** The answer to a number has come. */
+  answered(number) {
     if (number !== this.number || !this.waiting) return;
-    this.waiting = false;
     const { next } = this;
-    this.next = null;
+    this.forget();
     if (next) this.ask(next.value);
   }
   /** What was asked is answered by what came instead. */
@@ -153,6 +237,6 @@ export class Asking {
 /** Let the browser keep data as a file. */
 export function save(name, data, type) {
   const url = URL.createObjectURL(new Blob([data], { type }));
-  Object.assign(document.createElement("a"), { href: url, download: name }).click();
+  element("a", "", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

@@ -13,9 +13,6 @@ export function floats([view]) {
   return new Float32Array(/** @type {ArrayBuffer} */ (view.buffer).slice(view.byteOffset, view.byteOffset + view.byteLength));
 }
 
-/** A title without what a badge says. */
-export const plainTitle = (title) => title.replace(/ ?\(simulated\)/g, "");
-
 export const watts = (value) => (Number.isFinite(value) ? `${value.toFixed(0)} W` : "– W");
 
 /** Energy since the start of a cell. */
@@ -35,10 +32,8 @@ export function elapsed(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(rest)} h` : `${minutes}:${two(rest)} min`;
 }
 
-/** Minutes and seconds of an event. */
 export const minutes = (seconds) => `${Math.floor(seconds / 60)}:${two(Math.floor(seconds % 60))}`;
 
-/** A share. */
 export const percent = (value) => `${Math.round(100 * value)} %`;
 
 /** So many significant digits, without an exponent. */
@@ -55,6 +50,12 @@ export function duration(seconds) {
   if (seconds < 120) return seconds < 0.1 ? `${digits(1000 * seconds)} ms` : `${digits(seconds)} s`;
   const whole = Math.floor(seconds / 60);
   return whole < 100 ? `${whole} min ${Math.floor(seconds % 60)} s` : `${Math.floor(whole / 60)} h ${whole % 60} min`;
+}
+
+/** A power limit and clocks, those that are known. */
+export function settingWords(limit, sm, mem) {
+  const words = [[limit, `${Number(limit.toPrecision(6))} W`], [sm, `SM ${sm} MHz`], [mem, `memory ${mem} MHz`]];
+  return words.filter(([value]) => !Number.isNaN(value)).map(([, each]) => each).join(", ");
 }
 
 /** The power of 1000 that a value is best told in, and the unit with its prefix; seconds have none above. @returns {[number, string]} */
@@ -83,9 +84,13 @@ export function hours(kwh, error) {
 
 export const mass = (grams) => (Math.abs(grams) >= 1000 ? `${digits(grams / 1000)} kg` : `${digits(grams)} g`);
 
-/** Some rows of a table of columns, under names of their own: {to: from}. */
-export function pick(table, rows, names) {
-  return Object.fromEntries(Object.entries(names).map(([to, from]) => [to, rows.map((row) => table[from][row])]));
+/** The highest of many numbers, and 1 where there is none above. */
+export const highest = (...columns) => columns.reduce((top, values) => values.reduce((most, value) => (value > most ? value : most), top), 1);
+
+/** The rows of a table of columns. @returns {any[]} */
+export function rowsOf(table) {
+  const [first = []] = Object.values(table);
+  return first.map((_, n) => Object.fromEntries(Object.entries(table).map(([name, values]) => [name, values[n]])));
 }
 
 /** Whole powers of ten within a range of logarithms. */
@@ -94,13 +99,8 @@ export function decades(low, high) {
   return Array.from({ length: Math.max(0, Math.floor(high + 1e-9) - first + 1) }, (_, n) => first + n);
 }
 
-/** Values up to times as a line of steps. @returns {[Float64Array, Float64Array]} xs and ys */
+/** Values up to times as a line of steps. @returns {Float64Array[]} xs and ys */
 export function steps(hours, values, scale) {
-  const [xs, ys] = [new Float64Array(2 * hours.length), new Float64Array(2 * hours.length)];
-  for (let n = 0; n < hours.length; n += 1) {
-    xs[2 * n] = (n ? hours[n - 1] : 0) / scale;
-    xs[2 * n + 1] = hours[n] / scale;
-    ys[2 * n] = ys[2 * n + 1] = values[n];
-  }
-  return [xs, ys];
+  const twice = (value) => Float64Array.from({ length: 2 * hours.length }, (_, at) => value(at));
+  return [twice((at) => (hours[(at - 1) >> 1] ?? 0) / scale), twice((at) => values[at >> 1])];
 }

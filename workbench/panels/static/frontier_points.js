@@ -2,30 +2,22 @@
 // The points of a frontier as they were sent, words about each, and the ranks by which a choice moves before the kernel answers.
 // Nothing in here knows the page.
 /** @import { FrontierView } from "./messages" */
-import { amount, duration, floats, signed, withError } from "./formats.js";
+import { amount, duration, floats, settingWords, signed, withError } from "./formats.js";
 
 const Z = 1.96; // of a 95 % interval
 
 /**
- * @typedef {{ row: number, rule: string, eta: number, slowdown: number | null, best: number | null }} Choice  `rule`: "hand", "eta" or "slowdown"; `slowdown` in
- *   per cent; `best`: the row of least cost at `eta` within it
+ * What is chosen by `rule` ("hand", "eta" or "slowdown", which is in per cent), and `best`, the row of least cost at `eta` within it.
+ * @typedef {{ row: number, rule: string, eta: number, slowdown: number | null, best: number | null }} Choice
  */
 
 export class Points {
-  version; count; gpus; front; reference; ranges; knee; maxPower; referenceTime; // of the view
-  time; energy; timeSd; energySd; limit; sm; mem; batch; gpu; chance; measured; repeats; begins; // of each row
+  version; count; gpus; front; reference; ranges; knee; maxPower; referenceTime; why; bounds; etas; factors; price; currency; co2; // of the view
+  time; energy; time_sd; energy_sd; limit; sm; mem; batch; gpu; chance; measured; repeats; step; // of each row
   constructor(/** @type {FrontierView} */ view, [table, ranks]) {
     const all = floats([table]);
-    const column = (name) => {
-      const number = view.columns.indexOf(name);
-      return all.subarray(number * view.count, (number + 1) * view.count);
-    };
-    this.view = view;
-    ({ version: this.version, count: this.count, gpus: this.gpus, front: this.front, reference: this.reference, ranges: this.ranges } = view);
-    ({ knee: this.knee, maxPower: this.maxPower, referenceTime: this.referenceTime } = view);
-    [this.time, this.energy, this.timeSd, this.energySd] = ["time", "energy", "time_sd", "energy_sd"].map(column);
-    [this.limit, this.sm, this.mem, this.batch, this.gpu] = ["limit", "sm", "mem", "batch", "gpu"].map(column);
-    [this.chance, this.measured, this.repeats, this.begins] = ["chance", "measured", "repeats", "step"].map(column);
+    Object.assign(this, view);
+    view.columns.forEach((name, n) => (this[name] = all.subarray(n * view.count, (n + 1) * view.count)));
     this.optima = new Uint32Array(floats([ranks]).buffer);
     this.each = `${/^[aeiou]/.test(view.unit) ? "an" : "a"} ${view.unit}`;
     this.place = new Int32Array(view.count).fill(-1);
@@ -33,20 +25,16 @@ export class Points {
   }
   /** The configuration of a row. */
   words(row) {
-    const parts = [];
-    if (!Number.isNaN(this.limit[row])) parts.push(`${Number(this.limit[row].toPrecision(6))} W`);
-    if (!Number.isNaN(this.sm[row])) parts.push(`SM ${this.sm[row]} MHz`);
-    if (!Number.isNaN(this.mem[row])) parts.push(`memory ${this.mem[row]} MHz`);
-    if (!parts.length) parts.push("the driver's own setting");
+    const parts = [settingWords(this.limit[row], this.sm[row], this.mem[row]) || "the driver's own setting"];
     if (!Number.isNaN(this.batch[row])) parts.push(`batch size ${this.batch[row]}`);
     if (this.gpus.length > 1 && !Number.isNaN(this.gpu[row])) parts.push(this.gpus[this.gpu[row]]);
     return parts.join(", ");
   }
   timeWords(row) {
-    return this.timeSd[row] > 0 && this.time[row] < 1e4 ? withError(this.time[row], Z * this.timeSd[row], "s") : duration(this.time[row]);
+    return this.time_sd[row] > 0 && this.time[row] < 1e4 ? withError(this.time[row], Z * this.time_sd[row], "s") : duration(this.time[row]);
   }
   energyWords(row) {
-    return this.energySd[row] > 0 ? withError(this.energy[row], Z * this.energySd[row], "J") : amount(this.energy[row], "J");
+    return this.energy_sd[row] > 0 ? withError(this.energy[row], Z * this.energy_sd[row], "J") : amount(this.energy[row], "J");
   }
   kindWords(row) {
     if (!this.measured[row]) return "predicted, not measured";
@@ -54,7 +42,7 @@ export class Points {
   }
   /** Time and energy of a row, where it stands against the default, and how surely it is on the frontier. */
   details(row) {
-    const { reference, view: { why } } = this;
+    const { reference, why } = this;
     const against = reference === null ? why : row === reference ? `it is the default (${why})`
       : `time ${signed(this.relative(row, "time"))}, energy ${signed(this.relative(row, "energy"))} against the default (${this.words(reference)})`;
     const chance = this.chance[row];
@@ -77,21 +65,21 @@ export class Points {
   /** What a row saves against the default: energy in joules with its 95 % error, and how much longer it takes. */
   saved(row) {
     const usual = /** @type {number} */ (this.reference);
-    const error = row === usual ? 0 : Z * Math.hypot(this.energySd[usual], this.energySd[row]);
+    const error = row === usual ? 0 : Z * Math.hypot(this.energy_sd[usual], this.energy_sd[row]);
     return { energy: this.energy[usual] - this.energy[row], error, longer: this.time[row] - this.time[usual] };
   }
   /** How many of the frontier, the fastest first, are within a slowdown in per cent; the kernel sent the least bound that allows each. */
   allowed(slowdown) {
-    return slowdown === null ? this.front.length : this.view.bounds.filter((least) => least <= slowdown).length;
+    return slowdown === null ? this.front.length : this.bounds.filter((least) => least <= slowdown).length;
   }
   /** The row of least cost within a slowdown, as the kernel ranked the places for each eta of the slider. */
   optimum(eta, slowdown) {
-    const rank = Math.round(eta * (this.view.etas - 1));
+    const rank = Math.round(eta * (this.etas - 1));
     return this.front[this.optima[rank * this.front.length + this.allowed(slowdown) - 1]];
   }
   /** The row that is `by` steps from one on the frontier, within a slowdown. */
-  step(row, by, slowdown) {
-    return this.front[Math.max(0, Math.min(this.allowed(slowdown) - 1, this.begins[row] + by))];
+  walk(row, by, slowdown) {
+    return this.front[Math.max(0, Math.min(this.allowed(slowdown) - 1, this.step[row] + by))];
   }
   /** A choice with its row moved to what its rule and bound mean. @returns {Choice} */
   settle(choice) {

@@ -1,7 +1,7 @@
 // @ts-check
 // What every live panel does in the browser: find BokehJS, greet the kernel, notice when it does not answer, follow the theme, and rest.
 // While nothing moves, nobody looks and nothing is asked it sets no timer, writes nothing to the page and says nothing to the kernel.
-import { element, put } from "./controls.js";
+import { Head, element, say } from "./controls.js";
 import { readTheme } from "./plots.js";
 
 const ANSWER_MS = 1000; // a kernel that takes longer is busy with a cell
@@ -14,31 +14,28 @@ const HELLO_SELDOM_MS = 60_000;
 const GONE = "The kernel that drew this has ended or was restarted: nobody hears what is done here. Run the cell again.";
 
 // One BokehJS for all panels of the page, sent by the kernel on the first one's request.
-const page = (/** @type {any} */ (globalThis).__workbenchPage ??= { bokeh: null, asked: -Infinity, arrived: new EventTarget() });
+const shared = (/** @type {any} */ (globalThis).__workbenchPage ??= { bokeh: null, asked: -Infinity, arrived: new EventTarget() });
 
 /** Run the gzipped script of BokehJS and leave whatever other BokehJS the page has as it was. */
 async function loadBokeh(version, gzipped) {
-  if (page.bokeh) return;
+  if (shared.bokeh) return;
   const installed = () => /** @type {any} */ (globalThis).Bokeh;
   if (!installed()?.[version]) {
     const stream = new Blob([/** @type {BlobPart} */ (gzipped)]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const text = await new Response(stream).text();
-    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-    await new Promise((resolve, reject) => {
-      const script = Object.assign(document.createElement("script"), { src: url, onload: resolve });
-      script.onerror = () => reject(new Error("the browser refused to run BokehJS"));
-      document.head.append(script);
+    const src = URL.createObjectURL(await new Response(stream, { headers: { "content-type": "text/javascript" } }).blob());
+    await new Promise((onload, reject) => {
+      const onerror = () => reject(new Error("the browser refused to run BokehJS"));
+      document.head.append(element("script", "", { onload, onerror, src }));
     });
-    URL.revokeObjectURL(url);
+    URL.revokeObjectURL(src);
   }
-  page.bokeh = installed()[version] ?? installed();
-  page.arrived.dispatchEvent(new Event("bokeh"));
+  shared.bokeh = installed()[version] ?? installed();
+  shared.arrived.dispatchEvent(new Event("bokeh"));
 }
 
 /**
  * Keep a key from the notebook around a panel: in command mode `b` adds a cell, `x` cuts one, arrows go to another.
  * JupyterLab and Notebook 7 listen on the document, after the controls have had the key. Saving stays theirs.
- * @param {KeyboardEvent} event
  */
 function keepKey(event) {
   const saves = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "s";
@@ -48,35 +45,30 @@ function keepKey(event) {
 /**
  * @typedef {{ running: boolean, queued: boolean, gone: boolean, greeted: boolean }} State  of the kernel: `running`, the panel's thread; `queued`, what is said
  *   to it waits for a cell's end; `gone`, the kernel that made the view; `greeted`, it has said what there is to show
+ * @typedef {{ Bokeh: any, colours: () => Record<string, string>, figures: import("./plots.js").Figure[], seen: () => boolean }} Page  what a figure needs,
+ *   those that were made, and whether somebody can see them
  *
  * @typedef {object} Panel  what is specific to a panel
- * @property {(message: any, buffers: DataView[], page: { Bokeh: any, colours: () => Record<string, string> }) => void} greeting  draw from nothing, also again
- * @property {Record<string, (message: any, buffers: DataView[]) => void>} on  any other message of the kernel, by its kind
- * @property {() => (import("./plots.js").Figure | undefined)[]} [figures]  what takes the colours of the theme
- * @property {(state: State) => void} state  what the panel should say of the kernel
- * @property {(seconds: number) => void} [silence]  the kernel has said nothing new for so long; asked every second while something should move
- * @property {(seen: boolean) => void} [look]  somebody can see it now, or nobody
+ * @property {(message: any) => void} [greet]  make what is missing to draw a greeting; what was asked before is answered by it
+ * @property {(message: any, buffers: DataView[]) => void} take  draw a greeting or news
+ * @property {Record<string, (message: any, buffers: DataView[]) => void>} [on]  any other message of the kernel, by its kind
+ * @property {{ late?: string, ended?: string } | null} [waits]  what its head says of input that waits; null where it says so itself
+ * @property {(state: State, silent_s: number) => void} [state]  what else it says of the kernel, which has said nothing new for so long
+ * @property {boolean} [moves]  it is told so every second while something should move
+ * @property {() => void} [look]  somebody can see it now, or nobody
  */
 
-/** Whether somebody can see an element; `changed` is called when that changes. */
-class Sight {
-  constructor(node, changed) {
-    this.onScreen = true;
-    this.changed = changed;
-    this.observer = new IntersectionObserver((entries) => {
-      this.onScreen = entries[entries.length - 1].isIntersecting;
-      changed();
-    });
-    this.observer.observe(node);
-    document.addEventListener("visibilitychange", changed);
-  }
-  get seen() {
-    return this.onScreen && !document.hidden;
-  }
-  dispose() {
-    this.observer.disconnect();
-    document.removeEventListener("visibilitychange", this.changed);
-  }
+/** Watch until `signal` whether somebody can see an element; `changed` is called when that changes. Returns a function that says it. */
+function watchSight(node, changed, signal) {
+  let onScreen = true;
+  const observer = new IntersectionObserver((entries) => {
+    onScreen = entries[entries.length - 1].isIntersecting;
+    changed();
+  });
+  observer.observe(node);
+  document.addEventListener("visibilitychange", changed, { signal });
+  signal.addEventListener("abort", () => observer.disconnect());
+  return () => onScreen && !document.hidden;
 }
 
 /** The way to the kernel and back: what was sent and not answered yet, and when there is something to do about it. */
@@ -87,7 +79,6 @@ class Line {
     this.me = Math.random().toString(36).slice(2);
     this.waiting = new Map(); // number of a message -> when it was sent
     this.sent = 0;
-    this.patience = HELLO_AGAIN_MS;
     this.lastSent = this.lastHello = this.lastNews = performance.now();
     this.state = /** @type {State} */ ({ running: true, queued: false, gone: false, greeted: false });
   }
@@ -105,14 +96,14 @@ class Line {
     }
     this.waiting.set(this.sent, this.lastSent);
   }
-  hello() {
+  hello(patience = HELLO_AGAIN_MS) {
+    this.patience = patience;
     const now = performance.now();
-    const ask = !page.bokeh && (page.asker === this.me || now - page.asked > ASK_AGAIN_MS);
-    if (ask) Object.assign(page, { asked: now, asker: this.me });
+    const ask = !shared.bokeh && (shared.asker === this.me || now - shared.asked > ASK_AGAIN_MS);
+    if (ask) Object.assign(shared, { asked: now, asker: this.me });
     this.lastHello = now;
     this.post({ kind: "hello", view: this.me, bokeh: ask });
   }
-  /** Something was heard. */
   heard(message) {
     if (message.kind === "pong") {
       for (const number of [...this.waiting.keys()]) if (number <= message.n) this.waiting.delete(number);
@@ -122,115 +113,113 @@ class Line {
     }
     if (message.kind === "done") this.state.running = false;
   }
-  get since() {
-    return (performance.now() - this.lastNews) / 1000;
+  get live() {
+    return this.state.greeted && this.state.running;
   }
-  /** When a ping is due, at the earliest. */
-  pingAt(seen) {
-    const { greeted, running } = this.state;
-    if (!greeted || !running || !seen || this.waiting.size) return Infinity;
-    return this.lastSent + (performance.now() - this.lastNews < MOVING_MS ? PING_MS : SELDOM_MS);
+  /** Seconds since the last news, while there should be some. */
+  get silence() {
+    return this.live ? (performance.now() - this.lastNews) / 1000 : 0;
   }
-  /** When there is something to do. */
-  due(seen) {
-    if (this.state.gone) return Infinity;
-    const answer = this.state.queued ? Infinity : Math.min(...this.waiting.values()) + ANSWER_MS;
-    return Math.min(answer, this.pingAt(seen), this.state.greeted ? Infinity : this.lastHello + this.patience);
+  /** When a ping is due where somebody looks; `least` after what was said last. */
+  pingAt(seen, least = performance.now() - this.lastNews < MOVING_MS ? PING_MS : SELDOM_MS) {
+    return this.live && seen && !this.waiting.size ? this.lastSent + least : Infinity;
   }
-  /** Do what is due. */
-  tick(seen) {
-    const now = performance.now();
-    this.state.queued ||= now >= Math.min(...this.waiting.values()) + ANSWER_MS;
-    if (!this.state.greeted && now >= this.lastHello + this.patience) {
+  /** What is to be done where somebody looks or nobody does, and when. @returns {[number, () => void][]} */
+  plans(seen) {
+    const { gone, queued, greeted } = this.state;
+    if (gone) return [];
+    return [
+      [queued ? Infinity : Math.min(...this.waiting.values()) + ANSWER_MS, () => (this.state.queued = true)],
       // JupyterLab sends to the main shell, which a cell may block, until the subshell that it asked for is there.
       // Or the panel that asked for BokehJS is gone.
-      this.patience = Math.min(2 * this.patience, HELLO_SELDOM_MS);
-      this.hello();
-    } else if (now >= this.pingAt(seen)) {
-      this.post({ kind: "ping" });
-    }
+      [greeted ? Infinity : this.lastHello + this.patience, () => this.hello(Math.min(2 * this.patience, HELLO_SELDOM_MS))],
+      [this.pingAt(seen), () => this.post({ kind: "ping" })],
+    ];
+  }
+  due(seen) {
+    return Math.min(...this.plans(seen).map(([at]) => at));
+  }
+  tick(seen) {
+    for (const [at, work] of this.plans(seen)) if (performance.now() >= at) work();
   }
 }
 
-/** The `render` of a panel. `post(message)` sends to the kernel. */
-export function livePanel(build) {
+/** The `render` of a panel. `post(message)` sends to the kernel, figures are made on `page`. */
+export function livePanel(/** @type {(given: { root: HTMLElement, head: Head, post: (message: object) => void, page: Page }) => Panel} */ build) {
   return function render({ model, el }) {
-    const root = element("div", "workbench-panel");
-    const trouble = element("div", "workbench-problem");
-    trouble.setAttribute("role", "status");
+    const head = new Head();
+    const root = element("div", "workbench-panel", head.root);
+    const trouble = element("div", "workbench-problem", { role: "status" });
     el.append(root, trouble);
     el.addEventListener("keydown", keepKey);
 
-    const say = (text) => put(trouble, { textContent: text });
+    let theme = {};
+    let timer = 0;
+    const end = new AbortController();
+    const page = { get Bokeh() { return shared.bokeh; }, colours: () => readTheme(theme), seen: () => seen(), figures: [] };
     const line = new Line(model, (error) => {
       console.warn(error);
-      say(GONE);
+      say(trouble, GONE);
       show();
     });
-    let timer = 0;
+    const post = (message) => {
+      line.post(message);
+      plan();
+    };
     const plan = () => {
       clearTimeout(timer);
-      const { greeted, running } = line.state;
-      const silent = panel.silence && greeted && running && sight.seen ? performance.now() + 1000 : Infinity;
-      const due = Math.min(line.due(sight.seen), silent);
+      const silent = panel.moves && line.live && seen() ? performance.now() + 1000 : Infinity;
+      const due = Math.min(line.due(seen()), silent);
       if (due < Infinity) timer = window.setTimeout(tick, Math.max(0, due - performance.now()));
     };
-    const panel = build({
-      root,
-      post(message) {
-        line.post(message);
-        plan();
-      },
-    });
-    const sight = new Sight(root, () => {
-      panel.look?.(sight.seen);
+    /** Somebody looks or is about to do something: hear whether the kernel would answer. */
+    const wake = () => {
+      if (performance.now() > line.pingAt(seen(), PING_MS)) line.post({ kind: "ping" });
+      plan();
+    };
+    const panel = build({ root, head, post, page });
+    const seen = watchSight(root, () => {
+      panel.look?.();
       wake();
-    });
+    }, end.signal);
+    for (const name of ["pointerenter", "focusin"]) root.addEventListener(name, wake);
 
-    function guarded(work) {
+    const guarded = (work) => {
       try {
         work();
       } catch (error) {
         console.error(error);
-        say(`the view could not be drawn: ${error.message}`);
+        say(trouble, `the view could not be drawn: ${error.message}`);
       }
-    }
-    function show() {
-      panel.state(line.state);
-      panel.silence?.(line.state.running && line.state.greeted ? line.since : 0);
-      plan();
-    }
-    const tick = () => guarded(() => {
-      line.tick(sight.seen);
-      show();
-    });
-    /** Somebody looks or is about to do something: hear whether the kernel would answer. */
-    const wake = () => {
-      const { greeted, running } = line.state;
-      if (greeted && running && sight.seen && !line.waiting.size && performance.now() - line.lastSent > PING_MS) line.post({ kind: "ping" });
+    };
+    const show = () => {
+      if (panel.waits !== null) head.state(line.state, panel.waits ?? {});
+      panel.state?.(line.state, line.silence);
       plan();
     };
-    for (const name of ["pointerenter", "focusin"]) root.addEventListener(name, wake);
+    const tick = () => guarded(() => {
+      line.tick(seen());
+      show();
+    });
 
-    let theme = {};
-    const colours = () => readTheme(theme);
     let pending = null; // a greeting that came before BokehJS
     function greet(message, buffers) {
       pending = [message, buffers];
-      if (!page.bokeh) return;
+      if (!shared.bokeh) return;
       Object.assign(line.state, { running: message.state === "running", greeted: true });
       el.closest(".workbench-tabs")?.addEventListener("keydown", keepKey); // the tabs' titles; the same one adds nothing
-      say(message.problem);
+      say(trouble, message.problem);
       theme = message.theme;
-      panel.greeting(message, buffers, { Bokeh: page.bokeh, colours });
+      panel.greet?.(message);
+      panel.take(message, buffers);
       pending = null;
     }
     const onMessage = (message, buffers) => guarded(() => {
       line.heard(message);
-      if (message.kind === "bokeh") loadBokeh(message.version, buffers[0]).catch((error) => say(error.message));
+      if (message.kind === "bokeh") loadBokeh(message.version, buffers[0]).catch((error) => say(trouble, error.message));
       else if (message.kind === "greeting") greet(message, buffers);
-      else if (message.kind === "problem") say(message.text);
-      else if (line.state.greeted) panel.on[message.kind]?.(message, buffers);
+      else if (message.kind === "problem") say(trouble, message.text);
+      else if (line.state.greeted) (message.kind === "news" ? panel.take : panel.on?.[message.kind])?.(message, buffers);
       show();
     });
     const onBokeh = () => guarded(() => {
@@ -238,10 +227,9 @@ export function livePanel(build) {
       show();
     });
     model.on("msg:custom", onMessage);
-    page.arrived.addEventListener("bokeh", onBokeh);
+    shared.arrived.addEventListener("bokeh", onBokeh, { signal: end.signal });
 
-    const figures = () => panel.figures?.() ?? [];
-    const recolour = () => guarded(() => figures().forEach((figure) => figure?.recolour(colours())));
+    const recolour = () => guarded(() => page.figures.forEach((figure) => figure.recolour()));
     const observer = new MutationObserver(() => {
       recolour();
       setTimeout(recolour, 300); // the style sheet may follow the attribute
@@ -252,11 +240,10 @@ export function livePanel(build) {
     show();
     return () => {
       clearTimeout(timer);
-      sight.dispose();
+      end.abort();
       observer.disconnect();
-      page.arrived.removeEventListener("bokeh", onBokeh);
       model.off("msg:custom", onMessage);
-      for (const figure of figures()) figure?.dispose();
+      for (const figure of page.figures) figure.dispose();
     };
   };
 }

@@ -1,85 +1,164 @@
 // @ts-check
 // The live power view: header in words, plots of power, SM clock and utilisation, a limit slider, a Stop button.
 /** @import { Gpu, LimitAnswer, PowerGreeting, PowerNews } from "./messages" */
-import { Asking, Head, button, chip, element, picker, put, range, row, space, swatch } from "./controls.js";
-import { elapsed, floats, joules, watts } from "./formats.js";
+import { Asking, Legend, button, element, field, offer, picker, put, row, say, space } from "./controls.js";
+import { elapsed, floats, highest, joules, watts } from "./formats.js";
 import { livePanel } from "./live.js";
 import { PeriodView } from "./period.js";
-import { PowerPlots } from "./power_plots.js";
-import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, periodTables } from "./series.js";
+import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js";
+import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, periodTables, roomFor } from "./series.js";
 
 const STEP_W = 5;
 const SILENT_S = 3;
+const TOGETHER = 2; // GPUs in one frame of power
+const BESIDE = 72; // pixels beside the frame
+const TOOLTIPS = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"], ["SM clock", "@sm_clock_mhz{0} MHz"],
+  ["utilisation", "@utilisation{0} %"]];
+
+/** Power, SM clock and utilisation over one time axis. */
+class PowerPlots {
+  constructor(page, place, /** @type {Gpu[]} */ gpus) {
+    this.figure = new Figure(page, place);
+    this.place = place;
+    this.gpus = gpus;
+    this.x = this.figure.range(0, 10);
+    this.y = { power: this.figure.range(), clock: this.figure.range(), busy: this.figure.range(0, 108) };
+    this.layers = /** @type {any[][]} */ (gpus.map(() => [])); // of each GPU, over one table
+    const all = gpus.map((_, number) => number);
+    // Lines of two GPUs can be told apart in one frame, those of eight cannot: each gets a row then, on one scale.
+    const frames = gpus.length > TOGETHER ? all.map((number) => this.powerFrame([number], `GPU ${gpus[number].index}`, 58, 2, number === 0))
+      : [this.powerFrame(all, "Power (W)", 210, 5, true)];
+    const clock = this.frame("SM MHz", 76, this.y.clock, 2, false);
+    const busy = this.frame("Busy (%)", 112, this.y.busy, 2, true);
+    for (const number of all) {
+      this.line(clock, number, "sm_clock_mhz", 1.2);
+      this.line(busy, number, "utilisation", 1.2);
+    }
+    this.strips = frames.map((frame) => addStrips(this.figure, frame));
+    this.rows = frames.map(({ plot }) => plot);
+    this.figure.embed([...frames, clock, busy].map((frame) => [frame]));
+  }
+  frame(label, height, y, ticks, last) {
+    const quiet = last ? {} : { axis_label: null, major_label_text_font_size: "0px" };
+    const frame = this.figure.frame({
+      title: null, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y, plot: { height, min_border_left: 58, min_border_top: 6 },
+      left: { axis_label: label }, below: { major_tick_line_color: null, ...quiet },
+    });
+    const look = { ...columns("x"), line_dash: [2, 3], line_alpha: 0.7, line_color: { theme: "faint_text" } };
+    this.marks = this.figure.glyph(frame, "VSpan", look, { over: this.marks });
+    return frame;
+  }
+  powerFrame(numbers, label, height, ticks, words) {
+    const frame = this.frame(label, height, this.y.power, ticks, false);
+    for (const number of numbers) {
+      const line_color = numbers.length === 1 ? TEXT : this.gpus[number].colour;
+      this.layer(frame, number, "Step", "power_limit_w", { mode: "after", line_dash: [6, 4], line_color }, "overlay");
+      const line = this.line(frame, number, "power_w", 1.6);
+      if (this.gpus.length === 1) this.figure.hoverLine(frame, line, TOOLTIPS);
+    }
+    if (words) this.figure.words(frame, { x_offset: 4, y_offset: 12 }, { over: this.marks });
+    return frame;
+  }
+  line(frame, number, name, line_width) {
+    const { colour: line_color, dash: line_dash } = this.gpus[number];
+    return this.layer(frame, number, "Line", name, { line_color, line_dash, line_width, line_join: "round" });
+  }
+  layer(frame, number, kind, name, look, level = "glyph") {
+    const [over] = this.layers[number];
+    const made = this.figure.glyph(frame, kind, { x: column("time_s"), y: column(name), ...look }, { over, level });
+    this.layers[number].push(made);
+    return made;
+  }
+  /** Draw what is known of a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
+  draw({ series, marks, spans }, from, to, /** @type {Set<number>} */ hidden, followed) {
+    const shown = series.map((one) => one.since(from));
+    shown.forEach((data, number) => {
+      fill(this.layers[number][0], data);
+      const parts = this.layers[number];
+      for (const part of this.rows.length > 1 ? [...parts, this.rows[number]] : parts) put(part, { visible: !hidden.has(number) });
+    });
+    const drawn = shown.filter((_, number) => !hidden.has(number));
+    const top = 1.08 * highest(...drawn.flatMap((data) => [data.power_w, data.power_limit_w]));
+    span(this.y.power, [0, top]);
+    span(this.y.clock, [0, 1.12 * highest(...drawn.map((data) => data.sm_clock_mhz))]);
+    span(this.x, [from, to]);
+    const width = this.place.clientWidth - BESIDE;
+    this.strips.forEach((strips, row) => {
+      // Where each GPU has a row of its own, only one of them has iterations.
+      const theirs = this.rows.length === 1 || row === followed;
+      strips.draw(theirs ? spans.strips(from, to, width) : { turns: [], pauses: [] });
+    });
+    const seen = [...marks.values()].filter(([, time]) => time >= from && time <= to).sort((a, b) => a[1] - b[1]);
+    const wide = Math.max(width, 100);
+    const text = roomFor(seen.map(([, , words]) => words), seen.map(([, time]) => ((time - from) / (to - from)) * wide), wide);
+    fill(this.marks, seen.map(([, x], n) => ({ x, y: top, text: text[n] })));
+  }
+}
 
 /** The slider that asks for power limits; a drag skips what it passed while a request is under way. */
 class LimitControl {
   constructor(post) {
-    this.asking = new Asking((value) => post({ kind: "limit", uuids: this.targets().map((number) => this.gpus[number].uuid), watts: value }));
+    this.asking = new Asking((watts) => post({ kind: "limit", uuids: this.targets().map(({ uuid }) => uuid), watts }));
     this.asked = null;
     this.chosen = picker("", "GPUs whose power limit is set", () => {
       this.asked = null;
       this.fit();
     });
-    this.slider = range("", "Power limit in watts", { step: STEP_W });
+    const ask = () => {
+      this.asked = Number(this.slider.value);
+      this.asking.ask(this.asked);
+      this.tell();
+    };
+    this.slider = field("workbench-limit", "Power limit in watts", { type: "range", step: STEP_W, oninput: ask });
     this.words = element("span", "workbench-limit-words");
     this.low = element("span", "workbench-faint");
     this.high = element("span", "workbench-faint");
     this.root = element("div", "workbench-control", element("span", "", "Power limit"), this.chosen, this.low, this.slider, this.high, this.words);
-    this.slider.addEventListener("input", () => {
-      this.asked = Number(this.slider.value);
-      this.asking.ask(this.asked);
-      this.tell();
-    });
   }
   greeting(/** @type {Gpu[]} */ gpus) {
     this.gpus = gpus;
-    const before = this.chosen.value;
-    const options = gpus.map((gpu, number) => new Option(`GPU ${gpu.index}`, String(number)));
-    if (gpus.length > 1) options.unshift(new Option("all GPUs", "all"));
-    this.chosen.replaceChildren(...options);
-    if (before) this.chosen.value = before;
+    const each = gpus.map((gpu, number) => [String(number), `GPU ${gpu.index}`]);
+    offer(this.chosen, gpus.length > 1 ? [["all", "all GPUs"], ...each] : each);
     this.chosen.hidden = gpus.length === 1;
-    this.inForce = gpus.map(() => NaN);
+    this.inForce = new Map(); // watts by UUID
     this.asking.forget();
     this.fit();
   }
   targets() {
-    return this.chosen.value === "all" ? this.gpus.map((_, number) => number) : [Number(this.chosen.value || 0)];
+    return this.chosen.value === "all" ? this.gpus : [this.gpus[Number(this.chosen.value)]];
   }
   /** The reason why the chosen GPUs cannot be set, empty where they can. */
   reason() {
-    return this.targets().map((number) => this.gpus[number].reason).find(Boolean) ?? "";
+    return this.targets().map(({ reason }) => reason).find(Boolean) ?? "";
   }
   fit() {
-    const targets = this.targets().map((number) => this.gpus[number]);
+    const targets = this.targets();
     this.slider.min = String(Math.max(...targets.map((gpu) => gpu.low ?? 0)));
     this.slider.max = String(Math.min(...targets.map((gpu) => gpu.high ?? 0)));
-    this.low.textContent = watts(Number(this.slider.min));
-    this.high.textContent = watts(Number(this.slider.max));
+    say(this.low, watts(Number(this.slider.min)));
+    say(this.high, watts(Number(this.slider.max)));
     this.fitted = false;
     this.tell();
   }
   answered(/** @type {LimitAnswer} */ { applied }) {
-    this.gpus.forEach((gpu, number) => (this.inForce[number] = applied[gpu.uuid] ?? this.inForce[number]));
-    this.asking.answered();
-    this.tell();
+    this.asking.answered(this.asking.number);
+    this.hear(Object.entries(applied));
   }
-  /** Limits as sampled; another program may have changed them. */
-  sampled(limits) {
-    limits.forEach((limit, number) => {
-      if (Number.isFinite(limit)) this.inForce[number] = limit;
-    });
-    if (!this.fitted && this.targets().every((number) => Number.isFinite(this.inForce[number]))) {
-      this.slider.value = String(this.inForce[this.targets()[0]]);
+  /** Limits in force, watts by UUID, as applied or as sampled: another program may have changed them. */
+  hear(limits) {
+    for (const [uuid, limit] of limits) if (Number.isFinite(limit)) this.inForce.set(uuid, limit);
+    const targets = this.targets();
+    if (!this.fitted && targets.every(({ uuid }) => this.inForce.has(uuid))) {
+      this.slider.value = String(this.inForce.get(targets[0].uuid));
       this.fitted = true;
     }
     this.tell();
   }
   tell() {
     const reason = this.reason();
-    const values = [...new Set(this.targets().map((number) => watts(this.inForce[number])))];
-    const inForce = `${values.join(" / ")} in force`;
-    put(this.words, { textContent: reason ? `${inForce}; ${reason}` : this.asked === null ? inForce : `asked ${watts(this.asked)} · ${inForce}` });
+    const values = new Set(this.targets().map(({ uuid }) => watts(this.inForce.get(uuid) ?? NaN)));
+    const inForce = `${[...values].join(" / ")} in force`;
+    say(this.words, reason ? `${inForce}; ${reason}` : this.asked === null ? inForce : `asked ${watts(this.asked)} · ${inForce}`);
   }
   enable(enabled) {
     put(this.slider, { disabled: !enabled || Boolean(this.reason()) });
@@ -121,36 +200,7 @@ class Run {
   }
 }
 
-/** Which of several GPUs are drawn, and the power of each. */
-class Legend {
-  constructor(changed) {
-    this.changed = changed;
-    this.root = element("div", "workbench-legend");
-    this.values = /** @type {HTMLElement[]} */ ([]);
-    this.visible = /** @type {boolean[]} */ ([]);
-  }
-  show(/** @type {Gpu[]} */ gpus) {
-    this.visible = gpus.map(() => true);
-    const several = gpus.length > 1 ? gpus : [];
-    this.values = several.map(() => element("span", "workbench-chip-value"));
-    this.root.replaceChildren(...several.map((gpu, number) => {
-      const made = chip(`GPU ${gpu.index} `, true, () => {
-        this.visible[number] = !this.visible[number];
-        made.setAttribute("aria-pressed", String(this.visible[number]));
-        this.changed();
-      }, swatch(gpu.colour));
-      made.append(this.values[number]);
-      made.title = `${gpu.name}: show or hide`;
-      return made;
-    }));
-    this.root.hidden = !several.length;
-  }
-  say(power) {
-    this.values.forEach((value, number) => put(value, { textContent: watts(power[number]) }));
-  }
-}
-
-function powerView({ root, post }) {
+function powerView({ root, head, post, page }) {
   const state = element("span", "workbench-state");
   const numbers = element("span", "workbench-numbers");
   const hint = element("span", "workbench-hint");
@@ -162,78 +212,67 @@ function powerView({ root, post }) {
     stopping = true;
     post({ kind: "stop" });
   });
-  const head = new Head(state, space(), hint, width, stop);
+  head.waits.before(state, space(), hint, width, stop);
   const legend = new Legend(draw);
+  let values = /** @type {HTMLElement[]} */ ([]); // the power of each of several GPUs
   const place = element("div", "workbench-plots");
   const limit = new LimitControl(post);
-  const period = new PeriodView(post);
+  const period = new PeriodView(page, post);
   const controls = row(limit.root);
-  root.append(head.root, numbers, legend.root, place, controls, period.root);
+  root.append(numbers, legend.root, place, controls, period.root);
   for (const each of [width, stop, controls]) each.hidden = true;
 
   let plots = /** @type {PowerPlots | null} */ (null);
   let about = /** @type {PowerGreeting | null} */ (null);
   let run = /** @type {Run | null} */ (null);
   let whole = false;
-  let seen = true;
   let stopping = false;
-  let [words, quiet] = ["loading", ""];
 
   function take(message, buffers) {
     const tables = run.take(message, buffers);
     if (tables) period.take(message.period, tables);
-    legend.say(run.last(POWER));
-    limit.sampled(run.last(LIMIT));
-    put(numbers, { textContent: run.words() });
+    values.forEach((value, number) => say(value, watts(run.last(POWER)[number])));
+    limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
+    say(numbers, run.words());
+    // For tests and curious people: what is drawn, without looking at pixels.
+    const { series, marks, spans } = run;
+    Object.assign(root, { workbench: { series, plots, marks: () => [...marks.values()], period, spans: () => spans.rows, colours: page.colours } });
+    draw();
   }
   function draw() {
-    if (!plots || !seen) return;
+    if (!plots || !page.seen()) return;
     const end = run.elapsed;
     const long = end > about.window;
-    plots.draw(run.series, [...run.marks.values()], long && !whole ? end - about.window : 0, axisEnd(end, about.window), legend.visible, run.spans, period.about?.gpu);
+    plots.draw(run, long && !whole ? end - about.window : 0, axisEnd(end, about.window), legend.hidden, period.about?.gpu);
     period.draw();
     put(width, { hidden: !long, textContent: whole ? `Last ${about.window} s` : "Whole run" });
   }
   return {
-    figures: () => [plots?.figure, period.plots?.figure],
-    greeting(message, buffers, { Bokeh, colours }) {
+    greet(message) {
       about = message;
       run = new Run(message);
-      if (message.follows) period.greeting(message.gpus, Bokeh, colours);
+      if (message.follows) period.greeting(message.gpus);
       head.show(message.title, message.gpus.some((gpu) => gpu.simulated));
       limit.greeting(message.gpus);
-      if (!plots) {
-        legend.show(message.gpus);
-        plots = new PowerPlots(Bokeh, place, message.gpus, colours());
-      }
-      take(message, buffers);
-      // For tests and curious people: what is drawn, without looking at pixels.
-      const { series, marks, spans } = run;
-      Object.assign(root, { workbench: { series, plots, marks: () => [...marks.values()], period, spans: () => spans.rows, colours } });
-      draw();
+      const several = message.gpus.length > 1 ? message.gpus : [];
+      values = several.map(() => element("span", "workbench-chip-value"));
+      legend.show(several.map(({ index, name, colour }, number) => [number, colour, [`GPU ${index} `, values[number]], `${name}: show or hide`]));
+      put(legend.root, { hidden: !several.length });
+      plots ??= new PowerPlots(page, place, message.gpus);
     },
-    on: {
-      limit: (message) => limit.answered(message),
-      news(message, buffers) {
-        take(message, buffers);
-        draw();
-      },
-    },
-    look(now) {
-      seen = now;
-      draw();
-    },
-    silence(seconds) {
-      quiet = seconds > SILENT_S ? ` · nothing heard for ${seconds.toFixed(0)} s` : "";
-      put(state, { textContent: words + quiet });
-    },
-    state({ running, queued, greeted }) {
-      words = !greeted ? (queued ? "the view comes when the cell ends" : "loading") : !running ? "done" : stopping ? "stopping" : "running";
-      put(state, { title: queued ? "input waits until the kernel has finished the cell" : "", textContent: words + (greeted ? quiet : "") });
-      put(state.dataset, { state: !greeted ? "loading" : running ? "running" : "done" });
+    take,
+    on: { limit: (message) => limit.answered(message) },
+    look: draw,
+    moves: true,
+    waits: null,
+    state({ running, queued, greeted }, silent_s) {
+      const words = !greeted ? (queued ? "the view comes when the cell ends" : "loading") : !running ? "done" : stopping ? "stopping" : "running";
+      const quiet = silent_s > SILENT_S ? ` · nothing heard for ${silent_s.toFixed(0)} s` : "";
+      const title = queued ? "input waits until the kernel has finished the cell" : "";
+      put(state, { textContent: words + quiet, title, "data-state": !greeted ? "loading" : running ? "running" : "done" });
       const live = running && !queued && greeted;
       root.classList.toggle("workbench-queued", queued);
-      put(hint, { textContent: queued && running && greeted ? "queued until the cell ends" : "" });
+      say(hint, queued && running && greeted ? "queued until the cell ends" : "");
       put(stop, { disabled: !live, hidden: !about?.stop || !running });
       put(controls, { hidden: !about?.slider || !running });
       if (about) limit.enable(live);

@@ -1,31 +1,130 @@
 // @ts-check
 // A recurring job: believed costs, the profile of power limits, costs and savings over recurrences, and what can be done with them.
 /** @import { RecurringGreeting, RecurringNews, RecurringView } from "./messages" */
-import { Asking, Head, button, element, field, labelled, lines, put, range, row, save, space } from "./controls.js";
+import { Asking, Slider, button, element, field, labelled, lines, put, row, save, say, space } from "./controls.js";
+import { numbers, percent, rowsOf } from "./formats.js";
 import { livePanel } from "./live.js";
-import { RecurringPlots } from "./recurring_plots.js";
+import { AT, BESIDE, Figure, TEXT, beside, column, columns, fill, fit } from "./plots.js";
 
 const MANY = 10; // recurrences on the second button, unless another number is given
 const HIGHEST = 1000;
+const TICKS = [4, 6];
+const DASHED = { ...columns("x"), line_color: TEXT, line_dash: [2, 3], line_alpha: 0.6 };
 
-/** The slider between time and energy. */
-class Eta {
-  constructor(post) {
-    this.asking = new Asking((eta, asked) => post({ kind: "eta", eta, asked }));
-    this.slider = range("workbench-eta", "eta: 0 counts time only, 1 energy only", { min: 0, max: 1, step: 0.01 });
-    this.words = element("span", "workbench-faint workbench-eta-words");
-    this.root = labelled("time", this.slider, element("span", "", "energy"), this.words);
-    this.slider.addEventListener("input", () => {
-      const eta = Number(this.slider.value);
-      put(this.words, { textContent: `eta ${eta}` });
-      this.asking.ask(eta);
-    });
+/** What a recurrence is believed to cost at each batch size. */
+class Believed {
+  constructor(figure, [one, chosen]) {
+    this.figure = figure;
+    this.colours = [one, chosen];
+    this.frame = figure.frame({ label: "batch size; above each: probability of costing least", ticks: TICKS });
+    const ends = { x0: column("x"), x1: column("x"), y0: column("low"), y1: column("high") };
+    this.interval = figure.glyph(this.frame, "Segment", { ...ends, line_color: column("colour"), line_width: 3, line_alpha: 0.5 });
+    const look = { ...columns("size", "marker"), fill_color: column("colour"), fill_alpha: column("fill"), line_color: column("colour"), line_width: 1.6 };
+    this.points = figure.glyph(this.frame, "Scatter", { ...AT, ...look });
+    this.shares = figure.words(this.frame, { text_align: "center", text_baseline: "bottom", y_offset: -6 });
+    this.crosses = figure.glyph(this.frame, "Scatter", { ...AT, size: 9, marker: "x", line_width: 1.6, line_alpha: 0.6, line_color: TEXT });
+    figure.hover(this.frame, [this.points], [
+      ["batch size", "@batch"], ["believed", "@middle{0.000}"], ["90 %", "@low{0.000} to @high{0.000}"], ["costs least", "@best{0 %}"],
+      ["runs", "@reached reached the target, @other did not"],
+    ]);
+    figure.hover(this.frame, [this.crosses], [["not tried", "@why"]]);
   }
-  show(/** @type {RecurringView} */ { eta, objective }) {
-    if (this.asking.waiting) return;
-    if (eta !== null) this.slider.value = String(eta);
-    put(this.words, { textContent: objective });
+  draw(/** @type {RecurringView} */ { believed, arm, unit, ranges }) {
+    const [low, high] = ranges.believed;
+    const arms = rowsOf(believed).map((row, x) => ({ ...row, x, colour: this.colours[x === arm ? 1 : 0] }));
+    fit(this.frame, [-0.6, arms.length - 0.4], ranges.believed, { title: `Believed cost of a recurrence (${unit}), 90 %` });
+    this.figure.ticks(this.frame.below, arms.map(({ x }) => x), believed.batch.map(String));
+    const known = arms.filter(({ middle }) => middle !== null);
+    const within = known.filter(({ middle }) => middle <= high);
+    fill(this.interval, within.map((each) => ({ ...each, high: Math.min(each.high, high) })));
+    // Hollow: no run of it has reached the target. A triangle: it lies above.
+    fill(this.points, known.map((each) => ({
+      ...each, y: Math.min(each.middle, 0.97 * high), fill: each.reached > 0 ? 1 : 0, size: each.x === arm ? 11 : 8, marker: each.middle > high ? "triangle" : "circle",
+    })));
+    const shared = within.filter(({ best }) => best >= 0.005);
+    fill(this.shares, shared.map(({ x, best, high: end }) => ({ x, y: Math.min(end, 0.86 * high), text: percent(best) })));
+    fill(this.crosses, arms.filter(({ barred }) => barred).map(({ x, barred: why }) => ({ x, y: low + 0.05 * (high - low), why })));
   }
+}
+
+/** Time, energy and cost of an epoch over power limits, at the batch size that was profiled. */
+class Profile {
+  constructor(figure, [one, chosen, saved]) {
+    this.frame = figure.frame({ label: "power limit (W)", ticks: TICKS });
+    const line = (name, line_color, line_width) => {
+      this.curves = figure.glyph(this.frame, "Line", { x: column("x"), y: column(name), line_join: "round", line_color, line_width }, { over: this.curves });
+    };
+    line("time", saved, 1.4);
+    line("energy", one, 1.4);
+    line("cost", TEXT, 2.2);
+    figure.hoverLine(this.frame, this.curves, [["limit", "@x W"], ["time", "@time{0.000}"], ["energy", "@energy{0.000}"], ["cost", "@cost{0.000}"]]);
+    this.names = figure.words(this.frame, { text_baseline: "bottom", x_offset: 3, y_offset: -3 });
+    this.best = figure.glyph(this.frame, "VSpan", DASHED);
+    figure.words(this.frame, { y: column("top"), text_align: "center", text_baseline: "top" }, { over: this.best });
+    figure.glyph(this.frame, "Scatter", { ...AT, size: 10, fill_color: chosen, line_color: chosen }, { over: this.best });
+  }
+  draw(/** @type {RecurringView} */ { profile, optimum, profile_of: batch, ranges }) {
+    const { limit_w: limits } = profile;
+    this.frame.plot.visible = limits.length > 0;
+    if (!limits.length) return;
+    const [first, last] = [limits[0], limits[limits.length - 1]];
+    const room = 0.03 * (last - first);
+    fit(this.frame, [first - room, last + room], ranges.profile, { title: `An epoch at batch size ${batch}, share of that at ${last} W` });
+    const names = ["time", "energy", "cost"];
+    fill(this.curves, { x: limits, ...Object.fromEntries(names.map((name) => [name, numbers(profile[name])])) });
+    fill(this.names, names.filter((name) => profile[name][0] !== null).map((text) => ({ x: first, y: profile[text][0], text })));
+    const best = optimum === null ? [] : [optimum];
+    fill(this.best, best.map((n) => ({ x: limits[n], y: profile.cost[n], text: `best: ${limits[n]} W`, top: ranges.profile[1] })));
+  }
+}
+
+/** The cost of each recurrence, against the default's. */
+class Costs {
+  constructor(figure, colour) {
+    this.frame = figure.frame({ label: "recurrence", ticks: TICKS });
+    const strip = { y0: column("low"), y1: column("high"), fill_alpha: 0.1, fill_color: TEXT, line_color: null };
+    this.usual = figure.glyph(this.frame, "HStrip", strip, { level: "underlay" });
+    figure.glyph(this.frame, "HSpan", { ...columns("y"), line_dash: [5, 4], line_color: TEXT }, { over: this.usual });
+    figure.words(this.frame, { text_align: "right", text_baseline: "bottom", x_offset: -4, y_offset: -2 }, { over: this.usual });
+    this.each = figure.glyph(this.frame, "Scatter", { ...AT, size: 6, fill_color: colour, line_color: colour });
+    figure.hover(this.frame, [this.each], [["recurrence", "@x"], ["cost", "@y{0.000}"], ["batch size", "@batch"]]);
+  }
+  draw(/** @type {RecurringView} */ { rows, ranges, unit, default: usual }, end) {
+    fit(this.frame, [0, end], ranges.cost, { title: `Cost of each recurrence, all its attempts (${unit})` });
+    fill(this.each, { x: rows.recurrence, y: numbers(rows.cost), batch: rows.batch });
+    fill(this.usual, usual ? [{ low: usual.low, high: usual.high, y: usual.cost, x: end, text: "default" }] : []);
+  }
+}
+
+/** What is saved against the default, in sum. */
+class Savings {
+  constructor(figure, colour) {
+    this.frame = figure.frame({ label: "recurrence", ticks: TICKS });
+    const area = { ...columns("x"), y1: column("low"), y2: column("high"), fill_color: colour, fill_alpha: 0.18 };
+    this.sums = figure.glyph(this.frame, "VArea", area);
+    this.zero = figure.glyph(this.frame, "HSpan", { ...columns("y"), line_alpha: 0.6, line_color: TEXT });
+    const sums = figure.glyph(this.frame, "Line", { ...AT, line_color: colour, line_width: 2, line_join: "round" }, { over: this.sums });
+    this.even = figure.glyph(this.frame, "VSpan", DASHED);
+    figure.words(this.frame, { ...BESIDE, text_baseline: "top" }, { over: this.even });
+    figure.hoverLine(this.frame, sums, [["after recurrence", "@x"], ["saved", "@y{0.000}"], ["90 %", "@low{0.000} to @high{0.000}"]]);
+  }
+  draw(/** @type {RecurringView} */ { rows, ranges, saved_unit: unit, break_even: even }, end) {
+    fit(this.frame, [0, end], ranges.saved, { title: `Saved against the default, in sum (${unit})` });
+    const { recurrence: x, saved, saved_low: low, saved_high: high } = rows;
+    fill(this.sums, saved ? { x, low: numbers(low), y: numbers(saved), high: numbers(high) } : []);
+    fill(this.zero, [{ y: 0 }]);
+    const words = { y: ranges.saved[1], text: `cheaper since ${even}`, ...beside(even !== null && even > 0.6 * end, 4) };
+    fill(this.even, even === null ? [] : [{ x: even, ...words }]);
+  }
+}
+
+/** Four plots, two in a row. */
+function makePlots(page, place, inks) {
+  const figure = new Figure(page, place);
+  const [believed, profile] = [new Believed(figure, inks), new Profile(figure, inks)];
+  const [costs, savings] = [new Costs(figure, inks[0]), new Savings(figure, inks[2])];
+  figure.embed([figure.frames.slice(0, 2), figure.frames.slice(2)], 4);
+  return { believed, profile, costs, savings };
 }
 
 /** Buttons that run recurrences, and take them from or to a file. */
@@ -37,65 +136,59 @@ class Runs {
     this.stop = button("halt", "Stop after this one", "", () => post({ kind: "stop" }));
     this.rewind = button("rewind", "Rewind", "", () => post({ kind: "rewind" }));
     const write = button("export", "Export CSV", "", () => post({ kind: "export" }));
-    const file = Object.assign(element("input", "workbench-file"), { type: "file", accept: ".csv,text/csv", hidden: true });
-    const read = button("import", "Import CSV", "", () => file.click());
-    file.addEventListener("change", async () => {
+    const take = async () => {
       if (file.files?.length) post({ kind: "import", text: await file.files[0].text() });
       file.value = "";
-    });
+    };
+    const file = field("workbench-file", "recurrences as CSV", { type: "file", accept: ".csv,text/csv", hidden: true, onchange: take });
+    const read = button("import", "Import CSV", "", () => file.click());
     this.root = row(this.one, this.many, count, this.stop, this.rewind, space(), read, file, write);
     this.note = element("span", "workbench-faint workbench-note");
   }
-  name(replayed) {
-    put(this.one, { textContent: replayed ? "Play one recurrence" : "Run one recurrence" });
-    put(this.many, { textContent: replayed ? "Play" : "Run" });
+  show(/** @type {RecurringGreeting} */ { replayed, whyNot }, left, note) {
+    say(this.one, replayed ? "Play one recurrence" : "Run one recurrence");
+    say(this.many, replayed ? "Play" : "Run");
     put(this.rewind, { hidden: !replayed });
-  }
-  show(left, whyNot, note) {
     for (const each of [this.one, this.many]) put(each, { disabled: left > 0 || whyNot !== "", title: whyNot });
     put(this.stop, { hidden: left === 0, disabled: left === 1 });
-    put(this.note, { textContent: left > 1 ? `${left} recurrences to go` : left === 1 ? "one recurrence to go" : note });
+    say(this.note, left > 1 ? `${left} recurrences to go` : left === 1 ? "one recurrence to go" : note);
   }
 }
 
-function recurringJob({ root, post }) {
-  const head = new Head();
+function recurringJob({ root, head, post, page }) {
   const headline = element("div", "workbench-headline workbench-next");
   const details = element("div", "workbench-details");
   const place = element("div", "workbench-plots");
-  const eta = new Eta(post);
+  const asking = new Asking((eta, asked) => post({ kind: "eta", eta, asked }));
+  const slider = new Slider("workbench-eta", "eta: 0 counts time only, 1 energy only", { min: 0, max: 1, step: 0.01 }, {
+    told: (eta) => `eta ${eta}`, changed: (eta) => asking.ask(eta),
+  });
   const runs = new Runs(post);
-  root.append(head.root, headline, details, place, row(eta.root), runs.root, runs.note);
-  let plots = /** @type {RecurringPlots | null} */ (null);
+  root.append(headline, details, place, row(labelled("time", slider.input, element("span", "", "energy"), slider.words)), runs.root, runs.note);
+  let plots = /** @type {ReturnType<typeof makePlots> | null} */ (null);
   let about = /** @type {RecurringGreeting | null} */ (null);
 
-  function take(/** @type {RecurringNews} */ { left, note, view }) {
-    runs.show(left, about.whyNot, note);
+  function take(/** @type {RecurringNews} */ { left, note, view, asked }) {
+    asking.answered(asked);
+    runs.show(about, left, note);
     if (!view) return;
-    put(headline, { textContent: view.headline });
+    say(headline, view.headline);
     lines(details, view.details);
-    eta.show(view);
-    plots.draw(view);
-    Object.assign(root, { workbench: { plots, view, eta, left: () => left } });
+    if (!asking.waiting) slider.show(view.eta ?? slider.input.value, view.objective);
+    const { recurrence } = view.rows;
+    for (const each of Object.values(plots)) each.draw(view, (recurrence[recurrence.length - 1] ?? 0) + 1);
+    Object.assign(root, { workbench: { plots, view, left: () => left } });
   }
   return {
-    figures: () => [plots?.figure],
-    greeting(message, buffers, { Bokeh, colours }) {
+    greet(message) {
       about = message;
       head.show(message.title, message.simulated);
-      runs.name(message.replayed);
-      plots ??= new RecurringPlots(Bokeh, place, colours(), message.colours);
-      eta.asking.forget(); // what was asked before is answered by this
-      take(message);
+      plots ??= makePlots(page, place, message.colours);
+      asking.forget();
     },
-    on: {
-      csv: ({ name, text }) => save(name, text, "text/csv"),
-      news(message) {
-        if (message.asked !== undefined) eta.asking.answered(message.asked);
-        take(message);
-      },
-    },
-    state: (state) => head.state(state, "what you choose is shown when the kernel has finished its cell"),
+    take,
+    on: { csv: ({ name, text }) => save(name, text, "text/csv") },
+    waits: { late: "what you choose is shown when the kernel has finished its cell" },
   };
 }
 

@@ -23,10 +23,7 @@ export class Series {
   /** Rows of a table that holds them one after another. */
   append(table, from, count) {
     for (let row = from; row < from + count; row += 1) {
-      this.columns.forEach((values, column) => {
-        const value = table[row * COLUMNS.length + column];
-        values.push(column === BUSY ? 100 * value : value);
-      });
+      this.columns.forEach((values, column) => values.push((column === BUSY ? 100 : 1) * table[row * COLUMNS.length + column]));
     }
     if (this.length > MOST_ROWS) this.shorten();
   }
@@ -54,20 +51,10 @@ export class Series {
   }
   /** Columns from a time on (and one row before it, where the line comes from). */
   since(time) {
-    const first = time > 0 ? Math.max(0, lowerBound(this.columns[TIME], time) - 1) : 0;
+    let first = time > 0 ? this.length - 1 : 0;
+    while (first > 0 && this.columns[TIME][first] >= time) first -= 1;
     return Object.fromEntries(COLUMNS.map((name, column) => [name, Float64Array.from(this.columns[column].slice(first))]));
   }
-}
-
-/** The first row of rising values that is not below one. */
-export function lowerBound(values, least) {
-  let [low, high] = [0, values.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (values[middle] < least) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** The four tables that follow `from` in a message's numbers. */

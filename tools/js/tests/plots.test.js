@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Figure, TEXT, beside, column, columns, fill } from "../../../workbench/panels/static/plots.js";
+
+/** A figure on models that keep what they are given, and the colours that a page has. */
+function figure(colours) {
+  const model = (kind) => class {
+    constructor(look) {
+      Object.assign(this, { kind }, look);
+    }
+    get_length() {
+      return Object.values(this.data)[0]?.length ?? null;
+    }
+  };
+  const Models = new Proxy({}, { get: (_, kind) => model(kind) });
+  return new Figure({ Bokeh: { Models }, colours: () => colours, figures: [] }, null);
+}
+const frame = { plot: { add_glyph: (glyph, data_source, { level }) => ({ glyph, data_source, level }) } };
+
+test("a glyph's table has the columns that its look names, and those of what is drawn over it", () => {
+  const made = figure({});
+  const dots = made.glyph(frame, "Scatter", { ...columns("x", "y"), size: 4 });
+  const words = made.words(frame, { text_align: column("align") }, { over: dots });
+  assert.equal(words.data_source, dots.data_source);
+  assert.deepEqual(dots.data_source.data, { x: [], y: [], text: [], align: [] });
+});
+
+test("colours of the theme are taken when they change", () => {
+  const colours = { text: "black" };
+  const made = figure(colours);
+  const { glyph } = made.glyph(frame, "Line", { ...columns("x"), line_color: TEXT, line_width: 2 });
+  assert.equal(glyph.line_color, null);
+  made.recolour();
+  assert.deepEqual([glyph.line_color, glyph.line_width], ["black", 2]);
+  colours.text = "white";
+  made.recolour();
+  assert.equal(glyph.line_color, "white");
+});
+
+test("a table is filled with rows or columns, and keeps its columns where there are none", () => {
+  const dots = figure({}).glyph(frame, "Scatter", columns("x", "y"));
+  const empty = dots.data_source.data;
+  fill(dots, []);
+  assert.equal(dots.data_source.data, empty); // nothing is written for nothing
+  fill(dots, [{ x: 1, y: null, text: "a" }, { x: 2, y: 3, text: "b" }]);
+  assert.deepEqual(dots.data_source.data, { x: [1, 2], y: [NaN, 3], text: ["a", "b"] });
+  fill(dots, []);
+  assert.deepEqual(dots.data_source.data, { x: [], y: [], text: [] });
+  fill(dots, { x: [5], y: [6] });
+  assert.deepEqual(dots.data_source.data, { x: [5], y: [6] });
+});
+
+test("words stand to the left where there is no room to the right", () => {
+  assert.deepEqual([beside(true, 9, 14), beside(false, 9, 14), beside(false, 5)], [{ align: "right", dx: -9 }, { align: "left", dx: 14 }, { align: "left", dx: 5 }]);
+});
