@@ -62,11 +62,13 @@ class EnergyTimeline:
         update_s: The time between two refreshes of the sensor, as far as it is known.
         window: A closed window, at whose edges the counter was read.
         number: The place of the GPU among those of the window.
+        part_time: Whether the counter adds up glimpses (`glimpses.adds_up_glimpses`).
     """
 
     def __init__(
         self, rows: Rows, *, power_window_s: float | None = None, counted: bool | None = None,
         most_w: float = 0.0, update_s: float | None = None, window: Window | None = None, number: int = 0,
+        part_time: bool = False,
     ) -> None:
         self.rows = rows
         self.counted = bool(np.isfinite(rows["energy_j"]).any()) if counted is None else counted
@@ -76,7 +78,9 @@ class EnergyTimeline:
         self._closed = window.closed[number] if self._window is not None and window is not None else None
         limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
         most_w = float(limits.max()) if len(limits) else most_w
-        self._updates = sensor_updates.as_updates(rows, power_window_s, self._closed, most_w)
+        self._updates = sensor_updates.as_updates(
+            rows, power_window_s, self._closed, most_w, part_time=part_time
+        )
 
     @property
     def difference_j(self) -> float:

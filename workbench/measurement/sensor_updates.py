@@ -23,6 +23,7 @@ from scipy.ndimage import maximum_filter1d
 from scipy.special import ndtr
 
 from ..records import Edge
+from .glimpses import missed_variance
 
 Floats = NDArray[np.float64]
 Rows = np.ndarray[Any, Any]
@@ -72,19 +73,22 @@ class SensorUpdates:
     period_s: float  # time between refreshes
     tick_error_s: float  # standard error of `tick_s`, common to all
     most_w: float = 0.0  # that this GPU may draw (its power limit); bounds what an unseen change can be
+    part_time: bool = False  # whether the counter adds up glimpses; `power_w` is then what its steps say
 
     @property
     def counted(self) -> bool:
-        return bool(np.isfinite(self.energy_j).any())
+        """Whether there is a counter that looks all the time."""
+        return not self.part_time and bool(np.isfinite(self.energy_j).any())
 
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which refreshes energy can be counted from."""
-        return np.isfinite(self.energy_j if self.counted else self.power_w)
+        return np.isfinite(self.energy_j if self.counted or self.part_time else self.power_w)
 
 
 def as_updates(
-    rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0
+    rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0, *,
+    part_time: bool = False,
 ) -> SensorUpdates | None:
     """One entry per refresh of the sensor, on one line in time where they lie on one: what is left of their
     error cancels between the edges of a window. None while the refreshes are not known.
@@ -117,7 +121,11 @@ def as_updates(
         window_s = period_s
         power_tick_s = np.where(np.isfinite(energy_j), np.nan, power_tick_s)
     error_s = float(np.median(errors_s))
-    return SensorUpdates(tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w)
+    if part_time:
+        power_tick_s, power_w = tick_s, np.append(power_w[:1], np.diff(energy_j) / np.diff(tick_s))
+    return SensorUpdates(
+        tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w, part_time
+    )
 
 
 def _on_one_line(numbers: Floats, times: Floats, errors: Floats) -> Floats:
@@ -223,7 +231,20 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
     energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
     floors = [_floor(updates, at_s) for at_s in moments.tolist()]
     half_j = [each.half_width(floors[k] + floors[k + 1]) * SHORT for k, each in enumerate(found)]
-    return EnergyParts(energy_j, np.array(half_j))
+    return EnergyParts(energy_j, np.hypot(half_j, _missed_within(updates, moments)))
+
+
+def _missed_within(updates: SensorUpdates, moments: Floats) -> Floats:
+    """Half widths of what glimpses may have missed of stretches that are hardly longer than a refresh."""
+    spans = np.diff(moments)
+    usable = np.flatnonzero(updates.known)
+    if not updates.part_time or len(usable) < 2:
+        return np.zeros(len(spans))
+    tick_s = updates.tick_s[usable]
+    steps = np.diff(tick_s)
+    rates = missed_variance(updates.power_w[usable], steps, updates.window_s) / steps**2
+    number = np.clip(np.searchsorted(tick_s, (moments[1:] + moments[:-1]) / 2) - 1, 0, len(steps) - 1)
+    return np.asarray(1.96 * np.sqrt(rates[number] * spans * np.minimum(spans, updates.period_s)))
 
 
 def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -232,6 +253,9 @@ def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, 
         return updates.energy_j[usable], np.zeros(len(usable))
     times, power = updates.tick_s[usable], updates.power_w[usable]
     spans = np.diff(times)
+    if updates.part_time:
+        missed = missed_variance(power, spans, updates.window_s)
+        return updates.energy_j[usable], np.concatenate([[0.0], np.cumsum(missed)])
     unseen = np.maximum(spans - updates.window_s, 0.0)
     # A reading is the mean of the window before its step; between two windows power is as between both.
     gains = power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen

@@ -22,7 +22,7 @@ from pathlib import Path
 from .. import _processes as processes
 from .._shared_memory import directory as shared_directory
 from ..errors import SimulationError
-from . import catalogue, nvml_library
+from . import catalogue, nvml_library, rough
 from .nvml_library import MachineClock, SimulatedLibrary
 from .physics import Card
 from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState
@@ -121,7 +121,8 @@ def create(
     have no space.
 
     Args:
-        cards: Names of the catalogue ("A100"), separated by commas or as a list.
+        cards: Names of the catalogue ("A100"), separated by commas or as a list; among them names of what
+            makes all of them rough ("part-time", see `rough`).
         stepped: The clock moves only when stepped.
         scale: How much faster than real time the clock runs.
         latency_s: Time that every driver call takes, in real seconds.
@@ -133,6 +134,7 @@ def create(
         SimulationError: no card, too many, a scale that is no positive number, or no space for it.
     """
     names = [name for name in (cards.split(",") if isinstance(cards, str) else list(cards)) if name.strip()]
+    names, header, changed = rough.split(names)
     if not 1 <= len(names) <= MAX_GPUS:
         raise SimulationError(
             f"{len(names)} simulated GPUs asked for; 1 to {MAX_GPUS} can be had, for example `A100,V100`"
@@ -147,11 +149,13 @@ def create(
             "stepped": int(stepped), "scale": scale, "origin_s": time.monotonic(), "unix_s": time.time(),
             "latency_s": latency_s, "unprivileged": int(not privileged), "owner_pid": os.getpid(),
             "owner_namespace": int(processes.namespace() or 0), "seed": rng.getrandbits(63),
-            "driver_version": "580.00 simulated",
+            "driver_version": "580.00 simulated", **header,
         }.items():
             state.set_header(name, value)
         for gpu, card in enumerate(models):
             _write_card(state, gpu, card, rng)
+            for name, value in changed.items():
+                state.set_card(gpu, name, value)
         return state.path
     finally:
         state.close()

@@ -55,6 +55,7 @@ HEADER_BYTES = 4096
 
 # `power_scope` is the NVML scope that the power fields answer in: 0 the GPU, 1 its module. `mem_top_sm` and
 # `mem_low_sm` are the highest and the lowest SM clock that go with each memory clock; 0: all do.
+# `counter_part_time`: the energy counter sums what the power readings saw, and no more.
 CARD = {
     "name": (0, "96s"), "uuid": (96, "48s"), "pci": (144, "32s"), "key": (176, "16s"),
     "architecture": (192, "I"), "cc_major": (196, "I"), "cc_minor": (200, "I"), "index": (204, "I"),
@@ -66,17 +67,19 @@ CARD = {
     "governor_delay_s": (352, "d"), "idle_c": (360, "d"), "c_per_w": (368, "d"), "thermal_s": (376, "d"),
     "idle_w": (384, "d"), "abilities": (392, "Q"), "mig": (400, "I"), "power_scope": (404, "I"),
     "counter_lag_s": (408, "d"), "mem_top_sm": (416, "8I"), "mem_low_sm": (448, "8I"),
+    "counter_part_time": (480, "I"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
-# `tenants` counts the slots that are taken.
+# `tenants` counts the slots that are taken. A part-time counter had `glimpsed_j` after `glimpses` refreshes.
 CONTROL = {
     "generation": (512, "Q"), "effective_from_s": (520, "d"), "limit_w": (528, "d"),
     "lock_sm_min": (536, "I"), "lock_sm_max": (540, "I"), "lock_mem_min": (544, "I"),
     "lock_mem_max": (548, "I"), "was_limit_w": (552, "d"), "was_sm_min": (560, "I"), "was_sm_max": (564, "I"),
     "was_mem_min": (568, "I"), "was_mem_max": (572, "I"), "persistence": (576, "I"), "lost": (580, "I"),
     "enforced_w": (584, "d"), "forced_reasons": (592, "Q"), "counter_reset_j": (600, "d"),
-    "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"),
+    "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"), "glimpses": (624, "q"),
+    "glimpsed_j": (632, "d"),
 }
 PROCESSES_AT = 640
 PROCESS = struct.Struct("<IIQ")
