@@ -63,10 +63,13 @@ class Elsewhere:
 def both(
     simulated: Callable[..., Machine], c_nvml: Path
 ) -> Iterator[tuple[Machine, Elsewhere, Callable[..., Any]]]:
-    """A machine of four generations, another process with the C library, and a question put to both."""
+    """A machine of four generations, the last with a part-time counter, another process with the C library,
+    and a question put to both.
+    """
     import answers
 
     machine = simulated("P100,V100,A40,H100", stepped=True)
+    machine.state.set_card(3, "counter_part_time", 1)
     answers.taken.clear()
     elsewhere = Elsewhere(c_nvml, machine)
     nvml.nvmlInit()

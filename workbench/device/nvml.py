@@ -154,6 +154,13 @@ def real_library_loaded() -> bool:
     return nvml.nvmlLib is not None and not library_is_simulated()
 
 
+def driver_version() -> str:
+    """The driver's version, such as "580.65.06"."""
+    initialise()
+    with translated("asking for the driver's version"):
+        return str(nvml.nvmlSystemGetDriverVersion())
+
+
 def count() -> int:
     """How many GPUs the driver shows this process."""
     initialise()

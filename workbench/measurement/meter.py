@@ -24,6 +24,7 @@ from ..errors import DeviceError, UsageError
 from ..records import Edge, GpuMeasurement, Marks, Measurement, Process, Setting, Window
 from ..samples import ROWS
 from . import marks
+from .counter_kind import CounterKind
 from .energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates, add_parts
 from .recorder import Recorder
 from .sensor_updates import EnergyParts
@@ -60,6 +61,7 @@ class Meter:
         self.why = why
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
+        self._counters = tuple(CounterKind(device, recorder) for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
         # of windows that are not measured yet, so that their traces are kept
         self._starts: dict[int, float] = {}
@@ -153,6 +155,8 @@ class Meter:
             raise UsageError(f"window {window.label!r} is still open; close it before it is measured")
         if settle:
             self.settle(window)
+        for counter in self._counters:
+            counter.learn()
         numbers = range(len(self.devices))
         seen = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, seen)
@@ -172,7 +176,9 @@ class Meter:
     def _gpu(self, number: int, window: Window, timeline: EnergyTimeline) -> GpuMeasurement:
         device, counted = self.devices[number], self._counted[number]
         assert window.end_s is not None
-        notes: list[str] = [note for note in (getattr(device, "note", ""),) if note]
+        notes: list[str] = [
+            note for note in (getattr(device, "note", ""), self._counters[number].note()) if note
+        ]
         if self.recorder is not None and (error := self.recorder.error(device.uuid)):
             notes.append(error)
         rows = timeline.rows
@@ -259,6 +265,7 @@ class Meter:
         return EnergyTimeline(
             rows, power_window_s=device.power_window_s, counted=self._counted[number],
             most_w=device.limits.max_power_limit_w or 0.0, update_s=update_s, window=window, number=number,
+            part_time=bool(self._counters[number].part_time),
         )
 
     def energy(self, start_s: float, end_s: float) -> EnergyEstimate | None:

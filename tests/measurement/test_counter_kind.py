@@ -1,0 +1,120 @@
+"""Energy counters that look part of the time: told from others, kept, and measured with an honest error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench import _paths
+from workbench.measurement import glimpses
+from workbench.measurement.counter_kind import CounterKind
+from workbench.measurement.meter import Meter
+from workbench.measurement.recorder import Recorder
+from workbench.samples import ROWS
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+
+
+def rows_of(steps_w: Any, readings_w: Any, update_s: float = 0.1) -> np.ndarray[Any, Any]:
+    """A row per refresh of a counter and a reading."""
+    rows = np.zeros(len(steps_w), ROWS)
+    rows["time_s"] = rows["tick_s"] = rows["power_tick_s"] = update_s * np.arange(len(steps_w))
+    rows["energy_j"] = np.cumsum(steps_w) * update_s
+    rows["power_w"] = readings_w
+    return rows
+
+
+@pytest.fixture
+def square() -> np.ndarray[Any, Any]:
+    """Power in steps of a millisecond: 0.17 s at 300 W, 0.2 s at 100 W, over 20 s."""
+    return np.where(np.arange(20_000) % 370 < 170, 300.0, 100.0)
+
+
+def test_a_counter_that_adds_up_its_readings_is_told_from_one_that_looks_all_the_time(square: Any) -> None:
+    blocks = square.reshape(-1, 100)
+    readings = blocks[:, 75:].mean(axis=1)
+    assert glimpses.adds_up_glimpses(rows_of(readings, readings)) is True
+    assert glimpses.adds_up_glimpses(rows_of(blocks.mean(axis=1), readings)) is False
+
+
+@pytest.mark.parametrize("case", ["steady", "short"])
+def test_what_does_not_move_or_was_hardly_seen_tells_nothing(square: Any, case: str) -> None:
+    readings = np.full(200, 100.0) if case == "steady" else square.reshape(-1, 100)[:40, 75:].mean(axis=1)
+    assert glimpses.adds_up_glimpses(rows_of(readings, readings)) is None
+
+
+def test_glimpses_of_a_steady_load_miss_nothing_and_those_of_a_load_that_moves_miss_by_its_spread() -> None:
+    spans = np.full(100, 0.1)
+    assert glimpses.missed_variance(np.full(101, 250.0), spans, 0.025).sum() == pytest.approx(0.0, abs=1e-6)
+    rng = np.random.default_rng(3)
+    moving_w = rng.choice([100.0, 300.0], 101)
+    # spread 100 W, three quarters unseen: (100 W * 0.1 s)^2 * 0.75 a step, where no glimpse is like the next
+    assert glimpses.missed_variance(moving_w, spans, 0.025).sum() == pytest.approx(7500.0, rel=0.25)
+    alike_w = np.repeat(rng.choice([100.0, 300.0], 21), 5)[:101]
+    assert glimpses.missed_variance(alike_w, spans, 0.025).sum() > 2 * 7500.0
+
+
+@pytest.fixture
+def meter(simulated: Callable[..., Machine]) -> Iterator[Callable[[str], tuple[Machine, Meter]]]:
+    made: list[Recorder] = []
+
+    def make(cards: str) -> tuple[Machine, Meter]:
+        machine = simulated(cards, stepped=True)
+        device = workbench.open_device(0)
+        made.append(Recorder([device]))
+        machine.step(3.0)
+        return machine, Meter([device], made[-1], sync=False, zones=())
+
+    yield make
+    for recorder in made:
+        recorder.stop()
+
+
+def measured(machine: Machine, meter: Meter, windows: int, seconds: float) -> list[tuple[float, Any]]:
+    """The truth and the measurement of windows of a training."""
+    job, found = iter(TrainingJob("squad", 32, machine=machine, seed=2, iterations=10**9)), []
+    for _ in range(windows):
+        window = meter.open("w")
+        while machine.clock() < window.start_s + seconds:
+            next(job)
+        window = meter.close(window)
+        assert window.end_s is not None
+        gpu = meter.measure(window).gpus[0]
+        found.append((machine.gain(0) * machine.true_energy_j(0, window.start_s, window.end_s), gpu))
+    job.close()  # type: ignore[attr-defined]
+    return found
+
+
+def test_the_bar_of_a_part_time_counter_holds_the_truth_and_says_why_it_is_wide(meter: Any) -> None:
+    machine, made = meter("H100,part-time")
+    measured(machine, made, 1, 12.0)
+    found = measured(machine, made, 12, 2.0)
+    held = [abs(gpu.energy_j - truth_j) <= gpu.energy_uncertainty_j for truth_j, gpu in found]
+    assert sum(held) >= 11
+    assert all("adds up its power readings, each the mean of 25 ms" in gpu.notes[0] for _, gpu in found)
+
+
+def test_a_counter_that_looks_all_the_time_keeps_its_narrow_bar(meter: Any) -> None:
+    machine, made = meter("H100")
+    measured(machine, made, 1, 12.0)
+    for truth_j, gpu in measured(machine, made, 3, 5.0):
+        assert gpu.energy_uncertainty_j < 0.02 * truth_j
+        assert gpu.notes == ()
+
+
+def test_what_was_found_of_a_real_gpu_is_kept_for_its_driver(meter: Any) -> None:
+    machine, made = meter("H100,part-time")
+    device = made.devices[0]
+    device.simulated = False  # nothing of a simulated GPU is kept: it is gone with its process
+    measured(machine, made, 1, 12.0)
+    (file,) = (_paths.home()[0] / "sensors").glob("*.json")
+    assert CounterKind(device, None).part_time is True
+    file.write_text(json.dumps({**json.loads(file.read_text()), "driver": "another"}))
+    assert CounterKind(device, None).part_time is None
+    file.write_text("[1, 2")
+    assert CounterKind(device, None).part_time is None

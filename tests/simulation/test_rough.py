@@ -1,0 +1,68 @@
+"""Cards whose drivers and sensors are as rough as real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import workbench
+from workbench.errors import SimulationError, UnknownGpu
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+
+
+def test_a_part_time_counter_adds_up_what_the_readings_saw(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("A100,part-time", stepped=True)
+    for name in ("noise", "sensor_phase_s"):
+        machine.state.set_card(0, name, 0.0)
+    device = workbench.open_device(0)
+    machine.step(3.0)
+    job = iter(TrainingJob("squad", 32, machine=machine, iterations=10**9))
+    before_j, update_s = device.energy_j(), machine.state.card(0, "power_update_s")
+    first = round(machine.clock() // update_s)
+    while machine.clock() < 9.0:
+        next(job)
+    last = int(machine.clock() // update_s)
+    seen_j = update_s * sum(
+        machine.true_energy_j(0, number * update_s - 0.025, number * update_s) / 0.025
+        for number in range(first + 1, last + 1)
+    )
+    assert device.energy_j() - before_j == pytest.approx(machine.gain(0) * seen_j, abs=0.003)
+    job.close()  # type: ignore[attr-defined]
+
+
+def test_a_part_time_counter_tells_the_same_of_the_past(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100,part-time", stepped=True)
+    device = workbench.open_device(0)
+    told_j = []
+    for _ in range(20):
+        machine.step(0.37)
+        told_j.append((machine.clock(), device.energy_j()))
+    for at_s, energy_j in told_j:
+        machine.state.set_header("stepped_now_s", at_s)
+        assert device.energy_j() == pytest.approx(energy_j, abs=0.002)
+
+
+def test_a_part_time_counter_of_an_hour_without_a_look_goes_on(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("A100,part-time", stepped=True)
+    device = workbench.open_device(0)
+    before_j = device.energy_j()
+    machine.step(3600.0)
+    idle_j = machine.gain(0) * machine.true_energy_j(0, 0.0, 3600.0)
+    assert device.energy_j() - before_j == pytest.approx(idle_j, rel=1e-3)
+
+
+def test_names_of_roughness_change_every_card(simulated: Callable[..., Machine]) -> None:
+    state = simulated("A100, V100, late, slow", stepped=True).state
+    assert [state.card(gpu, "key") for gpu in range(state.count)] == ["A100", "V100"]
+    assert [state.card(gpu, "governor_delay_s") for gpu in range(2)] == [2.5, 2.5]
+    assert state.header("latency_s") == 0.005
+    assert state.card(0, "counter_part_time") == 0
+
+
+def test_roughness_needs_a_card_and_a_name_that_is_known(simulated: Callable[..., Machine]) -> None:
+    with pytest.raises(SimulationError, match="0 simulated GPUs asked for"):
+        simulated("part-time")
+    with pytest.raises(UnknownGpu):
+        simulated("A100,smooth")
