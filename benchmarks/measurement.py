@@ -2,8 +2,9 @@
 
 Windows of 0.05 to 60 s at random phases of the six trainings, a third of them starting at a step from idle to
 busy, on a simulated card of each architecture with a stepped clock, and on cards whose counters are rough
-(`workbench.simulation.rough`). Truth is the exact integral of power times the card's gain. The same windows are measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal
-it needs a process that polls in real time, and is left out.
+(`workbench.simulation.rough`). Truth is the exact integral of power times the card's gain. The same windows
+are measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal it needs a process that polls in real
+time, and is left out.
 
     python -m benchmarks.measurement [--json FILE] [--quick]
 """

@@ -64,6 +64,16 @@ def _parser() -> argparse.ArgumentParser:
     _share_arguments(commands)
     gpus = commands.add_parser("gpus", help="what GPUs are here and what they can do")
     gpus.set_defaults(act=_gpus)
+    doctor = commands.add_parser(
+        "doctor", help="what driver and sensors of this machine's GPUs do, and what it means for joules"
+    )
+    doctor.add_argument("--gpus", metavar="GPUS", help="these (index, UUID, PCI id; default: all)")
+    doctor.add_argument("--seconds", type=float, default=20.0, metavar="S",
+                        help="how long each GPU is watched, at rest and under load (default: %(default)g)")
+    doctor.add_argument("--no-load", action="store_true", help="run nothing on the GPUs")
+    doctor.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,part-time")
+    doctor.add_argument("--json", metavar="FILE", help="write the findings to a file, fit for a bug report")
+    doctor.set_defaults(act=_doctor)
     notebooks = commands.add_parser("notebooks", help="copy the notebooks that come with the workbench")
     notebooks.add_argument("directory", type=Path)
     notebooks.set_defaults(act=_notebooks)
@@ -312,6 +322,33 @@ def _gpus(_arguments: argparse.Namespace) -> int:
             "--simulate A100"
         )
     return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    """Look at the machine and its GPUs; 1 where something fails."""
+    from .device.discovery import devices, why_no_gpu
+    from .experiments.workloads import any_training
+    from .measurement import doctor
+    from .measurement.session import simulate
+
+    if arguments.simulate:
+        simulate(arguments.simulate)
+    machine = doctor.machine_findings()
+    print(*machine, sep="\n")
+    gpus = {}
+    for device in devices(arguments.gpus):
+        said = ", simulated" if device.simulated else ""
+        print(f"\nGPU {device.index}: {device.name}{said}", flush=True)
+        load = None if arguments.no_load else any_training(device)
+        gpus[device] = doctor.gpu_findings(device, load, seconds=arguments.seconds)
+        print(*gpus[device], sep="\n")
+    if not gpus:
+        print(f"\nno GPU: {why_no_gpu()}")
+    found = doctor.report(machine, gpus)  # type: ignore[arg-type]
+    print(f"\n{found['fail']} FAIL, {found['warn']} WARN")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(found, indent=2), encoding="utf-8")
+    return int(found["fail"] > 0 or not gpus)
 
 
 def _notebooks(arguments: argparse.Namespace) -> int:

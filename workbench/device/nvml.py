@@ -81,6 +81,7 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     999: (DriverError, "the driver reports an unknown error"),
 }
 
+READ_ONLY = "WORKBENCH_READ_ONLY"  # set by an administrator, or by whoever wants to be sure
 _ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
@@ -481,11 +482,14 @@ class NvmlDevice:
         ampere = volta and self.architecture not in ("Volta", "Turing")
         no_limit = self.why_not("power_limit") or self.why_not("limits")
         several = ampere and len(self.limits.sm_clocks_mhz) > 1
+        read_only = os.environ.get(READ_ONLY, "0") not in ("", "0")
         for name, present, reason in (
             ("set_power_limit", limit is not None and self.can("limits"), no_limit),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             ("lock_mem_clock", several, "locked memory clocks need Ampere or newer"),
         ):
+            if read_only:
+                present, reason = False, f"{READ_ONLY} is set: nothing of a GPU is changed here"
             self._able[name] = Capability(name, present, "" if present else reason)
 
     # reading
@@ -690,6 +694,22 @@ def identities() -> list[tuple[str, str, str]]:
             if isinstance(error_for(error.value, ""), GpuLost):
                 rows.append((f"{_BY_INDEX}{index}", "", "a GPU that is lost"))
     return rows
+
+
+def modes(device: NvmlDevice) -> dict[str, float]:
+    """What the driver says of a GPU's modes and settings; what it does not say is left out."""
+    handle, found = device._handle, {}
+    for name, read in {
+        "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
+        "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
+        "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
+        "requested_limit_w": lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
+        "enforced_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+        "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+    }.items():
+        with contextlib.suppress(nvml.NVMLError, AttributeError):
+            found[name] = float(read()) if name != "reasons" else int(read())
+    return found
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..device import nvml, selection
+from ..device.nvml import NvmlDevice
 from ..errors import NotSupported, UsageError
 
 
@@ -33,6 +34,24 @@ def example_training(
 
     job = TrainingJob(workload, batch_size, iterations=iterations, gpu=_first_visible(), machine=machine)
     return (batch.iteration for batch in job)
+
+
+def any_training(device: NvmlDevice) -> Callable[[], Iterator[Any]] | None:
+    """Makes a training that runs on a GPU for as long as it is iterated; None where nothing can run."""
+    from ..simulation.machine import attached
+
+    machine = attached() if device.simulated else None
+    if machine is not None:
+        from ..simulation.training import TrainingJob
+
+        return lambda: iter(TrainingJob("squad", iterations=10**9, gpu=device.index, machine=machine))
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    return lambda: convolutional(10**9, 128, device="cuda")
 
 
 def _first_visible() -> int:

@@ -1,4 +1,4 @@
-"""Sensors that look part of the time: whether an energy counter is one, and what sums of glimpses may be off by.
+"""Sensors that look part of the time: whether an energy counter is one, and what sums of glimpses may miss.
 
 A100 and H100 read power for 25 ms of every 100 (Yang et al., arXiv 2312.02741). Nothing says whether their
 energy counters add up those readings or look all the time. The steps of a counter that adds them up say what
@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-PART_TIME = 0.6  # of the time between two refreshes that a reading is the mean of, below which it is a glimpse
+PART_TIME = 0.6  # of the time between two refreshes, below which what is the mean of so much is a glimpse
 FEWEST = 60  # steps of the counter that are compared with readings
-MOVED, FEWEST_MOVES = 0.05, 10  # of the mean power, by which a step differs from the one before; how many do
+MOVED = 0.05  # of the mean power, by which a step differs from the one before to tell something
+FEWEST_MOVES = 10
 OFF = 0.1  # of such a change, by which a step is another than the readings say
-ADDED_UP, WHOLE = 0.15, 0.55  # of those steps are off: at most where readings are added up, at least elsewhere
+# of those steps are off: at most where readings are added up, at least where the counter looks all the time
+ADDED_UP, WHOLE = 0.15, 0.55
 AROUND = 10  # refreshes on either side of one that its level and spread are taken from
 ALIKE = 6  # refreshes over which one glimpse may be like another
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # name -> (of the machine's header, of each card)
 ROUGH: dict[str, tuple[dict[str, float], dict[str, float]]] = {
-    # The counter sums glimpses of 25 ms in each 100 (arXiv 2312.02741 for readings; for counters nobody says).
+    # The counter sums glimpses of 25 ms in each 100 (arXiv 2312.02741 of readings; of counters nobody says).
     "part-time": ({}, {"counter_part_time": 1}),
     # It moves at every look instead of in steps.
     "moving": ({}, {"counter_update_s": 0.0005}),

@@ -2,6 +2,7 @@
 
 reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
 period; the energy counter is the exact integral at the last tick, or the sum of what the readings saw. Update
+period; the energy counter is the exact integral at the last tick, or the sum of what the readings saw. Update
 periods, windows and gains after Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h; how
 well, docs/simulation.md.
 
@@ -42,9 +43,8 @@ def power_w(state: MachineState, gpu: int, at_s: float, *, averaged: bool = Fals
 def energy_mj(state: MachineState, gpu: int, at_s: float) -> int:
     """The total-energy counter in millijoules, as refreshed at its last tick."""
     at = tick_s(state, gpu, at_s, state.card(gpu, "counter_update_s"), state.card(gpu, "counter_lag_s"))
-    whole_j = _glimpsed_j(state, gpu, at_s) if state.card(gpu, "counter_part_time") else state.true_energy_j(
-        gpu, max(at, 0.0)
-    )
+    part_time = state.card(gpu, "counter_part_time")
+    whole_j = _glimpsed_j(state, gpu, at_s) if part_time else state.true_energy_j(gpu, max(at, 0.0))
     energy_j = whole_j - state.control(gpu, "counter_reset_j")
     return max(0, int(state.card(gpu, "gain") * energy_j * 1000))
 
@@ -69,7 +69,8 @@ def _glimpsed_j(state: MachineState, gpu: int, at_s: float) -> float:
             energy_j -= glimpse_j(number)
         first = max(known, wanted - REMEMBERED)
         if first > known:
-            energy_j += state.true_energy_j(gpu, first * update_s) - state.true_energy_j(gpu, known * update_s)
+            energy_j += state.true_energy_j(gpu, first * update_s)
+            energy_j -= state.true_energy_j(gpu, known * update_s)
         for number in range(first + 1, wanted + 1):
             energy_j += glimpse_j(number)
         if wanted > known:
