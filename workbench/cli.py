@@ -74,6 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,part-time")
     doctor.add_argument("--json", metavar="FILE", help="write the findings to a file, fit for a bug report")
     doctor.set_defaults(act=_doctor)
+    restore = commands.add_parser(
+        "restore", help="put back what processes that are gone left changed, as an epilog or preStop hook"
+    )
+    restore.add_argument("--all", action="store_true",
+                         help="every GPU that nobody holds to the driver's defaults, whoever has changed it")
+    restore.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    restore.set_defaults(act=_restore)
     notebooks = commands.add_parser("notebooks", help="copy the notebooks that come with the workbench")
     notebooks.add_argument("directory", type=Path)
     notebooks.set_defaults(act=_notebooks)
@@ -349,6 +356,20 @@ def _doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(found, indent=2), encoding="utf-8")
     return int(found["fail"] > 0 or not gpus)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    """Put GPUs back; 1 where one could not be."""
+    from .device import restore
+    from .device.discovery import devices
+
+    told = restore.owed() if arguments.dry_run else restore.recover()
+    done = not any("not restored" in each or "could not" in each for each in told)
+    if arguments.all:
+        more, whole = restore.to_defaults(devices(), dry_run=arguments.dry_run)
+        told, done = [*told, *more], done and whole
+    print(*told or ["nothing is left changed by a process that is gone"], sep="\n")
+    return int(not done)
 
 
 def _notebooks(arguments: argparse.Namespace) -> int:

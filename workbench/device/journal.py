@@ -70,6 +70,11 @@ class Journal:
 
     @property
     def of_this_host(self) -> bool:
+        """Whether it was written on this machine: every start of a container has another host name, and the
+        same boot.
+        """
+        if self.boot_id and self.boot_id == _processes.boot_id():
+            return True
         return not self.host or self.host == socket.gethostname()
 
     @property

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,6 +44,56 @@ def recover() -> list[str]:
             problem = f"{type(error).__name__}: {error}"
             told.append(f"{path.name}, the journal of a changed GPU, could not be restored from ({problem})")
     return told
+
+
+def owed() -> list[str]:
+    """A sentence for each GPU that a process which is gone has left changed; restores nothing."""
+    told = []
+    for path in sorted(_paths.journals().glob("*.json")):
+        journal = load(path)
+        if journal is None:
+            told.append(f"{path.name} cannot be read as the journal of a changed GPU")
+        elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
+            told.append(f"{journal.name} was left changed ({', '.join(journal.touched)}) by a process that is "
+                        "gone")
+    return told
+
+
+def to_defaults(devices: Sequence[Device], *, dry_run: bool = False) -> tuple[list[str], bool]:
+    """GPUs that no living process holds, put to the driver's default limit and clocks, whoever set them.
+
+    Returns:
+        A sentence for each, and whether all that was wanted is done (or, in a dry run, would be tried).
+    """
+    told, done = [], True
+    for device in devices:
+        try:
+            limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
+            changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
+            what = f"{limit_w:g} W, default {default_w:g} W" if changed else "the limit is the default"
+            knobs = tuple(
+                knob for knob, capability in (("sm_clock_mhz", "lock_sm_clock"),
+                                              ("mem_clock_mhz", "lock_mem_clock"))
+                if device.can(capability)
+            )
+            if dry_run:
+                told.append(f"{device.name}: {what}; clocks would be unlocked" if knobs
+                            else f"{device.name}: {what}")
+                continue
+            lock = locks.take(device.uuid, device.name)
+            if lock is None:
+                told.append(f"{device.name}: left alone, {locks.holder(device.uuid)} is changing it")
+                done = False
+                continue
+            try:
+                _patiently(partial(device.reset, knobs + (("power_limit_w",) if changed else ())))
+            finally:
+                lock.close()
+            told.append(f"{device.name}: put to the driver's defaults ({what} before)")
+        except DeviceError as error:
+            told.append(f"{device.name}: {error}")
+            done = False
+    return told, done
 
 
 def _look_after(path: Path) -> list[str]:

@@ -1,0 +1,80 @@
+"""`workbench restore`: what an epilog or a preStop hook calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+import pytest
+
+import workbench
+from workbench import cli
+from workbench.device import journal, lease, restore
+from workbench.records import Setting
+from workbench.simulation.machine import Machine
+
+
+@pytest.fixture
+def left_changed(simulated: Callable[..., Machine]) -> Machine:
+    """A GPU at 200 W, by a process of this boot that is gone and had another host name."""
+    machine = simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    lease.change(gpu, Setting(power_limit_w=200.0))
+    mine = journal.of(gpu.uuid)
+    assert mine is not None
+    lease._forget()  # as a fork does: nothing is held any more, and nothing was restored
+    dataclasses.replace(mine, pid=2**22 + os.getpid() % 1000, host="an-earlier-container").write()
+    assert gpu.setting().power_limit_w == 200.0
+    return machine
+
+
+def limit_w() -> float | None:
+    return workbench.open_device(0).setting().power_limit_w
+
+
+def test_a_container_of_the_same_boot_is_this_machine_whatever_its_name(left_changed: Machine) -> None:
+    assert restore.recover() == [
+        f"{workbench.open_device(0).name} was left changed by a process that is gone; its power limit is "
+        "restored"
+    ]
+    assert limit_w() == 400.0
+
+
+def test_a_dry_run_tells_and_changes_nothing(
+    left_changed: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["restore", "--dry-run"]) == 0
+    assert "was left changed (power_limit_w) by a process that is gone" in capsys.readouterr().out
+    assert limit_w() == 200.0
+    assert cli.main(["restore"]) == 0
+    assert "its power limit is restored" in capsys.readouterr().out
+    assert limit_w() == 400.0
+    assert cli.main(["restore"]) == 0
+    assert capsys.readouterr().out == "nothing is left changed by a process that is gone\n"
+
+
+def test_all_puts_what_nobody_holds_to_the_drivers_defaults(
+    simulated: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = simulated("A100,V100", stepped=True)
+    for gpu in range(2):
+        machine.state.change_setting(gpu, limit_w=180.0, lock_sm_min=900, lock_sm_max=900)
+    machine.step(1.0)
+    assert cli.main(["restore", "--all", "--dry-run"]) == 0
+    assert "180 W, default 400 W; clocks would be unlocked" in capsys.readouterr().out
+    assert machine.state.control(0, "limit_w") == 180.0
+    assert cli.main(["restore", "--all"]) == 0
+    assert [machine.state.control(gpu, "limit_w") for gpu in range(2)] == [400.0, 250.0]
+    assert [machine.state.control(gpu, "lock_sm_max") for gpu in range(2)] == [0, 0]
+
+
+def test_what_a_living_process_holds_is_left_alone(
+    simulated: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    with gpu.applied(power_limit_w=250.0):
+        assert cli.main(["restore", "--all"]) == 1
+        assert "left alone" in capsys.readouterr().out
+        assert limit_w() == 250.0
