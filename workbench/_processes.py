@@ -231,6 +231,21 @@ def is_ours(pid: int) -> bool:
         return False
 
 
+def with_cuda() -> set[int]:
+    """This process and its descendants, as far as they use CUDA: those that hold its memory driver open."""
+    import psutil
+
+    found = set()
+    with contextlib.suppress(psutil.Error):
+        own = psutil.Process()
+        for each in (own, *own.children(recursive=True)):
+            with contextlib.suppress(OSError):
+                files = Path(f"/proc/{each.pid}/fd")
+                if any(os.readlink(file).startswith("/dev/nvidia-uvm") for file in files.iterdir()):
+                    found.add(each.pid)
+    return found
+
+
 def name_of(pid: int) -> str:
     """The name of a process; "?" where it is gone."""
     import psutil  # not for the processes beside the kernel, which ask for no names

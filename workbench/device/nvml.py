@@ -380,6 +380,9 @@ class NvmlDevice:
             self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
             self.index = int(nvml.nvmlDeviceGetIndex(handle))
             self.pci_bus_id = str(nvml.nvmlDeviceGetPciInfo(handle).busId)
+        with contextlib.suppress(nvml.NVMLError, AttributeError):
+            if nvml.nvmlDeviceGetMigMode(handle)[0]:
+                self.note = "MIG is on: power and energy are those of the whole GPU, of all its instances"
         self._able = able = _Capabilities(handle)
         generation = able.probe("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
         self.architecture = ARCHITECTURES.get(int(generation or 0), "unknown")

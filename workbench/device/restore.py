@@ -54,8 +54,8 @@ def owed() -> list[str]:
         if journal is None:
             told.append(f"{path.name} cannot be read as the journal of a changed GPU")
         elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
-            told.append(f"{journal.name} was left changed ({', '.join(journal.touched)}) by a process that is "
-                        "gone")
+            what = ", ".join(journal.touched)
+            told.append(f"{journal.name} was left changed ({what}) by a process that is gone")
     return told
 
 

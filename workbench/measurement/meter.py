@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._processes import is_ours
+from .._processes import is_ours, with_cuda
 from ..device import rapl
 from ..device.nvml import throttle_names
 from ..device.protocol import Device
@@ -189,11 +189,13 @@ class Meter:
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
         by_counter = counted and energy is not None and energy.source != "power"
         update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
-        known = [process for process in _processes(device) if process.name != "?"]
-        others = tuple(process for process in known if not is_ours(process.pid))
+        there = _processes_of(device)
+        others = tuple(process for process in there if process.name != "?" and not is_ours(process.pid))
         if others:
             names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
             notes.append(f"other processes used this GPU and are in the figure: {names}")
+        if note := _unnamed(there):
+            notes.append(note)
         missing = _gaps(inside, update_s)
         if missing:
             where = "comes from the counter" if counted else "is interpolated"
@@ -317,8 +319,24 @@ def _mean(values: np.ndarray[Any, Any]) -> float | None:
     return float(np.mean(known)) if len(known) else None
 
 
-def _processes(device: Device) -> tuple[Process, ...]:
+def _processes_of(device: Device) -> tuple[Process, ...]:
     try:
         return device.processes()
     except DeviceError:
         return ()
+
+
+def _unnamed(there: Sequence[Process]) -> str:
+    """A sentence on processes that cannot be named from here. In a container our own go by numbers that mean
+    nothing here: as many as use CUDA are taken for ours.
+    """
+    hidden = sum(each.name == "?" for each in there)
+    if hidden:
+        hidden -= len(with_cuda() - {each.pid for each in there})
+    if hidden <= 0:
+        return ""
+    many = "1 process" if hidden == 1 else f"{hidden} processes"
+    return (
+        f"{many} on this GPU cannot be seen from here (another container's or user's); the energy is in the "
+        "figure"
+    )
