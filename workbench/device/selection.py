@@ -103,3 +103,24 @@ def _torch_uuids() -> list[str]:
         return [f"GPU-{torch.cuda.get_device_properties(i).uuid}" for i in range(torch.cuda.device_count())]
     except Exception:
         return []
+
+
+# who starts ranks, by what says which of a node's this is, and how many there are
+_RANKS = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"), ("SLURM_LOCALID", "SLURM_NTASKS"),
+)
+
+
+def local_rank(environment: Mapping[str, str]) -> int | None:
+    """Which of its node's ranks this process is, by torchrun, accelerate, mpirun or srun; None where it is
+    the only one.
+
+    >>> local_rank({"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8"}), local_rank({"SLURM_LOCALID": "0"})
+    (3, None)
+    """
+    for rank, size in _RANKS:
+        told, ranks = environment.get(rank, ""), environment.get(size, "")
+        if told.isdigit() and ranks.isdigit() and int(ranks) > 1:
+            return int(told)
+    return None

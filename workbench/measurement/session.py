@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import _html
+from ..device import selection
 from ..device.discovery import Gpus, devices, why_no_gpu
 from ..device.gpu import OpenGpu
 from ..device.lease import Lease, restore_all
@@ -45,6 +47,7 @@ class Session:
         self._lock = threading.RLock()
         # Not `_lock`: a slow driver must not keep windows from being opened.
         self._limiting = threading.RLock()
+        self._by_rank = True  # until somebody asks for another GPU
         self._leases: dict[str, Lease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
@@ -96,7 +99,9 @@ class Session:
         if gpus is None:
             return None
         found = tuple(device.uuid for device in devices(gpus))
-        if not self.devices:  # made before a simulated GPU was named
+        others = set(found) - {device.uuid for device in self.devices}
+        if not self.devices or (others and self._by_rank and selection.local_rank(os.environ) is not None):
+            self._by_rank = False  # or made before a simulated GPU was named
             self.close()
         if outside := set(found) - {device.uuid for device in self.devices}:
             what = f"GPU {min(outside)} is not one that this process measures"
@@ -112,10 +117,20 @@ class Session:
         why = "" if chosen else "no GPU is to be measured (gpus=[])"
         return Meter(chosen, meter.recorder if chosen else None, sync=self.sync, why=why)
 
+    def _own(self, found: list[OpenGpu]) -> list[OpenGpu]:
+        """The GPU of this rank, where a node's ranks see all of its GPUs; else all."""
+        rank = selection.local_rank(os.environ)
+        if not self._by_rank or rank is None or len(found) < 2 or rank >= len(found):
+            return found
+        self.messages.append(
+            f"this is rank {rank} of its node: GPU {rank} is measured (gpus=... measures others, too)"
+        )
+        return [found[rank]]
+
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError, OSError):
             self.messages += recover()
-        found = devices() if self.gpus is None else devices(self.gpus)
+        found = self._own(devices()) if self.gpus is None else devices(self.gpus)
         recorder = None
         if found:
             try:
