@@ -160,7 +160,8 @@ def _of_this_user(path: Path) -> Path:
 def _unwritable(path: Path) -> str:
     """Why a directory cannot be written to; empty when it can."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)  # names of jobs and cells are nobody else's business
         probe = path / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink(missing_ok=True)  # a process of another container may have the same number

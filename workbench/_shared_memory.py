@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from pathlib import Path
 
 # what a file system answers that does not know how to reserve
 _CANNOT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+FRESH_S = 5.0  # by then who makes a shared file has mapped it
 _BLOCK = bytes(1 << 16)
+FRESH_S = 5.0  # by then who makes a shared file has mapped it
 
 
 def directory() -> Path:
@@ -49,8 +52,23 @@ def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path
                       "run --shm-size=1g), or set TMPDIR to a directory with space") from error
 
 
+def sweep() -> None:
+    """Remove the files of simulated machines and rings whose owners are gone (killed, without an exit).
+
+    An owner in another PID namespace seems gone: what any process still has mapped is left, and what is new.
+    """
+    for kind in ("workbench-gpus", "workbench-ring"):
+        for path in directory().glob(f"{kind}-*-*"):
+            pid = path.name.split("-")[2]
+            with contextlib.suppress(OSError):
+                fresh = time.time() - path.lstat().st_ctime < FRESH_S
+                ended = pid.isdigit() and not _processes.runs(int(pid))
+                if ended and not fresh and not _processes.is_held(path):
+                    path.unlink()
+
+
 def _filled(path: Path, size_bytes: int, header: bytes) -> Path:
-    with open(path, "xb") as file:
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b") as file:
         try:
             _reserve(file.fileno(), size_bytes)
             file.write(header)

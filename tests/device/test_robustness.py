@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench import _paths, _processes
+from workbench import _paths, _processes, _shared_memory
 from workbench.device import journal, lease, locks, restore, watchdog
 from workbench.device.discovery import devices, open_device
 from workbench.device.journal import Journal
@@ -27,7 +27,6 @@ from workbench.measurement import session as sessions
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.ring import Ring
 from workbench.records import Setting
-from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import MachineState
 
@@ -583,7 +582,10 @@ def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
 ) -> None:
     machine = simulated("V100")
     recorder = Recorder(devices())
-    code = "from workbench.simulation import machine; machine.FRESH_S = -1.0; machine.simulate('A100')"
+    code = (
+        "from workbench import _shared_memory; from workbench.simulation import machine; "
+        "_shared_memory.FRESH_S = -1.0; machine.simulate('A100')"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "WORKBENCH_SIMULATED_GPUS"}
     subprocess.run([*namespaced, sys.executable, "-c", code], env=environment, check=True, timeout=240)
     assert machine.state.path.exists()
@@ -593,21 +595,21 @@ def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
 
 def test_what_a_process_has_mapped_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner's pid stands in its name, and in another PID namespace nobody has it."""
-    pid, folder = dead_pid(), machines.shared_directory()
+    pid, folder = dead_pid(), _shared_memory.directory()
     gpus, ring = folder / f"workbench-gpus-{pid}-test", folder / f"workbench-ring-{pid}-test"
     try:
         state, samples = MachineState.create(gpus, 1), Ring.create(ring, ["GPU-1"], capacity=16)
-        monkeypatch.setattr(machines, "FRESH_S", -1.0)
-        machines.sweep()
+        monkeypatch.setattr(_shared_memory, "FRESH_S", -1.0)
+        _shared_memory.sweep()
         assert gpus.exists()
         assert ring.exists()
         state.close()
         samples.map.close()
-        monkeypatch.setattr(machines, "FRESH_S", 60.0)
-        machines.sweep()
+        monkeypatch.setattr(_shared_memory, "FRESH_S", 60.0)
+        _shared_memory.sweep()
         assert gpus.exists()  # just made, and perhaps about to be mapped
-        monkeypatch.setattr(machines, "FRESH_S", -1.0)
-        machines.sweep()
+        monkeypatch.setattr(_shared_memory, "FRESH_S", -1.0)
+        _shared_memory.sweep()
         assert not gpus.exists()
         assert not ring.exists()
     finally:

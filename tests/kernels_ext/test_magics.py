@@ -621,7 +621,7 @@ def test_a_machine_that_was_chosen_before_is_said_at_once(
 
 def test_a_kernel_that_ends_takes_everything_with_it(start: Callable[..., Kernel]) -> None:
     from workbench._processes import runs as alive
-    from workbench.simulation.machine import shared_directory
+    from workbench._shared_memory import directory as shared_directory
 
     kernel = start()
     kernel("%load_ext kernels_ext\n%gpu simulate V100\n%config EnergyMagics.live = False")

@@ -16,13 +16,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from workbench import _shared_memory
 from workbench._processes import runs as alive
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError
 from workbench.measurement.recorder import KEEP_S, Recorder
 from workbench.records import Sample
 from workbench.samples import ROWS
-from workbench.simulation.machine import Machine, shared_directory
+from workbench.simulation.machine import Machine
 from workbench.trace import SCHEMA
 
 Simulated = Callable[..., Machine]
@@ -30,7 +31,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def rings_of(pid: int) -> list[Path]:
-    return list(shared_directory().glob(f"workbench-ring-{pid}-*"))
+    return list(_shared_memory.directory().glob(f"workbench-ring-{pid}-*"))
 
 
 def wait_until(true: Callable[[], bool], timeout_s: float = 240.0) -> bool:
@@ -295,3 +296,17 @@ def test_a_recorder_that_was_stopped_maps_no_file_and_still_tells_what_it_saw(si
     assert [name for name in rings if name in Path("/proc/self/maps").read_text()] == []
     open_files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [name for name in open_files if any(ring in name for ring in rings)] == []
+
+
+def test_rings_of_killed_kernels_are_removed_by_the_next_recorder(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated("A100", stepped=True)
+    monkeypatch.setattr(_shared_memory, "FRESH_S", -1.0)
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    left = _shared_memory.directory() / f"workbench-ring-{int(gone.stdout)}-left"
+    left.touch()
+    recorder = Recorder([open_device()])
+    assert not left.exists()
+    assert recorder._path.stat().st_mode & 0o777 == 0o600
+    recorder.stop()

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workbench import _shared_memory
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError, SimulationError, UsageError
 from workbench.measurement.edges import EdgeTracker
@@ -24,7 +25,7 @@ from workbench.measurement.recorder import KEEP_S, Recorder
 from workbench.measurement.ring import Ring
 from workbench.records import Sample
 from workbench.simulation import machine as machines
-from workbench.simulation.machine import Machine, shared_directory
+from workbench.simulation.machine import Machine
 
 Simulated = Callable[..., Machine]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -367,11 +368,11 @@ def test_a_simulated_machine_that_does_not_fit_is_made_in_the_temporary_director
     simulated: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    refuse_to_reserve(monkeypatch, shared_directory())
+    refuse_to_reserve(monkeypatch, _shared_memory.directory())
     made = simulated("V100")
     assert made.state.path.parent == tmp_path
     assert [device.name for device in devices()] == ["Tesla V100-PCIE-32GB (simulated)"]
-    refuse_to_reserve(monkeypatch, shared_directory(), tmp_path)
+    refuse_to_reserve(monkeypatch, _shared_memory.directory(), tmp_path)
     with pytest.raises(
         SimulationError, match=r"there is no place for 2 simulated GPUs: \d+ KB of shared memory fit neither"
     ):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench import _shared_memory
 from workbench._processes import runs as alive
 from workbench.device import lease
 from workbench.device.discovery import open_device, why_no_gpu
@@ -20,7 +21,7 @@ from workbench.errors import NoDriver, SimulationError, UnknownGpu
 from workbench.measurement import session as sessions
 from workbench.measurement.session import Session, simulate
 from workbench.records import Setting
-from workbench.simulation.machine import Machine, attached, shared_directory
+from workbench.simulation.machine import Machine, attached
 from workbench.simulation.state import ENVIRONMENT_VARIABLE
 
 Simulated = Callable[..., Machine]
@@ -76,7 +77,7 @@ def test_the_reason_for_no_gpu_is_one_sentence(simulated: Simulated) -> None:
 
 def test_choosing_simulated_gpus_replaces_those_that_were_measured(simulated: Simulated) -> None:
     mine = f"workbench-gpus-{os.getpid()}-*"
-    before = set(shared_directory().glob(mine))
+    before = set(_shared_memory.directory().glob(mine))
     first = simulate("V100", scale=10.0)
     assert [device.simulated for device in first.devices] == [True]
     ring = first.recorder and first.recorder._path
@@ -87,7 +88,7 @@ def test_choosing_simulated_gpus_replaces_those_that_were_measured(simulated: Si
     assert not alive(pid)
     assert ring is not None
     assert not ring.exists()
-    assert len(set(shared_directory().glob(mine)) - before) == 1
+    assert len(set(_shared_memory.directory().glob(mine)) - before) == 1
 
 
 def test_an_unknown_card_is_told_and_the_old_ones_stay(simulated: Simulated) -> None:
@@ -244,7 +245,7 @@ def test_an_exit_leaves_nothing_behind() -> None:
     assert done.stderr == ""
     pid, sampler = done.stdout.split()
     assert not alive(int(sampler))
-    assert not list(shared_directory().glob(f"workbench-*-{pid}-*"))
+    assert not list(_shared_memory.directory().glob(f"workbench-*-{pid}-*"))
     journals = Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench" / "journals"
     assert list(journals.iterdir()) == []
 

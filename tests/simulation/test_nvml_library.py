@@ -14,6 +14,7 @@ from typing import Any
 import pynvml as nvml
 import pytest
 
+from workbench import _shared_memory
 from workbench.errors import SimulationError
 from workbench.simulation import machine as machines
 from workbench.simulation import nvml_library
@@ -279,7 +280,7 @@ def test_simulated_gpus_never_join_real_ones(
     monkeypatch.setattr(nvml, "nvmlLib", object())  # a real library is any object that is not ours
     with pytest.raises(SimulationError, match="never both; restart the kernel"):
         simulated("V100")
-    assert not list(machines.shared_directory().glob(f"workbench-gpus-{os.getpid()}-*"))
+    assert not list(_shared_memory.directory().glob(f"workbench-gpus-{os.getpid()}-*"))
     assert ENVIRONMENT_VARIABLE not in os.environ
 
 

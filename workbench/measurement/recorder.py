@@ -48,6 +48,7 @@ class Recorder:
         self.clock = devices[0].clock
         self._numbers = {device.uuid: number for number, device in enumerate(self.devices)}
         wanted = _shared_memory.directory() / f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
+        _shared_memory.sweep()
         self._ring = Ring.create(wanted, [device.uuid for device in self.devices])
         self._path = self._ring.path
         self._views = [self._view(number) for number in range(len(self.devices))]

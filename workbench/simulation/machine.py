@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import _processes as processes
-from .._shared_memory import directory as shared_directory
+from .. import _shared_memory
 from ..errors import SimulationError
 from . import catalogue, nvml_library, rough
 from .nvml_library import MachineClock, SimulatedLibrary
@@ -55,7 +55,6 @@ GAIN = {"P100": 1.005, "A100": 0.945, "A40": 0.95, "RTX6000": 0.938, "RTX3080TI"
 NOISE = 0.003  # per update; without it readings repeat exactly and tools that drop repeats go blind
 UTILISATION_WINDOW_S = 1 / 6
 GOVERNOR_DELAY_S = 0.1
-FRESH_S = 5.0  # by then who makes a shared file has mapped it
 
 
 class Machine:
@@ -206,8 +205,8 @@ def simulate(
     privileged: bool = True, seed: int | None = None,
 ) -> Machine:
     """A new simulated machine, for this process and its children (by the environment); see `create`."""
-    sweep()
-    path = shared_directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    _shared_memory.sweep()
+    path = _shared_memory.directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     path = create(
         cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed
     )
@@ -219,21 +218,6 @@ def simulate(
     os.environ[ENVIRONMENT_VARIABLE] = str(path)
     atexit.register(machine.close)
     return machine
-
-
-def sweep() -> None:
-    """Remove the files of machines and rings whose owners are gone (killed, and so without an exit).
-
-    An owner in another PID namespace seems gone: what any process still has mapped is left, and what is new.
-    """
-    for kind in ("workbench-gpus", "workbench-ring"):
-        for path in shared_directory().glob(f"{kind}-*-*"):
-            pid = path.name.split("-")[2]
-            with contextlib.suppress(OSError):
-                fresh = time.time() - path.lstat().st_ctime < FRESH_S
-                ended = pid.isdigit() and not processes.runs(int(pid))
-                if ended and not fresh and not processes.is_held(path):
-                    path.unlink()
 
 
 def attached() -> Machine | None:

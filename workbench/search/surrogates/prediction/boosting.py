@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .curves import Array
+from .tree_text import checked
 
 PIPES = ("tensor_active", "fp64_active", "fp32_active", "fp16_active")
 PIPE = "pipe_active"  # the busiest of these
@@ -59,7 +60,9 @@ class Trees:
     def restored(cls, stored: dict[str, Any]) -> Trees:
         import lightgbm
 
-        trees = cls(lightgbm.Booster(model_str=stored["booster"]), tuple(stored["inputs"]))
+        names = tuple(stored["inputs"])
+        text = checked(str(stored["booster"]), len(names) + len(SETTING))
+        trees = cls(lightgbm.Booster(model_str=text), names)
         if trees.booster.num_feature() != len(trees.inputs) + len(SETTING):
             raise ValueError("its trees have other inputs than it says")
         return trees

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .physics import CardPhysics
 
 FORMAT = "GPU Energy Workbench clock model"
 VERSION = 1
+LARGEST_BYTES = 64 << 20
 REMEDY = "`workbench profile-gpu` makes it anew"
 
 
@@ -97,7 +99,7 @@ def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
     except OSError as error:
         raise UsageError(f"the clock model {path} cannot be read ({error.strerror}); {REMEDY}") from error
     try:
-        found = json.loads(gzip.decompress(raw))
+        found = json.loads(_unpacked(raw))
     except (OSError, EOFError, ValueError) as error:  # not gzip, cut short, bits turned, not JSON
         raise UsageError(f"the clock model {path} is damaged ({error}); {REMEDY}") from error
     except Exception as error:  # zlib.error is none of the above
@@ -122,6 +124,17 @@ def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
         raise UsageError(
             f"the clock model {path} is damaged ({type(error).__name__}: {error}); {REMEDY}"
         ) from error
+
+
+def _unpacked(raw: bytes) -> bytes:
+    """What a compressed file holds, if that is not more than any model of ours could be."""
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    text = unpack.decompress(raw, LARGEST_BYTES)
+    if unpack.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {LARGEST_BYTES >> 20} MB")
+    if not unpack.eof:
+        raise ValueError("it is cut short, or no compressed file")
+    return text
 
 
 def _try_out(card: FittedCard) -> None:
