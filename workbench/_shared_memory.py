@@ -8,9 +8,10 @@ import os
 import time
 from pathlib import Path
 
+from . import _processes
+
 # what a file system answers that does not know how to reserve
 _CANNOT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
-FRESH_S = 5.0  # by then who makes a shared file has mapped it
 _BLOCK = bytes(1 << 16)
 FRESH_S = 5.0  # by then who makes a shared file has mapped it
 

@@ -577,14 +577,23 @@ def test_a_killed_pid_namespace_is_restored_from_outside(
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
+@pytest.fixture
+def own_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A place for shared memory in which a sweep meets nothing of other tests, however new that is."""
+    monkeypatch.setattr(_shared_memory, "directory", lambda: tmp_path)
+    monkeypatch.setattr(_shared_memory, "FRESH_S", -1.0)
+    return tmp_path
+
+
 def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
-    simulated: Simulated, namespaced: tuple[str, ...]
+    simulated: Simulated, namespaced: tuple[str, ...], own_memory: Path
 ) -> None:
     machine = simulated("V100")
     recorder = Recorder(devices())
     code = (
-        "from workbench import _shared_memory; from workbench.simulation import machine; "
-        "_shared_memory.FRESH_S = -1.0; machine.simulate('A100')"
+        "from pathlib import Path; from workbench import _shared_memory; from workbench.simulation import machine; "
+        f"_shared_memory.FRESH_S = -1.0; _shared_memory.directory = lambda: Path({str(own_memory)!r}); "
+        "machine.simulate('A100')"
     )
     environment = {name: value for name, value in os.environ.items() if name != "WORKBENCH_SIMULATED_GPUS"}
     subprocess.run([*namespaced, sys.executable, "-c", code], env=environment, check=True, timeout=240)
@@ -593,13 +602,14 @@ def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
     recorder.stop()
 
 
-def test_what_a_process_has_mapped_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_process_has_mapped_is_not_swept(
+    monkeypatch: pytest.MonkeyPatch, own_memory: Path
+) -> None:
     """Its owner's pid stands in its name, and in another PID namespace nobody has it."""
-    pid, folder = dead_pid(), _shared_memory.directory()
+    pid, folder = dead_pid(), own_memory
     gpus, ring = folder / f"workbench-gpus-{pid}-test", folder / f"workbench-ring-{pid}-test"
     try:
         state, samples = MachineState.create(gpus, 1), Ring.create(ring, ["GPU-1"], capacity=16)
-        monkeypatch.setattr(_shared_memory, "FRESH_S", -1.0)
         _shared_memory.sweep()
         assert gpus.exists()
         assert ring.exists()

@@ -299,10 +299,11 @@ def test_a_recorder_that_was_stopped_maps_no_file_and_still_tells_what_it_saw(si
 
 
 def test_rings_of_killed_kernels_are_removed_by_the_next_recorder(
-    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    simulated("A100", stepped=True)
+    monkeypatch.setattr(_shared_memory, "directory", lambda: tmp_path)
     monkeypatch.setattr(_shared_memory, "FRESH_S", -1.0)
+    simulated("A100", stepped=True)
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     left = _shared_memory.directory() / f"workbench-ring-{int(gone.stdout)}-left"
     left.touch()

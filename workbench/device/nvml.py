@@ -701,17 +701,19 @@ def identities() -> list[tuple[str, str, str]]:
 
 def modes(device: NvmlDevice) -> dict[str, float]:
     """What the driver says of a GPU's modes and settings; what it does not say is left out."""
-    handle, found = device._handle, {}
-    for name, read in {
+    handle = device._handle
+    asked: dict[str, Callable[[], Any]] = {
         "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
         "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
         "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
         "requested_limit_w": lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
         "enforced_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
         "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
-    }.items():
+    }
+    found: dict[str, float] = {}
+    for name, read in asked.items():
         with contextlib.suppress(nvml.NVMLError, AttributeError):
-            found[name] = float(read()) if name != "reasons" else int(read())
+            found[name] = read()
     return found
 
 

@@ -46,7 +46,7 @@ def any_training(device: NvmlDevice) -> Callable[[], Iterator[Any]] | None:
 
         return lambda: iter(TrainingJob("squad", iterations=10**9, gpu=device.index, machine=machine))
     try:
-        import torch
+        import torch  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return None
     if not torch.cuda.is_available():

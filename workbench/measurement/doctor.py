@@ -203,7 +203,7 @@ def _modes(device: NvmlDevice) -> list[Finding]:
             "something else caps this GPU: limits above the enforced one do nothing" if differ
             else "the limit that is set is the one that holds",
         ))
-    if modes.get("reasons", 0) & CLOCKS_SET:
+    if int(modes.get("reasons", 0)) & CLOCKS_SET:
         found.append(Finding(
             WARN, "clocks", "set by somebody", "a lock of this workbench would take their place for good"
         ))

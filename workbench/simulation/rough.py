@@ -27,7 +27,9 @@ def split(names: list[str]) -> tuple[list[str], dict[str, float], dict[str, floa
     >>> split(["A100", "part-time"])
     (['A100'], {}, {'counter_part_time': 1})
     """
-    cards, header, card = [], {}, {}
+    cards: list[str] = []
+    header: dict[str, float] = {}
+    card: dict[str, float] = {}
     for name in names:
         found = ROUGH.get(name.strip().lower())
         if found is None:
