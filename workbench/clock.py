@@ -21,9 +21,6 @@ class Clock(Protocol):
 class MonotonicClock:
     """The machine's own clock."""
 
-    def __init__(self) -> None:
-        self._unix_offset_s = time.time() - time.monotonic()
-
     def __call__(self) -> float:
         return time.monotonic()
 
@@ -32,7 +29,7 @@ class MonotonicClock:
             time.sleep(seconds)
 
     def unix_s(self, at_s: float) -> float:
-        return self._unix_offset_s + at_s
+        return time.time() - time.monotonic() + at_s  # anew: the machine may have slept, or been set right
 
 
 MONOTONIC = MonotonicClock()

@@ -23,20 +23,20 @@ def examined(machine: Machine, seconds: float = 16.0) -> dict[str, Finding]:
 
 
 def test_a_kind_gpu_fails_nothing(simulated: Callable[..., Machine]) -> None:
-    found = examined(simulated("H100", scale=4.0))
+    found = examined(simulated("H100", stepped=True))
     assert [each for each in found.values() if each.grade == FAIL] == []
     assert found["part-time counter?"].grade == PASS
     assert found["counter / readings, at rest"].grade == PASS
 
 
 def test_a_counter_that_adds_up_glimpses_is_told(simulated: Callable[..., Machine]) -> None:
-    found = examined(simulated("H100,part-time", scale=4.0))["part-time counter?"]
+    found = examined(simulated("H100,part-time", stepped=True))["part-time counter?"]
     assert found.grade == WARN
     assert "adds up glimpses" in found.means
 
 
 def test_what_somebody_has_set_or_switched_is_told(simulated: Callable[..., Machine]) -> None:
-    machine = simulated("A100", scale=8.0)
+    machine = simulated("A100", stepped=True)
     machine.state.set_card(0, "mig", 1)
     machine.state.set_control(0, "enforced_w", 250.0)
     machine.state.set_control(0, "persistence", 1)

@@ -254,8 +254,7 @@ def _processes_named(device: NvmlDevice) -> Finding:
 def _wait(device: NvmlDevice, seconds: float) -> tuple[float, float]:
     """Let time pass at rest; returns from when to when on the device's clock."""
     from_s = device.clock()
-    while device.clock() < from_s + seconds:
-        time.sleep(min(0.05, seconds / float(getattr(device.clock, "scale", 1.0)) / 20))
+    device.clock.sleep(seconds)
     return from_s, device.clock()
 
 
