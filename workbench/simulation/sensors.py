@@ -2,9 +2,8 @@
 
 reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
 period; the energy counter is the exact integral at the last tick, or the sum of what the readings saw. Update
-period; the energy counter is the exact integral at the last tick, or the sum of what the readings saw. Update
-periods, windows and gains after Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h; how
-well, docs/simulation.md.
+periods, windows and gains after Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h;
+how well, docs/simulation.md.
 
 Standard library only: the sampling process imports this.
 """
