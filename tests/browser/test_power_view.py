@@ -108,7 +108,8 @@ def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -
         }""" % (1.1 * wanted), 20, changed_s,
     )
     assert before["limit"] == [250]
-    assert [mark[2] for mark in made.until("it.marks.length > 0")["marks"]] == [f"{wanted:.0f} W"]
+    # a drag that takes a busy machine seconds is marked on its way, too
+    assert made.until("it.marks.length > 0")["marks"][-1][2] == f"{wanted:.0f} W"
     status = json.loads((made.lab.notebooks / "status.json").read_text())
     assert status["limit_w"] == wanted  # as the busy kernel sees it
     assert made.count(1) is None
@@ -129,7 +130,7 @@ view.start()
     made.open()
     after = made.until(f"it.points[0] >= {before['points'][0]}")
     assert after["first"] == before["first"]
-    assert after["state"] == "running"
+    assert after["state"].startswith("running")  # nothing may have been heard of a busy machine for seconds
     made.until(f"it.points[0] > {after['points'][0]}")
 
 
