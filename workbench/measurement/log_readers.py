@@ -65,7 +65,15 @@ BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
 
 
 def read_log(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
-    """The traces in a file of either tool, by GPU. Raises UsageError where it is neither's, or lacks much."""
+    """The traces (`trace.SCHEMA`) in a log of nvidia-smi or DCGM, by what it calls the GPU.
+
+    Args:
+        path: The file.
+        every_s: How often `dcgmi dmon` wrote, which its output does not tell.
+
+    Raises:
+        UsageError: it is of neither, or lacks a header, times or power; says what was found and is needed.
+    """
     head = _lines(path)[:200]
     if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in head):
         return read_dcgm(path, every_s=every_s)
