@@ -8,7 +8,7 @@ import pytest
 
 import workbench
 from workbench.errors import SimulationError, UnknownGpu
-from workbench.simulation.machine import Machine
+from workbench.simulation.machine import Machine, attached
 from workbench.simulation.training import TrainingJob
 
 
@@ -66,3 +66,12 @@ def test_roughness_needs_a_card_and_a_name_that_is_known(simulated: Callable[...
         simulated("part-time")
     with pytest.raises(UnknownGpu):
         simulated("A100,smooth")
+
+
+def test_a_rough_card_is_opened_by_name(simulated: Callable[..., Machine]) -> None:
+    try:
+        device = workbench.open_device("sim:A100,part-time")
+        assert attached().state.card(device.index, "counter_part_time") == 1  # type: ignore[union-attr]
+        assert [each.uuid for each in workbench.devices("sim:A100")] == [device.uuid]
+    finally:
+        attached().close()  # type: ignore[union-attr]

@@ -52,12 +52,14 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
 def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
     """The names of GPUs one by one; none of an empty list. Raises UsageError for what is no name.
 
-    >>> named("0, GPU-12"), named(1), named([0, "sim:V100"]), named([])
-    (['0', 'GPU-12'], [1], [0, 'sim:V100'], [])
+    >>> named("0, GPU-12"), named(1), named([0, "sim:V100,late"]), named([])
+    (['0', 'GPU-12'], [1], [0, 'sim:V100,late'], [])
     """
     parts: list[Gpu] = []
     for each in [gpus] if isinstance(gpus, str) or not isinstance(gpus, Iterable) else gpus:
-        if isinstance(each, str) and each.strip(" ,"):
+        if isinstance(each, str) and each.startswith("sim:"):
+            parts.append(each.strip())
+        elif isinstance(each, str) and each.strip(" ,"):
             parts += [part.strip() for part in each.split(",") if part.strip()]
         elif isinstance(each, (bool, str)) or not (isinstance(each, int) or hasattr(each, "uuid")):
             raise UsageError(f"{each!r} names no GPU; give an index, a UUID, a PCI id, 'sim:V100', an open "
@@ -140,12 +142,14 @@ def _attach() -> None:
 
 
 def _simulated(card: str) -> OpenGpu:
+    """The simulated card of a name, with what makes it rough where it is made ("A100,part-time")."""
     from ..simulation import catalogue, machine
 
-    key = catalogue.card(card).key
+    name, *roughness = card.split(",")
+    key = catalogue.card(name).key
     present = machine.attached()
     if present is None:
-        present = machine.simulate([key])
+        present = machine.simulate([key, *roughness])
     if key not in present.cards:
         raise UnknownGpu(
             f"the simulated machine of this process has {', '.join(present.cards)} and no {key}; choose all "
