@@ -138,6 +138,7 @@ export class FrontierPlot {
   /** `take(row)` on a click on a point, `fit()` on two anywhere. */
   constructor(page, place, inks, take, fit) {
     const figure = new Figure(page, place);
+    this.figure = figure;
     this.plane = new Plane(figure);
     this.standing = new Standing(figure, this.plane, inks.one);
     this.moving = new Moving(figure, this.plane, inks.chosen, inks.saved);
