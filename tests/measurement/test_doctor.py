@@ -13,7 +13,7 @@ from workbench import cli
 from workbench.experiments.workloads import any_training
 from workbench.measurement import doctor
 from workbench.measurement.doctor import FAIL, INFO, PASS, WARN, Finding
-from workbench.simulation.machine import Machine
+from workbench.simulation.machine import Machine, attached
 
 
 def examined(machine: Machine, seconds: float = 16.0) -> dict[str, Finding]:
@@ -67,6 +67,8 @@ def test_findings_fit_a_bug_report(
     assert "GPU 0: " in told
     assert f"{found['fail']} FAIL, {found['warn']} WARN" in told
     assert [gpu["simulated"] for gpu in found["gpus"]] == [True]
-    device = workbench.open_device(0)
-    for secret in (device.uuid, "mallory", str(Path.home()), str(tmp_path)):
+    machine = attached()
+    assert machine is not None
+    for secret in (machine.state.card(0, "uuid"), "mallory", str(Path.home()), str(tmp_path)):
         assert secret not in written
+    machine.close()  # which the command leaves to the end of its process
