@@ -112,11 +112,14 @@ def _is_part_time(machine: Any, device: Any) -> bool:
     """What the workbench finds out about the card's counter while a training runs for half a minute."""
     from workbench.measurement.counter_kind import CounterKind
     from workbench.measurement.recorder import Recorder
+    from workbench.simulation import catalogue
     from workbench.simulation.training import TrainingJob
 
     recorder = Recorder([device])
     kind = CounterKind(device, recorder)
-    job = iter(TrainingJob("squad", machine=machine, seed=1, iterations=10**9))
+    workload = catalogue.WORKLOADS["squad"]
+    size = _batch_size(machine.card(0), workload)
+    job = iter(TrainingJob(workload, size, machine=machine, seed=1, iterations=10**9))
     until_s = machine.clock() + 30.0
     while machine.clock() < until_s:
         next(job)

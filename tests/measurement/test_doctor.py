@@ -13,6 +13,7 @@ from workbench import cli
 from workbench.experiments.workloads import any_training
 from workbench.measurement import doctor
 from workbench.measurement.doctor import FAIL, INFO, PASS, WARN, Finding
+from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine, attached
 
 
@@ -27,6 +28,16 @@ def test_a_kind_gpu_fails_nothing(simulated: Callable[..., Machine]) -> None:
     assert [each for each in found.values() if each.grade == FAIL] == []
     assert found["part-time counter?"].grade == PASS
     assert found["counter / readings, at rest"].grade == PASS
+
+
+@pytest.mark.parametrize("card", list(CARDS))
+def test_every_simulated_card_has_a_training_that_fits_it(
+    simulated: Callable[..., Machine], card: str
+) -> None:
+    simulated(card, stepped=True)
+    make = any_training(workbench.open_device(0))
+    assert make is not None
+    assert next(iter(make())) is not None
 
 
 def test_a_counter_that_adds_up_glimpses_is_told(simulated: Callable[..., Machine]) -> None:

@@ -42,9 +42,12 @@ def any_training(device: NvmlDevice) -> Callable[[], Iterator[Any]] | None:
 
     machine = attached() if device.simulated else None
     if machine is not None:
+        from ..simulation import catalogue
         from ..simulation.training import TrainingJob
 
-        return lambda: iter(TrainingJob("squad", iterations=10**9, gpu=device.index, machine=machine))
+        work, card = catalogue.WORKLOADS["squad"], machine.card(device.index)
+        size = max(size for size in work.batch_sizes if catalogue.fits(card, work, size))
+        return lambda: iter(TrainingJob(work, size, iterations=10**9, gpu=device.index, machine=machine))
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
