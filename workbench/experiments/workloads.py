@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,13 +49,10 @@ def any_training(device: NvmlDevice) -> Callable[[], Iterator[Any]] | None:
         work, card = catalogue.WORKLOADS["squad"], machine.card(device.index)
         size = max(size for size in work.batch_sizes if catalogue.fits(card, work, size))
         return lambda: iter(TrainingJob(work, size, iterations=10**9, gpu=device.index, machine=machine))
-    try:
-        import torch  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-    return lambda: convolutional(10**9, 128, device="cuda")
+    with contextlib.suppress(NotSupported):
+        torch = torch_on("cuda", "", "")
+        return lambda: _steps(torch, 10**9, 128, "cuda")
+    return None
 
 
 def _first_visible() -> int:
