@@ -202,28 +202,27 @@ export function livePanel(/** @type {(given: { root: HTMLElement, head: Head, po
       show();
     });
 
-    let pending = null; // a greeting that came before BokehJS
-    function greet(message, buffers) {
-      pending = [message, buffers];
-      if (!shared.bokeh) return;
-      Object.assign(line.state, { running: message.state === "running", greeted: true });
-      el.closest(".workbench-tabs")?.addEventListener("keydown", keepKey); // the tabs' titles; the same one adds nothing
-      say(trouble, message.problem);
-      theme = message.theme;
-      panel.greet?.(message);
-      panel.take(message, buffers);
-      pending = null;
+    let waiting = []; // the last greeting and what came after it, while BokehJS is on its way
+    function draw(message, buffers) {
+      if (message.kind === "greeting") {
+        Object.assign(line.state, { running: message.state === "running", greeted: true });
+        el.closest(".workbench-tabs")?.addEventListener("keydown", keepKey); // the tabs' titles; the same one adds nothing
+        say(trouble, message.problem);
+        theme = message.theme;
+        panel.greet?.(message);
+      }
+      if (line.state.greeted) (["greeting", "news"].includes(message.kind) ? panel.take : panel.on?.[message.kind])?.(message, buffers);
     }
     const onMessage = (message, buffers) => guarded(() => {
       line.heard(message);
       if (message.kind === "bokeh") loadBokeh(message.version, buffers[0]).catch((error) => say(trouble, error.message));
-      else if (message.kind === "greeting") greet(message, buffers);
       else if (message.kind === "problem") say(trouble, message.text);
-      else if (line.state.greeted) (message.kind === "news" ? panel.take : panel.on?.[message.kind])?.(message, buffers);
+      else if (shared.bokeh) draw(message, buffers);
+      else waiting = message.kind === "greeting" ? [[message, buffers]] : [...waiting, [message, buffers]];
       show();
     });
     const onBokeh = () => guarded(() => {
-      if (pending) greet(...pending);
+      for (const each of waiting.splice(0)) draw(...each);
       show();
     });
     model.on("msg:custom", onMessage);
