@@ -81,11 +81,11 @@ def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
     from workbench.simulation.machine import simulate
     from workbench.simulation.training import TrainingJob
 
+    part_time = _is_part_time(card)
     rng = random.Random(f"{card}{seed}")
     machine = simulate(card, stepped=True, seed=rng.getrandbits(32))
     device = open_device(0)
     zeus = _zeus() if device.can("energy") else None
-    part_time = _is_part_time(machine, device)
     for run in range(runs):
         recorder = Recorder([device])
         meter = Meter([device], recorder, sync=False, zones=())
@@ -108,24 +108,30 @@ def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
     machine.close()
 
 
-def _is_part_time(machine: Any, device: Any) -> bool:
-    """What the workbench finds out about the card's counter while a training runs for half a minute."""
+def _is_part_time(card: str) -> bool:
+    """What the workbench finds out about a card's counter while a training runs for half a minute; on another
+    card of the kind, as it is kept for later.
+    """
+    from workbench.device.discovery import open_device
     from workbench.measurement.counter_kind import CounterKind
     from workbench.measurement.recorder import Recorder
     from workbench.simulation import catalogue
+    from workbench.simulation.machine import simulate
     from workbench.simulation.training import TrainingJob
 
+    machine = simulate(card, stepped=True, seed=1)
+    device = open_device(0)
     recorder = Recorder([device])
     kind = CounterKind(device, recorder)
     workload = catalogue.WORKLOADS["squad"]
     size = _batch_size(machine.card(0), workload)
     job = iter(TrainingJob(workload, size, machine=machine, seed=1, iterations=10**9))
-    until_s = machine.clock() + 30.0
-    while machine.clock() < until_s:
+    while machine.clock() < 30.0:
         next(job)
     job.close()
     kind.learn()
     recorder.stop()
+    machine.close()
     return bool(kind.part_time)
 
 
