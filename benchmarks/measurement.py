@@ -27,7 +27,7 @@ from workbench.periods.segment import from_marks
 from workbench.records import Marks, Phase
 
 CARDS = ("P100", "V100", "RTX6000", "A100", "A40", "RTX4090", "H100")
-# Counters that add up glimpses, or move at every look. What glimpses may miss was set on A100 and A40.
+# Counters that only sum readings, or move at every look. What readings may miss was set on A100 and A40.
 ROUGH = ("A100,part-time", "V100,part-time", "H100,part-time", "A100,moving")
 LENGTHS_S = (0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
 WINDOWS = 504  # of each length and card

@@ -232,17 +232,22 @@ def is_ours(pid: int) -> bool:
 
 
 def with_cuda() -> set[int]:
-    """This process and its descendants, as far as they use CUDA: those that hold its memory driver open."""
+    """Ids of this process and its descendants that use CUDA: they have its memory driver open (Linux)."""
     import psutil
 
-    found = set()
     with contextlib.suppress(psutil.Error):
         own = psutil.Process()
-        for each in (own, *own.children(recursive=True)):
-            with contextlib.suppress(OSError):
-                files = Path(f"/proc/{each.pid}/fd")
-                if any(os.readlink(file).startswith("/dev/nvidia-uvm") for file in files.iterdir()):
-                    found.add(each.pid)
+        pids = (own.pid, *(each.pid for each in own.children(recursive=True)))
+        return {pid for pid in pids if any(file.startswith("/dev/nvidia-uvm") for file in _open_files(pid))}
+    return set()
+
+
+def _open_files(pid: int) -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for link in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # closed meanwhile, as the directory itself
+                found.append(os.readlink(f"/proc/{pid}/fd/{link}"))
     return found
 
 

@@ -364,10 +364,11 @@ def _restore(arguments: argparse.Namespace) -> int:
     from .device.discovery import devices
 
     told = restore.owed() if arguments.dry_run else restore.recover()
-    done = not any("not restored" in each or "could not" in each for each in told)
+    done = arguments.dry_run or not restore.owed()
     if arguments.all:
-        more, whole = restore.to_defaults(devices(), dry_run=arguments.dry_run)
-        told, done = [*told, *more], done and whole
+        outcomes = [restore.to_default(device, dry_run=arguments.dry_run) for device in devices()]
+        told += [outcome.sentence for outcome in outcomes]
+        done = done and all(outcome.settled for outcome in outcomes)
     print(*told or ["nothing is left changed by a process that is gone"], sep="\n")
     return int(not done)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import workbench
+from workbench.device import restore
 from workbench.errors import NotSupported
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
@@ -22,10 +23,23 @@ def test_a_read_only_workbench_changes_nothing_and_says_why(
     machine = simulated("A100", stepped=True)
     before = machine.state.generation(0)
     gpu = workbench.open_device(0)
-    with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY is set: nothing of a GPU is changed here"):
+    with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY is set: no GPU is changed"):
         gpu.apply(setting)
     assert machine.state.generation(0) == before
     assert not any(gpu.can(name) for name in ("set_power_limit", "lock_sm_clock", "lock_mem_clock"))
+
+
+def test_what_was_left_changed_is_not_restored_either(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = simulated("A100", stepped=True)
+    machine.state.change_setting(0, limit_w=180.0, lock_sm_max=900)
+    monkeypatch.setenv("WORKBENCH_READ_ONLY", "1")
+    generation = machine.state.generation(0)
+    outcome = restore.to_default(workbench.open_device(0))
+    assert not outcome.settled
+    assert "WORKBENCH_READ_ONLY is set: no GPU is changed" in outcome.sentence
+    assert machine.state.generation(0) == generation
 
 
 @pytest.mark.parametrize("value", ["", "0"])

@@ -62,7 +62,7 @@ def test_all_puts_what_nobody_holds_to_the_drivers_defaults(
         machine.state.change_setting(gpu, limit_w=180.0, lock_sm_min=900, lock_sm_max=900)
     machine.step(1.0)
     assert cli.main(["restore", "--all", "--dry-run"]) == 0
-    assert "180 W, default 400 W; clocks would be unlocked" in capsys.readouterr().out
+    assert "power limit 180 W, default 400 W; its clocks would be unlocked" in capsys.readouterr().out
     assert machine.state.control(0, "limit_w") == 180.0
     assert cli.main(["restore", "--all"]) == 0
     assert [machine.state.control(gpu, "limit_w") for gpu in range(2)] == [400.0, 250.0]
@@ -76,5 +76,5 @@ def test_what_a_living_process_holds_is_left_alone(
     gpu = workbench.open_device(0)
     with gpu.applied(power_limit_w=250.0):
         assert cli.main(["restore", "--all"]) == 1
-        assert "left alone" in capsys.readouterr().out
+        assert "not changed, this process" in capsys.readouterr().out
         assert limit_w() == 250.0

@@ -1,4 +1,4 @@
-"""Energy counters that look part of the time: told from others, kept, and measured with an honest error."""
+"""Energy counters that only sum power readings: told from others, kept, and measured with an honest error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import workbench
 from workbench import _paths
-from workbench.measurement import glimpses
+from workbench.measurement import sampled_counter
 from workbench.measurement.counter_kind import CounterKind
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
@@ -35,28 +35,28 @@ def square() -> np.ndarray[Any, Any]:
     return np.where(np.arange(20_000) % 370 < 170, 300.0, 100.0)
 
 
-def test_a_counter_that_adds_up_its_readings_is_told_from_one_that_looks_all_the_time(square: Any) -> None:
+def test_a_counter_that_sums_its_readings_is_told_from_one_that_integrates(square: Any) -> None:
     blocks = square.reshape(-1, 100)
     readings = blocks[:, 75:].mean(axis=1)
-    assert glimpses.adds_up_glimpses(rows_of(readings, readings)) is True
-    assert glimpses.adds_up_glimpses(rows_of(blocks.mean(axis=1), readings)) is False
+    assert sampled_counter.sums_readings(rows_of(readings, readings)) is True
+    assert sampled_counter.sums_readings(rows_of(blocks.mean(axis=1), readings)) is False
 
 
 @pytest.mark.parametrize("case", ["steady", "short"])
 def test_what_does_not_move_or_was_hardly_seen_tells_nothing(square: Any, case: str) -> None:
     readings = np.full(200, 100.0) if case == "steady" else square.reshape(-1, 100)[:40, 75:].mean(axis=1)
-    assert glimpses.adds_up_glimpses(rows_of(readings, readings)) is None
+    assert sampled_counter.sums_readings(rows_of(readings, readings)) is None
 
 
-def test_glimpses_of_a_steady_load_miss_nothing_and_those_of_a_load_that_moves_miss_by_its_spread() -> None:
+def test_readings_of_a_steady_load_miss_nothing_and_those_of_a_load_that_moves_miss_by_its_spread() -> None:
     spans = np.full(100, 0.1)
-    assert glimpses.missed_variance(np.full(101, 250.0), spans, 0.025).sum() == pytest.approx(0.0, abs=1e-6)
+    assert sampled_counter.unseen_variance(np.full(101, 250.0), spans, 0.025).sum() == pytest.approx(0.0, abs=1e-6)
     rng = np.random.default_rng(3)
     moving_w = rng.choice([100.0, 300.0], 101)
-    # spread 100 W, three quarters unseen: (100 W * 0.1 s)^2 * 0.75 a step, where no glimpse is like the next
-    assert glimpses.missed_variance(moving_w, spans, 0.025).sum() == pytest.approx(7500.0, rel=0.25)
+    # spread 100 W, three quarters unseen: (100 W * 0.1 s)^2 * 0.75 a step, where no reading is like the next
+    assert sampled_counter.unseen_variance(moving_w, spans, 0.025).sum() == pytest.approx(7500.0, rel=0.25)
     alike_w = np.repeat(rng.choice([100.0, 300.0], 21), 5)[:101]
-    assert glimpses.missed_variance(alike_w, spans, 0.025).sum() > 2 * 7500.0
+    assert sampled_counter.unseen_variance(alike_w, spans, 0.025).sum() > 2 * 7500.0
 
 
 @pytest.fixture
@@ -96,10 +96,10 @@ def test_the_bar_of_a_part_time_counter_holds_the_truth_and_says_why_it_is_wide(
     found = measured(machine, made, 12, 2.0)
     held = [abs(gpu.energy_j - truth_j) <= gpu.energy_uncertainty_j for truth_j, gpu in found]
     assert sum(held) >= 11
-    assert all("adds up its power readings, each the mean of 25 ms" in gpu.notes[0] for _, gpu in found)
+    assert all("only sums its power readings, each an average over 25 ms" in gpu.notes[0] for _, gpu in found)
 
 
-def test_a_counter_that_looks_all_the_time_keeps_its_narrow_bar(meter: Any) -> None:
+def test_a_counter_that_integrates_keeps_its_narrow_bar(meter: Any) -> None:
     machine, made = meter("H100")
     measured(machine, made, 1, 12.0)
     for truth_j, gpu in measured(machine, made, 3, 5.0):

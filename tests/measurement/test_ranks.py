@@ -18,7 +18,10 @@ from workbench.simulation.machine import Machine
         ({"LOCAL_RANK": "0"}, None),
         ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, 1),
         ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, None),
-        ({"SLURM_LOCALID": "2", "SLURM_NTASKS": "8"}, 2),
+        ({"SLURM_LOCALID": "2", "SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_NTASKS": "8"}, 2),
+        ({"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1(x4)", "SLURM_NTASKS": "4"}, None),
+        ({"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "2,1"}, None),
+        ({"SLURM_LOCALID": "0", "SLURM_NTASKS": "8"}, None),  # the script of a batch job
         ({"OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 3),
         ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "4"}, None),
     ],
@@ -44,7 +47,7 @@ def test_ranks_measure_their_own_gpu_and_together_each_once(
         session = Session(sync=False)
         measured += [device.uuid for device in session.devices]
         assert [each for each in session.messages if "rank" in each] == [
-            f"this is rank {rank} of its node: GPU {rank} is measured (gpus=... measures others, too)"
+            f"rank {rank} of this node measures GPU {rank}; gpus=... measures others too"
         ]
         session.close()
     assert measured == [machine.state.card(gpu, "uuid") for gpu in range(4)]

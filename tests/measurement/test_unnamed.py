@@ -1,4 +1,4 @@
-"""Processes on a GPU that cannot be named, and GPUs that are cut into instances: said with the joules."""
+"""Processes on a GPU that have no name here, and GPUs that are cut into instances: said with the joules."""
 
 from __future__ import annotations
 
@@ -9,28 +9,45 @@ import pytest
 
 import workbench
 from workbench import _processes
-from workbench.measurement import meter
+from workbench.measurement import foreign
 from workbench.measurement.meter import Meter
 from workbench.records import Process
 from workbench.simulation.machine import Machine
 
 
 @pytest.mark.parametrize(
-    ("pids", "ours", "words"),
+    ("there", "ours", "unnamed"),
     [
-        ([4123456], set(), "1 process on this GPU cannot be seen from here"),
-        ([4123456, 4123457], set(), "2 processes on this GPU cannot be seen from here"),
-        ([4123456], {1}, ""),  # in a container: it is we, under a number of the host
-        ([4123456, 4123457], {1}, "1 process on this GPU"),
-        ([], {1}, ""),
+        ([4123456], set(), 1),
+        ([4123456, 4123457], set(), 2),
+        ([4123456], {1}, 0),  # in a container: it is we, under a number of the host
+        ([4123456, 4123457], {1}, 1),
+        ([], {1}, 0),
     ],
 )
-def test_who_cannot_be_named_is_counted_and_we_are_not_among_them(
-    monkeypatch: pytest.MonkeyPatch, pids: list[int], ours: set[int], words: str
+def test_who_has_no_name_here_is_counted_and_we_are_not_among_them(
+    simulated: Callable[..., Machine],
+    monkeypatch: pytest.MonkeyPatch,
+    there: list[int],
+    ours: set[int],
+    unnamed: int,
 ) -> None:
-    monkeypatch.setattr(meter, "with_cuda", lambda: ours)
-    said = meter._unnamed([Process(pid, "?") for pid in pids])
-    assert said.startswith(words) if words else said == ""
+    simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    monkeypatch.setattr(foreign, "with_cuda", lambda: ours)
+    monkeypatch.setattr(type(gpu), "processes", lambda _: tuple(Process(pid, "?") for pid in there))
+    assert foreign.foreign_processes(gpu) == ((), unnamed)
+
+
+def test_the_server_of_mps_is_nobody_else_s_work_and_a_neighbour_is(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    there = (Process(1, foreign.MPS_SERVER), Process(os.getpid(), "python"), Process(2, "train"))
+    monkeypatch.setattr(type(gpu), "processes", lambda _: there)
+    found = foreign.foreign_processes(gpu)
+    assert (found.names, found.unnamed) == ("train (2)", 0)
 
 
 def test_a_hidden_process_is_in_the_notes_of_a_measurement(
@@ -43,7 +60,7 @@ def test_a_hidden_process_is_in_the_notes_of_a_measurement(
     window = made.open("w")
     machine.step(1.0)
     notes = made.measure(made.close(window)).gpus[0].notes
-    assert any("another container's or user's); the energy is in the figure" in note for note in notes)
+    assert any(note.startswith("1 other process on this GPU cannot be named from here") for note in notes)
 
 
 def test_a_gpu_in_mig_mode_says_so_whatever_the_environment_does_not_say(

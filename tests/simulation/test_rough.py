@@ -73,5 +73,8 @@ def test_a_rough_card_is_opened_by_name(simulated: Callable[..., Machine]) -> No
         device = workbench.open_device("sim:A100,part-time")
         assert attached().state.card(device.index, "counter_part_time") == 1  # type: ignore[union-attr]
         assert [each.uuid for each in workbench.devices("sim:A100")] == [device.uuid]
+        assert workbench.open_device("sim:A100,part-time").uuid == device.uuid
+        with pytest.raises(SimulationError, match=r"is not late; make another one: .*'A100,late'"):
+            workbench.open_device("sim:A100,late")
     finally:
         attached().close()  # type: ignore[union-attr]

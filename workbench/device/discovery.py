@@ -6,7 +6,16 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-from ..errors import DeviceError, GpuLost, NoDriver, NotPermitted, Transient, UnknownGpu, UsageError
+from ..errors import (
+    DeviceError,
+    GpuLost,
+    NoDriver,
+    NotPermitted,
+    SimulationError,
+    Transient,
+    UnknownGpu,
+    UsageError,
+)
 from . import nvml, selection
 from .gpu import OpenGpu
 from .protocol import Device
@@ -150,6 +159,11 @@ def _simulated(card: str) -> OpenGpu:
     present = machine.attached()
     if present is None:
         present = machine.simulate([key, *roughness])
+    elif missing := [each for each in roughness if not present.is_rough(each)]:
+        raise SimulationError(
+            f"the simulated machine of this process is not {', '.join(missing)}; make another one: "
+            f"workbench.simulate({card!r})"
+        )
     if key not in present.cards:
         raise UnknownGpu(
             f"the simulated machine of this process has {', '.join(present.cards)} and no {key}; choose all "

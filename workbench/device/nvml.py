@@ -81,7 +81,7 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     999: (DriverError, "the driver reports an unknown error"),
 }
 
-READ_ONLY = "WORKBENCH_READ_ONLY"  # set by an administrator, or by whoever wants to be sure
+READ_ONLY = "WORKBENCH_READ_ONLY"
 _ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
@@ -153,6 +153,12 @@ def library_is_simulated() -> bool:
 def real_library_loaded() -> bool:
     """Whether this process has the real NVML in use."""
     return nvml.nvmlLib is not None and not library_is_simulated()
+
+
+def read_only() -> str:
+    """Why this process changes no GPU; empty unless an administrator or its user has asked for that."""
+    asked = os.environ.get(READ_ONLY, "0") not in ("", "0")
+    return f"{READ_ONLY} is set: no GPU is changed" if asked else ""
 
 
 def driver_version() -> str:
@@ -339,6 +345,8 @@ class _Knobs:
 
     def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[int], None]) -> None:
         """Do what takes rights: with one's own, else with those that the Zeus daemon lends."""
+        if reason := read_only():
+            raise NotPermitted(f"{doing}: {reason}")
         try:
             with translated(doing):
                 act()
@@ -485,14 +493,13 @@ class NvmlDevice:
         ampere = volta and self.architecture not in ("Volta", "Turing")
         no_limit = self.why_not("power_limit") or self.why_not("limits")
         several = ampere and len(self.limits.sm_clocks_mhz) > 1
-        read_only = os.environ.get(READ_ONLY, "0") not in ("", "0")
         for name, present, reason in (
             ("set_power_limit", limit is not None and self.can("limits"), no_limit),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             ("lock_mem_clock", several, "locked memory clocks need Ampere or newer"),
         ):
-            if read_only:
-                present, reason = False, f"{READ_ONLY} is set: nothing of a GPU is changed here"
+            if read_only():
+                present, reason = False, read_only()
             self._able[name] = Capability(name, present, "" if present else reason)
 
     # reading

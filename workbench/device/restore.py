@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from .. import _paths
 from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient
 from ..records import Setting
 from . import locks
-from .journal import Journal, load
+from .journal import KNOBS, Journal, load
 from .protocol import Device
 
 SAME_W = 1.0  # the driver rounds limits
@@ -52,48 +52,39 @@ def owed() -> list[str]:
     for path in sorted(_paths.journals().glob("*.json")):
         journal = load(path)
         if journal is None:
-            told.append(f"{path.name} cannot be read as the journal of a changed GPU")
+            told.append(f"{path.name} is no readable journal of a changed GPU")
         elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
             what = ", ".join(journal.touched)
             told.append(f"{journal.name} was left changed ({what}) by a process that is gone")
     return told
 
 
-def to_defaults(devices: Sequence[Device], *, dry_run: bool = False) -> tuple[list[str], bool]:
-    """GPUs that no living process holds, put to the driver's default limit and clocks, whoever set them.
+def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
+    """Put a GPU that no living process holds to the driver's default limit and clocks, whoever has set them.
 
-    Returns:
-        A sentence for each, and whether all that was wanted is done (or, in a dry run, would be tried).
+    Args:
+        device: The GPU.
+        dry_run: Only say what would be done.
     """
-    told, done = [], True
-    for device in devices:
+    try:
+        limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
+        changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
+        limit = f"power limit {limit_w:g} W, default {default_w:g} W" if changed else "default power limit"
+        if dry_run:
+            return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
+        lock = locks.take(device.uuid, device.name)
+        if lock is None:
+            holder = locks.holder(device.uuid) or "this process"
+            return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)
         try:
-            limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
-            changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
-            what = f"{limit_w:g} W, default {default_w:g} W" if changed else "the limit is the default"
-            knobs = tuple(
-                knob for knob, capability in (("sm_clock_mhz", "lock_sm_clock"),
-                                              ("mem_clock_mhz", "lock_mem_clock"))
-                if device.can(capability)
-            )
-            if dry_run:
-                told.append(f"{device.name}: {what}; clocks would be unlocked" if knobs
-                            else f"{device.name}: {what}")
-                continue
-            lock = locks.take(device.uuid, device.name)
-            if lock is None:
-                told.append(f"{device.name}: left alone, {locks.holder(device.uuid)} is changing it")
-                done = False
-                continue
-            try:
-                _patiently(partial(device.reset, knobs + (("power_limit_w",) if changed else ())))
-            finally:
-                lock.close()
-            told.append(f"{device.name}: put to the driver's defaults ({what} before)")
-        except DeviceError as error:
-            told.append(f"{device.name}: {error}")
-            done = False
-    return told, done
+            for knob in KNOBS if changed else KNOBS[1:]:
+                with contextlib.suppress(NotSupported):  # then it was never locked
+                    _patiently(partial(device.reset, (knob,)))
+        finally:
+            lock.close()
+        return RestoreOutcome(f"{device.name}: put to the driver's defaults ({limit} before)")
+    except DeviceError as error:
+        return RestoreOutcome(f"{device.name}: {error}", settled=False)
 
 
 def _look_after(path: Path) -> list[str]:

@@ -105,22 +105,24 @@ def _torch_uuids() -> list[str]:
         return []
 
 
-# who starts ranks, by what says which of a node's this is, and how many there are
+# what tells a process its number among those that were started with it on this node, and how many these are
 _RANKS = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"), ("SLURM_LOCALID", "SLURM_NTASKS"),
+    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 
 
 def local_rank(environment: Mapping[str, str]) -> int | None:
-    """Which of its node's ranks this process is, by torchrun, accelerate, mpirun or srun; None where it is
-    the only one.
+    """The number of this process among the ranks of its node (torchrun, accelerate, mpirun, srun); None where
+    it is the only one, or that is not known.
 
     >>> local_rank({"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8"}), local_rank({"SLURM_LOCALID": "0"})
     (3, None)
     """
     for rank, size in _RANKS:
-        told, ranks = environment.get(rank, ""), environment.get(size, "")
-        if told.isdigit() and ranks.isdigit() and int(ranks) > 1:
+        told = environment.get(rank, "")
+        ranks = re.fullmatch(r"(\d+)(\(x\d+\))?", environment.get(size, ""))  # Slurm: 4(x2) is 4 on each of 2
+        if told.isdigit() and ranks and int(ranks[1]) > 1:
             return int(told)
     return None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from ..records import Setting
-from . import zeusd
+from . import nvml, zeusd
 from .journal import KNOBS
 from .protocol import Device
 from .restore import SAME_W
@@ -25,6 +27,7 @@ WORDS = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_
 UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 BEFORE_S, AFTER_S = 3.0, 5.0  # seconds of power shown around a change
 SETTLED_S = 1.0  # of a stretch at the end of either, that stands for its level
+SYS_ADMIN = 21  # the capability's bit
 SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
 
 
@@ -102,16 +105,29 @@ def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def is_privileged() -> bool:
+    """Whether this process is root or has the capability SYS_ADMIN, either of which the driver asks for."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return True
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        status = Path("/proc/self/status").read_text().splitlines()
+        effective = next(line.split()[1] for line in status if line.startswith("CapEff:"))
+        return bool(int(effective, 16) >> SYS_ADMIN & 1)
+    return False
+
+
 def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") -> Rights:
     """What rights a change of a GPU takes; `refused` is how an attempt has failed."""
     if refused:
         who, words = "", refused
+    elif nvml.read_only():
+        who, words = "", nvml.read_only()
     elif device.simulated:
         who, words = "simulated", "the GPU is simulated: nobody is asked for rights"
     elif zeusd.present():
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
         who, words = "lent", f"{daemon} lends its rights where this process has none"
-    elif hasattr(os, "geteuid") and os.geteuid() == 0:
+    elif is_privileged():
         who, words = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
     else:
         takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"

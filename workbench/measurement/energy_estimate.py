@@ -62,7 +62,7 @@ class EnergyTimeline:
         update_s: The time between two refreshes of the sensor, as far as it is known.
         window: A closed window, at whose edges the counter was read.
         number: The place of the GPU among those of the window.
-        part_time: Whether the counter adds up glimpses (`glimpses.adds_up_glimpses`).
+        part_time: Whether the counter only sums power readings (`sampled_counter.sums_readings`).
     """
 
     def __init__(

@@ -6,6 +6,7 @@ when the window is measured.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import uuid as uuid_module
@@ -16,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._processes import is_ours, with_cuda
 from ..device import rapl
 from ..device.nvml import throttle_names
 from ..device.protocol import Device
 from ..errors import DeviceError, UsageError
-from ..records import Edge, GpuMeasurement, Marks, Measurement, Process, Setting, Window
+from ..records import Edge, GpuMeasurement, Marks, Measurement, Setting, Window
 from ..samples import ROWS
 from . import marks
 from .counter_kind import CounterKind
 from .energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates, add_parts
+from .foreign import ForeignProcesses, foreign_processes
 from .recorder import Recorder
 from .sensor_updates import EnergyParts
 from .synchronise import synchronise
@@ -189,13 +190,16 @@ class Meter:
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
         by_counter = counted and energy is not None and energy.source != "power"
         update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
-        there = _processes_of(device)
-        others = tuple(process for process in there if process.name != "?" and not is_ours(process.pid))
-        if others:
-            names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
-            notes.append(f"other processes used this GPU and are in the figure: {names}")
-        if note := _unnamed(there):
-            notes.append(note)
+        foreign = ForeignProcesses((), 0)
+        with contextlib.suppress(DeviceError):
+            foreign = foreign_processes(device)
+        if foreign.named:
+            notes.append(f"other processes used this GPU and are in the figure: {foreign.names}")
+        if foreign.unnamed:
+            notes.append(
+                f"{foreign.unnamed} other process{'es' * (foreign.unnamed > 1)} on this GPU cannot be named "
+                "from here (another container's or user's); the figure includes their energy"
+            )
         missing = _gaps(inside, update_s)
         if missing:
             where = "comes from the counter" if counted else "is interpolated"
@@ -219,8 +223,8 @@ class Meter:
             peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
             mean_utilisation=_mean(status["utilisation"]), setting=replace(locked, power_limit_w=limit_w),
             power_limit_w=limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
-            throttle_reasons=throttle_names(bits), other_processes=others, samples=len(inside), gaps=missing,
-            notes=tuple(notes),
+            throttle_reasons=throttle_names(bits), other_processes=foreign.named, samples=len(inside),
+            gaps=missing, notes=tuple(notes),
         )
 
     def count(
@@ -317,26 +321,3 @@ def _idle_share(rows: np.ndarray[Any, Any]) -> float | None:
 def _mean(values: np.ndarray[Any, Any]) -> float | None:
     known = values[np.isfinite(values)]
     return float(np.mean(known)) if len(known) else None
-
-
-def _processes_of(device: Device) -> tuple[Process, ...]:
-    try:
-        return device.processes()
-    except DeviceError:
-        return ()
-
-
-def _unnamed(there: Sequence[Process]) -> str:
-    """A sentence on processes that cannot be named from here. In a container our own go by numbers that mean
-    nothing here: as many as use CUDA are taken for ours.
-    """
-    hidden = sum(each.name == "?" for each in there)
-    if hidden:
-        hidden -= len(with_cuda() - {each.pid for each in there})
-    if hidden <= 0:
-        return ""
-    many = "1 process" if hidden == 1 else f"{hidden} processes"
-    return (
-        f"{many} on this GPU cannot be seen from here (another container's or user's); the energy is in the "
-        "figure"
-    )

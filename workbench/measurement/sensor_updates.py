@@ -23,7 +23,7 @@ from scipy.ndimage import maximum_filter1d
 from scipy.special import ndtr
 
 from ..records import Edge
-from .glimpses import missed_variance
+from .sampled_counter import unseen_variance
 
 Floats = NDArray[np.float64]
 Rows = np.ndarray[Any, Any]
@@ -73,11 +73,11 @@ class SensorUpdates:
     period_s: float  # time between refreshes
     tick_error_s: float  # standard error of `tick_s`, common to all
     most_w: float = 0.0  # that this GPU may draw (its power limit); bounds what an unseen change can be
-    part_time: bool = False  # whether the counter adds up glimpses; `power_w` is then what its steps say
+    part_time: bool = False  # whether the counter only sums readings; `power_w` then comes from its steps
 
     @property
     def counted(self) -> bool:
-        """Whether there is a counter that looks all the time."""
+        """Whether there is a counter that integrates power all the time."""
         return not self.part_time and bool(np.isfinite(self.energy_j).any())
 
     @property
@@ -231,18 +231,18 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
     energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
     floors = [_floor(updates, at_s) for at_s in moments.tolist()]
     half_j = [each.half_width(floors[k] + floors[k + 1]) * SHORT for k, each in enumerate(found)]
-    return EnergyParts(energy_j, np.hypot(half_j, _missed_within(updates, moments)))
+    return EnergyParts(energy_j, np.hypot(half_j, _unseen_within(updates, moments)))
 
 
-def _missed_within(updates: SensorUpdates, moments: Floats) -> Floats:
-    """Half widths of what glimpses may have missed of stretches that are hardly longer than a refresh."""
+def _unseen_within(updates: SensorUpdates, moments: Floats) -> Floats:
+    """Half widths (J) of what readings may have missed in stretches not much longer than a refresh."""
     spans = np.diff(moments)
     usable = np.flatnonzero(updates.known)
     if not updates.part_time or len(usable) < 2:
         return np.zeros(len(spans))
     tick_s = updates.tick_s[usable]
     steps = np.diff(tick_s)
-    rates = missed_variance(updates.power_w[usable], steps, updates.window_s) / steps**2
+    rates = unseen_variance(updates.power_w[usable], steps, updates.window_s) / steps**2
     number = np.clip(np.searchsorted(tick_s, (moments[1:] + moments[:-1]) / 2) - 1, 0, len(steps) - 1)
     return np.asarray(1.96 * np.sqrt(rates[number] * spans * np.minimum(spans, updates.period_s)))
 
@@ -254,7 +254,7 @@ def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, 
     times, power = updates.tick_s[usable], updates.power_w[usable]
     spans = np.diff(times)
     if updates.part_time:
-        missed = missed_variance(power, spans, updates.window_s)
+        missed = unseen_variance(power, spans, updates.window_s)
         return updates.energy_j[usable], np.concatenate([[0.0], np.cumsum(missed)])
     unseen = np.maximum(spans - updates.window_s, 0.0)
     # A reading is the mean of the window before its step; between two windows power is as between both.

@@ -47,7 +47,7 @@ class Session:
         self._lock = threading.RLock()
         # Not `_lock`: a slow driver must not keep windows from being opened.
         self._limiting = threading.RLock()
-        self._by_rank = True  # until somebody asks for another GPU
+        self._by_rank, self._rank_words = True, ""  # until somebody asks for another GPU
         self._leases: dict[str, Lease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
@@ -122,9 +122,10 @@ class Session:
         rank = selection.local_rank(os.environ)
         if not self._by_rank or rank is None or len(found) < 2 or rank >= len(found):
             return found
-        self.messages.append(
-            f"this is rank {rank} of its node: GPU {rank} is measured (gpus=... measures others, too)"
-        )
+        words = f"rank {rank} of this node measures GPU {rank}; gpus=... measures others too"
+        if words != self._rank_words:  # once, though the meter may be made again
+            self._rank_words = words
+            self.messages.append(words)
         return [found[rank]]
 
     def _make(self) -> Meter:

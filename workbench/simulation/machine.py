@@ -80,6 +80,16 @@ class Machine:
     def card(self, gpu: int) -> Card:
         return catalogue.card(self.state.card(gpu, "key"))
 
+    def is_rough(self, name: str) -> bool:
+        """Whether it has all properties of a name of `rough`; False for an unknown one."""
+        _, header, card = rough.split([name])
+        return bool(header or card) and all(
+            self.state.header(field) == value for field, value in header.items()
+        ) and all(
+            self.state.card(gpu, field) == value for gpu in range(self.state.count)
+            for field, value in card.items()
+        )
+
     def gain(self, gpu: int) -> float:
         """What the card's sensors show over what is true."""
         return float(self.state.card(gpu, "gain"))

@@ -1,15 +1,15 @@
-"""What real drivers and sensors do and kind simulated cards do not, by name: `sim:A100,part-time`.
+"""Properties of real drivers and sensors that simulated cards lack by default, by name: `sim:A100,part-time`.
 
-Found on, or told of, real machines; each name is a set of values of the machine's memory (`state`).
+Each name is a set of values in the machine's memory (`state`).
 """
 
 from __future__ import annotations
 
 # name -> (of the machine's header, of each card)
 ROUGH: dict[str, tuple[dict[str, float], dict[str, float]]] = {
-    # The counter sums glimpses of 25 ms in each 100 (arXiv 2312.02741 of readings; of counters nobody says).
+    # The counter only sums power readings, on A100 25 ms of each 100 (arXiv 2312.02741 has it of readings).
     "part-time": ({}, {"counter_part_time": 1}),
-    # It moves at every look instead of in steps.
+    # The counter changes at every sample instead of in steps.
     "moving": ({}, {"counter_update_s": 0.0005}),
     # A call takes 5 ms behind the driver's lock (MangoHud issue 2104).
     "slow": ({"latency_s": 0.005}, {}),

@@ -1,7 +1,7 @@
 """What a simulated GPU's sensors say about its true power.
 
 reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
-period; the energy counter is the exact integral at the last tick, or the sum of what the readings saw. Update
+period; the energy counter is the exact integral at the last tick, or the sum of the readings. Update
 periods, windows and gains after Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h;
 how well, docs/simulation.md.
 
@@ -15,7 +15,7 @@ import math
 from .state import MachineState
 
 _MASK = (1 << 64) - 1
-REMEMBERED = 6000  # refreshes that a part-time counter is brought forward by one by one
+REMEMBERED = 6000  # refreshes that are summed one by one
 
 
 def tick_s(state: MachineState, gpu: int, at_s: float, update_s: float, lag_s: float = 0.0) -> float:
@@ -43,38 +43,38 @@ def energy_mj(state: MachineState, gpu: int, at_s: float) -> int:
     """The total-energy counter in millijoules, as refreshed at its last tick."""
     at = tick_s(state, gpu, at_s, state.card(gpu, "counter_update_s"), state.card(gpu, "counter_lag_s"))
     part_time = state.card(gpu, "counter_part_time")
-    whole_j = _glimpsed_j(state, gpu, at_s) if part_time else state.true_energy_j(gpu, max(at, 0.0))
+    whole_j = _summed_readings_j(state, gpu, at_s) if part_time else state.true_energy_j(gpu, max(at, 0.0))
     energy_j = whole_j - state.control(gpu, "counter_reset_j")
     return max(0, int(state.card(gpu, "gain") * energy_j * 1000))
 
 
-def _glimpsed_j(state: MachineState, gpu: int, at_s: float) -> float:
-    """What a counter has summed that takes each power reading for all of the time since the one before.
+def _summed_readings_j(state: MachineState, gpu: int, at_s: float) -> float:
+    """The energy (J) of a counter that takes each power reading for all of the time since the one before.
 
-    Kept in the machine's memory and brought forward by whoever asks; beyond `REMEMBERED` refreshes it is what
-    was truly drawn.
+    The sum is kept in the machine's memory and continued by whoever asks. What is older than `REMEMBERED`
+    refreshes counts as it was truly drawn.
     """
     update_s, window_s = state.card(gpu, "power_update_s"), state.card(gpu, "power_window_s")
     phase_s = state.card(gpu, "sensor_phase_s")
     wanted = math.floor((at_s - phase_s) / update_s)
 
-    def glimpse_j(number: int) -> float:
+    def reading_j(number: int) -> float:
         at = number * update_s + phase_s
         return float(update_s * state.true_mean_power_w(gpu, at - window_s, at))
 
     with state.writing():
-        known, energy_j = int(state.control(gpu, "glimpses")), float(state.control(gpu, "glimpsed_j"))
+        known, energy_j = int(state.control(gpu, "readings_summed")), float(state.control(gpu, "summed_j"))
         for number in range(wanted + 1, known + 1):  # somebody asks about the past
-            energy_j -= glimpse_j(number)
+            energy_j -= reading_j(number)
         first = max(known, wanted - REMEMBERED)
         if first > known:
             energy_j += state.true_energy_j(gpu, first * update_s)
             energy_j -= state.true_energy_j(gpu, known * update_s)
         for number in range(first + 1, wanted + 1):
-            energy_j += glimpse_j(number)
+            energy_j += reading_j(number)
         if wanted > known:
-            state.set_control(gpu, "glimpses", wanted)
-            state.set_control(gpu, "glimpsed_j", energy_j)
+            state.set_control(gpu, "readings_summed", wanted)
+            state.set_control(gpu, "summed_j", energy_j)
     return energy_j
 
 

@@ -71,15 +71,16 @@ CARD = {
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
-# `tenants` counts the slots that are taken. A part-time counter had `glimpsed_j` after `glimpses` refreshes.
+# `tenants` counts the slots that are taken. A part-time counter was at `summed_j` after `readings_summed`
+# refreshes.
 CONTROL = {
     "generation": (512, "Q"), "effective_from_s": (520, "d"), "limit_w": (528, "d"),
     "lock_sm_min": (536, "I"), "lock_sm_max": (540, "I"), "lock_mem_min": (544, "I"),
     "lock_mem_max": (548, "I"), "was_limit_w": (552, "d"), "was_sm_min": (560, "I"), "was_sm_max": (564, "I"),
     "was_mem_min": (568, "I"), "was_mem_max": (572, "I"), "persistence": (576, "I"), "lost": (580, "I"),
     "enforced_w": (584, "d"), "forced_reasons": (592, "Q"), "counter_reset_j": (600, "d"),
-    "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"), "glimpses": (624, "q"),
-    "glimpsed_j": (632, "d"),
+    "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"), "readings_summed": (624, "q"),
+    "summed_j": (632, "d"),
 }
 PROCESSES_AT = 640
 PROCESS = struct.Struct("<IIQ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -10,9 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
-from .._processes import is_ours
 from ..device.protocol import Device
 from ..errors import DeviceError
+from ..measurement.foreign import foreign_processes
 from ..measurement.recorder import Recorder
 from ..periods.online import aliasing
 from ..records import Process, Setting
@@ -167,11 +168,8 @@ class ForeignProcessMonitor:
             self._due_s = now_s + self._every_s
             found: list[Process] = []
             for device in self._devices:
-                try:
-                    known = [each for each in device.processes() if each.name != "?"]
-                    found += [each for each in known if not is_ours(each.pid)]
-                except DeviceError:
-                    continue
+                with contextlib.suppress(DeviceError):
+                    found += foreign_processes(device).named
             self._last.append(bool(found))
             if found or not any(self._last):
                 self.processes = tuple(found)

@@ -203,7 +203,7 @@ class Predicting:
 
 
 def _seen_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
-    """Settings whose cost in time a rate can tell: a lock's clock is known, a limit's only by glimpses."""
+    """Settings whose cost in time a rate can tell: a lock's clock is known, a limit's is only sampled."""
     pairs = zip(space.settings, space.mu, strict=True)
     settings = [each for each, mu in pairs if mu >= 1.0 or rate.sees_memory]
     locks = [each for each in settings if each.power_limit_w is None]

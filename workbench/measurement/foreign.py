@@ -1,0 +1,40 @@
+"""Processes on a GPU that are not ours, for measurements, the tuner, GPU profiles and the doctor."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .._processes import is_ours, with_cuda
+from ..device.protocol import Device
+from ..records import Process
+
+MPS_SERVER = "nvidia-cuda-mps-server"  # computes for its clients, who are in the list themselves
+
+
+class ForeignProcesses(NamedTuple):
+    """Those that have a name here, and how many have none (another container's, or another user's)."""
+
+    named: tuple[Process, ...]
+    unnamed: int
+
+    @property
+    def names(self) -> str:
+        """The first three with their process ids."""
+        return ", ".join(f"{each.name} ({each.pid})" for each in self.named[:3])
+
+
+def foreign_processes(device: Device) -> ForeignProcesses:
+    """The processes on a GPU that are neither this one nor its descendants.
+
+    In a container the driver may report ours under ids of the host, which have no name here: of processes
+    without a name, as many are taken for ours as we have with CUDA and an id that is not in the list.
+
+    Raises:
+        DeviceError: the driver does not report them.
+    """
+    there = device.processes()
+    named = tuple(each for each in there if each.name not in ("?", MPS_SERVER) and not is_ours(each.pid))
+    unnamed = sum(each.name == "?" for each in there)
+    if unnamed:
+        unnamed -= len(with_cuda() - {each.pid for each in there})
+    return ForeignProcesses(named, max(unnamed, 0))
