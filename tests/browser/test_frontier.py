@@ -101,24 +101,22 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     assert "260" in faster["selected"]
     assert faster["at"] < first["at"]
     press(opened, ".workbench-frontier-plot", "End")
-    assert seen(opened, "it.heard")["limit"] == 240  # the bound is kept
+    seen(opened, "it.limit === 240 && it.heard")  # the bound is kept
 
     press(opened, ".workbench-bound", "End")
-    free = seen(opened, "it.slowdown === null && it.heard")
-    assert (free["limit"], free["bound"]) == (100, [])  # least energy of all
+    free = seen(opened, "it.slowdown === null && it.limit === 100 && it.heard")
+    assert free["bound"] == []  # least energy of all
     press(opened, ".workbench-eta", "Home")
-    time_only = seen(opened, "it.eta === 0 && it.heard")
-    assert time_only["limit"] == 300
+    seen(opened, "it.eta === 0 && it.limit === 300 && it.heard")  # only time counts
     press(opened, ".workbench-eta", "End")
-    energy_only = seen(opened, "it.eta === 1 && it.heard")
-    assert energy_only["limit"] == 100
+    energy_only = seen(opened, "it.eta === 1 && it.limit === 100 && it.heard")
     assert energy_only["iso"][0] == energy_only["iso"][1]  # only energy counts
     slider = page.locator(".workbench-step-slider").last
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + box["height"] / 2)
-    assert seen(opened, "it.rule === 'hand' && it.heard")["limit"] == 200
+    seen(opened, "it.rule === 'hand' && it.limit === 200 && it.heard")
 
     page.locator(".workbench-toggle-every").last.click()
     page.locator(".workbench-sort", has_text="energy").first.click()
@@ -208,10 +206,10 @@ def test_a_view_that_shows_nothing_new_writes_nothing_and_says_nothing(notebook:
     made = notebook([SET_UP, "workbench.panels.frontier(points)"])
     for cell in (0, 1):
         made.run(cell)
-        made.finish(cell, 60)
+        made.finish(cell)
     seen(made, "it.count > 0 && it.heard")
     made.page.mouse.move(2, 2)
-    made.wait("() => (globalThis.restsSince ??= performance.now()) < performance.now() - 12_000", 30)
+    made.wait("() => (globalThis.restsSince ??= performance.now()) < performance.now() - 12_000")
     assert made.page.evaluate(RESTS, 5) == {"writes": 0, "messages": 0}
     plot = made.page.locator(".workbench-frontier-plot").last
     plot.focus()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -362,7 +364,11 @@ def test_dask_workers_share_the_trials_and_one_that_dies_loses_none(
     two: session.Session, tmp_path: Path
 ) -> None:
     pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
-    client = dask_client([device.uuid for device in two.devices])
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):
+            other.bind(("127.0.0.1", 8787))  # as somebody's dashboard does: Dask's usual port
+            other.listen()
+        client = dask_client([device.uuid for device in two.devices])
     try:
         work = partial(kill_once, flag=tmp_path / "flag")
         done = sweep(work, SPACE, order="grid", executor=DaskExecutor(client), progress=False)

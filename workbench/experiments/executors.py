@@ -244,7 +244,7 @@ def dask_client(gpus: Sequence[str]) -> Client:
         raise UsageError(
             "Dask is not installed; pip install 'gpu-energy-workbench[cluster]', or leave out executor="
         ) from error
-    local = {"host": "127.0.0.1", "dashboard": False}
+    local = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     common = {**local, "nthreads": 1, "resources": {"GPU": 1}, "silence_logs": logging.ERROR}
     workers = {
         uuid: {"cls": Nanny, "options": {**common, "name": uuid, "env": {"CUDA_VISIBLE_DEVICES": uuid}}}
