@@ -337,7 +337,7 @@ def test_the_zeus_daemons_rights_are_said_to_be_lent(
     hand: ManualControl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(hand.device, "simulated", False)
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(settings, "is_privileged", lambda: False)
     assert hand.rights(Setting(150.0)).who == ""
     socket = tmp_path / "zeusd.sock"
     socket.touch()
@@ -345,5 +345,5 @@ def test_the_zeus_daemons_rights_are_said_to_be_lent(
     assert hand.rights(Setting(150.0)).who == "lent"
     socket.unlink()
     assert hand.rights(Setting(150.0)).who == ""
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(settings, "is_privileged", lambda: True)
     assert hand.rights(Setting(150.0)).who == "root"

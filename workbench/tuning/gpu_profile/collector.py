@@ -7,6 +7,7 @@ on disk before the next measurement begins; whatever ends it, the GPU is put bac
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from collections.abc import Generator, Sequence
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from ...device import lease
 from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
 from ...experiments.trial import out_of_memory
-from ...measurement.foreign import foreign_processes
 from ...records import Limits, Setting
 from .rows import Rows
 
@@ -242,11 +242,13 @@ class Collector:
         return count
 
     def _alone(self) -> None:
-        others = foreign_processes(self.device)
-        if others.named:
+        # Our own descendants, too: nothing but the measured load may run.
+        others = [each for each in self.device.processes() if each.pid != os.getpid() and each.name != "?"]
+        if others:
+            names = ", ".join(f"{each.name} ({each.pid})" for each in others[:3])
             raise MeasurementError(
-                f"other processes use {self.device.name}: {others.names}; their work would be measured too, "
-                "so end them first"
+                f"other processes use {self.device.name}: {names}; their work would be measured too, so end "
+                "them first"
             )
 
     def _try_rights(self, stack: contextlib.ExitStack) -> None:
