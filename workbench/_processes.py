@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
+import struct
 import sys
 import threading
 import time
@@ -109,6 +111,44 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def take(descriptor: int) -> bool:
+    """Whether nobody else has this file or directory locked, which is locked now until it is closed."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True
+
+
+# `struct flock` of Linux: kind, from where, start, length, pid
+_FLOCK = struct.Struct("@hhqqi4x")
+
+
+def lock_byte(file: IO[bytes], at: int, *, release: bool = False) -> bool:
+    """Lock a byte of a shared file for as long as it is open or mapped here (Linux); False where another has
+    it.
+    """
+    kind = getattr(fcntl, "F_UNLCK" if release else "F_WRLCK", 0)
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0))
+    except AttributeError:  # no such locks here: nothing is shared
+        return True
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES)
+    return True
+
+
+def byte_is_locked(file: IO[bytes], at: int) -> bool:
+    """Whether another process, of any PID namespace, has locked a byte of a shared file."""
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+        found = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
+    except (AttributeError, OSError):
+        return False
+    return bool(found[0] != fcntl.F_UNLCK)
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from . import _processes
@@ -51,6 +53,35 @@ def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path
                       f"({first.strerror or first}) nor in the temporary directory "
                       f"({error.strerror or error}); free some space there, give a container more (docker "
                       "run --shm-size=1g), or set TMPDIR to a directory with space") from error
+
+
+@contextlib.contextmanager
+def turn(timeout_s: float = 1.0) -> Iterator[None]:
+    """One process at a time, of those that share this directory, looks for a file and makes it if there is
+    none; who waits for too long goes on.
+    """
+    descriptor = None
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory(), os.O_RDONLY | os.O_CLOEXEC)
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        while descriptor is not None and not _processes.take(descriptor) and time.monotonic() < deadline_s:
+            time.sleep(0.002)
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def own_files(kind: str) -> list[Path]:
+    """The files of this user here whose names begin so, the oldest first."""
+    found = []
+    for path in directory().glob(f"{kind}-*-*"):
+        with contextlib.suppress(OSError):
+            facts = path.lstat()
+            if facts.st_uid == os.getuid() and stat.S_ISREG(facts.st_mode):
+                found.append((facts.st_ctime, path))
+    return [path for _, path in sorted(found)]
 
 
 def sweep() -> None:

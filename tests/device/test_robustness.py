@@ -614,7 +614,7 @@ def test_what_a_process_has_mapped_is_not_swept(
         assert gpus.exists()
         assert ring.exists()
         state.close()
-        samples.map.close()
+        samples.close()
         monkeypatch.setattr(_shared_memory, "FRESH_S", 60.0)
         _shared_memory.sweep()
         assert gpus.exists()  # just made, and perhaps about to be mapped

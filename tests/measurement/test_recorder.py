@@ -220,7 +220,7 @@ def fill(recorder: Recorder, machine: Machine, from_s: int, to_s: int) -> None:
 def recorder(stepped: Machine) -> Recorder:
     made = Recorder([open_device()])
     stepped.clock.on_step.clear()
-    made._read[0] = made._ring.head(0)  # forget the first looks
+    made._read[made.devices[0].uuid] = made._ring.head(0)  # forget the first looks
     return made
 
 

@@ -34,8 +34,12 @@ def lines(devices: Sequence[NvmlDevice], recorder: Recorder | None = None) -> It
             yield "    energy: integrated from power readings (this GPU has no energy counter)"
         else:
             yield f"    energy: cannot be measured: {device.why_not('power')}"
+        if recorder and (said := recorder.slow_calls(device.uuid)):
+            yield f"    {said}"
         absent = [each.name for each in device.capabilities if not each.present]
         if without := [name for name in absent if name not in ("energy", "power")]:
             yield f"    without: {', '.join(without)}"
         if device.note:
             yield f"    {device.note}"
+    if recorder and (resting := recorder.resting()):
+        yield resting

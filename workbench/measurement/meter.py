@@ -76,6 +76,8 @@ class Meter:
         """Start a window now."""
         if self.sync if sync is None else sync:
             synchronise()
+        if self.recorder is not None:
+            self.recorder.wake()  # before the window's time begins: what rests may have to start again
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
         window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes)
@@ -87,6 +89,7 @@ class Meter:
             if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
                 self._starts.pop(next(iter(self._starts)), None)
             self._starts[id(window)] = window.start_s
+            self.recorder.tend()
         return window
 
     def close(self, window: Window, *, sync: bool | None = None) -> Window:
@@ -180,8 +183,9 @@ class Meter:
         notes: list[str] = [
             note for note in (getattr(device, "note", ""), self._counters[number].note()) if note
         ]
-        if self.recorder is not None and (error := self.recorder.error(device.uuid)):
-            notes.append(error)
+        if self.recorder is not None:
+            said = (self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid))
+            notes += [sentence for sentence in said if sentence]
         rows = timeline.rows
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
         duration_s = window.end_s - window.start_s

@@ -25,57 +25,83 @@ from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError
 from ..samples import ROWS
 from .ring import LOST, RUNNING, Ring
-from .sampler import Sampler
+from .sampler import RESTING, Sampler, pace_after
 
 if TYPE_CHECKING:
     import polars as pl
 
 KEEP_S = 1800.0
-DRAIN_EVERY_S = 20.0
+DRAIN_EVERY_S, TEND_EVERY_S = 20.0, 1.0
+SLOW_CALL_S = 0.01
+_MADE_HERE: set[Path] = set()  # rings of this process, which reads each by its own recorder
 
 
 class Recorder:
     """Watches devices of one clock, whose times it keeps, until it is stopped.
 
+    Args:
+        devices: What to watch.
+        node: UUIDs of what other processes of the same job watch on this machine: one sampling process looks
+            at all of it. Where one of this user looks at `devices` already, that one's samples are read.
+        rests: Look only once a second when nothing was held and nobody has called `wake` for a minute, and
+            not at all after ten; without it the samples are needed until `stop`.
+
     Raises:
         MeasurementError: no devices, no space for the samples, or the sampling process could not be started.
     """
 
-    def __init__(self, devices: Sequence[Device]) -> None:
+    def __init__(self, devices: Sequence[Device], *, node: Sequence[str] = (), rests: bool = False) -> None:
         if not devices:
             raise MeasurementError("there is no GPU to record")
         self.devices = tuple(devices)
         self.clock = devices[0].clock
-        self._numbers = {device.uuid: number for number, device in enumerate(self.devices)}
-        wanted = _shared_memory.directory() / f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
-        _shared_memory.sweep()
-        self._ring = Ring.create(wanted, [device.uuid for device in self.devices])
-        self._path = self._ring.path
-        self._views = [self._view(number) for number in range(len(self.devices))]
-        self._lock = threading.Lock()
-        self._kept: list[list[np.ndarray[Any, Any]]] = [[] for _ in self.devices]
-        self._read = [0] * len(self.devices)
+        self._pid = os.getpid()
+        self._rests, self._node = rests, tuple(dict.fromkeys([*(each.uuid for each in devices), *node]))
+        self._lock, self._attaching = threading.Lock(), threading.Lock()
+        self._kept: dict[str, list[np.ndarray[Any, Any]]] = {device.uuid: [] for device in self.devices}
         self._holds: weakref.WeakSet[Hold] = weakref.WeakSet()
         self._process: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
         self._stop = threading.Event()
-        if getattr(self.clock, "stepped", False):
-            self._start_stepped()
-        else:
-            self._start_process()
-        self._finalizer = weakref.finalize(self, _clean, self._process, self._path, self._stop)
+        _shared_memory.sweep()
+        self._attach()
         told = weakref.ref(self), self._stop
         threading.Thread(target=_drain, args=told, name="energy-drain", daemon=True).start()
 
     # starting and stopping
 
-    def _start_process(self) -> None:
+    def _attach(self) -> None:
+        """Read what a sampling process of this user writes about the devices, or start one."""
+        uuids = [device.uuid for device in self.devices]
+        stepped = getattr(self.clock, "stepped", False)
+        with _shared_memory.turn():
+            found = None if stepped else _shared(uuids)
+            if found is None:
+                name = f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
+                ring = Ring.create(_shared_memory.directory() / name, self._node)
+                _MADE_HERE.add(ring.path)
+                found = ring, ring.own(range(len(uuids)), shared=not stepped)
+        with self._lock:
+            self._ring, self._reader = found
+            self._path = self._ring.path
+            numbers = {uuid: number for number, uuid in enumerate(self._ring.uuids)}
+            self._numbers = {uuid: numbers[uuid] for uuid in uuids}
+            self._views = {uuid: self._view(uuid) for uuid in uuids}
+            self._read = dict.fromkeys(uuids, 0)
+        if self._rests:
+            self._ring.need(self._reader, self.clock())
+        if stepped:
+            self._start_stepped()
+        else:
+            self._process = None if self._reader else self._started()
+        self._finalizer = weakref.finalize(self, _clean, self._process, self._ring, self._reader, self._pid)
+
+    def _started(self) -> subprocess.Popen[bytes]:
         try:
-            self._process = _processes.start(
-                "workbench.measurement.sampler", "main", str(self._path), *self._numbers
-            )
+            return _processes.start("workbench.measurement.sampler", "main", str(self._path), *self._node)
         except OSError as error:
-            _clean(None, self._path, self._stop)
+            _clean(None, self._ring, self._reader, self._pid)
+            self._stop.set()
             raise MeasurementError(f"the sampling process could not be started: {error}") from error
 
     def _start_stepped(self) -> None:
@@ -88,12 +114,14 @@ class Recorder:
         alive = weakref.ref(self)
 
         def follow(target_s: float) -> None:
-            if alive() is None:
+            recorder = alive()
+            if recorder is None:
                 clock.on_step.remove(follow)
                 return
             sampler.horizon_s = target_s
             while (due_s := sampler.due_s()) <= target_s:
                 clock.show(due_s)
+                recorder.tend()
                 sampler.tick()
 
         clock.on_step.append(follow)
@@ -107,19 +135,87 @@ class Recorder:
             clock: Any = self.clock
             with contextlib.suppress(ValueError):
                 clock.on_step.remove(self._follow)
+        self._stop.set()
         self._finalizer()
         with self._lock:  # whoever still shows what was recorded keeps no deleted file mapped
-            self._ring.map = bytearray(self._ring.map)
-            self._views = [self._view(number) for number in range(len(self.devices))]
+            self._ring.detach()
+            self._views = {uuid: self._view(uuid) for uuid in self._views}
 
     @property
     def running(self) -> bool:
-        return not self._stop.is_set() and (self._process is None or self._process.poll() is None)
+        return not self._stop.is_set() and not self._failed
 
     @property
     def pid(self) -> int | None:
         """Of the sampling process."""
-        return self._process.pid if self._process else None
+        return self._process.pid if self._process else self._ring.writer_pid or None
+
+    @property
+    def _failed(self) -> bool:
+        return self._process is not None and self._process.poll() not in (None, 0)
+
+    # whether anybody needs it
+
+    def wake(self) -> float:
+        """Note that samples are needed now: a sampler at rest looks at full pace again, and one that has
+        stopped is started. Returns the seconds that nothing had been needed for.
+        """
+        before_s = self._ring.needed_s(self._reader)
+        self._need(math.inf if self._held else self.clock())
+        if self._gone or self._sampler is not None:
+            self._resume()
+        return max(0.0, self.clock() - before_s)
+
+    def tend(self) -> None:
+        """Note whether samples are still needed; where they are, and nobody writes any more, start again."""
+        held = self._held
+        if held or self._ring.needed_s(self._reader) == math.inf:
+            self._need(math.inf if held else self.clock())
+        if held and self._gone:
+            self._resume()
+
+    def resting(self) -> str:
+        """A sentence on a sampler that looks seldom or not at all, as nobody needs it; else empty."""
+        if self._gone:
+            return "sampling has stopped, as nothing is measured; the next window or view starts it again"
+        if pace_after(self.clock() - self._ring.needed_s(self._reader)) == RESTING:
+            return "sampling rests at one look a second, as nothing is measured"
+        return ""
+
+    @property
+    def _held(self) -> bool:
+        return not self._rests or any(hold.awake and hold.from_s < math.inf for hold in list(self._holds))
+
+    @property
+    def _gone(self) -> bool:
+        """Whether nobody writes any more: the sampling process has gone to rest, or with another reader."""
+        if self._stop.is_set() or self._failed:
+            return False
+        if self._sampler is not None:
+            return self._sampler.stopped
+        return self._process.poll() == 0 if self._process is not None else not self._ring.written
+
+    def _need(self, until_s: float) -> None:
+        if os.getpid() != self._pid:  # a forked child: its parent's need stands
+            until_s = max(until_s, self._ring.needed_s(self._reader))
+        self._ring.need(self._reader, until_s)
+
+    def _resume(self) -> None:
+        if self._sampler is not None:
+            self._sampler.attend()
+            return
+        if os.getpid() != self._pid or not self._attaching.acquire(blocking=False):
+            return
+        try:
+            self.drain()
+            self._finalizer()
+            self._attach()
+        except (MeasurementError, OSError):
+            self._stop.set()  # the next window makes another recorder, or does without
+            raise
+        finally:
+            self._attaching.release()
+        self.calibrated()
 
     def ready(self, timeout_s: float = 5.0) -> bool:
         """Wait until every device has been looked at, or until it is clear that one cannot be."""
@@ -133,14 +229,14 @@ class Recorder:
         """Wait until that is so of every device, by its number; False where it is not in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and self.running:
-            if all(done(number) for number in range(len(self.devices))):
+            if all(done(number) for number in self._numbers.values()):
                 return True
             time.sleep(0.002)
         return False
 
     def failure(self) -> str:
         """Why the sampling process ended by itself; empty while it runs."""
-        if self._process is None or self._process.poll() is None or self._stop.is_set():
+        if self._stop.is_set() or not self._failed or self._process is None:
             return ""
         return f"the sampling process ended ({_processes.last_words(self._process)})"
 
@@ -151,6 +247,11 @@ class Recorder:
         value = self._ring.state(self._numbers[uuid])[3]
         return None if math.isnan(value) else value
 
+    def slow_calls(self, uuid: str) -> str:
+        """A sentence where one sample of a device takes so long that nothing is known sharply; else empty."""
+        call_s = self._ring.call_s(self._numbers[uuid])
+        return f"this driver answers in {1e3 * call_s:.0f} ms: bars are wide" if call_s >= SLOW_CALL_S else ""
+
     def error(self, uuid: str) -> str:
         """What keeps a device from being read now; empty where nothing does."""
         return self._ring.state(self._numbers[uuid])[5] or self.failure()
@@ -159,13 +260,13 @@ class Recorder:
         """The newest row of a device."""
         number = self._numbers[uuid]
         head = self._ring.head(number)
-        return self._views[number][(head - 1) % self._ring.capacity].copy() if head else None
+        return self._views[uuid][(head - 1) % self._ring.capacity].copy() if head else None
 
     def rows(self, uuid: str, from_s: float, to_s: float) -> np.ndarray[Any, Any]:
         """Rows (dtype `ROWS`) of a device with from_s <= time_s <= to_s, oldest first."""
         self.drain()
         with self._lock:
-            chunks = self._kept[self._numbers[uuid]]
+            chunks = self._kept[uuid]
             hits = [c for c in chunks if len(c) and c["time_s"][-1] >= from_s and c["time_s"][0] <= to_s]
         if not hits:
             return np.empty(0, ROWS)
@@ -177,10 +278,14 @@ class Recorder:
         """The trace (`trace.SCHEMA`) of a device between two times."""
         return as_trace(self.rows(uuid, from_s, to_s))
 
-    def hold(self, from_s: float | Callable[[], float]) -> Hold:
-        """Keep everything since a time (a function may tell it) while the returned object lives."""
-        hold = Hold(from_s)
+    def hold(self, from_s: float | Callable[[], float], *, awake: bool = True) -> Hold:
+        """Keep everything since a time (a function may tell it, infinity for nothing) while the returned
+        object lives; with `awake` samples are needed as long.
+        """
+        hold = Hold(from_s, awake=awake)
         self._holds.add(hold)
+        if awake and hold.from_s < math.inf:
+            self.wake()
         return hold
 
     def ask_interval(self, uuid: str, seconds: float | None) -> None:
@@ -197,20 +302,23 @@ class Recorder:
     def drain(self) -> None:
         """Move what is new in the ring into memory of this process, and forget what is old and not held."""
         with self._lock:
-            for number, view in enumerate(self._views):
+            for uuid, view in self._views.items():
+                number, kept = self._numbers[uuid], self._kept[uuid]
                 head, capacity = self._ring.head(number), self._ring.capacity
                 # the writer may be inside the oldest ones
-                first = max(self._read[number], head - capacity + 64)
+                first = max(self._read[uuid], head - capacity + 64)
                 if first >= head:
                     continue
                 rows = _slice(view, first, head)
-                late = max(0, self._ring.head(number) - capacity - first)
-                self._kept[number].append(rows[late:])
-                self._read[number] = head
-                self._tidy(number)
+                rows = rows[max(0, self._ring.head(number) - capacity - first) :]
+                if kept and not self._read[uuid]:  # another ring, which may go further back
+                    rows = rows[rows["time_s"] > kept[-1]["time_s"][-1]]
+                self._read[uuid] = head
+                if len(rows):
+                    kept.append(rows)
+                    self._tidy(kept)
 
-    def _tidy(self, number: int) -> None:
-        chunks = self._kept[number]
+    def _tidy(self, chunks: list[np.ndarray[Any, Any]]) -> None:
         while len(chunks) > 1 and len(chunks[-1]) + len(chunks[-2]) <= 4096:
             last = chunks.pop()
             chunks[-1] = np.concatenate([chunks[-1], last])
@@ -218,15 +326,16 @@ class Recorder:
         while len(chunks) > 1 and chunks[0]["time_s"][-1] < oldest_s:
             chunks.pop(0)
 
-    def _view(self, number: int) -> np.ndarray[Any, Any]:
-        return np.frombuffer(self._ring.map, ROWS, self._ring.capacity, self._ring.rows_at(number))
+    def _view(self, uuid: str) -> np.ndarray[Any, Any]:
+        at = self._ring.rows_at(self._numbers[uuid])
+        return np.frombuffer(self._ring.map, ROWS, self._ring.capacity, at)
 
 
 class Hold:
-    """Keeps a recorder from forgetting what came after `from_s`."""
+    """Keeps a recorder from forgetting what came after `from_s`, and with `awake` from resting."""
 
-    def __init__(self, from_s: float | Callable[[], float]) -> None:
-        self._from_s = from_s
+    def __init__(self, from_s: float | Callable[[], float], *, awake: bool = True) -> None:
+        self._from_s, self.awake = from_s, awake
 
     @property
     def from_s(self) -> float:
@@ -260,22 +369,57 @@ def _slice(view: np.ndarray[Any, Any], first: int, head: int) -> np.ndarray[Any,
     return view[low:high].copy() if low < high else np.concatenate([view[low:], view[:high]])
 
 
+def _shared(uuids: Sequence[str]) -> tuple[Ring, int] | None:
+    """A ring with all of these devices that another process of this user fills, and a reader's place in it.
+    """
+    if not all(uuid.startswith(("GPU-", "MIG-")) for uuid in uuids):
+        return None  # the number of a lost GPU, which is another one's elsewhere
+    for path in _shared_memory.own_files("workbench-ring"):
+        if path in _MADE_HERE:
+            continue
+        try:
+            ring = Ring(path)
+        except (OSError, ValueError):
+            continue
+        numbers = {uuid: number for number, uuid in enumerate(ring.uuids)}
+        wanted = [numbers[uuid] for uuid in uuids if uuid in numbers]
+        if len(wanted) == len(uuids) and ring.written and not any(ring.state(n)[0] == LOST for n in wanted):
+            reader = ring.join(wanted)
+            if reader is not None:
+                return ring, reader
+        ring.close()
+    return None
+
+
 def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
-    """Empties the ring now and then, so that a long quiet cell loses nothing."""
-    while not stop.wait(DRAIN_EVERY_S):
+    """Empties the ring now and then, so that a long quiet cell loses nothing, and sees that there is one."""
+    turns = 0
+    while not stop.wait(TEND_EVERY_S):
         alive = recorder()
         if alive is None:
             return
+        turns += 1
         try:
-            alive.drain()
-        except ValueError:  # a simulated machine was taken away under a recorder that nobody stopped
+            if turns * TEND_EVERY_S >= DRAIN_EVERY_S:
+                turns = 0
+                alive.drain()
+            alive.tend()
+        except (ValueError, MeasurementError):  # a simulated machine was taken away, or nothing can be started
             return
         del alive
 
 
-def _clean(process: subprocess.Popen[bytes] | None, path: Path, stop: threading.Event) -> None:
-    stop.set()
+def _clean(process: subprocess.Popen[bytes] | None, ring: Ring, reader: int, pid: int) -> None:
+    """Read no more; end the process that was started, unless others read what it writes."""
+    if os.getpid() != pid:  # a forked child ends: its parent reads on
+        return
+    ring.leave(reader)
+    others = reader > 0 or ring.others()
+    ring.release()
+    if reader == 0:
+        _MADE_HERE.discard(ring.path)
     if process is not None:
-        _processes.end(process, wait_s=2.0)
-    with contextlib.suppress(OSError):
-        path.unlink()
+        _processes.end(process, wait_s=0.0 if others else 2.0, kill=not others)
+    if not others:
+        with contextlib.suppress(OSError):
+            ring.path.unlink()

@@ -6,16 +6,20 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .. import _processes, _shared_memory
 from ..errors import MeasurementError
 from ..records import Sample
 
-MAGIC, VERSION = b"WBRING\0\0", 2
-HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, pid, started
-HEADER_BYTES = 64
+MAGIC, VERSION = b"WBRING\0\0", 3
+HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, the writer's pid, started
+# One place for each reader: which devices it reads (a bit each), and until when at least it needs them.
+READERS, READER, READERS_AT = 32, struct.Struct("@Qd"), 64
+HEADER_BYTES = READERS_AT + READERS * READER.size
+_ALL_READERS = struct.Struct("@" + READERS * "Qd")
 # rows written, state, edges seen, update period, power update, phase error, uuid, error
 DEVICE = struct.Struct("<QIIddd64s192s")
 DEVICE_BYTES = 320
@@ -26,23 +30,30 @@ ROW_BYTES = ROW.size
 CAPACITY = 16384
 # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
 _WHOLE = struct.Struct("@Q")
-# the one number that readers write: between a device's state and its rows
-_ASKED, ASKED_AT = struct.Struct("@d"), DEVICE.size
+# between a device's state and its rows: what a reader asks for, and what a call costs
+_NUMBER, ASKED_AT, CALL_AT = struct.Struct("@d"), DEVICE.size, DEVICE.size + 8
 STARTING, RUNNING, LOST = 0, 1, 2
 
 
 class Ring:
-    """The shared file: one ring of rows per device. One writer, any number of readers, no locks."""
+    """The shared file: one ring of rows per device. One writer, up to `READERS` readers, which wait for no
+    lock; that the writer or a reader lives is seen by its lock on a byte of the file, from any PID namespace.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with open(path, "r+b") as file:
-            _processes.hold(file)
-            self.map: mmap.mmap | bytearray = mmap.mmap(file.fileno(), 0)
-        magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
+        self._file = open(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b")
+        weakref.finalize(self, self._file.close)
+        try:
+            _processes.hold(self._file)
+            self.map: mmap.mmap | bytearray = mmap.mmap(self._file.fileno(), 0)
+            magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
+            if magic != MAGIC or version != VERSION:
+                raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
+        except (ValueError, OSError, struct.error):
+            self._file.close()
+            raise
         self.count, self.capacity = int(count), int(capacity)
-        if magic != MAGIC or version != VERSION:
-            raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY) -> Ring:
@@ -61,6 +72,98 @@ class Ring:
             ring.write_state(device, STARTING, 0, math.nan, math.nan, math.nan, uuid, "")
         return ring
 
+    def close(self) -> None:
+        """Let go of the file; nothing can be read any more."""
+        if isinstance(self.map, mmap.mmap):
+            self.map.close()
+        self._file.close()
+
+    def detach(self) -> None:
+        """Keep a copy of what is in it and let go of the file, which may be deleted."""
+        self.map = bytearray(self.map)
+        self.release()
+
+    def release(self) -> None:
+        """Neither join nor leave any more; what is mapped can be read."""
+        self._file.close()
+
+    # who writes and who reads
+
+    def begin(self, at_s: float) -> None:
+        """Note that this process writes from a moment on."""
+        HEADER.pack_into(self.map, 0, MAGIC, VERSION, self.count, self.capacity, os.getpid(), at_s)
+        _processes.lock_byte(self._file, 0)
+
+    @property
+    def writer_pid(self) -> int:
+        """As the writer's PID namespace numbers it; 0 before there is one."""
+        return int(HEADER.unpack_from(self.map, 0)[4])
+
+    @property
+    def written(self) -> bool:
+        """Whether its writer lives, or who made it is about to start one."""
+        return _processes.byte_is_locked(self._file, 0 if self.writer_pid else READERS_AT)
+
+    def join(self, devices: Iterable[int]) -> int | None:
+        """Take a reader's place, for these devices; None where all are taken."""
+        for reader in range(1, READERS):
+            if _processes.lock_byte(self._file, READERS_AT + reader * READER.size):
+                self._place(reader, devices)
+                return reader
+        return None
+
+    def own(self, devices: Iterable[int], *, shared: bool) -> int:
+        """Take the first place, that of who made the ring; others may read it too where it is `shared`."""
+        if shared:
+            _processes.lock_byte(self._file, READERS_AT)
+        self._place(0, devices)
+        return 0
+
+    def _place(self, reader: int, devices: Iterable[int]) -> None:
+        mask = sum(1 << device for device in devices)
+        READER.pack_into(self.map, READERS_AT + reader * READER.size, mask, math.inf)
+
+    def leave(self, reader: int) -> None:
+        """Need no device from now on."""
+        READER.pack_into(self.map, READERS_AT + reader * READER.size, 0, 0.0)
+        _processes.lock_byte(self._file, READERS_AT + reader * READER.size, release=True)
+
+    def need(self, reader: int, until_s: float) -> None:
+        """Note until when a reader needs its devices at least; infinity while a window is open."""
+        _NUMBER.pack_into(self.map, READERS_AT + reader * READER.size + 8, until_s)
+
+    def needed_s(self, reader: int) -> float:
+        return float(_NUMBER.unpack_from(self.map, READERS_AT + reader * READER.size + 8)[0])
+
+    def needs(self) -> list[float]:
+        """Until when each device is needed by the reader that needs it longest; -infinity for none."""
+        values, needed = _ALL_READERS.unpack_from(self.map, READERS_AT), [-math.inf] * self.count
+        for mask, until_s in zip(values[::2], values[1::2], strict=True):
+            if mask:
+                for device in range(self.count):
+                    if mask >> device & 1 and until_s > needed[device]:
+                        needed[device] = until_s
+        return needed
+
+    def others(self) -> bool:
+        """Whether anybody reads but who made the ring; forgets what readers ask for that are gone."""
+        found = False
+        for reader in range(1, READERS):
+            at = READERS_AT + reader * READER.size
+            mask = READER.unpack_from(self.map, at)[0]
+            if not mask:
+                continue
+            if _processes.byte_is_locked(self._file, at):
+                found = True
+                continue
+            for device in range(self.count):
+                if mask >> device & 1:
+                    self.ask(device, None)
+            READER.pack_into(self.map, at, 0, 0.0)
+        return found
+
+    # rows
+
     def base(self, device: int) -> int:
         return HEADER_BYTES + device * (DEVICE_BYTES + self.capacity * ROW_BYTES)
 
@@ -71,10 +174,6 @@ class Ring:
     def head(self, device: int) -> int:
         """How many rows were ever written for a device."""
         return int(_WHOLE.unpack_from(self.map, self.base(device))[0])
-
-    def begun(self, at_s: float) -> None:
-        """Note that this process writes from a moment on."""
-        HEADER.pack_into(self.map, 0, MAGIC, VERSION, self.count, self.capacity, os.getpid(), at_s)
 
     def append(
         self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float
@@ -97,11 +196,24 @@ class Ring:
         _, state, edges, update_s, power_s, error_s, _, why = DEVICE.unpack_from(self.map, self.base(device))
         return state, edges, update_s, power_s, error_s, why.split(b"\0", 1)[0].decode(errors="replace")
 
+    @property
+    def uuids(self) -> list[str]:
+        """Of its devices."""
+        texts = (DEVICE.unpack_from(self.map, self.base(device))[6] for device in range(self.count))
+        return [text.split(b"\0", 1)[0].decode(errors="replace") for text in texts]
+
+    def call_s(self, device: int) -> float:
+        """Seconds that one sample of a device takes; 0 before that is known."""
+        return float(_NUMBER.unpack_from(self.map, self.base(device) + CALL_AT)[0])
+
+    def note_call(self, device: int, seconds: float) -> None:
+        _NUMBER.pack_into(self.map, self.base(device) + CALL_AT, seconds)
+
     def asked_s(self, device: int) -> float | None:
         """The time between two looks that somebody asks for; None where the sampler decides."""
-        (seconds,) = _ASKED.unpack_from(self.map, self.base(device) + ASKED_AT)
+        (seconds,) = _NUMBER.unpack_from(self.map, self.base(device) + ASKED_AT)
         return float(seconds) if seconds > 0 else None
 
     def ask(self, device: int, seconds: float | None) -> None:
         """Ask for another time between two looks; None leaves it to the sampler again."""
-        _ASKED.pack_into(self.map, self.base(device) + ASKED_AT, seconds or 0.0)
+        _NUMBER.pack_into(self.map, self.base(device) + ASKED_AT, seconds or 0.0)

@@ -4,8 +4,10 @@ A GPU's energy counter and power reading refresh in steps of 20 to 100 ms, and w
 energy then. So the sampler finds the steps (a burst at the start, then a reading around the expected moment
 now and then), reads once after each, and stamps every row with the time of the step it belongs to.
 
-The process ends when its parent does, which closes its standard input. Standard library only, but for the
-driver's door: it starts in some 50 ms and holds some 17 MB.
+A device that nobody has needed for a minute is looked at once a second, and after ten minutes no more; when
+that is so of all of them, the process ends. It ends with its parent too, which closes its standard input,
+unless other processes of the user read the ring. Standard library only, but for the driver's door: it starts
+in some 50 ms and holds some 17 MB.
 """
 
 from __future__ import annotations
@@ -28,6 +30,20 @@ from .ring import LOST, RUNNING, Ring
 STATUS_EVERY_S = 0.2
 SLOWEST_S = 0.1  # between two looks while nothing is known about a sensor
 FASTEST_S = 0.005
+REST_AFTER_S, STOP_AFTER_S = 60.0, 600.0  # since a device was needed last
+RESTING_S = 1.0  # between two looks then
+ATTEND_S = 0.2  # between two looks at who needs what
+
+AWAKE, RESTING, STOPPED = range(3)
+
+
+def pace_after(idle_s: float) -> int:
+    """How a device is looked at that nobody has needed for some time.
+
+    >>> [pace_after(idle_s) for idle_s in (-math.inf, 59.0, 60.0, 600.0)] == [AWAKE, AWAKE, RESTING, STOPPED]
+    True
+    """
+    return AWAKE if idle_s < REST_AFTER_S else RESTING if idle_s < STOP_AFTER_S else STOPPED
 
 
 class _Watched:
@@ -48,6 +64,8 @@ class _Watched:
         self.last: Sample | None = None
         self.status: Sample | None = None
         self.error, self.lost = "", False
+        self.pace, self.inside = AWAKE, False  # `inside` an open window
+        self.call_s = 0.0  # what one sample takes
 
     def followed(self) -> tuple[tuple[EdgeTracker, Callable[[Sample], float]], ...]:
         """The trackers, each with what it follows of a sample."""
@@ -72,7 +90,9 @@ class Sampler:
         pause: Waits between the looks of a burst; a stepped clock is moved instead.
     """
 
-    BURST_S, LOOK_S, EARLY_S, SLOW_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.004, 0.008
+    BURST_S, LOOK_S, EARLY_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.008
+    # Calls wait for one lock of the driver, also those of what is measured: slow ones are made seldom.
+    SLOW_S, SELDOM_S, LONG_S = 0.0003, 0.004, 2.5
     ENOUGH = 3  # edges for a line
 
     def __init__(
@@ -86,31 +106,56 @@ class Sampler:
         self._all = [_Watched(number, device) for number, device in numbered.items()]
         # until when a burst may go on; a stepped clock goes no further than it is stepped
         self.horizon_s = math.inf
+        self._attended_s = -math.inf
 
     def start(self) -> None:
         """Take the first samples, then find the sensors' steps; one by one where the driver is slow."""
         begin_s = self._clock()
         for watched in self._all:
             self._look(watched)
-        slow = self._clock() - begin_s > self.SLOW_S
-        for group in [[watched] for watched in self._all] if slow else [self._all]:
-            self._burst(group, self._clock() + self.BURST_S, until=4)
+        several = self._clock() - begin_s > 0.004
+        for watched in self._all:
+            self._time_calls(watched)
+        for group in [[watched] for watched in self._all] if several else [self._all]:
+            self._burst(group, self._clock() + self._search_s(group), until=4)
         for watched in self._all:
             watched.refine_s = self._clock() + watched.refine_gap_s
             self._report(watched)
 
     def due_s(self) -> float:
-        return min(min(watched.due_s, watched.refine_s) for watched in self._all)
+        return min(
+            watched.due_s if watched.pace else min(watched.due_s, watched.refine_s) for watched in self._all
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nobody has needed any device for long."""
+        return all(watched.pace == STOPPED for watched in self._all)
+
+    def attend(self) -> None:
+        """Look at each device as it is needed by those who read the ring."""
+        self._attended_s = now_s = self._clock()
+        needs = self._ring.needs()
+        for watched in self._all:
+            needed_s = needs[watched.number]
+            watched.inside, pace = needed_s == math.inf, pace_after(now_s - needed_s)
+            if pace == watched.pace:
+                continue
+            watched.pace, watched.open_s = pace, math.inf
+            watched.due_s = now_s if pace == AWAKE else now_s + RESTING_S if pace == RESTING else math.inf
+            watched.refine_s = now_s  # when it is awake: its steps went unfollowed
 
     def tick(self) -> None:
         """Look at every device that is due, and once in a while at how its sensor steps."""
         now_s = self._clock()
+        if now_s - self._attended_s >= ATTEND_S:
+            self.attend()
         for watched in self._all:
             # Where a step has passed and none is near, a look between two devices' moments saves a wake-up.
             if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
                 self._look(watched)
         for watched in self._all:
-            if watched.refine_s <= now_s:
+            if watched.refine_s <= now_s and watched.pace == AWAKE:
                 self._refine(watched)
                 break  # one a tick: a burst keeps the others waiting
 
@@ -126,6 +171,9 @@ class Sampler:
         power_tick_s = watched.power_edges.tick(sample.time_s, after_s)[0]
         self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
         watched.due_s, watched.open_s = sample.time_s + SLOWEST_S, math.inf
+        if watched.pace == RESTING:
+            watched.due_s, watched.last = sample.time_s + RESTING_S, sample
+            return
         if watched.edges.locked:
             period_s = watched.edges.period_s
             guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
@@ -182,6 +230,28 @@ class Sampler:
 
     # finding the steps
 
+    def _time_calls(self, watched: _Watched) -> None:
+        """Note what one sample takes; the quickest of three, as another process may hold the driver's lock.
+        """
+        taken_s = []
+        with contextlib.suppress(DeviceError):
+            for _ in range(3):
+                before_s = self._clock()
+                watched.device.sample(watched.status)
+                taken_s.append(self._clock() - before_s)
+        watched.call_s = min(taken_s, default=0.0)
+        self._ring.note_call(watched.number, watched.call_s)
+
+    def _gap_s(self, watched: _Watched, *, searching: bool = True) -> float:
+        """Between two looks that are to find a step."""
+        if watched.call_s > self.SLOW_S:
+            return max(self.SELDOM_S, 2 * watched.call_s)
+        return self.SELDOM_S if searching and watched.inside else self.LOOK_S
+
+    def _search_s(self, group: Sequence[_Watched]) -> float:
+        """How long a search may take: longer where looks are far apart."""
+        return self.LONG_S if self._gap_s(group[0]) > self.LOOK_S else self.BURST_S
+
     def _burst(self, group: Sequence[_Watched], end_s: float, *, until: int) -> None:
         """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
         last: dict[int, tuple[float, Sample]] = {}
@@ -202,7 +272,7 @@ class Sampler:
                             edges.add(known[0], after_s)
                             seen[watched.number, part] += 1
                     last[watched.number] = before_s, sample
-            self._pause(self.LOOK_S)
+            self._pause(self._gap_s(group[0], searching=until > 1))
 
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
@@ -211,7 +281,8 @@ class Sampler:
             self._search(watched)
             return
         now_s, edges = self._clock(), known[watched.turn % len(known)]
-        half_s = min(watched.widen * (2 * self.LOOK_S + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
+        gap_s = self._gap_s(watched, searching=False)
+        half_s = min(watched.widen * (2 * gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
         if edge_s - half_s / 2 < now_s:
             edge_s += edges.period_s
@@ -241,7 +312,7 @@ class Sampler:
         if watched.widen > 16:
             watched.widen, watched.refine_gap_s = 1.0, 0.25
         if not watched.lost:
-            self._burst([watched], self._clock() + self.BURST_S, until=4)
+            self._burst([watched], self._clock() + self._search_s([watched]), until=4)
         found = all(edges.locked for edges, _ in watched.followed())
         if found:
             watched.search_gap_s = 0.5
@@ -255,7 +326,7 @@ class Sampler:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The child process: a ring's path and UUIDs. Runs until its input closes, then removes the ring."""
+    """The child process: a ring's path and UUIDs. Runs while somebody needs it, then removes the ring."""
     from ..device.nvml import open_uuid
 
     ring, parent = Ring(argv[0]), os.getppid()
@@ -269,17 +340,28 @@ def main(argv: Sequence[str]) -> int:
         time.sleep(0.002 if stepped else max(0.0, seconds) / scale)
 
     sampler = Sampler(devices, ring, clock, pause=pause)
-    ring.begun(clock())
+    ring.begin(clock())
     sampler.start()
-    while True:
+    alone, asked_s = False, time.monotonic()  # without the parent; when other readers were looked for
+    while not sampler.stopped:
         wait_s = sampler.due_s() - clock()
         if wait_s <= 0:
             sampler.tick()
             wait_s = 0.0
-        timeout_s = 0.002 if stepped else min(wait_s / scale, 1.0)
-        if _processes.heard(parent, timeout_s) is None:
-            ring.path.unlink(missing_ok=True)
-            return 0
+        elif wait_s > ATTEND_S:
+            sampler.attend()
+        timeout_s = 0.002 if stepped else min(wait_s / scale, ATTEND_S)
+        if alone:
+            time.sleep(timeout_s)
+        elif _processes.heard(parent, timeout_s) is None:
+            alone, asked_s = True, -math.inf
+            ring.leave(0)
+        if time.monotonic() - asked_s >= 1.0:
+            asked_s = time.monotonic()
+            if not ring.others() and alone:
+                break
+    ring.path.unlink(missing_ok=True)
+    return 0
 
 
 def _opened(ring: Ring, uuids: Sequence[str], opened: Callable[[str], Device]) -> dict[int, Device]:

@@ -15,6 +15,7 @@ from ..device import selection
 from ..device.discovery import Gpus, devices, why_no_gpu
 from ..device.gpu import OpenGpu
 from ..device.lease import Lease, restore_all
+from ..device.nvml import identities
 from ..device.restore import recover
 from ..errors import (
     DeviceError,
@@ -132,10 +133,12 @@ class Session:
         with contextlib.suppress(WorkbenchError, OSError):
             self.messages += recover()
         found = self._own(devices()) if self.gpus is None else devices(self.gpus)
+        of_a_job = found and selection.local_rank(os.environ) is not None
         recorder = None
         if found:
             try:
-                recorder = Recorder(found)
+                node = [uuid for uuid, _, _ in identities()] if of_a_job else []
+                recorder = Recorder(found, node=node, rests=True)
                 if not recorder.ready():
                     self.messages.append(recorder.failure() or "the sampling process is slow to start")
                 recorder.calibrated()

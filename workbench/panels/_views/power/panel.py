@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....device.protocol import Device
 from ....errors import UsageError
 from ....measurement.recorder import Hold, Recorder
+from ....measurement.report import format_duration
+from ....measurement.sampler import REST_AFTER_S
 from ..._core import theme
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import ABSENT_S, LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
@@ -59,7 +62,7 @@ class PowerView(LivePanel):
     ) -> None:
         self.recorder, self.devices, self.label = recorder, tuple(devices), label
         self.start_s = recorder.clock() if start_s is None else start_s
-        self._hold: Hold | None = recorder.hold(self.start_s)
+        self._hold: Hold | None = recorder.hold(self.start_s, awake=False)
         self._stop, self._set_power_limit = stop, set_power_limit
         self._setting = threading.RLock()
         self._accepting = True  # limits; with `_setting` held
@@ -157,6 +160,7 @@ class PowerView(LivePanel):
         return self._packed(words, [gpu.series.rows for gpu in self._gpus], told)
 
     def changes(self) -> Message | None:
+        self._keep_awake()
         new, marks = self._gather(), self._marks.rows()
         self._watch_recorder()
         told = None
@@ -228,6 +232,14 @@ class PowerView(LivePanel):
 
     def _now_s(self) -> float:
         return self.recorder.clock() if self._end_s is None else self._end_s
+
+    def _keep_awake(self) -> None:
+        """Have the sampler look at full pace while a browser shows the view; mark where it has rested."""
+        if self._end_s is None and time.monotonic() - self._heard_s < ABSENT_S:
+            idle_s = self.recorder.wake()
+            if idle_s >= REST_AFTER_S:
+                self.mark(self.recorder.clock(), f"sampling has rested: no view was open for "
+                                                 f"{format_duration(idle_s)}")
 
     def _watch_recorder(self) -> None:
         """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
