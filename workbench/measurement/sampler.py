@@ -72,6 +72,11 @@ class _Watched:
         power = (self.power_edges, lambda sample: sample.power_w)
         return ((self.edges, lambda sample: sample.energy_j), power) if self.counts else (power,)
 
+    @property
+    def astray(self) -> bool:
+        """Whether its steps are to be looked for as if nothing was known."""
+        return self.missing or not self.edges.locked or self.widen > 16
+
     def moved(self, sample: Sample) -> bool:
         """Whether a sample shows another value than the last one, of a sensor whose steps are not known."""
         last = self.last
@@ -110,14 +115,13 @@ class Sampler:
 
     def start(self) -> None:
         """Take the first samples, then find the sensors' steps; one by one where the driver is slow."""
-        begin_s = self._clock()
         for watched in self._all:
             self._look(watched)
-        several = self._clock() - begin_s > 0.004
-        for watched in self._all:
             self._time_calls(watched)
-        for group in [[watched] for watched in self._all] if several else [self._all]:
+        for group in self._together(self._all):
             self._burst(group, self._clock() + self._search_s(group), until=4)
+        if starved := [watched for watched in self._all if len(watched.edges.edges) < self.ENOUGH]:
+            self._burst(starved, self._clock() + self.BURST_S, until=4)  # other processes had the cores
         for watched in self._all:
             watched.refine_s = self._clock() + watched.refine_gap_s
             self._report(watched)
@@ -154,10 +158,12 @@ class Sampler:
             # Where a step has passed and none is near, a look between two devices' moments saves a wake-up.
             if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
                 self._look(watched)
-        for watched in self._all:
-            if watched.refine_s <= now_s and watched.pace == AWAKE:
-                self._refine(watched)
-                break  # one a tick: a burst keeps the others waiting
+        due = [watched for watched in self._all if watched.refine_s <= now_s and watched.pace == AWAKE]
+        if astray := [watched for watched in due if watched.astray]:
+            for group in self._together(astray):
+                self._search(group)
+        elif due:
+            self._refine(due[0])  # one a tick: a burst keeps the others waiting
 
     def _look(self, watched: _Watched) -> None:
         stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
@@ -242,15 +248,21 @@ class Sampler:
         watched.call_s = min(taken_s, default=0.0)
         self._ring.note_call(watched.number, watched.call_s)
 
-    def _gap_s(self, watched: _Watched, *, searching: bool = True) -> float:
+    @staticmethod
+    def _together(found: list[_Watched]) -> list[list[_Watched]]:
+        """Devices whose steps are looked for at the same time: all, unless their driver is slow."""
+        return [found] if sum(watched.call_s for watched in found) < 0.004 else [[each] for each in found]
+
+    def _gap_s(self, group: Sequence[_Watched], *, searching: bool = True) -> float:
         """Between two looks that are to find a step."""
-        if watched.call_s > self.SLOW_S:
-            return max(self.SELDOM_S, 2 * watched.call_s)
-        return self.SELDOM_S if searching and watched.inside else self.LOOK_S
+        call_s = max(watched.call_s for watched in group)
+        if call_s > self.SLOW_S:
+            return max(self.SELDOM_S, 2 * call_s)
+        return self.SELDOM_S if searching and any(watched.inside for watched in group) else self.LOOK_S
 
     def _search_s(self, group: Sequence[_Watched]) -> float:
         """How long a search may take: longer where looks are far apart."""
-        return self.LONG_S if self._gap_s(group[0]) > self.LOOK_S else self.BURST_S
+        return self.LONG_S if self._gap_s(group) > self.LOOK_S else self.BURST_S
 
     def _burst(self, group: Sequence[_Watched], end_s: float, *, until: int) -> None:
         """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
@@ -272,16 +284,13 @@ class Sampler:
                             edges.add(known[0], after_s)
                             seen[watched.number, part] += 1
                     last[watched.number] = before_s, sample
-            self._pause(self._gap_s(group[0], searching=until > 1))
+            self._pause(self._gap_s(group, searching=until > 1))
 
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
         known = [edges for edges, _ in watched.followed() if edges.locked]
-        if watched.missing or watched.edges not in known or watched.widen > 16:
-            self._search(watched)
-            return
         now_s, edges = self._clock(), known[watched.turn % len(known)]
-        gap_s = self._gap_s(watched, searching=False)
+        gap_s = self._gap_s([watched], searching=False)
         half_s = min(watched.widen * (2 * gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
         if edge_s - half_s / 2 < now_s:
@@ -303,26 +312,27 @@ class Sampler:
             watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
         self._report(watched)
 
-    def _search(self, watched: _Watched) -> None:
-        """Look anew for the steps of a sensor that has shown none, or has left its line."""
-        for edges, _ in watched.followed():
-            # Edges on no line, as a starved process sees them, would keep later ones from being fitted.
-            if watched.widen > 16 or (len(edges.edges) > self.ENOUGH and not edges.locked):
-                edges.forget()
-        if watched.widen > 16:
-            watched.widen, watched.refine_gap_s = 1.0, 0.25
-        if not watched.lost:
-            self._burst([watched], self._clock() + self._search_s([watched]), until=4)
-        found = all(edges.locked for edges, _ in watched.followed())
-        if found:
-            watched.search_gap_s = 0.5
-        elif watched.missing:  # it moves, and not in steps; what stands still is seen when it moves
-            watched.search_gap_s = min(2 * watched.search_gap_s, 60.0)
-            watched.search_s = self._clock() + watched.search_gap_s
-        watched.missing = False
-        watched.refine_gap_s = 0.25 if watched.edges.locked else min(2 * watched.refine_gap_s, 60.0)
-        watched.refine_s = self._clock() + watched.refine_gap_s
-        self._report(watched)
+    def _search(self, group: Sequence[_Watched]) -> None:
+        """Look anew for the steps of sensors that have shown none, or have left their line."""
+        for watched in group:
+            for edges, _ in watched.followed():
+                # Edges on no line, as a starved process sees them, would keep later ones from being fitted.
+                if watched.widen > 16 or (len(edges.edges) > self.ENOUGH and not edges.locked):
+                    edges.forget()
+            if watched.widen > 16:
+                watched.widen, watched.refine_gap_s = 1.0, 0.25
+        if present := [watched for watched in group if not watched.lost]:
+            self._burst(present, self._clock() + self._search_s(present), until=4)
+        for watched in group:
+            if all(edges.locked for edges, _ in watched.followed()):
+                watched.search_gap_s = 0.5
+            elif watched.missing:  # it moves, and not in steps; what stands still is seen when it moves
+                watched.search_gap_s = min(2 * watched.search_gap_s, 60.0)
+                watched.search_s = self._clock() + watched.search_gap_s
+            watched.missing = False
+            watched.refine_gap_s = 0.25 if watched.edges.locked else min(2 * watched.refine_gap_s, 60.0)
+            watched.refine_s = self._clock() + watched.refine_gap_s
+            self._report(watched)
 
 
 def main(argv: Sequence[str]) -> int:
