@@ -58,6 +58,7 @@ class _Watched:
         self.power_edges = EdgeTracker() if self.counts else self.edges
         self.due_s = -math.inf
         self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
+        self.calm_s = -math.inf  # until then no step is near
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
         self.turn = 0
         self.missing, self.search_s, self.search_gap_s = False, -math.inf, 0.5
@@ -105,8 +106,9 @@ class Sampler:
         pause: Callable[[float], None],
     ) -> None:
         self._ring, self._clock, self._pause = ring, clock, pause
-        # Of many GPUs, all whose step has passed are read in one wake-up, which costs more than the reading.
-        self._patience = 0.3 if len(devices) <= 2 else 0.8
+        # Many GPUs are read in one wake-up, which costs more than the readings: all whose steps are not near.
+        self._many = len(devices) > 2
+        self._patience = 0.9 if self._many else 0.3
         numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
         self._all = [_Watched(number, device) for number, device in numbered.items()]
         # until when a burst may go on; a stepped clock goes no further than it is stepped
@@ -154,16 +156,21 @@ class Sampler:
         now_s = self._clock()
         if now_s - self._attended_s >= ATTEND_S:
             self.attend()
-        for watched in self._all:
-            # Where a step has passed and none is near, a look between two devices' moments saves a wake-up.
-            if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
-                self._look(watched)
-        due = [watched for watched in self._all if watched.refine_s <= now_s and watched.pace == AWAKE]
-        if astray := [watched for watched in due if watched.astray]:
+        self._look_where_due(now_s)
+        vague = [watched for watched in self._all if watched.refine_s <= now_s and watched.pace == AWAKE]
+        if astray := [watched for watched in vague if watched.astray]:
             for group in self._together(astray):
                 self._search(group)
-        elif due:
-            self._refine(due[0])  # one a tick: a burst keeps the others waiting
+        elif vague:
+            self._refine(vague[0])  # one a tick: a burst keeps the others waiting
+
+    def _look_where_due(self, now_s: float) -> None:
+        due = any(watched.due_s <= now_s for watched in self._all)
+        for watched in self._all:
+            # Where a step has passed and none is near, a look between two devices' moments saves a wake-up.
+            if (watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s
+                    or (due and self._many and now_s < watched.calm_s)):
+                self._look(watched)
 
     def _look(self, watched: _Watched) -> None:
         stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
@@ -176,7 +183,7 @@ class Sampler:
         tick_s, error_s = watched.edges.tick(sample.time_s, after_s)
         power_tick_s = watched.power_edges.tick(sample.time_s, after_s)[0]
         self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
-        watched.due_s, watched.open_s = sample.time_s + SLOWEST_S, math.inf
+        watched.due_s, watched.open_s, watched.calm_s = sample.time_s + SLOWEST_S, math.inf, -math.inf
         if watched.pace == RESTING:
             watched.due_s, watched.last = sample.time_s + RESTING_S, sample
             return
@@ -185,6 +192,7 @@ class Sampler:
             guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
             next_s = watched.edges.edge_before(sample.time_s) + period_s
             watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
+            watched.calm_s = next_s - guard_s
             watched.due_s = next_s + max(guard_s, min(self._patience * period_s, period_s - self.MARGIN_S))
         asked_s = self._ring.asked_s(watched.number)
         if asked_s is not None:
@@ -270,9 +278,8 @@ class Sampler:
         seen = {(watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())}
         end_s = min(end_s, self.horizon_s)
         while (now_s := self._clock()) < end_s and min(seen.values()) < until:
-            for watched in self._all:  # a burst keeps nobody waiting, and leaves no hole in the rows
-                if watched.due_s <= now_s:
-                    self._look(watched)
+            if any(watched.due_s <= now_s for watched in self._all):
+                self._look_where_due(now_s)  # a burst keeps nobody waiting, and leaves no hole in the rows
             for watched in group:
                 with contextlib.suppress(DeviceError):
                     before_s = self._clock()
@@ -305,7 +312,7 @@ class Sampler:
         watched.turn += 1
         if edges.edges[-1] != before:
             watched.widen = 1.0
-            watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
+            watched.refine_gap_s = min(2 * watched.refine_gap_s, 8.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
         else:
             watched.widen *= 2
@@ -354,13 +361,12 @@ def main(argv: Sequence[str]) -> int:
     sampler.start()
     alone, asked_s = False, time.monotonic()  # without the parent; when other readers were looked for
     while not sampler.stopped:
-        wait_s = sampler.due_s() - clock()
-        if wait_s <= 0:
+        if sampler.due_s() <= clock():
             sampler.tick()
-            wait_s = 0.0
-        elif wait_s > ATTEND_S:
+        wait_s = sampler.due_s() - clock()
+        if wait_s > ATTEND_S:
             sampler.attend()
-        timeout_s = 0.002 if stepped else min(wait_s / scale, ATTEND_S)
+        timeout_s = 0.002 if stepped else min(max(0.0, wait_s / scale), ATTEND_S)
         if alone:
             time.sleep(timeout_s)
         elif _processes.heard(parent, timeout_s) is None:
