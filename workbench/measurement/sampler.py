@@ -298,7 +298,7 @@ class Sampler:
         known = [edges for edges, _ in watched.followed() if edges.locked]
         now_s, edges = self._clock(), known[watched.turn % len(known)]
         gap_s = self._gap_s([watched], searching=False)
-        half_s = min(watched.widen * (2 * gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
+        half_s = min(watched.widen * (gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
         if edge_s - half_s / 2 < now_s:
             edge_s += edges.period_s
@@ -312,7 +312,7 @@ class Sampler:
         watched.turn += 1
         if edges.edges[-1] != before:
             watched.widen = 1.0
-            watched.refine_gap_s = min(2 * watched.refine_gap_s, 8.0)
+            watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
         else:
             watched.widen *= 2
