@@ -103,7 +103,7 @@ def test_a_view_that_somebody_watches_keeps_it_awake_and_says_where_it_has_reste
     assert recorder is not None
     view = PowerView(recorder, session.devices, period=False)
     for _ in range(13):
-        view._heard_s = time.monotonic()
+        view._heard_s, view._woken_s = time.monotonic(), -math.inf
         view.changes()
         step(session, 10.0)
     assert recorder.resting() == ""
@@ -113,7 +113,7 @@ def test_a_view_that_somebody_watches_keeps_it_awake_and_says_where_it_has_reste
         step(session, 10.0)
     assert recorder.resting() != ""
     assert view._marks.kept == []
-    view._heard_s = time.monotonic()
+    view._heard_s, view._woken_s = time.monotonic(), -math.inf
     view.changes()
     assert recorder.resting() == ""
     (mark,) = view._marks.kept

@@ -270,7 +270,7 @@ class Recorder:
             hits = [c for c in chunks if len(c) and c["time_s"][-1] >= from_s and c["time_s"][0] <= to_s]
         if not hits:
             return np.empty(0, ROWS)
-        rows = np.concatenate(hits)
+        rows = np.concatenate(hits) if len(hits) > 1 else hits[0]
         low = np.searchsorted(rows["time_s"], from_s, side="left")
         return rows[low : np.searchsorted(rows["time_s"], to_s, side="right")]
 
@@ -319,7 +319,8 @@ class Recorder:
                     self._tidy(kept)
 
     def _tidy(self, chunks: list[np.ndarray[Any, Any]]) -> None:
-        while len(chunks) > 1 and len(chunks[-1]) + len(chunks[-2]) <= 4096:
+        # Chunks of like size only, so that a row is copied a few times and not at each of many drains.
+        while len(chunks) > 1 and len(chunks[-2]) <= min(2 * len(chunks[-1]), 4096 - len(chunks[-1])):
             last = chunks.pop()
             chunks[-1] = np.concatenate([chunks[-1], last])
         oldest_s = min([self.clock() - KEEP_S, *(hold.from_s - 10.0 for hold in self._holds)])

@@ -101,10 +101,11 @@ class Publisher:
 
     Args:
         publish: Called with whether somebody watches.
+        every_s: Between two calls while somebody does.
     """
 
-    def __init__(self, publish: Callable[[bool], None]) -> None:
-        self._publish = publish
+    def __init__(self, publish: Callable[[bool], None], every_s: float) -> None:
+        self._publish, self._every_s = publish, every_s
         self.watched = threading.Event()  # also set when it is over
         self.ended = threading.Event()
         self.thread: threading.Thread | None = None
@@ -129,7 +130,7 @@ class Publisher:
                 continue
             if self.ended.wait(max(0.0, due_s - time.monotonic())):
                 return
-            due_s = max(due_s + UPDATE_S, time.monotonic())  # who is late skips, and says all of it next time
+            due_s = max(due_s + self._every_s, time.monotonic())  # who is late skips, and says all of it next time
             self._publish(True)
 
 
@@ -149,7 +150,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def __init__(self, *, live: bool | None = None) -> None:
         self._shown = DisplayHandle(live)
         self._lock = threading.RLock()  # what was sent and what is known belong together
-        self._publisher = Publisher(self._publish)
+        self._publisher = Publisher(self._publish, self.poll_s)
         self._problem = ""
         self._greeted: dict[str, float] = {}  # views, and when
         self._equipped: set[str] = set()  # views that were sent BokehJS
@@ -185,7 +186,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         no browser has spoken for long. Called with the lock held.
         """
         now_s = time.monotonic()
-        if now_s - self._read_s < self.poll_s or now_s - self._heard_s > ABSENT_S:
+        if now_s - self._read_s < 0.5 * self.poll_s or now_s - self._heard_s > ABSENT_S:
             return None
         self._read_s = now_s
         self.refresh()

@@ -133,7 +133,7 @@ class PeriodFollower:
             return False
         tracker = self._following.update()
         seen = self.look
-        turn_s = seen.level.seconds if seen.level and seen.spans else 2 * PACE_S
+        turn_s = seen.level.seconds if seen.level and seen.spans else 4 * PACE_S
         ended_s = seen.spans[-1].end_s + self.start_s if seen.spans else self._looked_s
         if tracker.version == self._version and now_s - ended_s < turn_s and not last:
             return False

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 60.0
 SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
+WAKE_EVERY_S = 5.0
 MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
@@ -52,6 +53,7 @@ class PowerView(LivePanel):
     """
 
     keeps_picture = False
+    poll_s = 0.2
     keeps_error = ("stop", "follow", "level", "limit")
     _esm = script("power")
 
@@ -73,6 +75,7 @@ class PowerView(LivePanel):
         self._last_limit = ("", -math.inf)  # whose, and when
         self._recorder_problem = ""
         self._end_s: float | None = None
+        self._woken_s = -math.inf  # when the recorder was told last that somebody watches
         self._failures = 0  # of following the iterations, one after another
         self._settled: SegmentedIterations | None = None
         self._rhythm = PeriodFollower(recorder, self.devices, self.start_s) if period else None
@@ -235,7 +238,9 @@ class PowerView(LivePanel):
 
     def _keep_awake(self) -> None:
         """Have the sampler look at full pace while a browser shows the view; mark where it has rested."""
-        if self._end_s is None and time.monotonic() - self._heard_s < ABSENT_S:
+        now_s = time.monotonic()
+        if self._end_s is None and now_s - self._heard_s < ABSENT_S and now_s - self._woken_s >= WAKE_EVERY_S:
+            self._woken_s = now_s
             idle_s = self.recorder.wake()
             if idle_s >= REST_AFTER_S:
                 self.mark(self.recorder.clock(), f"sampling has rested: no view was open for "
