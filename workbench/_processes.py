@@ -282,6 +282,27 @@ def with_cuda() -> set[int]:
     return set()
 
 
+def parent_of(pid: int) -> int:
+    """The process that has started another; 0 where that is not known."""
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).ppid())
+    except psutil.Error:
+        return 0
+
+
+def environment_of(pid: int) -> Mapping[str, str] | None:
+    """The environment that a process of this user was started with; None for another's."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        process = psutil.Process(pid)
+        if process.uids().real == os.getuid():
+            return process.environ()
+    return None
+
+
 def _open_files(pid: int) -> list[str]:
     found = []
     with contextlib.suppress(OSError):

@@ -108,7 +108,7 @@ def _torch_uuids() -> list[str]:
 # what tells a process its number among those that were started with it on this node, and how many these are
 _RANKS = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 
@@ -126,3 +126,21 @@ def local_rank(environment: Mapping[str, str]) -> int | None:
         if told.isdigit() and ranks and int(ranks[1]) > 1:
             return int(told)
     return None
+
+
+# what is the same in all ranks of a job
+_JOBS = (("MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("PMIX_NAMESPACE",))
+
+
+def same_job(one: Mapping[str, str], other: Mapping[str, str], *, one_parent: bool) -> bool:
+    """Whether two environments are those of ranks of one job on this node, which one process may have started.
+
+    >>> rank = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    >>> same_job(rank, rank | {"LOCAL_RANK": "1"}, one_parent=False), same_job({}, {}, one_parent=True)
+    (True, False)
+    """
+    if local_rank(one) is None or local_rank(other) is None:
+        return False
+    return one_parent or any(
+        all(one.get(name) and one.get(name) == other.get(name) for name in names) for names in _JOBS
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
-from .._processes import is_ours, with_cuda
+from .._processes import environment_of, is_ours, parent_of, with_cuda
 from ..device.protocol import Device
+from ..device.selection import same_job
 from ..records import Process
 
 MPS_SERVER = "nvidia-cuda-mps-server"  # computes for its clients, who are in the list themselves
@@ -24,7 +26,7 @@ class ForeignProcesses(NamedTuple):
 
 
 def foreign_processes(device: Device) -> ForeignProcesses:
-    """The processes on a GPU that are neither this one nor its descendants.
+    """The processes on a GPU that are neither this one, nor its descendants, nor ranks of the same job.
 
     In a container the driver may report ours under ids of the host, which have no name here: of processes
     without a name, as many are taken for ours as we have with CUDA and an id that is not in the list.
@@ -33,8 +35,19 @@ def foreign_processes(device: Device) -> ForeignProcesses:
         DeviceError: the driver does not report them.
     """
     there = device.processes()
-    named = tuple(each for each in there if each.name not in ("?", MPS_SERVER) and not is_ours(each.pid))
+    named = tuple(
+        each for each in there
+        if each.name not in ("?", MPS_SERVER) and not is_ours(each.pid) and not is_sibling(each.pid)
+    )
     unnamed = sum(each.name == "?" for each in there)
     if unnamed:
         unnamed -= len(with_cuda() - {each.pid for each in there})
     return ForeignProcesses(named, max(unnamed, 0))
+
+
+def is_sibling(pid: int) -> bool:
+    """Whether a process of this user is another rank of the job that this one is a rank of."""
+    environment = environment_of(pid)
+    return environment is not None and same_job(
+        os.environ, environment, one_parent=parent_of(pid) == os.getppid()
+    )

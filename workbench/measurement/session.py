@@ -76,6 +76,11 @@ class Session:
     def recorder(self) -> Recorder | None:
         return (self._meter or self.meter).recorder
 
+    def wake(self) -> None:
+        """Have a sampler that rests look at full pace again: what comes now is to be seen."""
+        if self._meter is not None and self._meter.recorder is not None:
+            self._meter.recorder.wake()
+
     def meter_or_clock(self, gpus: Gpus = None) -> Meter:
         """The meter, of the GPUs that are named; one that measures time alone and says why, where it cannot
         be made: a training must not end of that.

@@ -120,7 +120,7 @@ def _power(here: session.Session, recorder: Recorder, devices: tuple[Device, ...
         recorder, devices, label="this session", stop=interrupt_cell, set_power_limit=here.set_power_limit
     )
     # This view may stay for days; what it draws of the past it keeps itself, thinned.
-    panel._hold = recorder.hold(lambda: recorder.clock() - KEPT_S)
+    panel._hold = recorder.hold(lambda: recorder.clock() - KEPT_S, awake=False)
     panel.start()
     return panel
 

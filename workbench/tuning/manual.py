@@ -282,6 +282,8 @@ class ManualControl:
         knobs = settings.changed(before, wanted)
         new = Setting(**{knob: getattr(wanted, knob) for knob in knobs})
         freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
+        if (present := session.present()) is not None:
+            present.wake()  # to show what the change does
         try:
             # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
             self._lease.apply(new)

@@ -80,7 +80,7 @@ class Tuner:
             nothing = no_gpu or "there is no GPU here whose power is recorded"
             self._refuse("the GPU's power is not recorded" if meter.devices else nothing)
         else:
-            self._hold = recorder.hold(lambda: ledger.oldest_s)
+            self._holds = [recorder.hold(lambda: ledger.oldest_s), recorder.hold(recorder.clock)]
             _running.append(self)
         self._view = self._look()
 
@@ -235,6 +235,7 @@ class Tuner:
         self.log.ledger.drop()  # and with it what the recorder keeps for it
         if self in _running:
             _running.remove(self)
+            self._holds.pop()  # samples are no longer needed
 
     # what a person may ask
 
