@@ -14,6 +14,7 @@ import threading
 import time
 import uuid as uuid_module
 import weakref
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from .. import _processes, _shared_memory
 from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError
 from ..samples import ROWS
+from ..simulation.state import ENVIRONMENT_VARIABLE
 from .ring import LOST, RUNNING, Ring
 from .sampler import RESTING, Sampler, pace_after
 
@@ -74,11 +76,13 @@ class Recorder:
         """Read what a sampling process of this user writes about the devices, or start one."""
         uuids = [device.uuid for device in self.devices]
         stepped = getattr(self.clock, "stepped", False)
+        # Two simulated machines of one seed have the same UUIDs.
+        machine = zlib.crc32(os.environ.get(ENVIRONMENT_VARIABLE, "").encode())
         with _shared_memory.turn():
-            found = None if stepped else _shared(uuids)
+            found = None if stepped else _shared(uuids, machine)
             if found is None:
                 name = f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
-                ring = Ring.create(_shared_memory.directory() / name, self._node)
+                ring = Ring.create(_shared_memory.directory() / name, self._node, machine=machine)
                 _MADE_HERE.add(ring.path)
                 found = ring, ring.own(range(len(uuids)), shared=not stepped)
         with self._lock:
@@ -370,7 +374,7 @@ def _slice(view: np.ndarray[Any, Any], first: int, head: int) -> np.ndarray[Any,
     return view[low:high].copy() if low < high else np.concatenate([view[low:], view[:high]])
 
 
-def _shared(uuids: Sequence[str]) -> tuple[Ring, int] | None:
+def _shared(uuids: Sequence[str], machine: int) -> tuple[Ring, int] | None:
     """A ring with all of these devices that another process of this user fills, and a reader's place in it.
     """
     if not all(uuid.startswith(("GPU-", "MIG-")) for uuid in uuids):
@@ -384,7 +388,8 @@ def _shared(uuids: Sequence[str]) -> tuple[Ring, int] | None:
             continue
         numbers = {uuid: number for number, uuid in enumerate(ring.uuids)}
         wanted = [numbers[uuid] for uuid in uuids if uuid in numbers]
-        if len(wanted) == len(uuids) and ring.written and not any(ring.state(n)[0] == LOST for n in wanted):
+        here = len(wanted) == len(uuids) and ring.machine == machine and ring.written
+        if here and not any(ring.state(number)[0] == LOST for number in wanted):
             reader = ring.join(wanted)
             if reader is not None:
                 return ring, reader

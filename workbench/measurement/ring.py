@@ -15,7 +15,8 @@ from ..errors import MeasurementError
 from ..records import Sample
 
 MAGIC, VERSION = b"WBRING\0\0", 3
-HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, the writer's pid, started
+# magic, version, devices, capacity, the writer's pid, started, and which machine the devices are of
+HEADER = struct.Struct("<8sIIIIdI")
 # One place for each reader: which devices it reads (a bit each), and until when at least it needs them.
 READERS, READER, READERS_AT = 32, struct.Struct("@Qd"), 64
 HEADER_BYTES = READERS_AT + READERS * READER.size
@@ -47,7 +48,7 @@ class Ring:
         try:
             _processes.hold(self._file)
             self.map: mmap.mmap | bytearray = mmap.mmap(self._file.fileno(), 0)
-            magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
+            magic, version, count, capacity, _, _, self.machine = HEADER.unpack_from(self.map, 0)
             if magic != MAGIC or version != VERSION:
                 raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
         except (ValueError, OSError, struct.error):
@@ -56,14 +57,16 @@ class Ring:
         self.count, self.capacity = int(count), int(capacity)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY) -> Ring:
+    def create(
+        cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY, *, machine: int = 0
+    ) -> Ring:
         """A new ring at `path`, or in the temporary directory where that is full. Raises MeasurementError if
         both are.
         """
         size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
         try:
             made = _shared_memory.create(path, size_bytes,
-                                         HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
+                                         HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0, machine))
         except OSError as error:
             gpus = f"{len(uuids)} GPU{'s' * (len(uuids) != 1)}"
             raise MeasurementError(f"there is no place for the samples of {gpus}: {error}") from error
@@ -91,7 +94,8 @@ class Ring:
 
     def begin(self, at_s: float) -> None:
         """Note that this process writes from a moment on."""
-        HEADER.pack_into(self.map, 0, MAGIC, VERSION, self.count, self.capacity, os.getpid(), at_s)
+        HEADER.pack_into(self.map, 0, MAGIC, VERSION, self.count, self.capacity, os.getpid(), at_s,
+                         self.machine)
         _processes.lock_byte(self._file, 0)
 
     @property
