@@ -12,6 +12,7 @@ a driver call costs without a driver. The user's cell runs in a kernel, in pairs
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -180,6 +181,65 @@ def sampling_in_c(gpus: int, watch_s: float) -> dict[str, float] | None:
         return {"cpu_share": float(found.stdout)} if found.returncode == 0 else None
 
 
+RANK = """
+import json, sys, time
+import numpy, polars
+from workbench.measurement.session import Session
+session = Session(sync=False)
+begin, used = time.perf_counter(), time.process_time()
+meter = session.meter
+print(json.dumps([session.recorder.pid, time.perf_counter() - begin, time.process_time() - used]), flush=True)
+sys.stdin.readline()
+window = meter.open()
+time.sleep(float(sys.argv[1]))
+window = meter.close(window)
+gpu = meter.measure(window).gpus[0]
+print(json.dumps([gpu.uuid, window.start_s, window.end_s, gpu.energy_j, gpu.energy_uncertainty_j]),
+      flush=True)
+sys.stdin.readline()
+session.close()
+"""
+
+
+def ranks(count: int, seconds: float) -> dict[str, float]:
+    """Ranks of one job on a node of as many GPUs: set-up, sampling processes, and their energies' sum against
+    the node's true energy (J).
+    """
+    from workbench.simulation.machine import simulate
+
+    machine = simulate(["A100"] * count, seed=1)
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(seconds)], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True,
+                         env={**os.environ, "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)})
+        for rank in range(count)
+    ]
+
+    def answers() -> list[list[Any]]:
+        found = [json.loads(job.stdout.readline()) for job in jobs if job.stdout]
+        for job in jobs:
+            if job.stdin:
+                print(file=job.stdin, flush=True)
+        return found
+
+    begun, measured = answers(), answers()
+    for job in jobs:
+        job.communicate()
+    numbers = {machine.state.card(gpu, "uuid"): gpu for gpu in range(count)}
+    truths_j = [
+        machine.gain(numbers[uuid]) * machine.true_energy_j(numbers[uuid], start_s, end_s)
+        for uuid, start_s, end_s, _, _ in measured
+    ]
+    machine.close()
+    bars_j, energies_j = [row[4] for row in measured], [row[3] for row in measured]
+    return {
+        "ranks": count, "gpus_measured": len({row[0] for row in measured}),
+        "sampling_processes": len({row[0] for row in begun}), "set_up_s": max(row[1] for row in begun),
+        "set_up_cpu_s": statistics.mean(row[2] for row in begun), "energy_j": sum(energies_j),
+        "true_j": sum(truths_j), "bars_j": sum(bars_j),
+    }
+
+
 def starting() -> dict[str, float]:
     """Milliseconds of `import workbench` and `%load_ext` beyond IPython, medians over fresh processes."""
     code = (
@@ -317,6 +377,8 @@ def main() -> None:
     in_c = sampling_in_c(8, 5.0 if quick else 20.0)
     process["cpu_share_with_c_library"] = in_c["cpu_share"] if in_c else float("nan")
     print(table(("sampling process, 8 GPUs", ""), [[name, value] for name, value in process.items()]), "\n")
+    job = ranks(8, 2.0 if quick else 5.0)
+    print(table(("8 ranks on one node", ""), [[name, value] for name, value in job.items()]), "\n")
     begun = starting()
     print(table(("start", ""), [[name, value] for name, value in begun.items()]), "\n")
     cell = cells(4 if quick else 20, 2.0 if quick else 4.0)
@@ -338,10 +400,16 @@ def main() -> None:
             for name in ("start_ms", "rss_mb", "cpu_share", "cpu_share_with_c_library", "kept_share")
         },
         **begun,
+        "sampler_share_8_gpus": in_c["cpu_share"] if in_c else process["cpu_share"],
+        "live_threads_share": cell[0]["our_threads_cpu_share"],
+        "rank_sampling_processes": job["sampling_processes"],
+        "rank_set_up_s": job["set_up_s"],
+        "rank_error_over_bars": abs(job["energy_j"] - job["true_j"]) / job["bars_j"],
         "live_cpu_share": max(row["our_threads_cpu_share"] for row in cell),
     }
     finish(
-        {"summary": summary, "windows": opened, "sampling": process, "start": begun, "cells": cell},
+        {"summary": summary, "windows": opened, "sampling": process, "ranks": job, "start": begun,
+         "cells": cell},
         options.json,
     )
 

@@ -133,7 +133,7 @@ _JOBS = (("MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("PM
 
 
 def same_job(one: Mapping[str, str], other: Mapping[str, str], *, one_parent: bool) -> bool:
-    """Whether two environments are those of ranks of one job on this node, which one process may have started.
+    """Whether two environments are those of ranks of one job on this node; one process may have started both.
 
     >>> rank = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
     >>> same_job(rank, rank | {"LOCAL_RANK": "1"}, one_parent=False), same_job({}, {}, one_parent=True)

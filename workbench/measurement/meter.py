@@ -89,7 +89,7 @@ class Meter:
             if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
                 self._starts.pop(next(iter(self._starts)), None)
             self._starts[id(window)] = window.start_s
-            self.recorder.tend()
+            self.recorder.enter()
         return window
 
     def close(self, window: Window, *, sync: bool | None = None) -> Window:

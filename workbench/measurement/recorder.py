@@ -27,7 +27,7 @@ from ..errors import MeasurementError, UsageError
 from ..samples import ROWS
 from ..simulation.state import ENVIRONMENT_VARIABLE
 from .ring import LOST, RUNNING, Ring
-from .sampler import RESTING, Sampler, pace_after
+from .sampler import REST_AFTER_S, RESTING, Sampler, pace_after
 
 if TYPE_CHECKING:
     import polars as pl
@@ -92,8 +92,9 @@ class Recorder:
             self._numbers = {uuid: numbers[uuid] for uuid in uuids}
             self._views = {uuid: self._view(uuid) for uuid in uuids}
             self._read = dict.fromkeys(uuids, 0)
-        if self._rests:
-            self._ring.need(self._reader, self.clock())
+        self._needed_s = math.inf
+        if not self._held:
+            self._need(self.clock())
         if stepped:
             self._start_stepped()
         else:
@@ -164,16 +165,25 @@ class Recorder:
         """Note that samples are needed now: a sampler at rest looks at full pace again, and one that has
         stopped is started. Returns the seconds that nothing had been needed for.
         """
-        before_s = self._ring.needed_s(self._reader)
+        idle_s = self.clock() - self._needed_s
+        if idle_s < 0.5 * REST_AFTER_S:  # it is awake, and `tend` sees that it stays so
+            return max(0.0, idle_s)
         self._need(math.inf if self._held else self.clock())
         if self._gone or self._sampler is not None:
             self._resume()
-        return max(0.0, self.clock() - before_s)
+        return idle_s
+
+    def enter(self) -> None:
+        """Note that samples are needed as long as something is held, also where no thread can say so again:
+        one C call may keep the interpreter for long.
+        """
+        if self._needed_s < math.inf:
+            self._need(math.inf)
 
     def tend(self) -> None:
         """Note whether samples are still needed; where they are, and nobody writes any more, start again."""
         held = self._held
-        if held or self._ring.needed_s(self._reader) == math.inf:
+        if held != (self._needed_s == math.inf):
             self._need(math.inf if held else self.clock())
         if held and self._gone:
             self._resume()
@@ -182,7 +192,7 @@ class Recorder:
         """A sentence on a sampler that looks seldom or not at all, as nobody needs it; else empty."""
         if self._gone:
             return "sampling has stopped, as nothing is measured; the next window or view starts it again"
-        if pace_after(self.clock() - self._ring.needed_s(self._reader)) == RESTING:
+        if pace_after(self.clock() - self._needed_s) == RESTING:
             return "sampling rests at one look a second, as nothing is measured"
         return ""
 
@@ -200,9 +210,9 @@ class Recorder:
         return self._process.poll() == 0 if self._process is not None else not self._ring.written
 
     def _need(self, until_s: float) -> None:
-        if os.getpid() != self._pid:  # a forked child: its parent's need stands
-            until_s = max(until_s, self._ring.needed_s(self._reader))
-        self._ring.need(self._reader, until_s)
+        if os.getpid() == self._pid:  # not a forked child: its parent's need stands
+            self._ring.need(self._reader, until_s)
+            self._needed_s = until_s
 
     def _resume(self) -> None:
         if self._sampler is not None:
@@ -290,6 +300,7 @@ class Recorder:
         self._holds.add(hold)
         if awake and hold.from_s < math.inf:
             self.wake()
+            self.enter()
         return hold
 
     def ask_interval(self, uuid: str, seconds: float | None) -> None:
@@ -410,7 +421,7 @@ def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
                 turns = 0
                 alive.drain()
             alive.tend()
-        except (ValueError, MeasurementError):  # a simulated machine was taken away, or nothing can be started
+        except (ValueError, MeasurementError):  # its simulated machine is gone, or nothing can be started
             return
         del alive
 

@@ -43,7 +43,7 @@ class Ring:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._file = open(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b")
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b")
         weakref.finalize(self, self._file.close)
         try:
             _processes.hold(self._file)
@@ -135,9 +135,6 @@ class Ring:
     def need(self, reader: int, until_s: float) -> None:
         """Note until when a reader needs its devices at least; infinity while a window is open."""
         _NUMBER.pack_into(self.map, READERS_AT + reader * READER.size + 8, until_s)
-
-    def needed_s(self, reader: int) -> float:
-        return float(_NUMBER.unpack_from(self.map, READERS_AT + reader * READER.size + 8)[0])
 
     def needs(self) -> list[float]:
         """Until when each device is needed by the reader that needs it longest; -infinity for none."""

@@ -130,7 +130,8 @@ class Publisher:
                 continue
             if self.ended.wait(max(0.0, due_s - time.monotonic())):
                 return
-            due_s = max(due_s + self._every_s, time.monotonic())  # who is late skips, and says all of it next time
+            # who is late skips, and says all of it next time
+            due_s = max(due_s + self._every_s, time.monotonic())
             self._publish(True)
 
 
