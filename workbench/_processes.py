@@ -299,7 +299,8 @@ def environment_of(pid: int) -> Mapping[str, str] | None:
     with contextlib.suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
         if process.uids().real == os.getuid():
-            return process.environ()
+            environment: dict[str, str] = process.environ()
+            return environment
     return None
 
 

@@ -53,7 +53,7 @@ class PowerView(LivePanel):
     """
 
     keeps_picture = False
-    poll_s = 0.2
+    poll_s = 0.2  # half as often as the sensor refreshes: drawing costs the cell its interpreter
     keeps_error = ("stop", "follow", "level", "limit")
     _esm = script("power")
 
