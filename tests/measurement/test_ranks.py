@@ -215,6 +215,7 @@ def test_whoever_dies_the_others_go_on_with_one_sampling_process(
     assert wait_until(lambda: not _processes.runs(after[0][0]))
 
 
+@LINUX
 def test_a_killed_sampling_process_is_replaced_within_a_second_in_an_open_window(
     simulated: Callable[..., Machine], ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,14 @@ def test_a_file_that_is_no_ring_is_not_taken_for_one(tmp_path: Path) -> None:
         Ring(tmp_path / "ring")
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 10, 600, 900])
+def test_a_ring_that_was_cut_is_not_taken_for_one(tmp_path: Path, kept_bytes: int) -> None:
+    path = Ring.create(tmp_path / "ring", ["GPU-1"], capacity=8).path
+    path.write_bytes(path.read_bytes()[:kept_bytes])
+    with pytest.raises(ValueError, match="is no ring of samples"):
+        Ring(path)
+
+
 def test_a_long_reason_is_cut_and_still_readable(tmp_path: Path) -> None:
     ring = Ring.create(tmp_path / "ring", ["GPU-1"], capacity=8)
     ring.write_state(0, 2, 0, math.nan, math.nan, math.nan, "GPU-1", "é" * 200)

@@ -49,11 +49,12 @@ class Ring:
             _processes.hold(self._file)
             self.map: mmap.mmap | bytearray = mmap.mmap(self._file.fileno(), 0)
             magic, version, count, capacity, _, _, self.machine = HEADER.unpack_from(self.map, 0)
-            if magic != MAGIC or version != VERSION:
-                raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
-        except (ValueError, OSError, struct.error):
+            size_bytes = HEADER_BYTES + count * (DEVICE_BYTES + capacity * ROW_BYTES)
+            if magic != MAGIC or version != VERSION or not 0 < size_bytes <= len(self.map):
+                raise ValueError
+        except (ValueError, struct.error) as error:
             self._file.close()
-            raise
+            raise ValueError(f"{self.path} is no ring of samples of version {VERSION}") from error
         self.count, self.capacity = int(count), int(capacity)
 
     @classmethod
