@@ -405,7 +405,7 @@ def test_an_interrupt_just_after_a_change_does_not_leave_a_block_changed(
 ) -> None:
     device, real = open_device(), lease.change
 
-    def change(device: NvmlDevice, setting: Setting) -> Setting:
+    def change(device: NvmlDevice, setting: Setting, *, force: bool = False) -> Setting:
         real(device, setting)
         raise KeyboardInterrupt
 

@@ -173,7 +173,7 @@ def test_a_setting_is_read_back_as_it_was_applied(simulated: Callable[..., Machi
     wanted = Setting(power_limit_w=200.0, sm_clock_mhz=1500, mem_clock_mhz=5001)
     assert device.write(wanted) == wanted == device.setting()
     machine.step(1.0)
-    assert machine.state.effective(0, 1.0) == (200.0, 1500, 1500, 5001, 5001)
+    assert machine.state.effective(0, 1.0) == (200.0, 210, 1500, 405, 5001)  # locks are ceilings
     assert device.write(Setting(power_limit_w=250.0)) == Setting(
         250.0, 1500, 5001
     )  # other knobs are left alone
@@ -232,7 +232,7 @@ def test_our_driver_reads_the_same_through_the_c_library(
     assert told[4:] == ["700 W", "400 W, SM 1500 MHz"]
     assert here.setting() == Setting(power_limit_w=400.0)
     machine.step(1.0)
-    assert machine.state.effective(1, machine.clock()) == (400.0, 1500, 1500, 0, 0)
+    assert machine.state.effective(1, machine.clock()) == (400.0, 345, 1500, 0, 0)
 
 
 # a real GPU

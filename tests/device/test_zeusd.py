@@ -151,8 +151,10 @@ def test_clocks_are_locked_and_given_back(unprivileged: NvmlDevice, daemon: Daem
     assert [
         (what, values.get("min_clock_mhz"), values.get("max_clock_mhz")) for what, values, _ in daemon.asked
     ] == [
-        ("/gpu/set_mem_locked_clocks", "5001", "5001"),
+        ("/gpu/set_mem_locked_clocks", "5001", "5001"),  # does our GPU follow?
+        ("/gpu/set_mem_locked_clocks", "405", "5001"),  # then it is a ceiling
         ("/gpu/set_gpu_locked_clocks", "1200", "1200"),
+        ("/gpu/set_gpu_locked_clocks", "210", "1200"),
         ("/gpu/reset_gpu_locked_clocks", None, None),
         ("/gpu/reset_mem_locked_clocks", None, None),
     ]
@@ -347,7 +349,7 @@ def test_a_lock_that_our_clock_does_not_follow_is_reset(
 
 def test_a_clock_that_is_there_already_moves_first(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     unprivileged.write(Setting(sm_clock_mhz=1800))
-    assert [int(values["max_clock_mhz"]) for _, values, _ in daemon.asked] == [1845, 1800]
+    assert [int(values["max_clock_mhz"]) for _, values, _ in daemon.asked] == [1845, 1800, 1800]
     assert unprivileged.locked().sm_clock_mhz == 1800
 
 

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,10 @@ def test_no_two_fields_of_the_layout_overlap_and_all_are_aligned(table: dict[str
 
 
 def test_the_parts_of_a_gpus_block_do_not_overlap() -> None:
-    def end(table: dict[str, tuple[int, str]]) -> int:
-        return max(offset + struct.calcsize("<" + form) for offset, form in table.values())
-
-    assert end(CARD) <= min(offset for offset, _ in CONTROL.values())
-    assert end(CONTROL) <= PROCESSES_AT
-    assert PROCESSES_AT + PROCESS_SLOTS * 16 <= SM_CLOCKS_AT
+    rows = [*CARD.values(), *CONTROL.values(), (PROCESSES_AT, f"{PROCESS_SLOTS * 16}s")]
+    parts = sorted((offset, offset + struct.calcsize("<" + form)) for offset, form in rows)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(parts))
+    assert parts[-1][1] <= SM_CLOCKS_AT
     assert SM_CLOCKS_AT + 256 * 4 <= SEQUENCE_AT
 
 

@@ -24,6 +24,10 @@ Gpu = int | str | Device
 Gpus = Gpu | Iterable[Gpu] | None
 NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
 _NO_GPU = "the driver works and finds no GPU"
+_INTEGRATED = (
+    "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML tells no "
+    "energy; its INA sensors are not read"
+)
 
 
 def devices(gpus: Gpus = None) -> list[OpenGpu]:
@@ -101,7 +105,7 @@ def open_device(which: int | str = 0) -> OpenGpu:
         raise NoDriver(f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')",
                        code=error.code) from error
     if not known:
-        raise NoDriver(f"{_NO_GPU}; a simulated one can be had by name: open_device('sim:A100')")
+        raise NoDriver(f"{_none_known()}; a simulated one can be had by name: open_device('sim:A100')")
     return nvml.open_uuid(selection.resolve(which, known, _environment()), OpenGpu)
 
 
@@ -111,7 +115,7 @@ def why_no_gpu() -> str:
     try:
         known = nvml.identities()
         if not known:
-            return _NO_GPU
+            return _none_known()
         seen = selection.visible(known, _environment())
         if not seen:
             return (
@@ -123,6 +127,11 @@ def why_no_gpu() -> str:
     except DeviceError as error:
         return _reason(error)
     return ""
+
+
+def _none_known() -> str:
+    """Why no GPU has an identity."""
+    return _INTEGRATED if nvml.count() else _NO_GPU
 
 
 def _reason(error: DeviceError) -> str:

@@ -28,22 +28,24 @@ class OpenGpu(NvmlDevice):
 
     def applied(
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
-        sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None,
+        sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None, force: bool = False,
     ) -> AbstractContextManager[Setting]:
-        """Hold a setting for the length of a `with` block, which gets the setting read back.
+        """Hold a setting for the length of a `with` block, which gets the setting read back; `force`: also
+        where somebody has locked clocks already, which cannot be put back.
 
         Raises:
             DeviceHeld: another process is changing this GPU.
             OutOfRange, NotSupported, NotPermitted: nothing was changed.
         """
-        return lease.applied(self, setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
+        wanted = setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz)
+        return lease.applied(self, wanted, force=force)
 
     def apply(
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
-        sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None,
+        sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None, force: bool = False,
     ) -> Setting:
         """As `applied`, until `undo` or the end of this process; returns what was read back."""
-        change = lease.Lease([self])
+        change = lease.Lease([self], force=force)
         shown = change.apply(setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
         self._changes.append(change)
         return shown[0]

@@ -6,8 +6,9 @@
 
 One process at a time holds a GPU (a lock file). Before the first change a journal of the state found goes to
 disk, and a watchdog starts that restores it if this process dies; who starts next restores a journal that
-outlived both. What another program has set meanwhile is left alone, and said. Standard library only, but for
-the driver's door: the watchdog runs this too.
+outlived both. What another program has set meanwhile is left alone, and said. Clocks that somebody has locked
+already are refused without `force`: NVML does not tell to what, so that they could not be put back. Standard
+library only, but for the driver's door: the watchdog runs this too.
 """
 
 from __future__ import annotations
@@ -22,13 +23,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import _paths, _processes
-from ..errors import DeviceError, DeviceHeld
+from ..errors import DeviceError, DeviceHeld, NotPermitted
 from ..records import Setting
 from . import journal as journals
 from . import locks, watchdog
 from .journal import KNOBS, Journal
 from .protocol import Device
 from .restore import SAME_W, put_back
+
+LINGERS_S = 3.0  # for which a lock still shows that was let go
+GAPS, GAP_S = 2, 0.05  # looks at a GPU at rest, at which locks do not show, and the time between them
+_LOCKED_BY_OTHERS = (
+    "somebody has locked the clocks of {} already, and NVML does not tell to what, so they could not be "
+    "put back: change its power limit only, unlock them first (`nvidia-smi -rgc -rmc` as root), or pass "
+    "force=True"
+)
 
 
 @dataclass
@@ -44,6 +53,7 @@ class _Holding:
 
 _held: dict[str, _Holding] = {}
 _owed: set[str] = set()  # let go with a journal of what could not be put back
+_locked: set[str] = set()  # whose clocks this process has locked: what is locked there since is its own
 _guard = threading.RLock()
 
 
@@ -53,11 +63,15 @@ class Lease:
     A GPU is held from the first change to `restore`, which leads to what was set when that change was made:
     within a hold that was there already to its setting, else to what was before the hold. What was restored
     meanwhile (`restore_all`) is left alone. As a context manager it restores at the end of its block.
+
+    Args:
+        devices: The GPUs.
+        force: Lock clocks that somebody has locked already; they are unlocked in the end.
     """
 
-    def __init__(self, devices: Iterable[Device]) -> None:
+    def __init__(self, devices: Iterable[Device], *, force: bool = False) -> None:
         self.devices = tuple(devices)
-        self._shares = tuple(_Share(device) for device in self.devices)
+        self._shares = tuple(_Share(device, force) for device in self.devices)
 
     def __enter__(self) -> Lease:
         return self
@@ -169,6 +183,7 @@ class _Share:
     """What a lease has to do with one GPU."""
 
     device: Device
+    force: bool = False
     holding: _Holding | None = None  # that the changes were made in
     before: Setting | None = None  # what was set in it already; None where it began with the first change
     tried: set[str] = field(default_factory=set)  # knobs that may have been changed
@@ -192,7 +207,7 @@ class _Share:
         new = _named(setting) - self.tried
         self.tried |= new
         try:
-            shown = change(self.device, setting)
+            shown = change(self.device, setting, force=self.force)
         except DeviceError:
             self.tried -= new  # the device has undone it
             raise
@@ -229,8 +244,13 @@ class _Share:
         return left
 
 
-def change(device: Device, setting: Setting) -> Setting:
+def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
     """Put a GPU to a setting and hold it until `restore`; returns what was read back.
+
+    Args:
+        device: The GPU.
+        setting: Its knobs; None is left alone.
+        force: Lock clocks that somebody has locked already.
 
     Raises:
         DeviceHeld: another process holds this GPU.
@@ -240,6 +260,10 @@ def change(device: Device, setting: Setting) -> Setting:
         fresh = device.uuid not in _held
         holding = _hold(device)
         try:
+            if _named(setting) - {"power_limit_w"} and device.uuid not in _locked:
+                if not force and _somebody_has_locked(device):
+                    raise NotPermitted(_LOCKED_BY_OTHERS.format(device.name))
+                _locked.add(device.uuid)
             holding.journal.note(setting)  # before the change: a kill in between must not lose the way back
         except BaseException:  # a full disk: nothing was changed yet
             if fresh:
@@ -278,9 +302,9 @@ def restore_all() -> list[str]:
 
 
 @contextlib.contextmanager
-def applied(device: Device, setting: Setting) -> Iterator[Setting]:
+def applied(device: Device, setting: Setting, *, force: bool = False) -> Iterator[Setting]:
     """Hold a setting for the length of a block; nested blocks put back what the outer one had set."""
-    with Lease([device]) as lease:
+    with Lease([device], force=force) as lease:
         yield lease.apply(setting)[0]
 
 
@@ -294,6 +318,20 @@ def holder(uuid: str) -> str:
     if uuid in _held:
         return "this process"
     return locks.holder(uuid)
+
+
+def _somebody_has_locked(device: Device) -> bool:
+    """Whether clocks are locked that this process has not locked; one that was let go shows for a moment."""
+    there = device.clocks_are_set()
+    for _ in range(GAPS):
+        if there is None:  # a gap between two kernels
+            device.clock.sleep(GAP_S)
+            there = device.clocks_are_set()
+    until_s = device.clock() + LINGERS_S
+    while there and device.clock() < until_s:
+        device.clock.sleep(0.1)
+        there = device.clocks_are_set() is not False  # at rest nothing shows
+    return bool(there)
 
 
 def _named(setting: Setting) -> set[str]:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pynvml as nvml
@@ -47,6 +48,7 @@ THROTTLE_REASONS = {
     0x2: "clocks set by user", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
 }
+CLOCKS_SET, _AT_REST = 0x2, 0x1
 _RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
            "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
 
@@ -82,7 +84,8 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
 }
 
 READ_ONLY = "WORKBENCH_READ_ONLY"
-_ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
+_SYS_ADMIN = 21  # the capability's bit
+_ENERGY, _INSTANT, _ENFORCED, _REQUESTED = 83, 186, 190, 192
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
 # By knob: the capability that it takes, its name, and what is done to it.
@@ -159,6 +162,42 @@ def read_only() -> str:
     """Why this process changes no GPU; empty unless an administrator or its user has asked for that."""
     asked = os.environ.get(READ_ONLY, "0") not in ("", "0")
     return f"{READ_ONLY} is set: no GPU is changed" if asked else ""
+
+
+def is_privileged() -> bool:
+    """Whether this process is root or has the capability SYS_ADMIN, either of which the driver asks for."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return True
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        status = Path("/proc/self/status").read_text().splitlines()
+        effective = next(line.split()[1] for line in status if line.startswith("CapEff:"))
+        return bool(int(effective, 16) >> _SYS_ADMIN & 1)
+    return False
+
+
+def missing_rights() -> str:
+    """Why this process may set no limit and no clock, found out without setting any; empty where it may."""
+    simulated = library_is_simulated()
+    allowed = nvml.nvmlLib.privileged if simulated else is_privileged() or zeusd.present()
+    return read_only() or ("" if allowed else _RIGHTS)
+
+
+def lock_range(
+    limits: Limits, knob: str, clock_mhz: int, mem_clock_mhz: int | None = None
+) -> tuple[int, int]:
+    """The lowest and highest clock (MHz) of a lock, which is a ceiling: a GPU at rest may go down.
+
+    Args:
+        limits: Clocks that the GPU takes.
+        knob: "sm_clock_mhz" or "mem_clock_mhz".
+        clock_mhz: The highest clock.
+        mem_clock_mhz: The memory clock that an SM clock goes with; the highest where None.
+    """
+    memories = limits.mem_clocks_mhz
+    choices = memories if knob == "mem_clock_mhz" else limits.sm_clocks_mhz.get(
+        mem_clock_mhz or max(memories, default=0), ()
+    )
+    return min(choices, default=clock_mhz), clock_mhz
 
 
 def driver_version() -> str:
@@ -287,8 +326,12 @@ class _Knobs:
                 self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
             raise
         after = self.setting()
-        if asked_w is not None and after.power_limit_w is not None and abs(after.power_limit_w - asked_w) > 1:
-            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {after.power_limit_w:g} "
+        shown_w = after.power_limit_w
+        if asked_w is not None and shown_w is not None and abs(shown_w - asked_w) > 1:
+            cap_w = None if self._device.can("requested_limit") else self.enforced_w()
+            if cap_w is not None and abs(shown_w - cap_w) <= 1 < asked_w - cap_w:
+                return after  # a cap holds, of a management controller, and hides what was asked for
+            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {shown_w:g} "
                               "W: another program is changing the limit too")
         return after
 
@@ -308,11 +351,22 @@ class _Knobs:
                 self._set_limit(doing, default_w)
 
     def limit_w(self) -> float | None:
-        """The power limit in force; None where it cannot be read."""
+        """The power limit that was asked for, which a cap may undercut; None where it cannot be read."""
         if not self._device.can("power_limit"):
             return None
         with translated(f"reading the power limit of {self._device.name}"):
+            if self._device.can("requested_limit"):
+                return self._device._field(_REQUESTED, _GPU_SCOPE) / 1000
             return float(nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000)
+
+    def enforced_w(self) -> float | None:
+        """The power limit that holds; None where it cannot be read."""
+        try:
+            if self._device._limit_in_batch:
+                return self._device._field(_ENFORCED, _GPU_SCOPE) / 1000
+            return float(nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000)
+        except (nvml.NVMLError, AttributeError):
+            return None
 
     def _set(self, setting: Setting, tried: list[str]) -> None:
         """Set what a setting names, each knob noted in `tried` before it."""
@@ -326,8 +380,9 @@ class _Knobs:
             if clock is not None:
                 tried.append(knob)
                 lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
+                within = lock_range(self._device.limits, knob, clock, setting.mem_clock_mhz)
                 self._privileged(f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
-                                 partial(lock, self._handle, clock, clock),
+                                 partial(lock, self._handle, *within),
                                  partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
                 self.locks = replace(self.locks, **{knob: clock})
 
@@ -451,7 +506,8 @@ class NvmlDevice:
             self.note = "power and energy are those of the whole module (GPU, CPU and memory)"
         if not self._power_in_batch:
             able.probe("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-            if self.architecture in ("Ada", "Hopper", "Blackwell"):
+            ampere = self.architecture == "Ampere" and self.compute_capability != (8, 0)
+            if ampere or self.architecture in ("Ada", "Hopper", "Blackwell"):  # the mean of a second (nvml.h)
                 self.power_window_s = 1.0
         self._limit_in_batch = bool(fields) and in_batch("enforced_limit", _ENFORCED)
         self._fields = (_FieldValue * len(fields))()
@@ -489,14 +545,18 @@ class NvmlDevice:
     def _probe_setters(self) -> None:
         """What could be set here, told without setting anything: rights show only when one tries."""
         limit = self._able.probe("power_limit", lambda: nvml.nvmlDeviceGetPowerManagementLimit(self._handle))
+        if limit is not None:
+            self._able.probe("requested_limit", lambda: self._field(_REQUESTED, _GPU_SCOPE))
         volta = self.architecture not in ("Kepler", "Maxwell", "Pascal", "unknown")
         ampere = volta and self.architecture not in ("Volta", "Turing")
         no_limit = self.why_not("power_limit") or self.why_not("limits")
-        several = ampere and len(self.limits.sm_clocks_mhz) > 1
+        memories = len(self.limits.sm_clocks_mhz)
+        no_memory = "it has one memory clock" if ampere and memories == 1 else (
+            "locked memory clocks need Ampere or newer")
         for name, present, reason in (
             ("set_power_limit", limit is not None and self.can("limits"), no_limit),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
-            ("lock_mem_clock", several, "locked memory clocks need Ampere or newer"),
+            ("lock_mem_clock", ampere and memories > 1, no_memory),
         ):
             if read_only():
                 present, reason = False, read_only()
@@ -621,9 +681,10 @@ class NvmlDevice:
 
     def processes(self) -> tuple[Process, ...]:
         found: dict[int, int | None] = {}
-        with contextlib.suppress(nvml.NVMLError):
-            for row in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle):
-                found[int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
+        for list_name in ("Compute", "MPSCompute"):  # of MPS the server is in the first only
+            with contextlib.suppress(nvml.NVMLError, AttributeError):
+                for row in getattr(nvml, f"nvmlDeviceGet{list_name}RunningProcesses")(self._handle):
+                    found[int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
         return tuple(Process(pid, _processes.name_of(pid), memory) for pid, memory in sorted(found.items()))
 
     # setting
@@ -633,6 +694,18 @@ class NvmlDevice:
 
     def locked(self) -> Setting:
         return self._knobs.locks
+
+    def enforced_limit_w(self) -> float | None:
+        return self._knobs.enforced_w()
+
+    def missing_rights(self) -> str:
+        return missing_rights()
+
+    def clocks_are_set(self) -> bool | None:
+        reasons = self._try(self._read_reasons)
+        if isinstance(reasons, float) or int(reasons) & _AT_REST:
+            return None
+        return bool(int(reasons) & CLOCKS_SET)
 
     def check(self, setting: Setting) -> None:
         """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
@@ -713,14 +786,15 @@ def modes(device: NvmlDevice) -> dict[str, float]:
         "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
         "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
         "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
-        "requested_limit_w": lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
-        "enforced_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+        "requested_limit_w": device._knobs.limit_w,
+        "enforced_limit_w": device._knobs.enforced_w,
         "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
     }
     found: dict[str, float] = {}
     for name, read in asked.items():
-        with contextlib.suppress(nvml.NVMLError, AttributeError):
-            found[name] = read()
+        with contextlib.suppress(nvml.NVMLError, AttributeError, DeviceError):
+            if (value := read()) is not None:
+                found[name] = value
     return found
 
 

@@ -32,10 +32,21 @@ class Device(Protocol):
         """One sample: energy and power in one driver call, the rest of `status` where that is given."""
 
     def setting(self) -> Setting:
-        """The power limit in force and the clocks that this process has locked; NVML hides others' locks."""
+        """The power limit asked for and the clocks that this process has locked; NVML hides others' locks."""
+
+    def enforced_limit_w(self) -> float | None:
+        """The power limit that holds: that asked for, or a cap below it; None where it cannot be read."""
+
+    def clocks_are_set(self) -> bool | None:
+        """Whether locked clocks hold it back just now, whoever has locked them; None at rest, where it does
+        not show.
+        """
 
     def locked(self) -> Setting:
         """The clocks that this process has locked; asks the driver nothing."""
+
+    def missing_rights(self) -> str:
+        """Why this process may not change it, found out without a change; empty where it may."""
 
     def write(self, setting: Setting) -> Setting:
         """Put the device to a setting (None is left alone); returns what was read back. For `lease` alone."""

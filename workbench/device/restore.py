@@ -18,7 +18,7 @@ from .. import _paths
 from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient
 from ..records import Setting
 from . import locks
-from .journal import KNOBS, Journal, load
+from .journal import KNOBS, Journal, load, of
 from .protocol import Device
 
 SAME_W = 1.0  # the driver rounds limits
@@ -57,6 +57,20 @@ def owed() -> list[str]:
             what = ", ".join(journal.touched)
             told.append(f"{journal.name} was left changed ({what}) by a process that is gone")
     return told
+
+
+def not_default(device: Device) -> str:
+    """A sentence where a power limit is not the default, no journal tells whose it is, and this process could
+    change it; locked clocks do not show at rest.
+    """
+    limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
+    if limit_w is None or default_w is None or abs(limit_w - default_w) <= SAME_W:
+        return ""
+    if locks.holder(device.uuid) or of(device.uuid) is not None or device.missing_rights():
+        return ""
+    return (f"the power limit of {device.name} is {limit_w:g} W, and its default {default_w:g} W: an "
+            "administrator has set it, or a killed container whose journal is gone has left it changed (its "
+            "clocks too, perhaps); `workbench restore --all` puts it to the default")
 
 
 def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
@@ -173,6 +187,10 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
         if now_w is None or abs(now_w - before_w) <= SAME_W:
             return RestoreOutcome()
         if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
+            default_w = device.limits.default_power_limit_w
+            if default_w is not None and abs(now_w - default_w) <= SAME_W:
+                return RestoreOutcome(f"at the driver's default of {now_w:g} W: the driver was unloaded, or "
+                                      f"somebody has reset it meanwhile (it was {before_w:g} W before)")
             return RestoreOutcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was "
                                   f"{before_w:g} W before)")
         low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +25,6 @@ WORDS = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_
 UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 BEFORE_S, AFTER_S = 3.0, 5.0  # seconds of power shown around a change
 SETTLED_S = 1.0  # of a stretch at the end of either, that stands for its level
-SYS_ADMIN = 21  # the capability's bit
 SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
 
 
@@ -49,6 +46,17 @@ class StepResponse:
     before_w: float | None
     after_w: float | None
     words: str
+
+
+def highest_limit_w(device: Device) -> float | None:
+    """The highest power limit (W) with an effect: the card's, or a cap (a management controller's) below what
+    was asked for; None where the card takes none.
+    """
+    highest_w, asked_w = device.limits.max_power_limit_w, device.setting().power_limit_w
+    holds_w = device.enforced_limit_w()
+    if highest_w is None or holds_w is None or asked_w is None or holds_w > asked_w - SAME_W:
+        return highest_w
+    return min(highest_w, holds_w)
 
 
 def whole(setting: Setting, device: Device) -> Setting:
@@ -101,19 +109,9 @@ def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
             lines += [f"{nvidia_smi} -pl {value:g}"] if value is not None else []
         else:
             lock, reset = ("-lgc", "-rgc") if knob == "sm_clock_mhz" else ("-lmc", "-rmc")
-            lines.append(f"{nvidia_smi} {reset}" if value is None else f"{nvidia_smi} {lock} {value},{value}")
+            within = nvml.lock_range(device.limits, knob, value or 0, wanted.mem_clock_mhz)
+            lines.append(f"{nvidia_smi} " + (reset if value is None else f"{lock} {within[0]},{within[1]}"))
     return tuple(lines)
-
-
-def is_privileged() -> bool:
-    """Whether this process is root or has the capability SYS_ADMIN, either of which the driver asks for."""
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return True
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        status = Path("/proc/self/status").read_text().splitlines()
-        effective = next(line.split()[1] for line in status if line.startswith("CapEff:"))
-        return bool(int(effective, 16) >> SYS_ADMIN & 1)
-    return False
 
 
 def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") -> Rights:
@@ -127,7 +125,7 @@ def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") 
     elif zeusd.present():
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
         who, words = "lent", f"{daemon} lends its rights where this process has none"
-    elif is_privileged():
+    elif nvml.is_privileged():
         who, words = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
     else:
         takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"

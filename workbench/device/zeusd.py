@@ -15,7 +15,7 @@ import json
 import math
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -88,10 +88,10 @@ def set_power_limit(gpu: int, limit_w: float, read_w: Callable[[], float | None]
 
 
 def lock_clock(
-    gpu: int, knob: str, clock_mhz: int, choices_mhz: Iterable[int], read_mhz: Callable[[], float],
+    gpu: int, knob: str, clock_mhz: int, choices_mhz: Sequence[int], read_mhz: Callable[[], float],
     clock: Clock,
 ) -> None:
-    """Lock a clock of a GPU of the daemon; it counts when our GPU's clock follows.
+    """Lock a clock of a GPU of the daemon: to one value, until our GPU's clock follows, then as a ceiling.
 
     Args:
         gpu: The daemon's number.
@@ -124,6 +124,8 @@ def lock_clock(
                 f"{_given_back(gpu, knob, mhz)}. Either it is another GPU ({_ID}), or this one is idle, or "
                 "slowed by its power limit or heat (lock the clock while it works)"
             )
+    low_mhz = min(choices_mhz, default=clock_mhz)
+    _post(f"set_{_CLOCKS[knob]}_locked_clocks", gpu, min_clock_mhz=low_mhz, max_clock_mhz=clock_mhz)
 
 
 def reset_clock(gpu: int, knob: str) -> None:

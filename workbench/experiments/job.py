@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from .. import _html, _paths
 from ..device.discovery import Gpus
+from ..device.settings import highest_limit_w
 from ..errors import MeasurementError, NoDriver, UsageError
 from ..measurement import session
 from ..measurement.meter import Meter
@@ -248,7 +249,7 @@ class RecurringJob:
     def _limits(self, wanted: Sequence[float] | None) -> tuple[float, ...]:
         gpus = self.meter.devices
         able = bool(gpus) and all(gpu.can("set_power_limit") for gpu in gpus)
-        ranges = [(gpu.limits.min_power_limit_w, gpu.limits.max_power_limit_w) for gpu in gpus]
+        ranges = [(gpu.limits.min_power_limit_w, highest_limit_w(gpu)) for gpu in gpus]
         known = [(low, high) for low, high in ranges if low is not None and high is not None]
         if wanted is None:
             if gpus and not able:

@@ -22,7 +22,6 @@ import numpy as np
 
 from ..device import nvml
 from ..device.nvml import NvmlDevice
-from ..device.settings import is_privileged
 from ..errors import DeviceError, UsageError
 from .counter_kind import CounterKind
 from .foreign import foreign_processes
@@ -35,7 +34,6 @@ FEWEST = 20  # readings for a mean
 SLOW_MS, TOO_SLOW_MS = 1.0, 5.0
 NEAR, FAR = 0.03, 0.10  # difference of counter and readings, as a share
 FORK_FAILS = "measure in the parent process, not in workers"
-CLOCKS_SET = 0x2  # event reason: clocks are set by a user
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ def machine_findings() -> list[Finding]:
     except DeviceError as error:
         found.append(Finding(FAIL, "driver", str(error), "no energy can be measured without a driver"))
     found.append(Finding(
-        INFO, "privileges", "root or SYS_ADMIN" if is_privileged() else "none",
+        INFO, "privileges", "root or SYS_ADMIN" if nvml.is_privileged() else "none",
         "measuring needs none; changing power limits or clocks needs root or SYS_ADMIN",
     ))
     if kind := _container():
@@ -202,7 +200,7 @@ def _modes(device: NvmlDevice) -> list[Finding]:
             "another limit applies: power limits above the enforced one have no effect" if differ
             else "the requested limit is the active one",
         ))
-    if int(modes.get("reasons", 0)) & CLOCKS_SET:
+    if int(modes.get("reasons", 0)) & nvml.CLOCKS_SET:
         found.append(Finding(
             WARN, "clocks", "set by a user",
             "after tuning they are reset to the driver's default, not restored",

@@ -16,7 +16,7 @@ from ..device.discovery import Gpus, devices, why_no_gpu
 from ..device.gpu import OpenGpu
 from ..device.lease import Lease, restore_all
 from ..device.nvml import identities
-from ..device.restore import recover
+from ..device.restore import not_default, recover
 from ..errors import (
     DeviceError,
     MeasurementError,
@@ -139,6 +139,9 @@ class Session:
             self.messages += recover()
         found = self._own(devices()) if self.gpus is None else devices(self.gpus)
         of_a_job = found and selection.local_rank(os.environ) is not None
+        for device in found:
+            with contextlib.suppress(DeviceError):
+                self.messages += filter(None, [not_default(device)])
         recorder = None
         if found:
             try:

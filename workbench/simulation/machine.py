@@ -165,6 +165,8 @@ def create(
             _write_card(state, gpu, card, rng)
             for name, value in changed.items():
                 state.set_card(gpu, name, value)
+            cap_w = state.card(gpu, "cap_share") * state.card(gpu, "limit_default_w")
+            state.set_control(gpu, "enforced_w", cap_w)
         return state.path
     finally:
         state.close()

@@ -30,6 +30,7 @@ _HANDLE_BASE = 0x51D000
 _INSTANCES = 0x100  # the handle of a GPU's MIG instance is so much above its own
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
 _EVENT_IDLE = 0x1
+_HOST_PIDS = 1 << 23  # above any process id of this system
 
 
 class MachineClock:
@@ -141,6 +142,11 @@ class SimulatedLibrary(gpm.GpmAnswers):
             return call(*arguments)
 
         return guarded
+
+    @property
+    def privileged(self) -> bool:
+        """Whether limits and clocks may be set."""
+        return not self.state.header("unprivileged")
 
     @staticmethod
     def _on_instance(name: str, gpu: int, *arguments: Any) -> int:
@@ -366,11 +372,19 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return _fill(count, clocks, self.state.sm_clocks_at(gpu, mem_mhz.value))
 
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: int, count: Any, processes: Any) -> int:
-        rows = self.state.processes(gpu)
+        server = self.state.card(gpu, "mps")
+        return self._list(gpu, [(server, 2**20)] if server else self.state.processes(gpu), count, processes)
+
+    def _nvmlDeviceGetMPSComputeRunningProcesses_v3(self, gpu: int, count: Any, processes: Any) -> int:
+        rows = self.state.processes(gpu) if self.state.card(gpu, "mps") else []
+        return self._list(gpu, rows, count, processes)
+
+    def _list(self, gpu: int, rows: list[tuple[int, int]], count: Any, processes: Any) -> int:
         room, count._obj.value = count._obj.value, len(rows)
         if rows and (processes is None or room < len(rows)):
             return TOO_SMALL
         for slot, (pid, memory) in enumerate(rows):
+            pid += _HOST_PIDS if self.state.card(gpu, "host_pids") else 0
             processes[slot].pid, processes[slot].usedGpuMemory = pid, memory
             processes[slot].gpuInstanceId = processes[slot].computeInstanceId = 0xFFFFFFFF
         return OK
@@ -464,7 +478,7 @@ NUMBERS: dict[str, Callable[[MachineState, int, float], int]] = {
     "nvmlDeviceGetPerformanceState": (
         lambda state, gpu, now_s: 0 if state.segment_at(gpu, now_s).utilisation > 0 else 8
     ),
-    "nvmlDeviceGetPowerManagementLimit": _LIMIT_FIELDS[192],
+    "nvmlDeviceGetPowerManagementLimit": _enforced_limit_mw,  # what was asked for is field 192
     "nvmlDeviceGetPowerManagementDefaultLimit": _LIMIT_FIELDS[189],
     "nvmlDeviceGetEnforcedPowerLimit": _enforced_limit_mw,
     "nvmlDeviceGetPowerManagementMode": lambda *_: 1,
@@ -474,6 +488,7 @@ NEEDS = {
     "nvmlDeviceGetPowerUsage": "power", "nvmlDeviceGetTotalEnergyConsumption": "energy",
     "nvmlDeviceGetSamples": "samples", "nvmlDeviceGetUtilizationRates": "utilisation",
     "nvmlDeviceGetComputeRunningProcesses_v3": "processes",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": "processes",
     **dict.fromkeys((
         "nvmlDeviceGetClockInfo", "nvmlDeviceGetSupportedMemoryClocks",
         "nvmlDeviceGetSupportedGraphicsClocks",

@@ -5,8 +5,10 @@ Each name is a set of values in the machine's memory (`state`).
 
 from __future__ import annotations
 
+from typing import Any
+
 # name -> (of the machine's header, of each card)
-ROUGH: dict[str, tuple[dict[str, float], dict[str, float]]] = {
+ROUGH: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     # The counter only sums power readings, on A100 25 ms of each 100 (arXiv 2312.02741 has it of readings).
     "part-time": ({}, {"counter_part_time": 1}),
     # The counter changes at every sample instead of in steps.
@@ -14,14 +16,19 @@ ROUGH: dict[str, tuple[dict[str, float], dict[str, float]]] = {
     # A call takes 5 ms behind the driver's lock (MangoHud issue 2104).
     "slow": ({"latency_s": 0.005}, {}),
     # Limits and clocks arrive late (arXiv 2502.20075: up to several hundred ms; limits later still).
-    "late": ({}, {"governor_delay_s": 2.5}),
+    "late": ({}, {"governor_delay_s": 2.5, "arrival_s": (2.5, 0.1, 0.3, 0.5, 1.0, 1.6, 2.5, 0.0)}),
+    # A management controller enforces less than what is asked for (ansible-slurm-appliance issue 975).
+    "capped": ({}, {"cap_share": 0.8}),
+    # In a container the driver tells processes by ids of the host (nvidia-docker issue 1483).
+    "host-pids": ({}, {"host_pids": 1}),
 }
 ROUGH["rough"] = (
-    {**ROUGH["slow"][0]}, {**ROUGH["part-time"][1], **ROUGH["late"][1]},
+    {**ROUGH["slow"][0]},
+    {**ROUGH["part-time"][1], **ROUGH["late"][1], **ROUGH["capped"][1], **ROUGH["host-pids"][1]},
 )
 
 
-def split(names: list[str]) -> tuple[list[str], dict[str, float], dict[str, float]]:
+def split(names: list[str]) -> tuple[list[str], dict[str, float], dict[str, Any]]:
     """Cards among names, and what the others change of the machine and of each card.
 
     >>> split(["A100", "part-time"])
@@ -29,7 +36,7 @@ def split(names: list[str]) -> tuple[list[str], dict[str, float], dict[str, floa
     """
     cards: list[str] = []
     header: dict[str, float] = {}
-    card: dict[str, float] = {}
+    card: dict[str, Any] = {}
     for name in names:
         found = ROUGH.get(name.strip().lower())
         if found is None:

@@ -56,6 +56,9 @@ HEADER_BYTES = 4096
 # `power_scope` is the NVML scope that the power fields answer in: 0 the GPU, 1 its module. `mem_top_sm` and
 # `mem_low_sm` are the highest and the lowest SM clock that go with each memory clock; 0: all do.
 # `counter_part_time`: the energy counter sums what the power readings saw, and no more.
+# Behind the processes: how late settings take effect (`arrival_s`; without one `governor_delay_s`), the share
+# of the default limit that a management controller enforces (`cap_share`), whether processes have ids of
+# another PID namespace (`host_pids`), and whose clients they are (`mps`: the server's id; 0: none).
 CARD = {
     "name": (0, "96s"), "uuid": (96, "48s"), "pci": (144, "32s"), "key": (176, "16s"),
     "architecture": (192, "I"), "cc_major": (196, "I"), "cc_minor": (200, "I"), "index": (204, "I"),
@@ -67,7 +70,8 @@ CARD = {
     "governor_delay_s": (352, "d"), "idle_c": (360, "d"), "c_per_w": (368, "d"), "thermal_s": (376, "d"),
     "idle_w": (384, "d"), "abilities": (392, "Q"), "mig": (400, "I"), "power_scope": (404, "I"),
     "counter_lag_s": (408, "d"), "mem_top_sm": (416, "8I"), "mem_low_sm": (448, "8I"),
-    "counter_part_time": (480, "I"),
+    "counter_part_time": (480, "I"), "arrival_s": (896, "8d"), "cap_share": (960, "d"),
+    "host_pids": (968, "I"), "mps": (972, "I"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
@@ -288,9 +292,22 @@ class MachineState:
                     self._write(CONTROL[old], base, self._read(CONTROL[new], base))
             for name, value in values.items():
                 self._write(CONTROL[name], base, value)
-            delay_s = max(self.card(gpu, "governor_delay_s"), 2 * GUARD_S)
+            delay_s = max(self.arrival_s(gpu, **values), 2 * GUARD_S)
             self.set_control(gpu, "effective_from_s", now + delay_s)
             self.set_control(gpu, "generation", self.control(gpu, "generation") + 1)
+
+    def arrival_s(self, gpu: int, **values: float) -> float:
+        """How late (s) new limits or locks take effect: a limit by the table's first entry, a lock by one of
+        the others, which its clock (MHz) chooses. Without `values` the least of all.
+        """
+        table = [each for each in self.card(gpu, "arrival_s") if each]
+        if not table:
+            return float(self.card(gpu, "governor_delay_s"))
+        if not values:
+            return float(min(table))
+        clock_mhz = int(max((value for name, value in values.items() if name != "limit_w"), default=0))
+        chosen = 0 if "limit_w" in values else 1 + clock_mhz // 15 % (len(table) - 1)
+        return float(table[chosen])
 
     def generation(self, gpu: int) -> int:
         """Grows with every change of a setting."""

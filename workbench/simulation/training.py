@@ -190,7 +190,7 @@ class TrainingJob:
             # A stepped clock is stepped no further than a change needs to take effect, so that none is
             # noticed too late.
             look_s = (
-                state.card(self.gpus[0], "governor_delay_s") if clock.stepped
+                state.arrival_s(self.gpus[0]) if clock.stepped
                 else LOOK_S * state.header("scale")
             )
             clock.sleep(min(left_s, max(look_s, 2 * GUARD_S)))

@@ -23,6 +23,8 @@ from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder
 from ..records import Limits, Setting
 from ..search.space import space_from
+from .arrival import PARAMS as ARRIVAL_PARAMS
+from .arrival import Arrival
 from .iteration_sources import busy_and_clock
 from .logbook import Logbook
 from .options import TuningRequest
@@ -76,6 +78,7 @@ class TunedGpus:
         self._refusal: Transient | None = None  # of what was owed, not told yet
         self.current = Setting()
         self._lease = Lease(devices)
+        self._arrival = Arrival(devices, recorder)
         try:
             self._find_settings(log)
         except WorkbenchError:
@@ -86,7 +89,7 @@ class TunedGpus:
 
     def _find_settings(self, log: Logbook) -> None:
         found = self._lease.found
-        refused = self._try_knobs(found)
+        refused = self._try_knobs()
         limits = self._limits(found, refused)
         memory = "mem_clock_mhz" not in refused and all(each.can("lock_mem_clock") for each in self.devices)
         params, step_w = self._request.params, None
@@ -103,15 +106,13 @@ class TunedGpus:
         for reason in dict.fromkeys(refused.values()):
             log.remark(reason)
 
-    def _try_knobs(self, found: Sequence[Setting]) -> dict[str, str]:
-        """Hold the GPUs, and try which knobs may be set; returns those that may not, with the reason."""
+    def _try_knobs(self) -> dict[str, str]:
+        """Hold the GPUs, and find which knobs may be set; returns those that may not, with the reason."""
         refused: dict[str, str] = {}
-        # The limit that there is: nothing changes, and it shows whether this process has the right to.
-        limits = [
-            Setting(each.power_limit_w if device.can("set_power_limit") else None)
-            for device, each in zip(self.devices, found, strict=True)
-        ]
-        self._try(refused, "power_limit_w", limits)
+        # Not by writing the limit that there is: where a cap holds it may be the cap's.
+        if missing := next(filter(None, (device.missing_rights() for device in self.devices)), ""):
+            return dict.fromkeys(("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"), missing)
+        self._lease.apply(Setting())
         if self._request.over == "power":
             return refused
         sms, mems = [], []
@@ -137,12 +138,13 @@ class TunedGpus:
             refused[knob] = str(error)
 
     def _limits(self, found: Sequence[Setting], refused: dict[str, str]) -> Limits:
-        """What may be set on all of them: never a limit above the one that was found."""
+        """What may be set on all of them: no limit above the one that was found, or that holds."""
         clocks: dict[int, tuple[int, ...]] = {}
         if "sm_clock_mhz" not in refused and all(each.can("lock_sm_clock") for each in self.devices):
             clocks = dict(self.devices[0].limits.sm_clocks_mhz)
         low_w = max((each.limits.min_power_limit_w or 0.0 for each in self.devices), default=0.0)
         tops = [each.power_limit_w for each in found if each.power_limit_w is not None]
+        tops += [cap_w for device in self.devices if (cap_w := device.enforced_limit_w()) is not None]
         allowed = "power_limit_w" not in refused and all(each.can("set_power_limit") for each in self.devices)
         if not allowed or not tops or not low_w:
             return Limits(sm_clocks_mhz=clocks)
@@ -168,9 +170,15 @@ class TunedGpus:
         try:
             self._lease.put(self._due)
         except DeviceError:
-            self.current = Setting()
+            self._changed(Setting())
             raise
-        self.current, self._due = self._due, None
+        self._changed(self._due)
+        self._due = None
+
+    def _changed(self, setting: Setting) -> None:
+        if setting != self.current:
+            self._arrival.begin(self.current, setting, self.devices[0].clock())
+        self.current = setting
 
     def put_or_owe(self, setting: Setting) -> None:
         """As `put`, where what goes on does not depend on it: a busy driver is told of by `settle`."""
@@ -199,12 +207,20 @@ class TunedGpus:
         """A setting in words."""
         return "the default setting" if self.own(setting) == Setting() else str(setting)
 
-    def settling_s(self, setting: Setting) -> float:
-        """Until a setting is in force, in the readings of power too."""
-        params = self._request.params
+    def settled_s(self, now_s: float) -> float | None:
+        """When the last setting was in force, in the readings of power too; None where it is not yet."""
+        arrived_s = self._arrival.at_s(now_s)
+        return None if arrived_s is None else arrived_s + self._shows_s
+
+    def settled_by_s(self, now_s: float) -> float:
+        """The same, or by when it is."""
+        return self._arrival.by_s(now_s) + self._shows_s
+
+    @property
+    def _shows_s(self) -> float:
+        """From the arrival of a setting until readings of power are of it alone."""
         window_s = max(device.power_window_s for device in self.devices)
-        limited = setting.power_limit_w is not None or self._request.over == "power"
-        return (params.limit_settle_s if limited else params.settle_s) + min(window_s, 1.0)
+        return ARRIVAL_PARAMS.margin_s + min(window_s, 1.0)
 
     # what they tell
 

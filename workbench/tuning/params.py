@@ -9,8 +9,6 @@ from dataclasses import dataclass
 class TunerParams:
     """Tuned constants of `Tuner`; set by hand, `benchmarks.clocks --only online` scores whole jobs."""
 
-    settle_s: float = 0.3  # clocks are obeyed at once,
-    limit_settle_s: float = 0.6  # a power limit by a controller
     first_check_s: float = 60.0  # of holding, until the default setting is measured again
     least_time: float = 0.94  # of the time at the default setting, that a setting takes
     unseen_sd: float = 0.12  # relative, of the time at a setting that nobody has seen

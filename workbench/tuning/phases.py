@@ -257,9 +257,9 @@ class Searching:
 
         guess, doubtful = job.expected(setting), job.rhythm.doubtful
         probe = Probe(
-            "probe", gpus.meter, job.source, gpus.own(setting), now_s + gpus.settling_s(setting),
-            step.iterations, step.seconds, job.rhythm.guess(guess) if doubtful else guess,
-            None if doubtful else breaks,
+            "probe", gpus.meter, job.source, gpus.own(setting), now_s, step.iterations, step.seconds,
+            job.rhythm.guess(guess) if doubtful else guess, None if doubtful else breaks,
+            settled_s=gpus.settled_s,
         )
         job.log.words = f"probing {gpus.name(setting)}: {step.reason}"
         return Trying(job, probe)
@@ -323,7 +323,7 @@ class Trying:
         job.log.accounts.forget()
         work.beliefs.pop()
         work.gpus.put_or_owe(Setting())
-        return Detecting(work, now_s + work.gpus.settling_s(Setting()))
+        return Detecting(work, max(now_s, work.gpus.settled_by_s(now_s)))
 
     def _failed(self, now_s: float) -> TunerPhase:
         job, probe = self.job, self.probe
@@ -464,8 +464,10 @@ class Watching:
         wanted = math.ceil((job.found.variation / params.check_sd) ** 2)
         iterations = max(4, min(wanted, math.ceil(params.check_s / time_s)))
         guess = guessed(time_s, params.baseline_sd)
-        settled_s = now_s + gpus.settling_s(Setting())
-        probe = Probe("re-check", gpus.meter, job.source, Setting(), settled_s, iterations, 2.0, guess)
+        probe = Probe(
+            "re-check", gpus.meter, job.source, Setting(), now_s, iterations, 2.0, guess,
+            settled_s=gpus.settled_s,
+        )
         job.log.words = "measuring the default setting again, for a moment"
         return Checking(self, probe)
 
@@ -529,8 +531,8 @@ class Retuning:
         log.forget_stretches()
         log.retuned += 1
         job.work.deceived = False
-        self._settled_s = now_s + gpus.settling_s(Setting())
         gpus.put_or_owe(Setting())
 
     def step(self, now_s: float) -> TunerPhase:
-        return Detecting(self.job.work, now_s) if now_s >= self._settled_s else self
+        settled_s = self.job.gpus.settled_s(now_s)
+        return self if settled_s is None or now_s < settled_s else Detecting(self.job.work, now_s)

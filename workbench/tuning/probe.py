@@ -94,10 +94,11 @@ class Probe:
         meter: Measures the energy.
         source: Counts the iterations.
         setting: What is in force.
-        from_s: When it has settled; may lie in the past.
+        from_s: When it begins; may lie in the past.
         iterations, seconds: Least that it measures.
         guess: How long an iteration should take.
         breaks: Whether so many iterations in so much time are sure to break the bound, and end the probe.
+        settled_s: When the setting was in force, which may be after `from_s` (None: not yet), at a time.
 
     Attributes:
         since_s: Since when its time counts as that of the probe.
@@ -106,18 +107,25 @@ class Probe:
     def __init__(
         self, kind: str, meter: Meter, source: IterationSource, setting: Setting, from_s: float,
         iterations: int, seconds: float, guess: Guess, breaks: Callable[[int, float], bool] | None = None,
+        *, settled_s: Callable[[float], float | None] | None = None,
     ) -> None:
         self.kind = kind
         self._meter, self._source, self.setting, self._breaks = meter, source, setting, breaks
-        self.from_s, self.iterations, self.seconds, self.guess = from_s, max(iterations, 1), seconds, guess
+        self.iterations, self.seconds, self.guess = max(iterations, 1), seconds, guess
+        self._settled_s = settled_s
         self.reading: Reading | None = None
         self.failed = ""
         self.early = False
         self.count: Count | None = None
         self._look_s = -math.inf
-        wanted_s = max(seconds, iterations * guess.seconds)
         self.since_s = meter.clock()
-        begins_s = max(from_s, self.since_s)
+        self._begin(from_s, self.since_s)
+
+    def _begin(self, from_s: float, now_s: float) -> None:
+        """Count from a time on."""
+        guess, seconds = self.guess, self.seconds
+        wanted_s = max(seconds, self.iterations * guess.seconds)
+        self.from_s, begins_s = from_s, max(from_s, now_s)
         self._long_s = begins_s + PARAMS.long * wanted_s
         patience_s = PARAMS.patience_iterations * guess.seconds
         self._give_up_s = begins_s + PARAMS.give_up * wanted_s + patience_s + 5.0
@@ -131,6 +139,12 @@ class Probe:
 
     def advance(self, now_s: float) -> None:
         """Look once."""
+        if self._settled_s is not None:
+            settled_s = self._settled_s(now_s)
+            if settled_s is None:
+                return
+            self._settled_s = None
+            self._begin(max(settled_s, self.from_s), now_s)
         if self.over or now_s < self.from_s:
             return
         if self.count is None:

@@ -183,7 +183,7 @@ class TunedJob:
     def cut(self, to_s: float, kind: str, known: Reading | Count | None = None) -> None:
         """Everything up to a time was one stretch at the present setting."""
         current = self.gpus.current
-        from_s = self.since_s + self.gpus.settling_s(current) if kind == "held" else -math.inf
+        from_s = max(self.since_s, self.gpus.settled_by_s(to_s)) if kind == "held" else -math.inf
         self.log.ledger.cut(
             to_s, kind, self.source, current, self.expected(current), count_from_s=from_s, known=known
         )
@@ -202,7 +202,7 @@ class TunedJob:
         if self.told:
             return ""
         if setting != level.setting:  # settles first
-            level.begin(setting, now_s + self.gpus.settling_s(setting))
+            level.begin(setting, max(now_s, self.gpus.settled_by_s(now_s)))
             return ""
         iteration_s, power_w = self.expected_power(setting)
         sd = 0.01 if self.belief.visited(setting) else max(self.belief.ratios(setting)[1], 0.06)

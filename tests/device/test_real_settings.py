@@ -1,0 +1,170 @@
+"""Limits and clocks as real machines have them: capped by a controller, locked by an administrator, reset."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+
+import pytest
+
+import workbench
+from workbench.device import journal, lease, restore, settings
+from workbench.errors import NoDriver, NotPermitted
+from workbench.measurement import session
+from workbench.records import Setting
+from workbench.simulation.machine import Machine, idle
+
+Simulated = Callable[..., Machine]
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated GPUs of one seed have one UUID."""
+    monkeypatch.setattr(lease, "_locked", set())
+
+
+def locks(machine: Machine) -> tuple[int, int]:
+    return machine.state.control(0, "lock_sm_min"), machine.state.control(0, "lock_sm_max")
+
+
+def works(machine: Machine, *stretches: tuple[float, int]) -> None:
+    """The GPU is busy from now on, for so many seconds each with these clock event reasons."""
+    plan = [(seconds, 200.0, 1005, 1593, 1.0, 0.5, reasons) for seconds, reasons in stretches]
+    machine.state.publish(0, machine.clock(), plan, idle(machine.card(0)))
+
+
+# requested and enforced limits (M11)
+
+
+def test_a_capped_gpu_is_set_and_gets_back_what_was_asked_for(simulated: Simulated) -> None:
+    machine = simulated("A100,capped", stepped=True)
+    gpu = workbench.open_device(0)
+    assert (gpu.setting().power_limit_w, gpu.enforced_limit_w()) == (400.0, 320.0)
+    with gpu.applied(power_limit_w=350.0) as shown:  # before: "another program is changing the limit too"
+        assert shown.power_limit_w == 350.0
+    with gpu.applied(power_limit_w=250.0):
+        assert gpu.enforced_limit_w() == 250.0
+    assert machine.state.control(0, "limit_w") == 400.0  # not the cap's 320 W
+
+
+def test_where_the_cap_hides_what_was_asked_for_it_is_no_other_program(simulated: Simulated) -> None:
+    machine = simulated("A100,capped", stepped=True)
+    machine.inject("field:192", 3)
+    gpu = workbench.open_device(0)
+    assert gpu.write(Setting(power_limit_w=350.0)).power_limit_w == 320.0
+
+
+def test_limits_that_a_cap_hides_are_not_tried(simulated: Simulated) -> None:
+    simulated("A100,capped", stepped=True)
+    assert settings.highest_limit_w(workbench.open_device(0)) == 320.0
+    simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    with gpu.applied(power_limit_w=250.0):  # asked for, and no cap
+        assert settings.highest_limit_w(gpu) == 400.0
+
+
+def test_rights_are_found_without_a_change(simulated: Simulated) -> None:
+    machine = simulated("A100", stepped=True, privileged=False)
+    before = machine.state.generation(0)
+    assert workbench.open_device(0).missing_rights().startswith("it takes root or CAP_SYS_ADMIN")
+    assert machine.state.generation(0) == before
+
+
+# locks are ceilings (M9), and an administrator's are respected (M10)
+
+
+def test_a_lock_is_a_ceiling_and_so_is_the_command_for_it(simulated: Simulated) -> None:
+    machine = simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    with gpu.applied(sm_clock_mhz=1200) as shown:
+        assert locks(machine) == (210, 1200)
+        assert shown.sm_clock_mhz == 1200
+    (line,) = settings.commands(gpu.setting(), Setting(sm_clock_mhz=1200), gpu)
+    assert line.endswith("-lgc 210,1200")
+
+
+def test_clocks_that_somebody_has_locked_are_refused_and_stay(simulated: Simulated) -> None:
+    machine = simulated("A100", stepped=True)
+    machine.state.change_setting(0, lock_sm_min=210, lock_sm_max=1005)
+    machine.step(1.0)
+    works(machine, (0.5, 0x2), (0.2, 0x1), (9.0, 0x2))  # with a gap, in which nothing shows
+    gpu = workbench.open_device(0)
+    with pytest.raises(NotPermitted, match=r"somebody has locked the clocks of .* or pass force=True"):
+        gpu.apply(sm_clock_mhz=1200)
+    assert locks(machine) == (210, 1005)
+    assert lease.holder(gpu.uuid) == ""
+    assert journal.of(gpu.uuid) is None
+    with gpu.applied(power_limit_w=300.0):  # limits are not clocks
+        assert machine.state.control(0, "limit_w") == 300.0
+    with gpu.applied(sm_clock_mhz=1200, force=True):
+        assert locks(machine) == (210, 1200)
+    assert locks(machine) == (0, 0)
+
+
+def test_a_lock_that_was_just_let_go_is_nobody_elses(simulated: Simulated) -> None:
+    machine = simulated("A100", stepped=True)
+    works(machine, (2.5, 0x2), (9.0, 0x0))  # by a process that has just ended
+    with workbench.open_device(0).applied(sm_clock_mhz=1200):
+        assert locks(machine) == (210, 1200)
+    assert 2.5 < machine.clock() < 3.0
+
+
+def test_a_gpu_with_one_memory_clock_says_so(simulated: Simulated) -> None:
+    simulated("A100", stepped=True)
+    assert workbench.open_device(0).why_not("lock_mem_clock") == "it has one memory clock"
+
+
+@pytest.mark.parametrize(("card", "window_s"), [("A40", 1.0), ("A100", 0.025), ("RTX6000", 0.1)])
+def test_a_driver_without_the_instant_power_tells_a_mean_of_a_second_on_ampere(
+    simulated: Simulated, card: str, window_s: float
+) -> None:
+    simulated(card, stepped=True).inject("field:186", 3)
+    assert workbench.open_device(0).power_window_s == window_s
+
+
+def test_a_jetson_is_named(simulated: Simulated) -> None:
+    simulated("A100", stepped=True).inject("nvmlDeviceGetPciInfo_v3", 3)
+    with pytest.raises(NoDriver, match=r"an integrated one \(Jetson\), whose NVML tells no energy"):
+        workbench.open_device(0)
+
+
+# what is found at a start
+
+
+def test_a_limit_of_nobody_known_is_told_at_the_next_start_with_the_way_to_the_default(
+    simulated: Simulated,
+) -> None:
+    machine = simulated("A100,V100", stepped=True)
+    machine.state.change_setting(1, limit_w=180.0)
+    made = session.Session()
+    assert len(made.devices) == 2
+    (said,) = [each for each in made.messages if "default" in each]
+    made.close()
+    assert said.startswith("the power limit of Tesla V100")
+    assert "is 180 W, and its default 250 W" in said
+    assert "`workbench restore --all` puts it to the default" in said
+    outcome = restore.to_default(workbench.open_device(1))
+    assert outcome.settled
+    assert restore.not_default(workbench.open_device(1)) == ""
+
+
+def test_who_may_not_change_a_limit_is_not_told_of_it(simulated: Simulated) -> None:
+    machine = simulated("A100", stepped=True, privileged=False)
+    machine.state.change_setting(0, limit_w=180.0)
+    assert restore.not_default(workbench.open_device(0)) == ""
+
+
+def test_a_default_limit_after_a_kill_is_a_driver_that_was_unloaded(simulated: Simulated) -> None:
+    machine = simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    machine.state.change_setting(0, limit_w=300.0)  # an administrator's
+    lease.change(gpu, Setting(power_limit_w=200.0))
+    mine = journal.of(gpu.uuid)
+    assert mine is not None
+    lease._forget()
+    dataclasses.replace(mine, pid=2**22 + os.getpid() % 1000).write()
+    machine.state.change_setting(0, limit_w=400.0)
+    (said,) = restore.recover()
+    assert "at the driver's default of 400 W: the driver was unloaded, or somebody has reset it" in said
+    assert journal.of(gpu.uuid) is None
