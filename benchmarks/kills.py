@@ -6,19 +6,24 @@ it is killed. The watchdog has 10 s to restore limit and clock; where it does no
 same surrounding, and must do it, or say so.
 
 `restored`: limit and clock are as before, by the watchdog or by the next start. `watchdog_failed`: the kill
-left the watchdog alive, and yet it did not restore. `not_restored`: still changed after the next start.
-`silent`: of these, those where the next start said nothing. `disturbed`: a second process took the setting
-of a living one for a dead one's. `ended_early`: the surrounding itself ended the process before its first
-change; no trial.
+left the watchdog alive, and yet it did not restore. `told`: the home with the journal has ended too, and the
+next start told of a setting that is not the default. `not_restored`: still changed after the next start, for
+no such reason. `silent`: still changed, and the next start said nothing. `disturbed`: a second process took
+the setting of a living one for a dead one's. `ended_early`: the surrounding itself ended the process before
+its first change; no trial.
 
-    python -m benchmarks.kills [--json FILE] [--quick]
+    python -m benchmarks.kills [--json FILE] [--quick] [--minutes M]
+
+With `--minutes` no further trial begins after so long, and those of an earlier run that FILE has are kept.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -39,7 +44,8 @@ from typing import Any
 
 from benchmarks.common import arguments, finish, table
 
-TRIALS, QUICK_TRIALS, BEYOND_TRIALS = 500, 40, 10
+TRIALS, QUICK_TRIALS = 1000, 40
+CGROUPS = Path("/sys/fs/cgroup")
 WATCHDOG_S = 10.0
 SLOW_S = 120.0  # for a start, on a machine with other work
 MODULES = (
@@ -113,6 +119,7 @@ while True:
 _PRIVATE_SHM = "mount -t tmpfs none /dev/shm && "
 _FIRST = ("--pid --fork --mount-proc", _PRIVATE_SHM + 'exec "$@"')  # the first process: all end with it
 _BELOW = ("--pid --fork --mount-proc", _PRIVATE_SHM + '{ "$@" & wait; sleep 300; }')
+_OWN_TMP = ("--mount", 'mount -t tmpfs none /tmp && exec "$@"')  # systemd's PrivateTmp, or a Slurm job's
 _FULL = (
     "--mount",
     "mount -t tmpfs -o size=64k none /dev/shm && "
@@ -126,7 +133,7 @@ class Surrounding:
 
     Args:
         name: Of the row in the report.
-        kills: Who is killed, in this order: "kernel", "group", "watchdog", "sampler", "second".
+        kills: Who is killed, in this order: "kernel", "group", "watchdog", "sampler", "second", "cgroup".
         with_signal: That they are killed with.
         at_once: Without a pause in between.
         work: "cell" or "tune".
@@ -154,7 +161,7 @@ class Surrounding:
 
     @property
     def spares_watchdog(self) -> bool:
-        return "watchdog" not in self.kills and self.within is not _FIRST
+        return not {"watchdog", "cgroup"} & set(self.kills) and self.within is not _FIRST
 
 
 SURROUNDINGS = (
@@ -178,15 +185,22 @@ SURROUNDINGS = (
         within=_FIRST, next_within=_FIRST, second=True, own_tmp=True,
     ),
     Surrounding("/dev/shm nearly full", within=_FULL, next_within=_FULL, gpus=4),
-)
-# Nothing is left that could say what was set: reported beside, not counted.
-BEYOND = (
+    Surrounding("a private /tmp", within=_OWN_TMP, next_within=_OWN_TMP),
+    Surrounding(
+        "a private /tmp, watchdog too", ("kernel", "watchdog"), at_once=True,
+        within=_OWN_TMP, next_within=_OWN_TMP,
+    ),
+    Surrounding("a cgroup's end", ("cgroup",)),
     Surrounding(
         "end of a PID namespace and of its home",
         within=_FIRST,
         next_within=_FIRST,
         own_tmp=True,
         home_goes=True,
+    ),
+    Surrounding(
+        "modules named like Python's, /tmp and watchdog", ("kernel", "watchdog"), at_once=True,
+        within=_OWN_TMP, next_within=_OWN_TMP, own_modules=True,
     ),
 )
 
@@ -210,12 +224,18 @@ class Outcome:
     lost: int = 0
 
     watchdog_failed: bool = False  # it was spared, and did not restore
+    home_gone: bool = False  # and the journal in it
 
     @property
     def silent(self) -> bool:
         """Still changed, and nothing was said, or that it was restored."""
         said = [each for each in self.said if not each.endswith("is restored")]
         return not self.ended_early and not self.restored_by and not said
+
+    @property
+    def told(self) -> bool:
+        """Still changed, without a journal, and the next start has said so."""
+        return self.home_gone and not self.restored_by and not self.silent and not self.ended_early
 
 
 class Trial:
@@ -232,7 +252,9 @@ class Trial:
         self.number, self.nth, self.surrounding, self.unshare = number, nth, surrounding, unshare
         self.rng = random.Random(f"kills {number}")
         self.outcome = Outcome(surrounding.name, number)
-        self.directory = Path(tempfile.mkdtemp(prefix="kills-"))
+        private = _OWN_TMP in (surrounding.within, surrounding.next_within)  # hides what lies in /tmp
+        self.directory = Path(tempfile.mkdtemp(prefix="kills-", dir="/var/tmp" if private else None))
+        self.cgroup = CGROUPS / self.directory.name if "cgroup" in surrounding.kills else None
         self.home = self.directory / "home"
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -272,6 +294,7 @@ class Trial:
         self._count()
         if surrounding.home_goes:
             shutil.rmtree(self.home, ignore_errors=True)
+            outcome.home_gone = True
         if not outcome.restored_by:
             outcome.watchdog_failed = surrounding.spares_watchdog
             self._start_next()
@@ -282,6 +305,9 @@ class Trial:
                 time.sleep(self.rng.uniform(0.0, 0.8 if role == "second" else 0.05))
             if role == "group":
                 os.killpg(self._started["kernel"].pid, self.surrounding.with_signal)
+                continue
+            if self.cgroup is not None:
+                (self.cgroup / "cgroup.kill").write_text("1")
                 continue
             for pid in self._processes(role):
                 _send(pid, self.surrounding.with_signal)
@@ -329,6 +355,8 @@ class Trial:
     def _start(self, role: str, code: str, within: tuple[str, str] | None) -> None:
         surrounding = self.surrounding
         tmp = self.directory / (f"tmp-{role}" if surrounding.own_tmp else "tmp")
+        if within is _OWN_TMP:
+            tmp = Path("/tmp")
         tmp.mkdir(exist_ok=True)
         environment = {
             **os.environ,
@@ -344,6 +372,10 @@ class Trial:
             options, line = within
             line = line.replace("{pages}", str(13 + self.nth % 3))  # of 16
             command = [*shlex.split(self.unshare), *options.split(), "sh", "-c", line, "sh", *command]
+        if self.cgroup is not None and role == "kernel":
+            self.cgroup.mkdir()
+            joins = f"echo $$ > {self.cgroup}/cgroup.procs && exec " + '"$@"'
+            command = ["sh", "-c", joins, "sh", *command]
         with (
             open(self.directory / f"{role}.out", "wb") as out,
             open(self.directory / f"{role}.err", "wb") as err,
@@ -425,6 +457,8 @@ class Trial:
         for process in self._started.values():
             process.wait()
         self.state.close()
+        if self.cgroup is not None and self.cgroup.exists():
+            self.cgroup.rmdir()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -448,6 +482,8 @@ def _send(pid: int, number: signal.Signals) -> None:
 def permitted(surrounding: Surrounding) -> tuple[str, str]:
     """The `unshare` that may be called here for a surrounding, and why there is none (else empty)."""
     problem = ""
+    if "cgroup" in surrounding.kills and not os.access(CGROUPS / "cgroup.procs", os.W_OK):
+        return "unshare", f"no cgroup can be made in {CGROUPS}"
     for unshare in ("unshare", "unshare --user --map-root-user"):
         for options, _ in filter(None, (surrounding.within, surrounding.next_within)):
             command = [*shlex.split(unshare), *options.split(), "mount", "-t", "tmpfs", "none", "/dev/shm"]
@@ -474,7 +510,8 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
         "by_watchdog": sum(each.restored_by == "watchdog" for each in killed),
         "by_next_start": sum(each.restored_by == "next start" for each in killed),
         "watchdog_failed": sum(each.watchdog_failed for each in killed),
-        "not_restored": sum(not each.restored_by for each in killed),
+        "told": sum(each.told for each in killed),
+        "not_restored": sum(not each.restored_by and not each.told for each in killed),
         "silent": sum(each.silent for each in killed),
         "disturbed": sum(each.disturbed for each in killed),
         "ended_early": len(outcomes) - len(killed),
@@ -495,43 +532,65 @@ def trial(number: int, nth: int, surrounding: Surrounding, unshare: str = "unsha
     return Trial(number, nth, surrounding, unshare).run()
 
 
-def run(trials: int, surroundings: Iterable[Surrounding], unshare: dict[str, str]) -> list[Outcome]:
-    """So many trials over these surroundings, one after the other, two at a time."""
+def run(
+    trials: int, surroundings: Iterable[Surrounding], unshare: dict[str, str], *, minutes: float = math.inf,
+    before: Iterable[Outcome] = (),
+) -> list[Outcome]:
+    """So many trials over these surroundings, one after the other, two at a time.
+
+    Args:
+        trials: How many, those of an earlier run (`before`) among them.
+        surroundings: They take turns.
+        unshare: What each is started with, by name.
+        minutes: No further trial begins after so long.
+        before: Outcomes of the trials of an earlier run.
+    """
+    outcomes, until_s = list(before), time.monotonic() + 60 * minutes
     plan = list(itertools.islice(itertools.cycle(enumerate(surroundings)), trials))
     counted: dict[int, int] = {}
-    outcomes: list[Outcome] = []
+
+    def attempt(number: int, nth: int, surrounding: Surrounding) -> Outcome | None:
+        if time.monotonic() > until_s:
+            return None
+        return trial(number, nth, surrounding, unshare[surrounding.name])
+
     with ThreadPoolExecutor(2) as pool:
         ready = []
         for number, (which, surrounding) in enumerate(plan):
             nth = counted[which] = counted.get(which, -1) + 1
-            ready.append(pool.submit(trial, number, nth, surrounding, unshare[surrounding.name]))
-        for number, each in enumerate(ready):
-            outcomes.append(each.result())
+            if number >= len(outcomes):
+                ready.append(pool.submit(attempt, number, nth, surrounding))
+        for each in ready:
+            if (outcome := each.result()) is None:
+                continue
+            outcomes.append(outcome)
             now = summary(outcomes)
-            line = f"restored {now['restored']} of {now['trials']}, silent {now['silent']}, "
-            line += f"measurements stored {now['stored']}, lost {now['lost']}"
-            print(f"\r{number + 1}/{trials}: {line}  ", end="", flush=True)
+            line = f"restored {now['restored']} of {now['trials']}, told {now['told']}, "
+            line += f"silent {now['silent']}, measurements stored {now['stored']}, lost {now['lost']}"
+            print(f"\r{len(outcomes)}/{trials}: {line}  ", end="", flush=True)
     print()
     return outcomes
 
 
 def main() -> None:
-    options = arguments(__doc__ or "")
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    pieces, rest = parser.parse_known_args()
+    options = arguments(__doc__ or "", rest)
+    before = []
+    if math.isfinite(pieces.minutes) and options.json and options.json.exists():
+        before = [Outcome(**row) for row in json.loads(options.json.read_text())["outcomes"]]
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    asked = {each: permitted(each) for each in (*SURROUNDINGS, *BEYOND)}
+    asked = {each: permitted(each) for each in SURROUNDINGS}
     unshare = {each.name: command for each, (command, problem) in asked.items() if not problem}
     left_out = {each.name: problem for each, (_, problem) in asked.items() if problem}
     counted = [each for each in SURROUNDINGS if each.name in unshare]
-    outcomes = run(QUICK_TRIALS if options.quick else TRIALS, counted, unshare)
-    beyond = [each for each in BEYOND if each.name in unshare]
-    outcomes_beyond = (
-        run(BEYOND_TRIALS // 5 if options.quick else BEYOND_TRIALS, beyond, unshare) if beyond else []
-    )
-    result = summary(outcomes)
-    rows, rows_beyond = by_surrounding(counted, outcomes), by_surrounding(beyond, outcomes_beyond)
+    trials = QUICK_TRIALS if options.quick else TRIALS
+    outcomes = run(trials, counted, unshare, minutes=pieces.minutes, before=before)
+    result, rows = summary(outcomes), by_surrounding(counted, outcomes)
     left = ("stored", "lost", "restored", "unchanged_at_kill")
     heads = [head for head in result if head not in left]
-    shown = [(name, *(row[head] for head in heads)) for name, row in {**rows, **rows_beyond}.items()]
+    shown = [(name, *(row[head] for head in heads)) for name, row in rows.items()]
     print(table(("killed", *heads), shown))
     for name, problem in left_out.items():
         print(f"left out: {name} ({problem})")
@@ -540,11 +599,11 @@ def main() -> None:
     print(f"\n{line}; {result['lost']} of {result['stored']} stored measurements lost")
     failures = [
         asdict(o)
-        for o in (*outcomes, *outcomes_beyond)
-        if not o.restored_by or o.watchdog_failed or o.disturbed or o.lost
+        for o in outcomes
+        if not (o.restored_by or o.told) or o.watchdog_failed or o.disturbed or o.lost
     ]
-    told = {"summary": result, "surroundings": rows, "beyond": rows_beyond, "left_out": left_out}
-    finish({**told, "failures": failures}, options.json)
+    told = {"summary": result, "surroundings": rows, "left_out": left_out, "failures": failures}
+    finish({**told, "outcomes": [asdict(each) for each in outcomes]}, options.json)
 
 
 if __name__ == "__main__":

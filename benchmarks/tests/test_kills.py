@@ -45,14 +45,17 @@ def test_a_kill_of_both_is_restored_by_the_next_start_which_says_so(changed: Non
     assert ["its setting is restored" in said for said in outcome.said] == [True]
 
 
-def test_what_stays_changed_without_a_word_is_silent(changed: None) -> None:
-    """No journal tells the next start what was set: it went with the home."""
+def test_what_stays_changed_without_a_word_is_silent_and_what_is_told_is_not(changed: None) -> None:
+    """No journal tells the next start what was set: it went with the home. The default does."""
     outcome = kills.trial(3, 0, Surrounding("all gone", ("watchdog", "kernel"), home_goes=True))
-    assert (outcome.restored_by, outcome.silent) == ("", True)
-    assert replace(outcome, said=["A100 was left changed; its setting is restored"]).silent  # it is not
-    said, ended = replace(outcome, said=["left changed"]), replace(outcome, ended_early="refused")
-    told = kills.summary([outcome, said, ended])
-    assert (told["trials"], told["not_restored"], told["silent"], told["ended_early"]) == (2, 2, 1, 1)
+    assert (outcome.restored_by, outcome.silent, outcome.told) == ("", False, True)
+    assert "`workbench restore --all` puts it to the default" in outcome.said[0]
+    wrong = replace(outcome, said=["A100 was left changed; its setting is restored"])
+    assert wrong.silent  # it is not
+    left, ended = replace(outcome, home_gone=False), replace(outcome, ended_early="refused")
+    told = kills.summary([outcome, replace(outcome, said=[]), left, ended])
+    names = ("trials", "told", "not_restored", "silent", "ended_early")
+    assert [told[name] for name in names] == [3, 1, 2, 1, 1]
 
 
 def test_a_trial_leaves_no_process_and_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,7 +72,7 @@ def test_a_figure_of_no_trials_is_none() -> None:
 
 
 def test_every_surrounding_has_a_name_of_its_own_and_every_kill_a_target() -> None:
-    every = [*kills.SURROUNDINGS, *kills.BEYOND]
+    every = kills.SURROUNDINGS
     assert len({each.name for each in every}) == len(every)
     assert {role for each in every for role in each.kills} <= {
         "kernel",
@@ -77,6 +80,7 @@ def test_every_surrounding_has_a_name_of_its_own_and_every_kill_a_target() -> No
         "watchdog",
         "sampler",
         "second",
+        "cgroup",
     }
     assert len(set(kills.MODULES)) == 30
     assert all(each.with_signal != signal.SIGINT for each in every)
