@@ -235,12 +235,12 @@ def heard(parent: int, timeout_s: float) -> bytes | None:
     return os.read(0, 4096) or None
 
 
-def die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, at once (Linux)."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have this process sent a signal when its parent ends, at once (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:  # it went before we had asked
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
 
 def exit_with_parent() -> None:
@@ -381,12 +381,13 @@ def send(number: int, mark: bytes, leaders: set[int]) -> set[int]:
 
 class ProcessReaper:
     """A process that ends all that belong together (`mark` as for `belongs`, paused ones too) if this one is
-    killed before `close`. Its `environment` is without the mark.
+    killed before `close`. Its `environment` is without the mark. With a grace (s) they are interrupted first.
     """
 
-    def __init__(self, mark: bytes, environment: Mapping[str, str]) -> None:
+    def __init__(self, mark: bytes, environment: Mapping[str, str], grace_s: float = 0.0) -> None:
         self._process = start(
-            "workbench._processes", "reap", os.fsdecode(mark), str(os.getpid()), environment=environment
+            "workbench._processes", "reap", os.fsdecode(mark), str(os.getpid()), str(grace_s),
+            environment=environment,
         )
 
     def began(self, leader: int) -> None:
@@ -408,8 +409,10 @@ class ProcessReaper:
 
 
 def reap(argv: list[str]) -> None:
-    """The reaper's process, with a mark and the parent's pid: until the parent is gone, or says "done"."""
-    mark, parent = os.fsencode(argv[0]), int(argv[1])
+    """The reaper's process, with a mark, the parent's pid and a grace: until the parent is gone, or says
+    "done".
+    """
+    mark, parent, grace_s = os.fsencode(argv[0]), int(argv[1]), float(argv[2])
     os.chdir("/")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -422,6 +425,12 @@ def reap(argv: list[str]) -> None:
                 return
             change = leaders.add if line[:1] == b"+" else leaders.discard
             change(int(line[1:]))
+    if grace_s:
+        for number in (signal.SIGINT, signal.SIGCONT):
+            send(number, mark, leaders)
+        until = time.monotonic() + grace_s
+        while members(mark, leaders) and time.monotonic() < until:
+            time.sleep(0.1)
     for _ in range(_ROUNDS):
         if not send(signal.SIGKILL, mark, leaders):
             return

@@ -680,12 +680,18 @@ class NvmlDevice:
         return int(found.used), int(found.total)
 
     def processes(self) -> tuple[Process, ...]:
-        found: dict[int, int | None] = {}
-        for list_name in ("Compute", "MPSCompute"):  # of MPS the server is in the first only
+        lists: list[dict[int, int | None]] = []
+        for name in ("Compute", "MPSCompute"):
+            lists.append({})
             with contextlib.suppress(nvml.NVMLError, AttributeError):
-                for row in getattr(nvml, f"nvmlDeviceGet{list_name}RunningProcesses")(self._handle):
-                    found[int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
-        return tuple(Process(pid, _processes.name_of(pid), memory) for pid, memory in sorted(found.items()))
+                for row in getattr(nvml, f"nvmlDeviceGet{name}RunningProcesses")(self._handle):
+                    lists[-1][int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
+        others, clients = lists
+        named = {pid: _processes.name_of(pid) for pid in {*others, *clients}}
+        if clients:  # then the first list has their server, which may be another container's
+            server = next((pid for pid in others.keys() - clients.keys() if named[pid] == "?"), None)
+            others.pop(server, None)  # type: ignore[call-overload]
+        return tuple(Process(pid, named[pid], memory) for pid, memory in sorted({**others, **clients}.items()))
 
     # setting
 

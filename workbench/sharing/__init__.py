@@ -97,12 +97,17 @@ def share(
             stack.callback(_tidy, directory)
             environment = _environment(gpu, device.uuid)
             others = {name: value for name, value in os.environ.items() if name != marks.ENVIRONMENT_VARIABLE}
-            guardian = ProcessReaper(mark_of(f"{directory}/"), others)  # itself nobody's job
+            clients = not device.simulated and mps.running(environment)
+            grace = mps.GRACE_S if clients else 0.0
+            guardian = ProcessReaper(mark_of(f"{directory}/"), others, grace)  # itself nobody's job
             stack.callback(guardian.close)
             writer = getattr(device.clock, "writer", None)  # of a simulated machine
-            children = [JobProcess(name, work, directory, environment, guardian=guardian, writer=writer)
-                        for name, work in zip(names, works, strict=True)]
-            mode = mps.words(mps.running(environment), device.simulated)
+            children = [
+                JobProcess(name, work, directory, environment, guardian=guardian, writer=writer,
+                           client=clients)
+                for name, work in zip(names, works, strict=True)
+            ]
+            mode = mps.words(clients, device.simulated)
             plan = SharingPlan(
                 1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break,
                 grace_s,

@@ -24,6 +24,7 @@ import numpy as np
 from .. import _processes
 from ..errors import MeasurementError, NotSupported, UsageError
 from ..measurement import marks
+from . import mps
 
 Array = np.ndarray[Any, Any]
 Work = str | Sequence[str] | Callable[[], object]
@@ -93,6 +94,7 @@ class JobProcess:
         guardian: Is told of it.
         writer: The pid of a process that must not be stopped now, as it keeps others from a simulated
             machine; 0: none.
+        client: Of the Multi-Process Service: it is killed only after the service has ended its GPU work.
 
     Raises:
         UsageError: a command that cannot be run, or a function that cannot be sent to another process.
@@ -102,6 +104,7 @@ class JobProcess:
     def __init__(
         self, label: str, work: Work, directory: Path, environment: Mapping[str, str], *,
         guardian: _processes.ProcessReaper | None = None, writer: Callable[[], int] | None = None,
+        client: bool = False,
     ) -> None:
         if not (hasattr(os, "killpg") and hasattr(os, "waitid")):
             raise NotSupported("jobs are paused with signals to process groups; this system has none")
@@ -111,7 +114,7 @@ class JobProcess:
         self._told = directory / f"{label}.marks"
         self._told.touch()
         self._mark = mark_of(str(self._told)) + b"\0"
-        self._guardian, self._writer = guardian, writer
+        self._guardian, self._writer, self.client = guardian, writer, client
         self._read, self._rest = 0, b""
         # ends of iterations by process: told, and seen in an optimizer
         self._steps: tuple[dict[int, array[float]], ...] = {}, {}
@@ -132,10 +135,11 @@ class JobProcess:
         here = Path(__file__).resolve()
         launch = str(here.with_name("launch.py"))
         code = f"import runpy, sys; runpy.run_path({launch!r})['main'](sys.argv[1:])"
+        end = [str(os.getpid()), str(int(signal.SIGINT if self.client else signal.SIGKILL))]
         if not callable(work):
             words = arguments_of(work)
             self.words = shlex.join(words)
-            return [sys.executable, "-I", "-S", "-c", code, str(os.getpid()), "command", *words]
+            return [sys.executable, "-I", "-S", "-c", code, *end, "command", *words]
         self.words = label_of(work, 0)
         import cloudpickle
 
@@ -149,7 +153,7 @@ class JobProcess:
         path = directory / f"{self.label}.function"
         path.write_bytes(content)
         paths = "\n".join([str(here.parents[2]), *(each or os.getcwd() for each in sys.path)])
-        return [sys.executable, "-c", code, str(os.getpid()), "function", str(path), paths]
+        return [sys.executable, "-c", code, *end, "function", str(path), paths]
 
     # its life
 
@@ -248,12 +252,16 @@ class JobProcess:
                 self._signal(number)
             self.resume()
 
-    def kill(self) -> None:
-        """End all its processes now. What a job leaves behind that has ended by itself (an upload, say) is
-        not touched.
+    def kill(self) -> bool:
+        """End all its processes now, and tell whether they were. What a job leaves behind that has ended by
+        itself (an upload, say) is not touched; nor are clients of MPS whose work the service does not end.
         """
         if self._process is None or self._process.returncode is not None:
-            return
+            return True
+        if self.client and self.running:
+            pids = {self.pid, *_processes.members(self._mark, {self.pid})}
+            if mps.terminate_clients(pids, self._environment):
+                return False
         if self.running or self.stopped_by_us or self.paused:
             self._signal(signal.SIGKILL)
             self.paused = False
@@ -262,6 +270,7 @@ class JobProcess:
             self._status = self._process.returncode if self._status is None else self._status
             if self._guardian is not None:
                 self._guardian.ended(self.pid)
+        return True
 
     def _signal(self, number: int) -> set[int]:
         return _processes.send(number, self._mark, {self.pid})
@@ -370,7 +379,9 @@ def stop_all(
     be made to.
     """
     said = []
-    for number in (signal.SIGINT, signal.SIGTERM):
+    clients = any(child.client for child in children)
+    grace_s = max(grace_s, mps.GRACE_S) if clients else grace_s
+    for number in (signal.SIGINT,) if clients else (signal.SIGINT, signal.SIGTERM):
         left = [child for child in children if child.running]
         for child in left:
             child.ask_to_stop(number)
@@ -378,8 +389,12 @@ def stop_all(
         while any(child.running for child in left) and time.monotonic() < until:
             pause(0.02)
     for child in children:
-        if child.running:
-            waited = f"{1.5 * grace_s:g} s"
-            said.append(f"{child.label} did not end within {waited} of being asked to and was killed")
-        child.kill()
+        late = child.running
+        killed = child.kill()
+        if late:
+            what = "was killed" if killed else (
+                f"was left alone (process {child.pid}): killing a client of MPS may take others with it"
+            )
+            waited = f"{grace_s if clients else 1.5 * grace_s:g} s"
+            said.append(f"{child.label} did not end within {waited} of being asked to and {what}")
     return said

@@ -1,8 +1,8 @@
 """How a job's process begins: it dies with whoever started it, and a function comes to it by value. Standard
 library only.
 
-The arguments are the starter's pid, then `command`, a program and its arguments, or `function`, a file of a
-pickled function and a list of import paths.
+The arguments are the starter's pid, the signal that its end sends, then `command`, a program and its
+arguments, or `function`, a file of a pickled function and a list of import paths.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def call(path: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    parent, kind, *rest = arguments
-    _processes.die_with(int(parent))  # the reaper sees to the processes that it begins
+    parent, number, kind, *rest = arguments
+    _processes.die_with(int(parent), int(number))  # the reaper sees to the processes that it begins
     # A shell that starts the comparison in the background leaves the interrupt ignored; it is how a job is
     # asked to end.
     signal.signal(signal.SIGINT, signal.SIG_DFL if kind == "command" else signal.default_int_handler)

@@ -1,6 +1,9 @@
 """Whether CUDA's Multi-Process Service runs: with it kernels of several processes run at once, without it
 they take turns.
 
+A client that is killed before its work has ended may take the server and other users' clients with it
+(NVIDIA, Multi-Process Service, "Limitations"), so that clients are ended through the daemon.
+
 The daemon `nvidia-cuda-mps-control` listens in a directory that `CUDA_MPS_PIPE_DIRECTORY` names (NVIDIA,
 Multi-Process Service, "CUDA Environment Variables"); CUDA programs find it by themselves.
 """
@@ -8,11 +11,53 @@ Multi-Process Service, "CUDA Environment Variables"); CUDA programs find it by t
 from __future__ import annotations
 
 import os
+import socket
+import stat
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 DEFAULT_PIPES = "/tmp/nvidia-mps"
 DAEMON = "nvidia-cuda-mps-control"
+ANSWER_S = 5.0
+GRACE_S = 30.0  # for clients to end by themselves
+
+
+def terminate_clients(pids: set[int], environment: Mapping[str, str]) -> set[int]:
+    """Have the daemon end the GPU work of these clients; returns those that it could not."""
+    left = set()
+    for server in _ask("get_server_list", environment):
+        for client in pids & set(_ask(f"get_client_list {server}", environment)):
+            if _ask(f"terminate_client {server} {client}", environment) != [0]:
+                left.add(client)
+    return left
+
+
+def _ask(command: str, environment: Mapping[str, str]) -> list[int]:
+    """The numbers that the daemon answers to a command; none where it does not answer."""
+    try:
+        answer = subprocess.run([DAEMON], input=command, capture_output=True, text=True, timeout=ANSWER_S,
+                                env=dict(environment))
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [int(word) for word in answer.stdout.split() if word.isdigit()]
+
+
+def _answers(control: Path) -> bool | None:
+    """Whether somebody listens at the daemon's end, in any PID namespace; None where nothing shows it."""
+    try:
+        mode = control.stat().st_mode
+        if stat.S_ISFIFO(mode):
+            os.close(os.open(control, os.O_WRONLY | os.O_NONBLOCK))
+        elif stat.S_ISSOCK(mode):
+            with socket.socket(socket.AF_UNIX) as end:
+                end.settimeout(ANSWER_S)
+                end.connect(str(control))
+        else:
+            return None
+    except OSError:
+        return False
+    return True
 
 
 def running(environment: Mapping[str, str] | None = None) -> bool:
@@ -21,6 +66,8 @@ def running(environment: Mapping[str, str] | None = None) -> bool:
     pipes = Path(env.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPES)
     if not (pipes / "control").exists():
         return False
+    if (answers := _answers(pipes / "control")) is not None:
+        return answers
     import psutil
 
     # The pipes stay behind when the daemon is killed. Where its command line is hidden, its name is cut.

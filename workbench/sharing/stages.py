@@ -15,7 +15,7 @@ from ..measurement.marks import MOST
 from ..measurement.meter import Meter
 from ..measurement.report import format_duration
 from ..records import Process
-from .children import JobProcess, stop_all
+from .children import CannotPause, JobProcess, stop_all
 from .comparing import Stage
 from .result import Shared
 from .watching import Interval, Watcher
@@ -39,6 +39,9 @@ HANG_STEPS = 20.0
 # times that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
 HANG_BUSY = 10.0
 UNUSED = 0.005  # utilisation
+BUSY_OVER_IDLE = 1.1  # power of a job over that at rest, below which a pause does not show
+STILL = 0.9  # of the rise in power: what draws more of it is not paused
+PAUSE_LOOK_S = 0.3
 
 Say = Callable[[str], None]
 OnBreak = Callable[[Shared, str], None]
@@ -293,6 +296,27 @@ class Stages:
                 f"the GPU was idle while {label} ran alone; does it choose another one itself?"
             )
         self.children[job].pause()
+        self._check_pause(job, last)
+
+    def _check_pause(self, job: int, alone: Interval) -> None:
+        """Raise CannotPause where the GPU goes on drawing what it drew for a job that was stopped: its host
+        waits, and its kernels (NCCL's, say) spin.
+        """
+        idle_w, drew_w = self.jobs.idle_w, self.watcher.mean_power_w(alone.from_s, alone.to_s)
+        if idle_w is None or drew_w is None or drew_w < BUSY_OVER_IDLE * idle_w:
+            return
+        until_s, now_w = self.clock() + DRAIN_S, drew_w
+        while now_w - idle_w > STILL * (drew_w - idle_w):
+            if self.clock() > until_s:
+                label = self.children[job].label
+                raise CannotPause(
+                    f"{label} cannot be paused: it was stopped, and the GPU goes on drawing {now_w:.0f} W "
+                    f"after {DRAIN_S:g} s ({idle_w:.0f} W at rest); its kernels do not end by themselves"
+                )
+            self._pause(PAUSE_LOOK_S)
+            self.watcher.settled()
+            found_w = self.watcher.mean_power_w(self.clock() - PAUSE_LOOK_S, self.clock())
+            now_w = drew_w if found_w is None else found_w
 
     def _together(self) -> None:
         self.jobs.resume()
