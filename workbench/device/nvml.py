@@ -691,7 +691,8 @@ class NvmlDevice:
         if clients:  # then the first list has their server, which may be another container's
             server = next((pid for pid in others.keys() - clients.keys() if named[pid] == "?"), None)
             others.pop(server, None)  # type: ignore[call-overload]
-        return tuple(Process(pid, named[pid], memory) for pid, memory in sorted({**others, **clients}.items()))
+        found = sorted({**others, **clients}.items())
+        return tuple(Process(pid, named[pid], memory) for pid, memory in found)
 
     # setting
 

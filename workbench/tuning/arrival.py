@@ -22,7 +22,7 @@ Rows = npt.NDArray[Any]
 class ArrivalParams:
     """Tuned constants of `Arrival`; set by hand, `benchmarks.clocks --only online` scores whole jobs."""
 
-    mean_s: float = 1.0  # over which power is compared
+    mean_s: tuple[float, float] = (1.0, 4.0)  # over which power is compared: an iteration, but so long
     same_mhz: float = 7.0  # half a step of an SM clock
     way: float = 0.5  # of the step in power that is expected, after which it is there
     far_below: float = 0.9  # of a limit: a load that draws less does not meet it
@@ -45,11 +45,12 @@ class Arrival:
     def __init__(self, devices: Sequence[Device], recorder: Recorder) -> None:
         self._devices, self._recorder = devices, recorder
         self._before, self._wanted = Setting(), Setting()
-        self._from_s, self._at_s = -math.inf, -math.inf
+        self._from_s, self._at_s, self._mean_s = -math.inf, -math.inf, PARAMS.mean_s[0]
         self._took_s: dict[bool, float] = {}  # the longest yet, of limits and of locks
 
-    def begin(self, before: Setting, wanted: Setting, now_s: float) -> None:
-        """A setting was changed just now; a limit that is None is the one that was found."""
+    def begin(self, before: Setting, wanted: Setting, now_s: float, iteration_s: float = 0.0) -> None:
+        """A setting was changed just now, while iterations took so long; what is None is as it was found."""
+        self._mean_s = float(np.clip(iteration_s, *PARAMS.mean_s))
         self._before, self._wanted, self._from_s, self._at_s = before, wanted, now_s, math.nan
 
     @property
@@ -84,7 +85,7 @@ class Arrival:
 
     def _on(self, uuid: str, now_s: float) -> float | None:
         """When it had arrived on one GPU, as far as clocks and power show; None where nothing does yet."""
-        rows = self._recorder.rows(uuid, self._from_s - PARAMS.mean_s, now_s)
+        rows = self._recorder.rows(uuid, self._from_s - self._mean_s, now_s)
         rows = rows[~(rows["utilisation"] <= 0.0)]  # at rest a GPU follows nothing
         new = rows["time_s"] > self._from_s
         earlier, later = rows[~new], rows[new]
@@ -119,15 +120,15 @@ class Arrival:
             if wanted_w > before_w or was_w < PARAMS.far_below * wanted_w:
                 return self._from_s  # it does not meet the limit
             return float(later["time_s"][np.argmax(capped)]) if capped.any() else None
-        lately = later["time_s"] > now_s - PARAMS.mean_s
-        power_w = np.concatenate([earlier["power_w"][earlier["time_s"] > now_s - PARAMS.mean_s],
+        lately = later["time_s"] > now_s - self._mean_s
+        power_w = np.concatenate([earlier["power_w"][earlier["time_s"] > now_s - self._mean_s],
                                   later["power_w"][lately]])
         step = float(np.nanmean(power_w)) / was_w - 1.0
         expected = wanted_w / before_w - 1.0
         if step * expected > 0 and abs(step) >= PARAMS.way * abs(expected):
-            return max(self._from_s, now_s - PARAMS.way * PARAMS.mean_s)  # when half of the mean was of it
-        if wanted_w > before_w and now_s - PARAMS.mean_s > self._from_s and not capped[lately].any():
-            return max(self._from_s, now_s - PARAMS.mean_s)
+            return max(self._from_s, now_s - PARAMS.way * self._mean_s)  # when half of the mean was of it
+        if wanted_w > before_w and now_s - self._mean_s > self._from_s and not capped[lately].any():
+            return max(self._from_s, now_s - self._mean_s)
         return None
 
 

@@ -60,7 +60,7 @@ class TunedGpus:
     ) -> None:
         from ..search.clocks import make, model_guided  # noqa: F401 - now, and not while a probe waits
 
-        self.devices, self.recorder, self._request = devices, recorder, request
+        self.devices, self.recorder, self._request, self._log = devices, recorder, request, log
         if len({device.name for device in devices}) > 1:
             names = ", ".join(sorted({device.name for device in devices}))
             raise UsageError(
@@ -177,7 +177,9 @@ class TunedGpus:
 
     def _changed(self, setting: Setting) -> None:
         if setting != self.current:
-            self._arrival.begin(self.current, setting, self.devices[0].clock())
+            found = self._log.found
+            iteration_s = found.iteration_s if found is not None else 0.0
+            self._arrival.begin(self.current, setting, self.devices[0].clock(), iteration_s)
         self.current = setting
 
     def put_or_owe(self, setting: Setting) -> None:
