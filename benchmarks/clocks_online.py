@@ -394,7 +394,8 @@ class _Watcher:
         try:
             tuner.end()
             view = tuner.view()
-            self.said = (view.saved_j, view.saved_uncertainty_j)
+            if view.saved is not None:
+                self.said = (view.saved.energy_j, view.saved.uncertainty_j)
             self.probes, self.refused = view.probes.height, view.refused
             self.events = [(round(at_s, 1), words) for at_s, words in view.events[-60:]]
             if view.choice is not None:
@@ -402,7 +403,7 @@ class _Watcher:
                 self.believed = {key: getattr(view.choice, key) for key in keys} | {
                     "source": view.period_source
                 }
-                self.believed |= {"said_slowdown": view.slowdown}
+                self.believed |= {"said_slowdown": view.saved.slowdown if view.saved is not None else None}
         except Exception:
             self.error = self.error or traceback.format_exc()
 

@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="how long each GPU is watched, at rest and under load (default: %(default)g)")
     doctor.add_argument("--no-load", action="store_true", help="run nothing on the GPUs")
     doctor.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,part-time")
-    doctor.add_argument("--json", metavar="FILE", help="write the findings to a file, fit for a bug report")
+    doctor.add_argument("--json", "--report", metavar="FILE", dest="json",
+                        help="write findings, versions and the last readings to a file to attach to a bug "
+                             "report: without names of users, hosts or paths")
     doctor.set_defaults(act=_doctor)
     restore = commands.add_parser(
         "restore", help="put back what processes that are gone left changed, as an epilog or preStop hook"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 import workbench
 from workbench import cli
+from workbench.device import nvml
 from workbench.experiments.workloads import any_training
-from workbench.measurement import doctor
+from workbench.measurement import doctor, foreign
 from workbench.measurement.doctor import FAIL, INFO, PASS, WARN, Finding
 from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine, attached
@@ -83,3 +85,73 @@ def test_findings_fit_a_bug_report(
     for secret in (machine.state.card(0, "uuid"), "mallory", str(Path.home()), str(tmp_path)):
         assert secret not in written
     machine.close()  # which the command leaves to the end of its process
+
+
+# every property that a simulated card can be given, and what the doctor says of it
+
+
+KIND = [card for card in CARDS if card != "P100"]  # whose NVML has no energy counter
+PROPERTIES = {
+    "part-time": ("energy counter", WARN, "only sums power readings"),
+    "moving": ("sensor refresh", PASS, "the counter changes at every sample"),
+    "capped": ("power limit", WARN, "400 W requested, 320 W enforced"),
+}
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_no_kind_gpu_fails(simulated: Callable[..., Machine], card: str) -> None:
+    found = examined(simulated(card, stepped=True))
+    assert [str(each) for each in found.values() if each.grade == FAIL] == []
+    assert found["slow-down by sampling"].grade == PASS
+    assert found["field time stamps"].found in ("the call's", "none")
+    if card in KIND:
+        assert found["sensor refresh"].found.startswith("every ")
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_every_property_of_a_rough_card_is_told(simulated: Callable[..., Machine], name: str) -> None:
+    what, grade, words = PROPERTIES[name]
+    found = examined(simulated(f"A100,{name}", stepped=True))
+    assert found[what].grade == grade
+    assert found[what].found.startswith(words)
+    kind = examined(simulated("A100", stepped=True))
+    assert not kind[what].found.startswith(words)
+    assert [str(each) for each in found.values() if each.grade == FAIL] == []
+
+
+def test_who_else_is_there_is_told(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = simulated("A100,host-pids", stepped=True)
+    machine.state.set_process(0, os.getpid(), 2**30)
+    monkeypatch.setattr(foreign, "with_cuda", set)
+    gpu = workbench.open_device(0)
+    assert "1 without a name here" in doctor._processes_named(gpu).found
+    machine.state.set_card(0, "mps", 2**22 + 5)
+    machine.state.set_control(0, "forced_reasons", 0x2)
+    found = {each.what: each for each in doctor._modes(gpu)}
+    assert found["MPS"].found == "1 client"
+    assert (found["clocks"].grade, found["persistence"].grade) == (WARN, WARN)
+
+
+def test_stamps_of_the_refresh_are_told(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = simulated("A100", stepped=True)
+    gpu = workbench.open_device(0)
+    real = nvml.field_stamps
+    monkeypatch.setattr(
+        nvml, "field_stamps", lambda device: [(1 + int(10 * machine.clock()), 0, each[2]) for each in real(device)]
+    )
+    assert doctor._stamps(doctor._looks(gpu)).found.startswith("the refresh's (")
+
+
+def test_a_report_names_nobody_and_holds_what_was_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor.socket, "gethostname", lambda: "node-17")
+    monkeypatch.setattr(doctor.getpass, "getuser", lambda: "mallory")
+    said = "mallory's job on node-17 holds /home/mallory/x.lock of GPU-1234abcd-12 (1/2 W/s, 3 W / 4 W)"
+    finding = Finding(WARN, "a", said, "b", (1.0, 2.5))
+    found = doctor.report([finding], {})
+    assert found["machine"][0]["found"] == "[user]'s job on [host] holds [path] of [uuid] (1/2 W/s, 3 W / 4 W)"
+    assert found["machine"][0]["seen"] == [1.0, 2.5]
+    assert found["versions"]["Python"]

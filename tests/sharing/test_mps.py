@@ -115,7 +115,10 @@ def test_host_process_ids_have_no_name_here(simulated: Callable[..., Machine], m
 
 
 @pytest.mark.parametrize(("after_w", "pauses"), [(60.0, True), (290.0, False)])
-def test_a_pause_that_does_not_pause_is_told(after_w: float, pauses: bool) -> None:
+def test_a_pause_that_does_not_pause_is_told(
+    after_w: float, pauses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "SAMPLED_S", 0.0)
     now = [0.0]
 
     def wait(seconds: float, jobs: object = ()) -> None:

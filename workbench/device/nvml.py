@@ -797,12 +797,20 @@ def modes(device: NvmlDevice) -> dict[str, float]:
         "enforced_limit_w": device._knobs.enforced_w,
         "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
     }
+    with contextlib.suppress(nvml.NVMLError, AttributeError):
+        asked["mps_clients"] = partial(len, nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle))
     found: dict[str, float] = {}
     for name, read in asked.items():
         with contextlib.suppress(nvml.NVMLError, AttributeError, DeviceError):
             if (value := read()) is not None:
                 found[name] = value
     return found
+
+
+def field_stamps(device: NvmlDevice) -> list[tuple[int, int, float]]:
+    """Time stamp (us), latency (us) and number of each field of one batched query; empty without one."""
+    device._batch()
+    return [(int(each.timestamp), int(each.latencyUsec), _number(each)) for each in device._fields]
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import hashlib
 import importlib.metadata
 import math
 import os
 import platform
+import re
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +34,11 @@ from .sampled_counter import unexplained_share
 PASS, INFO, WARN, FAIL = "PASS", "INFO", "WARN", "FAIL"
 CALLS = 60  # of the driver that are timed
 FEWEST = 20  # readings for a mean
+LOOKS, LOOK_S = 60, 0.011  # at time stamps
+LOOP_S = 10.0  # of a load without the sampler
+FEWEST_ITERATIONS, SLOWER = 5, 0.02  # of a load, and the share from which it is slower
+ALWAYS = 0.9  # of the looks, at which a counter moves that moves at every one
+LAST = 20  # numbers of a check that go into a report
 SLOW_MS, TOO_SLOW_MS = 1.0, 5.0
 NEAR, FAR = 0.03, 0.10  # difference of counter and readings, as a share
 FORK_FAILS = "measure in the parent process, not in workers"
@@ -45,12 +53,14 @@ class Finding:
         what: What was checked.
         found: The result, with its unit.
         means: Its effect on measured joules, or on settings.
+        seen: The last numbers that it was made from, for a bug report.
     """
 
     grade: str
     what: str
     found: str
     means: str
+    seen: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.grade:4}  {self.what:24} {self.found}\n{'':32}{self.means}"
@@ -59,12 +69,8 @@ class Finding:
 def machine_findings() -> list[Finding]:
     """Checks of the machine."""
     found = []
-    versions = {"Python": platform.python_version(), "kernel": platform.release()}
-    for package in ("nvidia-ml-py", "gpu-energy-workbench"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
     try:
-        versions["driver"] = nvml.driver_version()
+        versions = {**_versions(), "driver": nvml.driver_version()}
         found.append(Finding(
             PASS, "versions", _listed(versions), "sensor checks are kept for this driver version"
         ))
@@ -99,18 +105,22 @@ def gpu_findings(
     """
     if not 0 < seconds < math.inf:
         raise UsageError(f"the seconds of each check must be a positive number, not {seconds:g}")
-    found = [*_modes(device), _call_cost(device), _processes_named(device)]
+    looks = _looks(device)
+    found = [*_modes(device), _call_cost(device), _stamps(looks), _processes_named(device)]
+    alone_s = _run(device, load, min(LOOP_S, seconds))[1] if load is not None else np.empty(0)
     recorder = Recorder([device])
     try:
         rest_s = _wait(device, seconds)
-        found += [_refreshes(device, recorder), _counter_over_readings(device, recorder, rest_s, "at rest")]
+        found.append(_refreshes(device, recorder, looks))
+        found.append(_counter_over_readings(device, recorder, rest_s, "at rest"))
         if load is None:
             found.append(Finding(
                 INFO, "under load", "not checked: no training was run (it needs PyTorch with CUDA)",
                 "the energy counter is checked in the first cells that you measure",
             ))
             return found
-        load_s = _run(device, load, seconds)
+        load_s, sampled_s = _run(device, load, seconds)
+        found.append(_slow_down(alone_s, sampled_s))
         found.append(_counter_over_readings(device, recorder, load_s, "under load"))
         found.append(_integrates(device, recorder, load_s))
     finally:
@@ -120,8 +130,42 @@ def gpu_findings(
 
 def report(machine: Sequence[Finding], gpus: dict[NvmlDevice, Sequence[Finding]]) -> dict[str, Any]:
     """Findings as JSON, without names of users, hosts or paths; GPUs by a hash of their UUID."""
+    return _anonymous(_report(machine, gpus))
+
+
+def _anonymous(value: Any) -> Any:
+    """A value of JSON without what tells whose machine it was; what is in brackets is the kind."""
+    if isinstance(value, dict):
+        return {key: _anonymous(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_anonymous(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    value = re.sub(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}", "[uuid]", value)
+    value = re.sub(r"(?<![\w.])~?/[\w.+@~-]+(?:/[\w.+@~-]*)*", "[path]", value)
+    names = [("user", Path.home().name), ("host", socket.gethostname()), ("host", platform.node())]
+    with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
+        names.append(("user", getpass.getuser()))
+    for kind, each in names:
+        if len(each) < 3 or each == "root":
+            continue
+        value = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", f"[{kind}]", value)
+    return value
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what a measurement rests on."""
+    versions = {"Python": platform.python_version(), "kernel": platform.release()}
+    for package in ("nvidia-ml-py", "gpu-energy-workbench"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def _report(machine: Sequence[Finding], gpus: dict[NvmlDevice, Sequence[Finding]]) -> dict[str, Any]:
     every = [*machine, *(each for found in gpus.values() for each in found)]
     return {
+        "versions": _versions(),
         "machine": [asdict(each) for each in machine],
         "gpus": [
             {
@@ -184,6 +228,11 @@ def _modes(device: NvmlDevice) -> list[Finding]:
         found.append(Finding(
             WARN, "MIG", "on", "power and energy are those of the whole GPU, not of one instance"
         ))
+    if modes.get("mps_clients"):
+        found.append(Finding(
+            INFO, "MPS", f"{modes['mps_clients']:g} client{'s' * (modes['mps_clients'] != 1)}",
+            "kernels of several processes run at once: energy is that of all of them",
+        ))
     if "persistence" in modes:
         kept = bool(modes["persistence"])
         found.append(Finding(
@@ -203,7 +252,7 @@ def _modes(device: NvmlDevice) -> list[Finding]:
     if int(modes.get("reasons", 0)) & nvml.CLOCKS_SET:
         found.append(Finding(
             WARN, "clocks", "set by a user",
-            "after tuning they are reset to the driver's default, not restored",
+            "to what cannot be read: the workbench leaves them alone and tunes power limits only",
         ))
     absent = [each.name for each in device.capabilities if not each.present]
     found.append(Finding(
@@ -228,7 +277,54 @@ def _call_cost(device: NvmlDevice) -> Finding:
         WARN: "the driver is slow: error bars are wider",
         FAIL: "the driver is very slow: sampling may delay the training's own calls",
     }
-    return Finding(grade, "time per sample", f"{median_ms:.2g} ms (95 %: {high_ms:.2g} ms)", means[grade])
+    found = f"{median_ms:.2g} ms (95 %: {high_ms:.2g} ms)"
+    return Finding(grade, "time per sample", found, means[grade], _last(costs))
+
+
+def _last(values: Iterable[float]) -> tuple[float, ...]:
+    """The end of what a check has seen, rounded."""
+    return tuple(float(f"{each:.6g}") for each in list(values)[-LAST:])
+
+
+def _looks(device: NvmlDevice) -> list[tuple[int, int, float]]:
+    """Time stamp (us), latency (us) and number of the first field, energy as a rule, at successive looks."""
+    found = []
+    for _ in range(LOOKS):
+        with contextlib.suppress(DeviceError):
+            found += nvml.field_stamps(device)[:1]
+        device.clock.sleep(LOOK_S)
+    return found
+
+
+def _stamps(first: list[tuple[int, int, float]]) -> Finding:
+    """Whether the time stamps of field values are those of the call or of the sensor's refresh."""
+    what = "field time stamps"
+    stamps, values = {stamp for stamp, _, _ in first}, {value for _, _, value in first}
+    if not first or stamps == {0}:
+        return Finding(INFO, what, "none", "refreshes are found by looking often for a moment")
+    seen = _last((stamp - first[0][0]) / 1e6 for stamp, _, _ in first)
+    if len(stamps) > ALWAYS * len(first) or len(stamps) > 2 * len(values):
+        return Finding(INFO, what, "the call's", "refreshes are found by looking often for a moment", seen)
+    return Finding(
+        INFO, what, f"the refresh's ({len(stamps)} in {len(first)} looks)",
+        "they would give the refreshes for free; please attach --report to an issue", seen,
+    )
+
+
+def _slow_down(alone_s: np.ndarray[Any, Any], sampled_s: np.ndarray[Any, Any]) -> Finding:
+    """What the sampler costs the iterations of a load (their lengths in seconds, without it and with it)."""
+    what = "slow-down by sampling"
+    if min(len(alone_s), len(sampled_s)) < FEWEST_ITERATIONS:
+        return Finding(INFO, what, "not enough iterations", "run with more --seconds")
+    share = float(np.median(sampled_s) / np.median(alone_s) - 1.0)
+    spread = [np.percentile(each, 75) - np.percentile(each, 25) for each in (alone_s, sampled_s)]
+    error = 1.6 * math.hypot(*(each / math.sqrt(n) for each, n in zip(
+        spread, (len(alone_s), len(sampled_s)), strict=True))) / float(np.median(alone_s))
+    grade = PASS if share - error < SLOWER else WARN
+    means = {PASS: "sampling does not change what it measures",
+             WARN: "sampling slows the training: its joules hold that too"}
+    return Finding(grade, what, f"{100 * share:+.1f} ± {100 * error:.1f} %", means[grade],
+                   _last([*alone_s[-LAST // 2:], *sampled_s[-LAST // 2:]]))
 
 
 def _processes_named(device: NvmlDevice) -> Finding:
@@ -254,26 +350,40 @@ def _wait(device: NvmlDevice, seconds: float) -> tuple[float, float]:
 
 def _run(
     device: NvmlDevice, load: Callable[[], Iterable[Any]], seconds: float
-) -> tuple[float, float]:
-    """Run a load; returns start and end (s) on the device's clock."""
-    from_s = device.clock()
+) -> tuple[tuple[float, float], np.ndarray[Any, Any]]:
+    """Run a load; returns start and end (s) on the device's clock, and the lengths (s) of its iterations but
+    the first two.
+    """
+    ends_s = [device.clock()]
     for _ in load():
-        if device.clock() > from_s + seconds:
+        ends_s.append(device.clock())
+        if ends_s[-1] > ends_s[0] + seconds:
             break
-    return from_s, device.clock()
+    return (ends_s[0], device.clock()), np.diff(ends_s[3:])
 
 
-def _refreshes(device: NvmlDevice, recorder: Recorder) -> Finding:
+def _refreshes(device: NvmlDevice, recorder: Recorder, looks: list[tuple[int, int, float]]) -> Finding:
     """The time between two refreshes of the sensors."""
+    if device.can("energy") and len({value for _, _, value in looks}) > ALWAYS * LOOKS:
+        return Finding(
+            PASS, "sensor refresh", "the counter changes at every sample",
+            "its joules are those of the moment of the call", _last(value for _, _, value in looks),
+        )
     update_s = recorder.update_s(device.uuid)
+    now_s = recorder.clock()
+    rows = recorder.rows(device.uuid, now_s - 10.0, now_s)
     if update_s is None:
         return Finding(
             INFO, "sensor refresh", "not detected at rest",
             "error bars of short cells are wider until a load shows the refreshes",
+            _last(rows["energy_j"]),
         )
+    ticks_s = np.unique(np.round(rows["tick_s"][np.isfinite(rows["tick_s"])], 4))
+    errors_s = rows["tick_error_s"][np.isfinite(rows["tick_error_s"])]
+    phase = f", phase known to {1000 * float(np.median(errors_s)):.2g} ms" if len(errors_s) else ""
     return Finding(
-        PASS, "sensor refresh", f"every {1000 * update_s:.1f} ms",
-        "a cell's energy is known better than one refresh",
+        PASS, "sensor refresh", f"every {1000 * update_s:.1f} ms{phase}, {len(ticks_s)} edges in 10 s",
+        "a cell's energy is known better than one refresh", _last(np.diff(ticks_s)),
     )
 
 
@@ -301,7 +411,8 @@ def _counter_over_readings(
         FAIL: "they disagree: do not compare joules of this GPU with those of another",
     }
     return Finding(
-        grade, what, f"{counted_w:.1f} W / {read_w:.1f} W = {ratio:.3f} ± {doubt:.3f}", means[grade]
+        grade, what, f"{counted_w:.1f} W / {read_w:.1f} W = {ratio:.3f} ± {doubt:.3f}", means[grade],
+        _last(rows["power_w"]),
     )
 
 

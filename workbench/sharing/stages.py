@@ -42,6 +42,7 @@ UNUSED = 0.005  # utilisation
 BUSY_OVER_IDLE = 1.1  # power of a job over that at rest, below which a pause does not show
 STILL = 0.9  # of the rise in power: what draws more of it is not paused
 PAUSE_LOOK_S = 0.3
+SAMPLED_S = 5.0  # real seconds after which samples are there, also of a simulated GPU that runs faster
 
 Say = Callable[[str], None]
 OnBreak = Callable[[Shared, str], None]
@@ -306,8 +307,9 @@ class Stages:
         if idle_w is None or drew_w is None or drew_w < BUSY_OVER_IDLE * idle_w:
             return
         until_s, now_w = self.clock() + DRAIN_S, drew_w
+        seen_by = time.monotonic() + SAMPLED_S
         while now_w - idle_w > STILL * (drew_w - idle_w):
-            if self.clock() > until_s:
+            if self.clock() > until_s and time.monotonic() > seen_by:
                 label = self.children[job].label
                 raise CannotPause(
                     f"{label} cannot be paused: it was stopped, and the GPU goes on drawing {now_w:.0f} W "
