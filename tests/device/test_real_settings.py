@@ -28,6 +28,19 @@ def locks(machine: Machine) -> tuple[int, int]:
     return machine.state.control(0, "lock_sm_min"), machine.state.control(0, "lock_sm_max")
 
 
+class Waits:
+    """A stepped machine's clock that is not known to be stepped."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def __call__(self) -> float:
+        return self._machine.clock()
+
+    def sleep(self, seconds: float) -> None:
+        self._machine.step(seconds)
+
+
 def works(machine: Machine, *stretches: tuple[float, int]) -> None:
     """The GPU is busy from now on, for so many seconds each with these clock event reasons."""
     plan = [(seconds, 200.0, 1005, 1593, 1.0, 0.5, reasons) for seconds, reasons in stretches]
@@ -84,12 +97,15 @@ def test_a_lock_is_a_ceiling_and_so_is_the_command_for_it(simulated: Simulated) 
     assert line.endswith("-lgc 210,1200")
 
 
-def test_clocks_that_somebody_has_locked_are_refused_and_stay(simulated: Simulated) -> None:
+def test_clocks_that_somebody_has_locked_are_refused_and_stay(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = simulated("A100", stepped=True)
     machine.state.change_setting(0, lock_sm_min=210, lock_sm_max=1005)
     machine.step(1.0)
     works(machine, (0.5, 0x2), (0.2, 0x1), (9.0, 0x2))  # with a gap, in which nothing shows
     gpu = workbench.open_device(0)
+    monkeypatch.setattr(gpu, "clock", Waits(machine))
     with pytest.raises(NotPermitted, match=r"somebody has locked the clocks of .* or pass force=True"):
         gpu.apply(sm_clock_mhz=1200)
     assert locks(machine) == (210, 1005)
@@ -102,10 +118,14 @@ def test_clocks_that_somebody_has_locked_are_refused_and_stay(simulated: Simulat
     assert locks(machine) == (0, 0)
 
 
-def test_a_lock_that_was_just_let_go_is_nobody_elses(simulated: Simulated) -> None:
+def test_a_lock_that_was_just_let_go_is_nobody_elses(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = simulated("A100", stepped=True)
     works(machine, (2.5, 0x2), (9.0, 0x0))  # by a process that has just ended
-    with workbench.open_device(0).applied(sm_clock_mhz=1200):
+    gpu = workbench.open_device(0)
+    monkeypatch.setattr(gpu, "clock", Waits(machine))
+    with gpu.applied(sm_clock_mhz=1200):
         assert locks(machine) == (210, 1200)
     assert 2.5 < machine.clock() < 3.0
 
