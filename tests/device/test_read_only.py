@@ -9,8 +9,15 @@ import pytest
 import workbench
 from workbench.device import restore
 from workbench.errors import NotSupported
-from workbench.records import Setting
+from workbench.experiments.job import RecurringJob
+from workbench.measurement import session
+from workbench.panels._views.apply import model
+from workbench.panels._views.power.model import WatchedGpu
+from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+from workbench.tuning import manual
+from workbench.tuning.state_machine import Tuner
 
 SETTINGS = [Setting(power_limit_w=250.0), Setting(sm_clock_mhz=1200), Setting(mem_clock_mhz=1215)]
 
@@ -49,3 +56,28 @@ def test_an_empty_switch_is_off(
     monkeypatch.setenv("WORKBENCH_READ_ONLY", value)
     simulated("A100", stepped=True)
     assert workbench.open_device(0).can("set_power_limit")
+
+
+def test_every_panel_that_could_change_a_gpu_says_that_it_does_not(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_READ_ONLY", "1")
+    machine = simulated("A100", stepped=True)
+    gpu, said = workbench.open_device(0), "WORKBENCH_READ_ONLY is set: no GPU is changed"
+    control = manual.ManualControl(gpu)
+    view = model.view(control, Configuration(SETTINGS[0]), None)
+    assert (view.rights, view.can_apply) == (said, False)
+    assert gpu.missing_rights() == said
+    made = session.Session()
+    notes = RecurringJob("job", batch_sizes=[32], target=0.5, meter=made.meter).notes
+    assert [note for note in notes if said in note]
+    assert made.recorder is not None
+    assert WatchedGpu(made.recorder, made.devices[0], 0, 0.0).about()["reason"] == said
+    tuner = Tuner(made.meter, model=False)
+    training = TrainingJob("imagenet", 512, machine=machine, iterations=100, evaluate=False)
+    for _ in training:
+        tuner.advance()
+    assert said in tuner.view().refused
+    tuner.end()
+    made.close()
+    assert machine.state.generation(0) == 0

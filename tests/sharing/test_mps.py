@@ -125,10 +125,13 @@ def test_a_pause_that_does_not_pause_is_told(
         now[0] += seconds
 
     powers = iter([300.0])
-    watcher: Any = SimpleNamespace(mean_power_w=lambda *_: next(powers, after_w), settled=lambda: None)
+    watcher: Any = SimpleNamespace(
+        mean_power_w=lambda *_: next(powers, after_w), mean_utilisation=lambda *_: None, settled=lambda: None
+    )
     jobs: Any = SimpleNamespace(idle_w=50.0)
     made: Any = SimpleNamespace(
-        jobs=jobs, watcher=watcher, clock=lambda: now[0], _pause=wait, children=[SimpleNamespace(label="nccl")]
+        jobs=jobs, watcher=watcher, clock=lambda: now[0], _pause=wait, _pauses=set(),
+        children=[SimpleNamespace(label="nccl")],
     )
     alone: Any = SimpleNamespace(from_s=0.0, to_s=1.0)
     if pauses:

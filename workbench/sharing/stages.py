@@ -228,6 +228,7 @@ class Stages:
     def __init__(self, jobs: JobSet) -> None:
         self.jobs, self.plan, self.children = jobs, jobs.plan, jobs.children
         self.watcher, self.clock = jobs.watcher, jobs.clock
+        self._pauses: set[int] = set()  # jobs that were seen to pause
 
     def idle(self) -> None:
         """The board's power with none of the jobs; who else is there is noted."""
@@ -300,25 +301,33 @@ class Stages:
         self._check_pause(job, last)
 
     def _check_pause(self, job: int, alone: Interval) -> None:
-        """Raise CannotPause where the GPU goes on drawing what it drew for a job that was stopped: its host
-        waits, and its kernels (NCCL's, say) spin.
+        """Raise CannotPause where the GPU goes on as it did for a job that was stopped: its host waits, its
+        kernels (NCCL's, say) spin. Once for each job.
         """
         idle_w, drew_w = self.jobs.idle_w, self.watcher.mean_power_w(alone.from_s, alone.to_s)
-        if idle_w is None or drew_w is None or drew_w < BUSY_OVER_IDLE * idle_w:
+        used = self.watcher.mean_utilisation(alone.from_s, alone.to_s)
+        if job in self._pauses or idle_w is None or drew_w is None or drew_w < BUSY_OVER_IDLE * idle_w:
             return
-        until_s, now_w = self.clock() + DRAIN_S, drew_w
-        seen_by = time.monotonic() + SAMPLED_S
-        while now_w - idle_w > STILL * (drew_w - idle_w):
-            if self.clock() > until_s and time.monotonic() > seen_by:
-                label = self.children[job].label
-                raise CannotPause(
-                    f"{label} cannot be paused: it was stopped, and the GPU goes on drawing {now_w:.0f} W "
-                    f"after {DRAIN_S:g} s ({idle_w:.0f} W at rest); its kernels do not end by themselves"
-                )
+        self._pauses.add(job)
+        until_s, seen_by = self.clock() + DRAIN_S, time.monotonic() + SAMPLED_S
+        while True:
             self._pause(PAUSE_LOOK_S)
             self.watcher.settled()
-            found_w = self.watcher.mean_power_w(self.clock() - PAUSE_LOOK_S, self.clock())
-            now_w = drew_w if found_w is None else found_w
+            from_s, to_s = self.clock() - PAUSE_LOOK_S, self.clock()
+            now_w = self.watcher.mean_power_w(from_s, to_s)
+            now_used = self.watcher.mean_utilisation(from_s, to_s)
+            if now_w is not None and now_w - idle_w <= STILL * (drew_w - idle_w):
+                return
+            if used is not None and now_used is not None and now_used <= STILL * used:
+                return
+            if to_s > until_s and time.monotonic() > seen_by:
+                break
+        if now_w is not None:
+            raise CannotPause(
+                f"{self.children[job].label} cannot be paused: it was stopped, and the GPU goes on drawing "
+                f"{now_w:.0f} W after {DRAIN_S:g} s ({idle_w:.0f} W at rest); its kernels do not end by "
+                "themselves"
+            )
 
     def _together(self) -> None:
         self.jobs.resume()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....device import settings
+from ....device import nvml, settings
 from ....device.settings import StepResponse
 from ....records import Configuration
 from ....tuning.manual import ManualControl
@@ -82,7 +82,8 @@ def view(
         chosen=NOTHING if chosen is None else words(wanted, hand), difference=difference,
         note=_note(wanted, jobs), rights=rights.words, allowed=bool(rights.who), command=rights.command,
         history=done, left=hand.left, power=followed.words if followed is not None else "",
-        can_apply=chosen is not None and not lost, can_undo=bool(history) or bool(hand.left),
+        can_apply=chosen is not None and not lost and not nvml.read_only(),
+        can_undo=bool(history) or bool(hand.left),
     )
 
 
