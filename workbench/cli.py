@@ -366,11 +366,12 @@ def _restore(arguments: argparse.Namespace) -> int:
     from .device.discovery import devices
 
     told = restore.owed() if arguments.dry_run else restore.recover()
-    done = arguments.dry_run or not restore.owed()
+    done = True
     if arguments.all:
         outcomes = [restore.to_default(device, dry_run=arguments.dry_run) for device in devices()]
         told += [outcome.sentence for outcome in outcomes]
-        done = done and all(outcome.settled for outcome in outcomes)
+        done = all(outcome.settled for outcome in outcomes)
+    done = done and (arguments.dry_run or not restore.owed())
     print(*told or ["nothing is left changed by a process that is gone"], sep="\n")
     return int(not done)
 

@@ -81,3 +81,17 @@ def test_every_panel_that_could_change_a_gpu_says_that_it_does_not(
     tuner.end()
     made.close()
     assert machine.state.generation(0) == 0
+
+
+def test_clocks_alone_can_be_left_out(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = simulated("A40", stepped=True)
+    machine.state.change_setting(0, limit_w=180.0, lock_sm_max=900)
+    monkeypatch.setenv("WORKBENCH_READ_ONLY", "clocks")
+    gpu = workbench.open_device(0)
+    with gpu.applied(power_limit_w=200.0) as shown:
+        assert shown.power_limit_w == 200.0
+    for setting in SETTINGS[1:]:
+        with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY=clocks is set: no clock is changed"):
+            gpu.apply(setting)
+    assert not restore.to_default(gpu).settled  # the clocks are not its own to unlock
+    assert machine.state.control(0, "lock_sm_max") == 900

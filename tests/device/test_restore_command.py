@@ -54,6 +54,21 @@ def test_a_dry_run_tells_and_changes_nothing(
     assert capsys.readouterr().out == "nothing is left changed by a process that is gone\n"
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives a file to another user")
+def test_an_epilog_by_root_settles_what_a_users_journal_owes(
+    left_changed: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root follows no journal of another user, and puts the GPU to its default."""
+    found = journal.of(workbench.open_device(0).uuid)
+    assert found is not None
+    os.chown(found.path, 65534, 65534)
+    assert cli.main(["restore"]) == 1
+    assert "is another user's" in capsys.readouterr().out
+    assert (cli.main(["restore", "--all"]), limit_w()) == (0, 400.0)
+    assert not found.path.exists()
+    assert cli.main(["restore"]) == 0
+
+
 def test_all_puts_what_nobody_holds_to_the_drivers_defaults(
     simulated: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:

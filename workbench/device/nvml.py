@@ -158,10 +158,14 @@ def real_library_loaded() -> bool:
     return nvml.nvmlLib is not None and not library_is_simulated()
 
 
-def read_only() -> str:
-    """Why this process changes no GPU; empty unless an administrator or its user has asked for that."""
-    asked = os.environ.get(READ_ONLY, "0") not in ("", "0")
-    return f"{READ_ONLY} is set: no GPU is changed" if asked else ""
+def read_only(knob: str = "") -> str:
+    """Why this process changes no GPU, or not this knob; empty unless an administrator or its user has asked
+    for that: `WORKBENCH_READ_ONLY=1`, or `=clocks` to allow power limits.
+    """
+    asked = os.environ.get(READ_ONLY, "").strip().lower()
+    if asked == "clocks":
+        return f"{READ_ONLY}=clocks is set: no clock is changed" if knob in _LOCKED_CLOCKS else ""
+    return f"{READ_ONLY} is set: no GPU is changed" if asked not in ("", "0") else ""
 
 
 def is_privileged() -> bool:
@@ -345,7 +349,7 @@ class _Knobs:
             default_w = self._device.limits.default_power_limit_w
             if knob != "power_limit_w":
                 act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
-                self._privileged(doing, act, partial(zeusd.reset_clock, knob=knob))
+                self._privileged(knob, doing, act, partial(zeusd.reset_clock, knob=knob))
                 self.locks = replace(self.locks, **{knob: None})
             elif default_w is not None:
                 self._set_limit(doing, default_w)
@@ -381,14 +385,15 @@ class _Knobs:
                 tried.append(knob)
                 lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
                 within = lock_range(self._device.limits, knob, clock, setting.mem_clock_mhz)
-                self._privileged(f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
+                self._privileged(knob, f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
                                  partial(lock, self._handle, *within),
                                  partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
                 self.locks = replace(self.locks, **{knob: clock})
 
     def _set_limit(self, doing: str, limit_w: float) -> None:
         self._privileged(
-            doing, partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
+            "power_limit_w", doing,
+            partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
             lambda gpu: zeusd.set_power_limit(gpu, limit_w, self.limit_w),
         )
 
@@ -398,9 +403,11 @@ class _Knobs:
         choices = mem if knob == "mem_clock_mhz" else limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
         zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._read_clock, knob), self._device.clock)
 
-    def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[int], None]) -> None:
-        """Do what takes rights: with one's own, else with those that the Zeus daemon lends."""
-        if reason := read_only():
+    def _privileged(
+        self, knob: str, doing: str, act: Callable[[], object], lent: Callable[[int], None]
+    ) -> None:
+        """Do to a knob what takes rights: with one's own, else with those that the Zeus daemon lends."""
+        if reason := read_only(knob):
             raise NotPermitted(f"{doing}: {reason}")
         try:
             with translated(doing):
@@ -558,8 +565,9 @@ class NvmlDevice:
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             ("lock_mem_clock", ampere and memories > 1, no_memory),
         ):
-            if read_only():
-                present, reason = False, read_only()
+            knob = next(knob for knob, (capability, _, _) in _KNOBS.items() if capability == name)
+            if read_only(knob):
+                present, reason = False, read_only(knob)
             self._able[name] = Capability(name, present, "" if present else reason)
 
     # reading

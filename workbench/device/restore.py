@@ -94,6 +94,9 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             for knob in KNOBS if changed else KNOBS[1:]:
                 with contextlib.suppress(NotSupported):  # then it was never locked
                     _patiently(partial(device.reset, (knob,)))
+            owed = of(device.uuid)
+            if owed is not None and not owed.writer_runs:  # whoever's: it asks for nothing any more
+                owed.path.unlink(missing_ok=True)
         finally:
             lock.close()
         return RestoreOutcome(f"{device.name}: put to the driver's defaults ({limit} before)")
