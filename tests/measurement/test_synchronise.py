@@ -88,3 +88,13 @@ def test_a_broken_framework_does_not_cost_the_measurement(monkeypatch: pytest.Mo
 
     framework(monkeypatch, "torch", cuda=SimpleNamespace(is_initialized=fail))
     assert synchronise() == ()
+
+
+def test_a_cuda_graph_that_is_being_captured_is_not_spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 1, synchronize=seen.append, current_device=lambda: 0,
+        memory_reserved=lambda _: 2**20, is_current_stream_capturing=lambda: True,
+    )
+    framework(monkeypatch, "torch", cuda=cuda)
+    assert (synchronise(), seen) == ((), [])

@@ -26,6 +26,8 @@ def _torch(torch: Any) -> bool:
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return False
+    if getattr(cuda, "is_current_stream_capturing", bool)():
+        return False  # waiting would spoil the graph that is being captured
     # Waiting for a GPU that this process does not use would make a context on it: some hundred MB, and watts.
     current = cuda.current_device()
     for index in range(cuda.device_count()):
