@@ -179,7 +179,7 @@ def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(
     assert truth(machine) == (200.0, 1005)
     rights = hand.rights(Setting(150.0, 900))
     smi = f"sudo nvidia-smi -i {hand.device.uuid}"
-    assert (rights.who, rights.command) == ("", f"{smi} -pl 150\n{smi} -lgc 900,900")
+    assert (rights.who, rights.command) == ("", f"{smi} -pl 150\n{smi} -lgc 135,900")
     assert "root" in rights.words
     hand.apply(Setting(150.0, 900))
     assert hand.rights(Setting(200.0)).command == f"{smi} -pl 200\n{smi} -rgc"
@@ -337,7 +337,7 @@ def test_the_zeus_daemons_rights_are_said_to_be_lent(
     hand: ManualControl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(hand.device, "simulated", False)
-    monkeypatch.setattr(settings, "is_privileged", lambda: False)
+    monkeypatch.setattr("workbench.device.nvml.is_privileged", lambda: False)
     assert hand.rights(Setting(150.0)).who == ""
     socket = tmp_path / "zeusd.sock"
     socket.touch()
@@ -345,5 +345,5 @@ def test_the_zeus_daemons_rights_are_said_to_be_lent(
     assert hand.rights(Setting(150.0)).who == "lent"
     socket.unlink()
     assert hand.rights(Setting(150.0)).who == ""
-    monkeypatch.setattr(settings, "is_privileged", lambda: True)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     assert hand.rights(Setting(150.0)).who == "root"
