@@ -353,8 +353,11 @@ def test_with_a_right_to_limits_alone_it_learns_about_limits(
     assert bench(tmp_path / "rows.csv", workloads=1).done == 4  # it is not tried again for ever
 
 
-def test_a_gpu_that_others_use_is_not_measured(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_a_gpu_that_others_use_is_not_measured(
+    bench: Callable[..., Collector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     collector = bench(tmp_path / "rows.csv")
+    monkeypatch.setattr("workbench.measurement.foreign.is_ours", lambda pid: False)  # not even our children
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         machine().state.set_process(0, other.pid, 1 << 30)
         with pytest.raises(MeasurementError, match=rf"other processes use NVIDIA A100.*\({other.pid}\)"):

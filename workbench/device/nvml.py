@@ -697,8 +697,8 @@ class NvmlDevice:
         others, clients = lists
         named = {pid: _processes.name_of(pid) for pid in {*others, *clients}}
         if clients:  # then the first list has their server, which may be another container's
-            server = next((pid for pid in others.keys() - clients.keys() if named[pid] == "?"), None)
-            others.pop(server, None)  # type: ignore[call-overload]
+            for server in [pid for pid in others.keys() - clients.keys() if named[pid] == "?"][:1]:
+                del others[server]
         found = sorted({**others, **clients}.items())
         return tuple(Process(pid, named[pid], memory) for pid, memory in found)
 

@@ -130,7 +130,8 @@ def gpu_findings(
 
 def report(machine: Sequence[Finding], gpus: dict[NvmlDevice, Sequence[Finding]]) -> dict[str, Any]:
     """Findings as JSON, without names of users, hosts or paths; GPUs by a hash of their UUID."""
-    return _anonymous(_report(machine, gpus))
+    found: dict[str, Any] = _anonymous(_report(machine, gpus))
+    return found
 
 
 def _anonymous(value: Any) -> Any:
