@@ -74,10 +74,13 @@ class Process(HtmlFacts):
 
 
 class Edge(NamedTuple):
-    """One GPU's energy counter at one side of a window: when it was read (device clock) and what it said."""
+    """One GPU's energy counter at one side of a window: the middle of the call that read it (device clock),
+    its answer, and how long the call took, somewhere in which it was answered.
+    """
 
     time_s: float
     energy_j: float
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

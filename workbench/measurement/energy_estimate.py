@@ -16,6 +16,8 @@ from ..records import Window
 from . import sensor_updates
 from .sensor_updates import UNIFORM, UNKNOWN_W, EnergyParts, Floats, Rows, half_widths
 
+NEAR_STEPS = 2.5  # within which power readings tell what a moment's step of the counter may hold
+
 
 class EnergyEstimate(NamedTuple):
     """Joules, the half width of their 95 % interval, and how they were had.
@@ -78,6 +80,7 @@ class EnergyTimeline:
         self._closed = window.closed[number] if self._window is not None and window is not None else None
         limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
         most_w = float(limits.max()) if len(limits) else most_w
+        self._most_w = most_w
         self._updates = sensor_updates.as_updates(
             rows, power_window_s, self._closed, most_w, part_time=part_time
         )
@@ -124,19 +127,37 @@ class EnergyTimeline:
         return self._by_power(moments), "power"
 
     def _by_difference(self, moments: Floats) -> EnergyParts:
-        """The counter as read at the edges of the window; each is off by up to one update's energy."""
-        assert self._opened is not None
-        assert self._closed is not None
-        low_j, high_j = self._opened.energy_j, self._closed.energy_j
+        """The counter as read before and after the window; each is off by up to one update's energy, by the
+        energy of half its own call, and by what power did between its reading and the window.
+        """
+        opened, closed = self._opened, self._closed
+        assert opened is not None
+        assert closed is not None
         seen_s, seen_j = _counter_readings(self.rows)
-        inside = (seen_s > moments[0]) & (seen_s < moments[-1]) & (seen_j > low_j) & (seen_j < high_j)
-        at_s = np.concatenate([moments[:1], seen_s[inside], moments[-1:]])
-        joules = np.maximum.accumulate(np.concatenate([[low_j], seen_j[inside], [high_j]]))
-        power = self.rows["power_w"][np.isfinite(self.rows["power_w"])]
-        mean_w = (high_j - low_j) / max(moments[-1] - moments[0], self._update_s)
-        most_w = max([mean_w, *power.tolist()]) or UNKNOWN_W
-        half_j = np.full(len(moments), UNIFORM * self._update_s * most_w)
+        inside = (seen_s > opened.time_s) & (seen_s < closed.time_s)
+        inside &= (seen_j > opened.energy_j) & (seen_j < closed.energy_j)
+        at_s = np.concatenate([[opened.time_s], seen_s[inside], [closed.time_s]])
+        joules = np.maximum.accumulate(
+            np.concatenate([[opened.energy_j], seen_j[inside], [closed.energy_j]])
+        )
+        mean_w = (joules[-1] - joules[0]) / max(at_s[-1] - at_s[0], self._update_s)
+        most_w = np.array([self._most_near(at, mean_w) for at in moments.tolist()])
+        took_s = np.full(len(moments), max(opened.took_s, closed.took_s))
+        took_s[[0, -1]] = opened.took_s, closed.took_s
+        away_s = np.zeros(len(moments))
+        away_s[[0, -1]] = moments[0] - opened.time_s, closed.time_s - moments[-1]
+        off_s = np.sqrt(self._update_s**2 + took_s**2 + away_s**2)
+        half_j = UNIFORM * off_s * most_w
         return EnergyParts(np.diff(np.interp(moments, at_s, joules)), half_widths(half_j))
+
+    def _most_near(self, at_s: float, mean_w: float) -> float:
+        """The most power (W) that was read around a moment; without readings, between the mean and the limit.
+        """
+        times, watts = _power_readings(self.rows)
+        near = np.abs(times - at_s) <= NEAR_STEPS * self._update_s
+        if near.any():
+            return max(float(watts[near].max()), mean_w)
+        return max(0.5 * (mean_w + self._most_w), mean_w) or UNKNOWN_W
 
     def _by_readings(self, moments: Floats) -> EnergyParts | None:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;

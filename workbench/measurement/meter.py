@@ -121,7 +121,7 @@ class Meter:
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
         edges: list[Edge] = []
         notes: tuple[str, ...] = ()
-        at_s = self.clock()
+        before_s = self.clock()
         for device, counted in zip(self.devices, self._counted, strict=True):
             value = NAN
             if counted:
@@ -129,7 +129,9 @@ class Meter:
                     value = device.energy_j()
                 except DeviceError as error:  # the window goes on: what can be had is still measured
                     notes = (*notes, str(error))
-            edges.append(Edge(at_s, value))
+            after_s = self.clock()  # each GPU has its own moment: calls of a slow driver add up
+            edges.append(Edge((before_s + after_s) / 2, value, after_s - before_s))
+            before_s = after_s
         return tuple(edges), notes
 
     def settle(self, window: Window, *, timeout_s: float = 0.5) -> None:

@@ -111,9 +111,9 @@ def as_updates(
         rows[name][first].astype(np.float64) for name in ("energy_j", "power_w", "power_tick_s")
     )
     if closing is not None and math.isfinite(closing.energy_j) and closing.energy_j > energy_j[-1]:
-        later, into = divmod((closing.time_s - tick_s[-1]) / period_s, 1.0)
+        later, into = divmod((closing.time_s - closing.took_s / 2 - tick_s[-1]) / period_s, 1.0)
         # A reading just before a refresh may have been answered just after it.
-        if later >= 1 and into * period_s < period_s - 0.005:
+        if later >= 1 and into * period_s + closing.took_s < period_s - 0.005:
             tick_s = np.append(tick_s, tick_s[-1] + later * period_s)
             energy_j = np.append(energy_j, closing.energy_j)
             power_w, power_tick_s = np.append(power_w, math.nan), np.append(power_tick_s, math.nan)

@@ -12,7 +12,9 @@ Standard library and pynvml only: the sampling process imports this.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -92,7 +94,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self.state = state
         self.clock = MachineClock(state)
         self._initialised = 0
-        self._latency_s = 0.0
+        self._latency_s, self._random = 0.0, random.Random(state.header("seed"))
         self._samples: gpm.Samples = {}
         answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
         answers |= {name: partial(self._number, ask) for name, ask in NUMBERS.items()}
@@ -130,16 +132,15 @@ class SimulatedLibrary(gpm.GpmAnswers):
             code = state.fault(name, gpu)
             if code:
                 return code
-            latency_s = self._latency_s
-            if latency_s:
-                time.sleep(latency_s)
             if instance:
                 return self._on_instance(name, *arguments)
             if ability and not state.able(gpu, ability):
                 return UNSUPPORTED
             if privileged and state.header("unprivileged"):
                 return DENIED
-            return call(*arguments)
+            if not self._latency_s:
+                return call(*arguments)
+            return self._slowly(call, *arguments)
 
         return guarded
 
@@ -147,6 +148,26 @@ class SimulatedLibrary(gpm.GpmAnswers):
     def privileged(self) -> bool:
         """Whether limits and clocks may be set."""
         return not self.state.header("unprivileged")
+
+    def _slowly(self, call: Callable[..., int], *arguments: Any) -> int:
+        """A call that takes its time behind the driver's one lock, and is answered somewhere in it."""
+        spread = self.state.header("latency_spread")
+        call_s = self._latency_s
+        if spread:
+            call_s = min(max(call_s * math.exp(self._random.gauss(0.0, spread)), 5e-5), 0.02)
+        before_s = call_s * self._random.random()
+        with self.state.driver():
+            self._spend(before_s)
+            answer = call(*arguments)
+            self._spend(call_s - before_s)
+        return answer
+
+    def _spend(self, seconds: float) -> None:
+        """Let time pass within a call: real seconds, or the machine's where its clock is stepped."""
+        if self.clock.stepped:
+            self.clock.show(self.clock() + seconds)
+        else:
+            time.sleep(seconds)
 
     @staticmethod
     def _on_instance(name: str, gpu: int, *arguments: Any) -> int:

@@ -15,6 +15,8 @@ ROUGH: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "moving": ({}, {"counter_update_s": 0.0005}),
     # A call takes 5 ms behind the driver's lock (MangoHud issue 2104).
     "slow": ({"latency_s": 0.005}, {}),
+    # Calls take 0.05 to 20 ms, by what else the driver's lock is held for.
+    "jitter": ({"latency_s": 0.001, "latency_spread": 1.2}, {}),
     # Limits and clocks arrive late (arXiv 2502.20075: up to several hundred ms; limits later still).
     "late": ({}, {"governor_delay_s": 2.5, "arrival_s": (2.5, 0.1, 0.3, 0.5, 1.0, 1.6, 2.5, 0.0)}),
     # A management controller enforces less than what is asked for (ansible-slurm-appliance issue 975).

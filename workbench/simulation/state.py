@@ -47,6 +47,7 @@ HEADER = {
     "driver_fault": (20, "I"), "scale": (24, "d"), "origin_s": (32, "d"), "stepped_now_s": (40, "d"),
     "unix_s": (48, "d"), "latency_s": (56, "d"), "unprivileged": (64, "I"), "owner_pid": (68, "I"),
     "seed": (72, "Q"), "driver_version": (80, "32s"), "owner_namespace": (112, "Q"),
+    "latency_spread": (512, "d"),
 }
 FAULTS_AT = 1024
 # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
@@ -144,7 +145,7 @@ class MachineState:
             raise SimulationError(f"{self.path} is no file of simulated GPUs of this version ({VERSION})")
         self.count: int = self.header("count")
         self._cards: dict[tuple[int, str], Any] = {}
-        self._depth, self._threads = 0, threading.RLock()
+        self._depth, self._threads, self._calls = 0, threading.RLock(), threading.Lock()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], count: int) -> MachineState:
@@ -268,6 +269,18 @@ class MachineState:
                 self._depth -= 1
                 if self._depth == 0 and fcntl is not None:
                     fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1)
+
+    @contextlib.contextmanager
+    def driver(self) -> Iterator[None]:
+        """Hold the driver's lock, behind which the slow calls of all processes wait for one another."""
+        with self._calls:
+            if fcntl is not None:
+                fcntl.lockf(self._lock_fd, fcntl.LOCK_EX, 1, 1)
+            try:
+                yield
+            finally:
+                if fcntl is not None:
+                    fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1, 1)
 
     def holder(self) -> int:
         """The pid of another process that holds the file's lock, without waiting; 0: none, or unknown."""
