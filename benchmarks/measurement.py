@@ -27,9 +27,14 @@ from workbench.periods.segment import from_marks
 from workbench.records import Marks, Phase
 
 CARDS = ("P100", "V100", "RTX6000", "A100", "A40", "RTX4090", "H100")
-# Counters that only sum readings, or move at every look. What readings may miss was set on A100 and A40.
-ROUGH = ("A100,part-time", "V100,part-time", "H100,part-time", "A100,moving")
+# Counters that only sum readings or move at every look, and slow calls, some on eight GPUs behind one lock.
+# What readings may miss was set on A100.
+ROUGH = (
+    "A100,part-time", "V100,part-time", "H100,part-time", "A100,moving", "H100,moving", "A100,late",
+    "A100,slow", "V100,slow", "8*H100,slow", "8*A40,jitter", "H100,rough",
+)
 LENGTHS_S = (0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
+LONGER = 1.1  # the longest window of a length on a rough card, over the length; the shortest is as much under
 WINDOWS = 504  # of each length and card
 COLUMNS = {
     "card": "card",
@@ -74,7 +79,7 @@ def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
     """Windows of every length on one card: each run is idle, then one training, with one window at the
     step and two inside.
     """
-    from workbench.device.discovery import open_device
+    from workbench.device.discovery import devices
     from workbench.measurement.meter import Meter
     from workbench.measurement.recorder import Recorder
     from workbench.simulation import catalogue
@@ -83,29 +88,46 @@ def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
 
     part_time = _is_part_time(card)
     rng = random.Random(f"{card}{seed}")
-    machine = simulate(card, stepped=True, seed=rng.getrandbits(32))
-    device = open_device(0)
-    zeus = _zeus() if device.can("energy") else None
+    machine = simulate(names(card), stepped=True, seed=rng.getrandbits(32))
+    gpus = devices()
+    zeus = _zeus() if gpus[0].can("energy") and card not in ROUGH else None
+    around = random.Random(f"{card}{seed} lengths")
     for run in range(runs):
-        recorder = Recorder([device])
-        meter = Meter([device], recorder, sync=False, zones=())
+        recorder = Recorder(gpus)
+        meter = Meter(gpus, recorder, sync=False, zones=())
         machine.step(LEAD_S + rng.random())
         workload = list(catalogue.WORKLOADS.values())[run % len(catalogue.WORKLOADS)]
         size = _batch_size(machine.card(0), workload)
         start_s = machine.clock()
-        job = iter(TrainingJob(workload, size, machine=machine, seed=rng.getrandbits(32), iterations=10**9))
-        while machine.clock() - start_s < max(LENGTHS_S) + 2:
+        job = iter(TrainingJob(
+            workload, size, machine=machine, seed=rng.getrandbits(32), iterations=10**9, gpu=range(len(gpus))
+        ))
+        while machine.clock() - start_s < max(LENGTHS_S) * LONGER + 2:
             next(job)
         job.close()
         end_s = machine.clock()
         machine.step(TAIL_S)
         for length_s in LENGTHS_S:
             for step in (True, False, False):
-                room_s = end_s - start_s - length_s - 0.5
+                # A whole number of a sensor's steps has no error at its edges; no cell lasts that long.
+                lasts_s = length_s * (around.uniform(1 / LONGER, LONGER) if card in ROUGH else 1.0)
+                room_s = end_s - start_s - lasts_s - 0.5
                 open_s = start_s - 0.004 * rng.random() if step else start_s + 0.5 + rng.random() * room_s
-                yield _outcome(machine, meter, zeus, part_time, workload.key, step, open_s, length_s)
+                what = (workload.key, step, length_s, run % len(gpus))
+                yield _outcome(machine, meter, zeus, part_time, what, (open_s, open_s + lasts_s))
         recorder.stop()
     machine.close()
+
+
+def names(card: str) -> list[str]:
+    """What `simulate` takes for a card of this benchmark.
+
+    >>> names("2*A100,slow")
+    ['A100', 'A100', 'slow']
+    """
+    model, *rough = card.split(",")
+    count, _, key = model.rpartition("*")
+    return [key] * int(count or 1) + rough
 
 
 def _is_part_time(card: str) -> bool:
@@ -119,7 +141,7 @@ def _is_part_time(card: str) -> bool:
     from workbench.simulation.machine import simulate
     from workbench.simulation.training import TrainingJob
 
-    machine = simulate(card, stepped=True, seed=1)
+    machine = simulate(card.rpartition("*")[2], stepped=True, seed=1)
     device = open_device(0)
     recorder = Recorder([device])
     kind = CounterKind(device, recorder)
@@ -151,45 +173,50 @@ def _batch_size(card: Any, workload: Any) -> int:
 
 
 def _outcome(
-    machine: Any, meter: Any, zeus: Any, part_time: bool, workload: str, step: bool, open_s: float,
-    length_s: float,
+    machine: Any, meter: Any, zeus: Any, part_time: bool, what: tuple[str, bool, float, int],
+    edges_s: tuple[float, float],
 ) -> Outcome:
-    """Measure one window of the past, the clock turned back to its edges."""
+    """Measure one window of the past, the clock turned back to its edges; of the GPU whose turn it is.
+
+    Args:
+        what: Workload, whether at the step from idle to busy, the length (s), the GPU's number.
+        edges_s: When the window begins and ends.
+    """
+    workload, step, length_s, gpu = what
     state, now_s = machine.state, machine.clock()
 
     def at(time_s: float) -> None:
         state.set_header("stepped_now_s", time_s)
 
-    at(open_s)
+    at(edges_s[0])
     if zeus is not None:
         zeus.begin_window("w", sync_execution=False)
     window = meter.open("w")
-    at(open_s + length_s)
+    at(max(edges_s[1], machine.clock()))
     zeus_j = zeus.end_window("w", sync_execution=False).total_energy if zeus is not None else None
     window = meter.close(window)
     at(now_s)
-    recorder, device = meter.recorder, meter.devices[0]
-    full = recorder.rows(device.uuid, open_s - 3.0, window.end_s + 1.0)
+    full = meter.recorder.rows(meter.devices[gpu].uuid, edges_s[0] - 3.0, window.end_s + 1.0)
     later = np.flatnonzero(full["tick_s"] >= window.end_s)
-    settled = _timeline(meter, window, full[: later[0] + 1] if len(later) else full, part_time)
-    at_once = _timeline(meter, window, full[full["time_s"] <= window.end_s], part_time)
+    settled = _timeline(meter, gpu, window, full[: later[0] + 1] if len(later) else full, part_time)
+    at_once = _timeline(meter, gpu, window, full[full["time_s"] <= window.end_s], part_time)
     measured = [each.between(window.start_s, window.end_s) or NOTHING for each in (settled, at_once)]
-    truth_j = machine.true_energy_j(0, window.start_s, window.end_s) * machine.gain(0)
-    parts = _parts(machine, settled, window, measured[0].energy_j)
+    truth_j = machine.true_energy_j(gpu, window.start_s, window.end_s) * machine.gain(gpu)
+    parts = _parts(machine, gpu, settled, window, measured[0].energy_j)
     return Outcome(length_s, workload, step, truth_j, *measured[0][:2], *measured[1][:2], zeus_j, *parts)
 
 
-def _timeline(meter: Any, window: Any, rows: Any, part_time: bool) -> EnergyTimeline:
-    device = meter.devices[0]
+def _timeline(meter: Any, gpu: int, window: Any, rows: Any, part_time: bool) -> EnergyTimeline:
+    device = meter.devices[gpu]
     return EnergyTimeline(
         rows, power_window_s=device.power_window_s, counted=device.can("energy"),
         most_w=device.limits.max_power_limit_w, update_s=meter.recorder.update_s(device.uuid), window=window,
-        part_time=part_time,
+        number=gpu, part_time=part_time,
     )
 
 
 def _parts(
-    machine: Any, timeline: EnergyTimeline, window: Any, whole_j: float
+    machine: Any, gpu: int, timeline: EnergyTimeline, window: Any, whole_j: float
 ) -> tuple[float, dict[str, float]]:
     """A window of iterations with a phase and a pause among them, marked at random moments: how far off the
     sum of its rows is, and how often the bars of the stretches between the marks hold the truth.
@@ -203,7 +230,7 @@ def _parts(
     off = abs(float(frame["energy_j"].sum()) - whole_j) / max(whole_j, 1e-6)
     within: dict[str, float] = {}
     moments = [window.start_s, *inside, window.end_s]
-    truth_j = [machine.true_energy_j(0, a, b) * machine.gain(0) for a, b in itertools.pairwise(moments)]
+    truth_j = [machine.true_energy_j(gpu, a, b) * machine.gain(gpu) for a, b in itertools.pairwise(moments)]
     for name, closely in (("closely", True), ("steady", False)):
         energy_j, bar_j = timeline.parts(moments, closely=closely)
         off = max(off, abs(float(energy_j.sum()) - whole_j) / max(whole_j, 1e-6))
@@ -269,7 +296,7 @@ def _update_s(card: str) -> float:
     from workbench.simulation.catalogue import CARDS
     from workbench.simulation.machine import SENSORS
 
-    sensor = SENSORS[CARDS[card.partition(",")[0]].architecture]
+    sensor = SENSORS[CARDS[names(card)[0]].architecture]
     return sensor.counter_update_s or sensor.power_update_s
 
 

@@ -48,15 +48,35 @@ def test_what_does_not_move_or_was_hardly_seen_tells_nothing(square: Any, case: 
     assert sampled_counter.sums_readings(rows_of(readings, readings)) is None
 
 
-def test_readings_of_a_steady_load_miss_nothing_and_those_of_a_load_that_moves_miss_by_its_spread() -> None:
+def test_readings_of_a_steady_load_miss_little_and_those_of_a_load_that_moves_miss_by_its_spread() -> None:
     spans = np.full(100, 0.1)
-    assert sampled_counter.unseen_variance(np.full(101, 250.0), spans, 0.025).sum() == pytest.approx(0.0, abs=1e-6)
+    # 0.3 % of the 75 ms between two readings, a step
+    steady = sampled_counter.unseen_variance(np.full(101, 250.0), spans, 0.025)
+    assert steady.sum() == pytest.approx(100 * (0.003 * 250.0 * 0.075) ** 2)
     rng = np.random.default_rng(3)
     moving_w = rng.choice([100.0, 300.0], 101)
     # spread 100 W, three quarters unseen: (100 W * 0.1 s)^2 * 0.75 a step, where no reading is like the next
     assert sampled_counter.unseen_variance(moving_w, spans, 0.025).sum() == pytest.approx(7500.0, rel=0.25)
     alike_w = np.repeat(rng.choice([100.0, 300.0], 21), 5)[:101]
     assert sampled_counter.unseen_variance(alike_w, spans, 0.025).sum() > 2 * 7500.0
+
+
+def test_readings_with_little_between_them_miss_only_the_moments_of_jumps() -> None:
+    power_w = np.repeat([100.0, 300.0], 50)  # one jump, in a gap of 10 ms
+    missed = sampled_counter.unseen_variance(power_w, np.full(99, 0.02), 0.01)
+    assert missed.max() == pytest.approx(1.5 * (200.0 * 0.01) ** 2 / 12, rel=0.01)
+    assert missed.sum() < 1.01 * missed.max()
+
+
+def test_errors_that_repeat_cancel_in_the_long_run() -> None:
+    number = np.arange(600)
+    wave_w = 200.0 + 100.0 * np.sign(np.sin(2 * np.pi * number / 5))  # the same at every fifth reading
+    few, many = sampled_counter.long_run_share(wave_w, np.array([10, 600]), 0.075)
+    assert few == 1.0
+    assert many < 0.15
+    random_w = np.random.default_rng(1).choice([100.0, 300.0], 600)
+    assert sampled_counter.long_run_share(random_w, np.array([600]), 0.075)[0] > 1.2 * many
+    assert sampled_counter.long_run_share(wave_w, np.array([600]), 0.010)[0] == 1.0
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ import numpy as np
 
 from ..records import Window
 from . import sensor_updates
+from .sampled_counter import long_run_share, unseen_variance
 from .sensor_updates import UNIFORM, UNKNOWN_W, EnergyParts, Floats, Rows, half_widths
 
-NEAR_STEPS = 2.5  # within which power readings tell what a moment's step of the counter may hold
+NEAR_READINGS = 4  # before and after a moment, that tell what power its step of the counter may hold
+MOVING_S = 0.016  # between two changes of a counter that changes at every look, at most
 
 
 class EnergyEstimate(NamedTuple):
@@ -80,10 +82,15 @@ class EnergyTimeline:
         self._closed = window.closed[number] if self._window is not None and window is not None else None
         limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
         most_w = float(limits.max()) if len(limits) else most_w
-        self._most_w = most_w
+        self._most_w, self._part_time, self._power_window_s = most_w, part_time, power_window_s or 0.0
         self._updates = sensor_updates.as_updates(
             rows, power_window_s, self._closed, most_w, part_time=part_time
         )
+
+    @property
+    def moving(self) -> bool:
+        """Whether the counter changes at every look, so that its plain difference is all there is to know."""
+        return self._update_s < MOVING_S
 
     @property
     def difference_j(self) -> float:
@@ -141,23 +148,46 @@ class EnergyTimeline:
             np.concatenate([[opened.energy_j], seen_j[inside], [closed.energy_j]])
         )
         mean_w = (joules[-1] - joules[0]) / max(at_s[-1] - at_s[0], self._update_s)
-        most_w = np.array([self._most_near(at, mean_w) for at in moments.tolist()])
+        before_w, most_w = self._power_near(moments, mean_w)
+        gap = np.clip(np.searchsorted(at_s, moments, side="right") - 1, 0, len(at_s) - 2)
         took_s = np.full(len(moments), max(opened.took_s, closed.took_s))
         took_s[[0, -1]] = opened.took_s, closed.took_s
         away_s = np.zeros(len(moments))
         away_s[[0, -1]] = moments[0] - opened.time_s, closed.time_s - moments[-1]
         off_s = np.sqrt(self._update_s**2 + took_s**2 + away_s**2)
-        half_j = UNIFORM * off_s * most_w
-        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), half_widths(half_j))
+        # What the counter has not shown yet, half a step in the mean, differs between the edges.
+        owed_j = 0.5 * self._update_s * before_w
+        half_j = UNIFORM * np.hypot(off_s * most_w, 0.5 * self._update_s * (most_w - before_w))
+        half_j[1:-1] = np.maximum(half_j, UNIFORM * np.diff(joules)[gap])[1:-1]
+        joules[-1] = max(joules[-1] + owed_j[-1] - owed_j[0], joules[-2])
+        width_j = np.hypot(half_widths(half_j), self._missed_j(moments))
+        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), width_j)
 
-    def _most_near(self, at_s: float, mean_w: float) -> float:
-        """The most power (W) that was read around a moment; without readings, between the mean and the limit.
+    def _missed_j(self, moments: Floats) -> Floats:
+        """Half widths (J) of what a counter that only sums readings may have missed between moments."""
+        times, watts = _power_readings(self.rows)
+        if not self._part_time or len(times) < 2:
+            return np.zeros(len(moments) - 1)
+        spans = np.diff(times)
+        missed = np.concatenate([[0.0], np.cumsum(unseen_variance(watts, spans, self._power_window_s))])
+        steps = np.diff(np.searchsorted(times, moments))
+        gap_s = float(np.median(spans)) - self._power_window_s
+        variance = np.diff(np.interp(moments, times, missed)) * long_run_share(watts, steps, gap_s)
+        return np.asarray(1.96 * np.sqrt(variance))
+
+    def _power_near(self, moments: Floats, mean_w: float) -> tuple[Floats, Floats]:
+        """The mean of the power readings (W) right before moments, and the most of those around; without
+        readings the mean, and half way to the limit.
         """
         times, watts = _power_readings(self.rows)
-        near = np.abs(times - at_s) <= NEAR_STEPS * self._update_s
-        if near.any():
-            return max(float(watts[near].max()), mean_w)
-        return max(0.5 * (mean_w + self._most_w), mean_w) or UNKNOWN_W
+        if not len(watts):
+            return np.full(len(moments), mean_w), np.full(
+                len(moments), max(0.5 * (mean_w + self._most_w), mean_w) or UNKNOWN_W
+            )
+        places = np.searchsorted(times, moments, side="right").tolist()
+        before = [watts[max(n - NEAR_READINGS, 0) : max(n, 1)].mean() for n in places]
+        most = [watts[max(n - NEAR_READINGS, 0) : n + NEAR_READINGS].max(initial=mean_w) for n in places]
+        return np.array(before), np.array(most)
 
     def _by_readings(self, moments: Floats) -> EnergyParts | None:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;

@@ -300,7 +300,7 @@ def encodable(label: str) -> str:
 def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
     difference_j = timeline.difference_j
-    if energy is not None and energy.source == "difference":
+    if energy is not None and energy.source == "difference" and not timeline.moving:
         return [
             "the counter's steps around this window are not known: its plain difference, off by up to a step "
             "at each end"

@@ -6,7 +6,12 @@ by what the readings said; one that integrates does not, under a load that chang
 
 Such a counter is a sample of the power. The error of a sum over n readings is their standard deviation around
 the local mean times the root of n, and larger where successive readings are correlated: a load whose period
-is close to that of the sensor is sampled at nearly the same phase again and again.
+is close to that of the sensor is sampled at nearly the same phase again and again. Over many periods of the
+load these errors cancel, as far as they repeat (`long_run_share`). Where two readings leave less than
+`HIDDEN_S` between them, no phase of a training hides there, and only the moments of its jumps are not known.
+
+The constants were set on simulated trainings on an A100; `python -m benchmarks.measurement` scores them on
+V100 and H100.
 """
 
 from __future__ import annotations
@@ -26,8 +31,14 @@ OFF = 0.1  # share of such a change by which a step differs from what the readin
 # Shares of the compared steps that differ: at most where readings are summed, at least where power is
 # integrated.
 SUMMED, INTEGRATED = 0.15, 0.55
-AROUND = 10  # refreshes on either side, for the local mean and variance
-LAGS = 6  # refreshes over which readings may be correlated
+# Refreshes on either side, for the local mean and variance, and over which readings may be correlated: of
+# neighbours, and in the long run.
+NEAR, FAR = (10, 6), (25, 20)
+BEFORE_LONG = 10  # steps, before errors that repeat begin to cancel
+LONG, LEAST = 0.3, 0.1  # share of the long-run variance that was seen, and of neighbours' at least
+HIDDEN_S = 0.02  # between two readings, in which no phase of a training hides
+JUMPS = 1.5  # times the variance of a jump at a random moment between two readings
+STEADY = 0.003  # of the power, by which the mean between two like readings may differ from theirs
 
 
 def sums_readings(rows: np.ndarray[Any, Any]) -> bool | None:
@@ -78,16 +89,33 @@ def unseen_variance(power_w: Floats, spans_s: Floats, window_s: float) -> Floats
         spans_s: (n,) lengths of the steps, s.
         window_s: Time that each reading averages, s.
     """
-    share = np.clip(1.0 - window_s / spans_s, 0.0, 1.0)
-    level_w, variance = _around(power_w)
-    return np.asarray(variance[1:] * _correlation_factor(power_w, level_w, variance) * share * spans_s**2)
+    gaps_s = np.maximum(spans_s - window_s, 0.0)
+    _, variance = _around(power_w, NEAR[0])
+    missed = variance[1:] * max(_correlation(power_w, *NEAR), 1.0) * gaps_s * spans_s
+    jumps = JUMPS * np.square(np.diff(power_w) * gaps_s) / 12.0
+    missed = np.where(gaps_s < HIDDEN_S, np.minimum(jumps, missed), missed)
+    return np.asarray(missed + np.square(STEADY * power_w[1:] * gaps_s))
 
 
-def _around(power_w: Floats) -> tuple[Floats, Floats]:
-    """Mean (W) and variance (W^2) of the readings around each."""
-    n, full = len(power_w), 2 * AROUND + 1
+def long_run_share(power_w: Floats, steps: NDArray[np.intp], gap_s: float) -> Floats:
+    """What remains of the summed `unseen_variance` of so many steps in a row (n,), 0..1.
+
+    Args:
+        power_w: Readings around the steps, W.
+        steps: How many steps each stretch has.
+        gap_s: What two readings leave between them, s.
+    """
+    if gap_s < HIDDEN_S:
+        return np.ones(len(steps))
+    rest = min(max(LONG * _correlation(power_w, *FAR) / max(_correlation(power_w, *NEAR), 1.0), LEAST), 1.0)
+    return np.asarray(rest + (1.0 - rest) * np.minimum(1.0, BEFORE_LONG / np.maximum(steps, 1)))
+
+
+def _around(power_w: Floats, around: int) -> tuple[Floats, Floats]:
+    """Mean (W) and variance (W^2) of the readings around each, up to so many on either side."""
+    n, full = len(power_w), 2 * around + 1
     at = np.arange(n)
-    low = np.clip(at - AROUND, 0, max(n - full, 0))
+    low = np.clip(at - around, 0, max(n - full, 0))
     high = np.minimum(low + full, n)
     sums, squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (power_w, power_w**2))
     count = high - low
@@ -96,14 +124,14 @@ def _around(power_w: Floats) -> tuple[Floats, Floats]:
     return mean_w, variance * count / np.maximum(count - 1, 1)
 
 
-def _correlation_factor(power_w: Floats, level_w: Floats, variance: Floats) -> float:
-    """The variance of a sum of readings over that of uncorrelated ones, at least 1 (Newey and West, 1987)."""
-    most = min(LAGS, len(power_w) // 3)
+def _correlation(power_w: Floats, around: int, lags: int) -> float:
+    """The variance of a sum of readings over that of uncorrelated ones (Newey and West, 1987)."""
+    most = min(lags, len(power_w) // 3)
+    level_w, variance = _around(power_w, around)
     scaled = (power_w - level_w) / np.sqrt(np.maximum(variance, 1e-6 + 1e-4 * level_w**2))
     whole = float(scaled @ scaled)
     if most < 1 or not whole > 0:
         return 1.0
-    lags = range(1, most + 1)
-    return max(1.0, 1.0 + 2.0 * math.fsum(
-        (1.0 - lag / (most + 1)) * float(scaled[lag:] @ scaled[:-lag]) / whole for lag in lags
-    ))
+    return 1.0 + 2.0 * math.fsum(
+        (1.0 - lag / (most + 1)) * float(scaled[lag:] @ scaled[:-lag]) / whole for lag in range(1, most + 1)
+    )

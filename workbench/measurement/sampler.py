@@ -62,6 +62,7 @@ class _Watched:
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
         self.turn = 0
         self.missing, self.search_s, self.search_gap_s = False, -math.inf, 0.5
+        self.moves_s = math.nan  # between two changes of a counter that changes at every look
         self.last: Sample | None = None
         self.status: Sample | None = None
         self.error, self.lost = "", False
@@ -76,14 +77,18 @@ class _Watched:
     @property
     def astray(self) -> bool:
         """Whether its steps are to be looked for as if nothing was known."""
-        return self.missing or not self.edges.locked or self.widen > 16
+        steps = self.edges.locked or (self.power_edges.locked and self.moves_s < SLOWEST_S)
+        return self.missing or not steps or self.widen > 16
 
     def moved(self, sample: Sample) -> bool:
         """Whether a sample shows another value than the last one, of a sensor whose steps are not known."""
         last = self.last
         if last is None or (self.edges.locked and self.power_edges.locked):
             return False
-        return any(not edges.locked and value(sample) != value(last) for edges, value in self.followed())
+        return any(
+            not edges.locked and value(sample) != value(last) for edges, value in self.followed()
+            if edges is not self.edges or math.isnan(self.moves_s)
+        )
 
 
 class Sampler:
@@ -99,6 +104,7 @@ class Sampler:
     BURST_S, LOOK_S, EARLY_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.008
     # Calls wait for one lock of the driver, also those of what is measured: slow ones are made seldom.
     SLOW_S, SELDOM_S, LONG_S = 0.0003, 0.004, 2.5
+    QUICK_S = 0.1  # of looks one after the other, where a burst found no steps
     ENOUGH = 3  # edges for a line
 
     def __init__(
@@ -235,7 +241,7 @@ class Sampler:
 
     def _report(self, watched: _Watched) -> None:
         edges, state = watched.edges, LOST if watched.lost else RUNNING
-        period_s = edges.period_s if edges.locked else math.nan
+        period_s = edges.period_s if edges.locked else watched.moves_s
         error_s = edges.error_s(self._clock()) if edges.locked else math.nan
         self._ring.write_state(
             watched.number, state, len(edges.edges), period_s if watched.counts else math.nan, period_s,
@@ -310,7 +316,9 @@ class Sampler:
         before = edges.edges[-1]
         self._burst([watched], edge_s + half_s, until=1)
         watched.turn += 1
-        if edges.edges[-1] != before:
+        if self.horizon_s < edge_s + half_s:  # a stepped clock stood still before it
+            watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
+        elif edges.edges[-1] != before:
             watched.widen = 1.0
             watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
@@ -331,6 +339,8 @@ class Sampler:
         if present := [watched for watched in group if not watched.lost]:
             self._burst(present, self._clock() + self._search_s(present), until=4)
         for watched in group:
+            if not watched.lost and watched.counts and not watched.edges.locked:
+                watched.moves_s = self._spacing_s(watched)
             if all(edges.locked for edges, _ in watched.followed()):
                 watched.search_gap_s = 0.5
             elif watched.missing:  # it moves, and not in steps; what stands still is seen when it moves
@@ -340,6 +350,22 @@ class Sampler:
             watched.refine_gap_s = 0.25 if watched.edges.locked else min(2 * watched.refine_gap_s, 60.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
             self._report(watched)
+
+    def _spacing_s(self, watched: _Watched) -> float:
+        """The time between two changes of a counter that changes at every look; NaN where it has steps."""
+        changes_s: list[float] = []
+        end_s, last_j = min(self._clock() + self.QUICK_S, self.horizon_s), math.nan
+        gap_s = self._gap_s([watched])
+        gap_s = gap_s if gap_s > self.LOOK_S else self.QUICK_S / 2000
+        with contextlib.suppress(DeviceError):
+            while len(changes_s) < 16 and (before_s := self._clock()) < end_s:
+                energy_j = watched.device.energy_j()
+                if energy_j != last_j:
+                    changes_s.append((before_s + self._clock()) / 2)
+                last_j = energy_j
+                self._pause(gap_s)
+        # The first is no change.
+        return (changes_s[-1] - changes_s[1]) / (len(changes_s) - 2) if len(changes_s) > 4 else math.nan
 
 
 def main(argv: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ from scipy.ndimage import maximum_filter1d
 from scipy.special import ndtr
 
 from ..records import Edge
-from .sampled_counter import unseen_variance
+from .sampled_counter import long_run_share, unseen_variance
 
 Floats = NDArray[np.float64]
 Rows = np.ndarray[Any, Any]
@@ -177,6 +177,9 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
     for k, (piece, floor) in pieces.items() if len(rest) else ():
         half_j[k] = piece.half_width(floor)
     spread = variance[anchor[1:]] - variance[anchor[:-1]]
+    if updates.part_time:
+        gap_s = updates.period_s - updates.window_s
+        spread = spread * long_run_share(updates.power_w[usable], np.diff(anchor), gap_s)
     width_j = np.sqrt(half_widths(half_j) ** 2 + 1.96**2 * np.maximum(spread, 0.0))
     for k in range(len(moments) - 1):
         if k in pieces and k + 1 in pieces:
