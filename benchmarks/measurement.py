@@ -99,8 +99,11 @@ def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
         workload = list(catalogue.WORKLOADS.values())[run % len(catalogue.WORKLOADS)]
         size = _batch_size(machine.card(0), workload)
         start_s = machine.clock()
+        # Slow calls move the clock on; they must not keep the training waiting.
+        grain_s = 5.0 if card in ROUGH else 0.0
         job = iter(TrainingJob(
-            workload, size, machine=machine, seed=rng.getrandbits(32), iterations=10**9, gpu=range(len(gpus))
+            workload, size, machine=machine, seed=rng.getrandbits(32), iterations=10**9, gpu=range(len(gpus)),
+            grain_s=grain_s,
         ))
         while machine.clock() - start_s < max(LENGTHS_S) * LONGER + 2:
             next(job)
