@@ -21,6 +21,7 @@ from workbench import _shared_memory
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError, SimulationError, UsageError
 from workbench.measurement.edges import EdgeTracker
+from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import KEEP_S, Recorder
 from workbench.measurement.ring import Ring
 from workbench.records import Sample
@@ -109,6 +110,65 @@ def test_a_value_that_changes_at_random_has_no_period() -> None:
         at_s += rng.expovariate(20.0) + 0.002
         watch(tracker, at_s, rng)
     assert not tracker.locked
+
+
+def test_edges_that_were_seen_vaguely_are_on_the_line_too() -> None:
+    tracker = EdgeTracker()
+    for number in range(9):  # every second one between looks that other calls kept apart
+        half_s = 0.02 if number % 2 else 0.0004
+        tracker.add(0.1 * number - half_s, 0.1 * number + half_s)
+    assert tracker.locked
+    assert tracker.period_s == pytest.approx(0.1, abs=1e-4)  # 0.2 without them
+
+
+def test_edges_of_different_bursts_tell_no_period() -> None:
+    tracker = EdgeTracker()
+    for number in (0, 6, 12, 18):
+        tracker.add(0.101 * number - 0.0004, 0.101 * number + 0.0004)
+    assert not tracker.locked
+
+
+def test_an_edge_that_cannot_be_counted_on_the_line_begins_another() -> None:
+    tracker = EdgeTracker()
+    for number in range(4):
+        tracker.add(0.1 * number - 0.01, 0.1 * number + 0.01)
+    assert tracker.locked
+    tracker.add(30.0, 30.02)  # which one, if a step is known to 5 ms?
+    assert not tracker.locked
+    assert len(tracker.edges) == 1
+
+
+def test_a_clock_that_stands_still_before_a_refresh_does_not_lose_the_line(simulated: Simulated) -> None:
+    machine = simulated("A100", stepped=True, seed=1)
+    with_gpu = [open_device()]
+    recorder = Recorder(with_gpu)
+    for _ in range(60):
+        machine.step(0.073)
+    assert recorder.update_s(with_gpu[0].uuid) == pytest.approx(0.101, abs=1e-4)
+    rows = recorder.rows(with_gpu[0].uuid, 1.0, 5.0)
+    assert np.isfinite(rows["tick_s"]).all()
+    recorder.stop()
+
+
+@pytest.mark.parametrize("card", ["A100,moving", "V100,moving"])
+def test_the_update_of_a_counter_that_moves_at_every_look_is_found(simulated: Simulated, card: str) -> None:
+    machine = simulated(card, stepped=True, seed=1)
+    with_gpu = [open_device()]
+    recorder = Recorder(with_gpu)
+    meter = Meter(with_gpu, recorder, sync=False, zones=())
+    machine.step(3.0)
+    assert recorder.update_s(with_gpu[0].uuid) == pytest.approx(0.0005, rel=0.05)
+    machine.state.publish(0, machine.clock(), [], (200.0, 1380, 877, 1.0, 0.5, 0))
+    machine.step(1.0)
+    window = meter.open("w")
+    machine.step(1.2345)
+    window = meter.close(window)
+    machine.step(0.2)
+    (gpu,) = meter.measure(window).gpus
+    assert gpu.energy_uncertainty_j == pytest.approx(0.78 * 200.0 * machine.gain(0) * 0.0005, rel=0.1)  # 7.8 J before
+    assert gpu.energy_j == pytest.approx(246.9 * machine.gain(0), abs=0.1 * machine.gain(0))
+    assert gpu.notes == ()
+    recorder.stop()
 
 
 def test_an_edge_between_two_looks_far_apart_tells_nothing() -> None:

@@ -145,6 +145,7 @@ class MachineState:
             raise SimulationError(f"{self.path} is no file of simulated GPUs of this version ({VERSION})")
         self.count: int = self.header("count")
         self._cards: dict[tuple[int, str], Any] = {}
+        self.read_j: dict[tuple[int, int], float] = {}  # of a part-time counter, by GPU and refresh
         self._depth, self._threads, self._calls = 0, threading.RLock(), threading.Lock()
 
     @classmethod
