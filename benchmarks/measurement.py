@@ -275,6 +275,7 @@ def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
             row |= {
                 f"{name}_covered": float(np.mean(error <= half)),
                 f"{name}_median_error_j": float(np.median(error)),
+                f"{name}_median_bar_j": float(np.median(half)),
                 f"{name}_median_error_share": float(np.median(error / truth)),
                 f"{name}_bar_over_error": float(np.median(half) / max(np.median(error), 1e-12)),
                 f"{name}_median_bar_share": float(np.median(half / truth)),
@@ -340,6 +341,8 @@ def main() -> None:
         ),
         "rough_covered_min": min(r["settled_covered"] for r in rough if r["length_s"] >= 0.1),
         "rough_covered_max": max(r["settled_covered"] for r in rough if r["length_s"] >= 0.1),
+        "rough_covered": float(np.mean([r["settled_covered"] for r in rough if r["length_s"] >= 0.1])),
+        "rough_bar_over_error_max": max(r["settled_bar_over_error"] for r in rough if r["length_s"] >= 0.1),
     }
     print("\n" + "\n".join(f"{name}: {value:.3g}" for name, value in overall.items() if value is not None))
     finish({"summary": overall, "rows": every}, options.json)

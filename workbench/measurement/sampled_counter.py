@@ -35,7 +35,7 @@ SUMMED, INTEGRATED = 0.15, 0.55
 # neighbours, and in the long run.
 NEAR, FAR = (10, 6), (25, 20)
 BEFORE_LONG = 10  # steps, before errors that repeat begin to cancel
-LONG, LEAST = 0.3, 0.1  # share of the long-run variance that was seen, and of neighbours' at least
+LONG, LEAST = 0.5, 0.1  # share of the long-run variance that was seen, and of neighbours' at least
 HIDDEN_S = 0.02  # between two readings, in which no phase of a training hides
 JUMPS = 1.5  # times the variance of a jump at a random moment between two readings
 STEADY = 0.003  # of the power, by which the mean between two like readings may differ from theirs

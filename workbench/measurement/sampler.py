@@ -104,7 +104,7 @@ class Sampler:
     BURST_S, LOOK_S, EARLY_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.008
     # Calls wait for one lock of the driver, also those of what is measured: slow ones are made seldom.
     SLOW_S, SELDOM_S, LONG_S = 0.0003, 0.004, 2.5
-    QUICK_S = 0.1  # of looks one after the other, where a burst found no steps
+    QUICK_S = 0.15  # of looks one after the other, where a burst found no steps
     ENOUGH = 3  # edges for a line
 
     def __init__(
@@ -340,7 +340,8 @@ class Sampler:
             self._burst(present, self._clock() + self._search_s(present), until=4)
         for watched in group:
             if not watched.lost and watched.counts and not watched.edges.locked:
-                watched.moves_s = self._spacing_s(watched)
+                spacing_s = self._spacing_s(watched)
+                watched.moves_s = watched.moves_s if math.isnan(spacing_s) else spacing_s
             if all(edges.locked for edges, _ in watched.followed()):
                 watched.search_gap_s = 0.5
             elif watched.missing:  # it moves, and not in steps; what stands still is seen when it moves
@@ -356,7 +357,7 @@ class Sampler:
         changes_s: list[float] = []
         end_s, last_j = min(self._clock() + self.QUICK_S, self.horizon_s), math.nan
         gap_s = self._gap_s([watched])
-        gap_s = gap_s if gap_s > self.LOOK_S else self.QUICK_S / 2000
+        gap_s = gap_s if gap_s > self.LOOK_S else self.LOOK_S / 14
         with contextlib.suppress(DeviceError):
             while len(changes_s) < 16 and (before_s := self._clock()) < end_s:
                 energy_j = watched.device.energy_j()

@@ -37,6 +37,8 @@ BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
 SHORT = 1.2  # bars of windows within a few steps, whose two edges share what little is known
 TIMING = 1.3  # errors of the steps' times, which are less alike at both edges than their fit says
+UNSEEN = 0.4  # of the roughness that is seen, hides between two refreshes where readings are part-time
+UNSEEN_WHOLE = 0.2  # the same where readings average all the time (set on A40)
 STEADY = 2.0  # power changes more between two refreshes than its means from one to the next
 SLACK_STEPS = 2.5  # without a refresh, after which a moment was not followed
 UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace does not tell
@@ -210,8 +212,9 @@ def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> tuple[_Mixture,
 
 
 def _floor(updates: SensorUpdates, at_s: float) -> float:
-    """The variance of what no estimate sees: the refreshes' own moments."""
-    return (TIMING * updates.tick_error_s * _power_near(updates, at_s)) ** 2
+    """The variance of what no estimate sees: the refreshes' own moments, and what hides between them."""
+    timing_j = TIMING * updates.tick_error_s * _power_near(updates, at_s)
+    return timing_j**2 + _unseen_j(updates, at_s) ** 2
 
 
 def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
@@ -320,6 +323,30 @@ class _Mixture:
             inside = ndtr((mean + middle - self.centre) / sd) - ndtr((mean - middle - self.centre) / sd)
             low, high = (middle, high) if float(np.sum(self.weight * inside)) < 0.95 else (low, middle)
         return high
+
+
+def _unseen_j(updates: SensorUpdates, at_s: float) -> float:
+    """What may hide between two refreshes (J), as much as part-time readings differ from the whole, or one
+    step from the next.
+    """
+    index = int(np.searchsorted(updates.tick_s, at_s))
+    near = slice(max(index - 1, 1), index + 2)
+    spans = np.diff(updates.tick_s)[near.start - 1 : near.stop - 1]
+    into_s = at_s - updates.tick_s[min(max(index - 1, 0), len(updates.tick_s) - 1)]
+    edge_s = min(max(into_s, 0.0), max(updates.period_s - into_s, 0.0))
+    if updates.counted and updates.window_s < 0.6 * updates.period_s:
+        whole_w = np.diff(updates.energy_j)[near.start - 1 : near.stop - 1] / spans
+        differences = updates.power_w[near] - whole_w
+    elif updates.counted:
+        mean_w = np.diff(updates.energy_j) / np.diff(updates.tick_s)
+        differences = UNSEEN_WHOLE / UNSEEN * np.diff(mean_w)[near.start - 1 : near.stop - 1]
+    else:
+        differences = np.diff(updates.power_w)[near.start - 1 : near.stop - 1]
+        edge_s = min(edge_s, updates.period_s - updates.window_s)
+    differences = differences[np.isfinite(differences)]
+    if not len(differences):
+        return 0.0
+    return float(UNSEEN * np.sqrt(np.mean(np.square(differences))) * edge_s)
 
 
 @dataclass(frozen=True, slots=True)
