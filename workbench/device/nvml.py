@@ -117,7 +117,9 @@ def error_for(code: int, doing: str) -> DeviceError:
 
 @contextlib.contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """NVML's errors inside become ours."""
+    """NVML's errors inside become ours; a forked process starts NVML before."""
+    if _forked:
+        _start_anew()
     try:
         yield
     except nvml.NVMLError as error:
@@ -125,11 +127,39 @@ def translated(doing: str) -> Iterator[None]:
 
 
 _initialised_library: Any = None
+_forked = False  # since NVML was started, which does not outlive that
+_opened: weakref.WeakSet[NvmlDevice] = weakref.WeakSet()
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _initialised_library is not None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def _start_anew() -> None:
+    """Start NVML again in a forked process, and find the GPUs that it has open, by their UUIDs."""
+    global _forked
+    _forked = False
+    for _ in range(8):  # as often as it was started before the fork
+        try:
+            nvml.nvmlShutdown()
+        except nvml.NVMLError:
+            break
+    with translated("starting NVML again after a fork"):
+        nvml.nvmlInit()
+        for device in list(_opened):
+            device.find_again()
 
 
 def initialise() -> None:
     """Start NVML once for this process's library. Raises NoDriver where there is none that works."""
     global _initialised_library
+    if _forked:
+        _start_anew()
     if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library and _still_initialised():
         return
     if not hasattr(nvml, "_nvmlGetFunctionPointer"):
@@ -466,6 +496,7 @@ class NvmlDevice:
         able.probe("gpm", self._find_counters)
         self.capabilities = tuple(able.values())
         self._knobs = _Knobs(self, handle, self._clock_mhz)
+        _opened.add(self)
 
     def __repr__(self) -> str:
         return f"<GPU {self.index}: {self.name}, {self.uuid}>"
@@ -476,6 +507,11 @@ class NvmlDevice:
             "can": [each.name for each in self.capabilities if each.present], "limits": self.limits,
         }
         return facts(f"GPU {self.index}: {self.name}", known, simulated=self.simulated)
+
+    def find_again(self) -> None:
+        """Let the handle, which others have too, stand for this GPU in an NVML that was started again."""
+        handle = nvml.nvmlDeviceGetHandleByUUID(self.uuid)
+        ctypes.memmove(ctypes.addressof(self._handle), ctypes.addressof(handle), ctypes.sizeof(handle))
 
     def can(self, name: str) -> bool:
         return name in self._able and self._able[name].present
@@ -579,6 +615,8 @@ class NvmlDevice:
         return _number(value)
 
     def energy_j(self) -> float:
+        if _forked:
+            _start_anew()
         try:
             return float(nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
         except nvml.NVMLError as error:
@@ -586,6 +624,8 @@ class NvmlDevice:
 
     def sample(self, status: Sample | None = None) -> Sample:
         """One sample (`protocol.Device`): NaN for a reading refused this once; raises for a lost GPU."""
+        if _forked:
+            _start_anew()
         handle = self._handle
         try:
             at_s = self.clock()

@@ -27,7 +27,7 @@ from ..errors import HIDDEN_BINDINGS, SimulationError
 from . import counters, gpm, sensors
 from .state import ENVIRONMENT_VARIABLE, MachineState
 
-OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL = 0, 1, 2, 3, 4, 6, 7
+OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 999
 _HANDLE_BASE = 0x51D000
 _INSTANCES = 0x100  # the handle of a GPU's MIG instance is so much above its own
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
@@ -94,6 +94,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self.state = state
         self.clock = MachineClock(state)
         self._initialised = 0
+        self._pid = 0  # of the process that it works in, where it does not outlive a fork
         self._latency_s, self._random = 0.0, random.Random(state.header("seed"))
         self._samples: gpm.Samples = {}
         answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
@@ -118,6 +119,8 @@ class SimulatedLibrary(gpm.GpmAnswers):
         def guarded(*arguments: Any) -> int:
             if needs_init and not self._initialised:
                 return UNINITIALIZED
+            if self._pid and self._pid != os.getpid() and "Shutdown" not in name:
+                return UNKNOWN
             gpu, instance = -1, False
             if on_device:
                 gpu, instance = _index(arguments[0], state.count)
@@ -199,6 +202,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         if fault:
             return int(fault)
         self._latency_s = self.state.header("latency_s")
+        self._pid = os.getpid() if self.state.header("dies_in_fork") else 0
         self._initialised += 1
         return OK
 
@@ -206,6 +210,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     def _nvmlShutdown(self) -> int:
         self._initialised -= 1
+        self._pid = self._pid if self._initialised else 0
         return OK
 
     def _nvmlSystemGetDriverVersion(self, buffer: Any, size: Any) -> int:

@@ -17,6 +17,12 @@ ROUGH: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "slow": ({"latency_s": 0.005}, {}),
     # Calls take 0.05 to 20 ms, by what else the driver's lock is held for.
     "jitter": ({"latency_s": 0.001, "latency_spread": 1.2}, {}),
+    # Power readings show 0.57 of what the counter does (zeus issue 181).
+    "gains": ({}, {"reading_gain": 0.57}),
+    # NVML does not outlive a fork (NVIDIA/cuCascade issue 138).
+    "fork": ({"dies_in_fork": 1}, {}),
+    # A container has lost its GPUs (nvidia-docker issue 1730).
+    "lost": ({"driver_fault": 999}, {}),
     # Limits and clocks arrive late (arXiv 2502.20075: up to several hundred ms; limits later still).
     "late": ({}, {"governor_delay_s": 2.5, "arrival_s": (2.5, 0.1, 0.3, 0.5, 1.0, 1.6, 2.5, 0.0)}),
     # A management controller enforces less than what is asked for (ansible-slurm-appliance issue 975).

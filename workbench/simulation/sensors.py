@@ -36,7 +36,8 @@ def power_w(state: MachineState, gpu: int, at_s: float, *, averaged: bool = Fals
     at = tick_s(state, gpu, at_s, update_s)
     mean_w = state.true_mean_power_w(gpu, at - window_s, at)
     error = state.card(gpu, "noise") * _gauss(state.header("seed"), gpu, round(at / update_s * 4))
-    return max(0.0, float(state.card(gpu, "gain") * mean_w * (1 + error) + state.card(gpu, "offset_w")))
+    gain = state.card(gpu, "gain") * (state.card(gpu, "reading_gain") or 1.0)
+    return max(0.0, float(gain * mean_w * (1 + error) + state.card(gpu, "offset_w")))
 
 
 def energy_mj(state: MachineState, gpu: int, at_s: float) -> int:

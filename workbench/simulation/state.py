@@ -47,7 +47,7 @@ HEADER = {
     "driver_fault": (20, "I"), "scale": (24, "d"), "origin_s": (32, "d"), "stepped_now_s": (40, "d"),
     "unix_s": (48, "d"), "latency_s": (56, "d"), "unprivileged": (64, "I"), "owner_pid": (68, "I"),
     "seed": (72, "Q"), "driver_version": (80, "32s"), "owner_namespace": (112, "Q"),
-    "latency_spread": (512, "d"),
+    "latency_spread": (512, "d"), "dies_in_fork": (520, "I"),
 }
 FAULTS_AT = 1024
 # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
@@ -60,6 +60,7 @@ HEADER_BYTES = 4096
 # Behind the processes: how late settings take effect (`arrival_s`; without one `governor_delay_s`), the share
 # of the default limit that a management controller enforces (`cap_share`), whether processes have ids of
 # another PID namespace (`host_pids`), and whose clients they are (`mps`: the server's id; 0: none).
+# `reading_gain`: of power readings over the counter's, 0: the same.
 CARD = {
     "name": (0, "96s"), "uuid": (96, "48s"), "pci": (144, "32s"), "key": (176, "16s"),
     "architecture": (192, "I"), "cc_major": (196, "I"), "cc_minor": (200, "I"), "index": (204, "I"),
@@ -72,7 +73,7 @@ CARD = {
     "idle_w": (384, "d"), "abilities": (392, "Q"), "mig": (400, "I"), "power_scope": (404, "I"),
     "counter_lag_s": (408, "d"), "mem_top_sm": (416, "8I"), "mem_low_sm": (448, "8I"),
     "counter_part_time": (480, "I"), "arrival_s": (896, "8d"), "cap_share": (960, "d"),
-    "host_pids": (968, "I"), "mps": (972, "I"),
+    "host_pids": (968, "I"), "mps": (972, "I"), "reading_gain": (3072, "d"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
