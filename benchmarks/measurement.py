@@ -14,8 +14,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,11 +69,11 @@ class Outcome(NamedTuple):
     truth_j: float
     settled_j: float
     settled_bar_j: float
-    at_once_j: float
-    at_once_bar_j: float
-    zeus_j: float | None
-    parts_off: float  # of the sum of its parts from the whole, relative
-    parts_within: dict[str, float]  # share of the parts whose bar holds the truth
+    at_once_j: float = math.nan  # this and what follows on kind cards alone
+    at_once_bar_j: float = math.nan
+    zeus_j: float | None = None
+    parts_off: float = 0.0  # of the sum of its parts from the whole, relative
+    parts_within: Mapping[str, float] = MappingProxyType({})  # share of the parts whose bar holds the truth
 
 
 def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
@@ -117,7 +118,9 @@ def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
                 room_s = end_s - start_s - lasts_s - 0.5
                 open_s = start_s - 0.004 * rng.random() if step else start_s + 0.5 + rng.random() * room_s
                 what = (workload.key, step, length_s, run % len(gpus))
-                yield _outcome(machine, meter, zeus, part_time, what, (open_s, open_s + lasts_s))
+                yield _outcome(
+                    machine, meter, zeus, part_time, what, (open_s, open_s + lasts_s), card in ROUGH
+                )
         recorder.stop()
     machine.close()
 
@@ -177,13 +180,14 @@ def _batch_size(card: Any, workload: Any) -> int:
 
 def _outcome(
     machine: Any, meter: Any, zeus: Any, part_time: bool, what: tuple[str, bool, float, int],
-    edges_s: tuple[float, float],
+    edges_s: tuple[float, float], rough: bool,
 ) -> Outcome:
     """Measure one window of the past, the clock turned back to its edges; of the GPU whose turn it is.
 
     Args:
         what: Workload, whether at the step from idle to busy, the length (s), the GPU's number.
         edges_s: When the window begins and ends.
+        rough: Whether the card is; then the settled measurement is all that is asked for.
     """
     workload, step, length_s, gpu = what
     state, now_s = machine.state, machine.clock()
@@ -202,9 +206,12 @@ def _outcome(
     full = meter.recorder.rows(meter.devices[gpu].uuid, edges_s[0] - 3.0, window.end_s + 1.0)
     later = np.flatnonzero(full["tick_s"] >= window.end_s)
     settled = _timeline(meter, gpu, window, full[: later[0] + 1] if len(later) else full, part_time)
+    truth_j = machine.true_energy_j(gpu, window.start_s, window.end_s) * machine.gain(gpu)
+    if rough:
+        found = settled.between(window.start_s, window.end_s) or NOTHING
+        return Outcome(length_s, workload, step, truth_j, *found[:2])
     at_once = _timeline(meter, gpu, window, full[full["time_s"] <= window.end_s], part_time)
     measured = [each.between(window.start_s, window.end_s) or NOTHING for each in (settled, at_once)]
-    truth_j = machine.true_energy_j(gpu, window.start_s, window.end_s) * machine.gain(gpu)
     parts = _parts(machine, gpu, settled, window, measured[0].energy_j)
     return Outcome(length_s, workload, step, truth_j, *measured[0][:2], *measured[1][:2], zeus_j, *parts)
 
@@ -272,6 +279,8 @@ def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
             ("at_once", [o.at_once_j for o in mine], [o.at_once_bar_j for o in mine]),
         ):
             error, half = np.abs(np.array(energy) - truth), np.array(bar)
+            if np.isnan(error).all():
+                continue
             row |= {
                 f"{name}_covered": float(np.mean(error <= half)),
                 f"{name}_median_error_j": float(np.median(error)),
@@ -286,7 +295,8 @@ def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
             row["zeus_median_error_share"] = float(np.median(zeus / truth))
             for name in ("settled", "at_once"):
                 row[f"{name}_over_zeus"] = row[f"{name}_median_error_j"] / max(float(np.median(zeus)), 1e-12)
-        row["parts_off_max"] = max(o.parts_off for o in mine)
+        if mine[0].parts_within:
+            row["parts_off_max"] = max(o.parts_off for o in mine)
         for name in mine[0].parts_within:
             row[f"parts_covered_{name}"] = float(np.mean([o.parts_within[name] for o in mine]))
         rows.append(row)

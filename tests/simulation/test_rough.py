@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
 import workbench
-from workbench.errors import SimulationError, UnknownGpu
+from workbench.errors import DriverError, SimulationError, UnknownGpu
 from workbench.simulation.machine import Machine, attached
 from workbench.simulation.training import TrainingJob
 
@@ -78,3 +79,30 @@ def test_a_rough_card_is_opened_by_name(simulated: Callable[..., Machine]) -> No
             workbench.open_device("sim:A100,late")
     finally:
         attached().close()  # type: ignore[union-attr]
+
+
+def test_readings_may_have_another_gain_than_the_counter(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("V100,gains", stepped=True)
+    machine.state.set_card(0, "noise", 0.0)
+    device = workbench.open_device(0)
+    machine.step(5.0)
+    before_j = device.energy_j()
+    machine.step(10.0)
+    assert device.sample().power_w == pytest.approx(0.57 * (device.energy_j() - before_j) / 10.0, rel=1e-3)
+
+
+def test_a_machine_that_lost_its_gpus_answers_999(simulated: Callable[..., Machine]) -> None:
+    simulated("A100,lost", stepped=True)
+    with pytest.raises(DriverError, match="NVML 999"):
+        workbench.open_device(0)
+
+
+def test_slow_calls_of_all_threads_wait_for_one_another(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("V100,V100", latency_s=0.02)
+    found, started_s = workbench.devices(), machine.clock()
+    threads = [threading.Thread(target=found[number % 2].energy_j) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert machine.clock() - started_s >= 6 * 0.02
