@@ -59,6 +59,15 @@ def test_gpus_are_listed_in_a_fork(simulated: Callable[..., Machine]) -> None:
     assert in_a_fork(lambda: [device.name for device in devices()]) == str(names)
 
 
+def test_a_gpu_that_is_gone_keeps_no_other_from_being_found(simulated: Callable[..., Machine]) -> None:
+    simulated("V100,fork", stepped=True)
+    gone = devices()
+    simulated("A100,fork", stepped=True)
+    (device,) = devices()
+    assert in_a_fork(lambda: device.sample().power_w > 0) == "True"
+    del gone
+
+
 def test_a_fork_of_a_fork_reads_too(simulated: Callable[..., Machine]) -> None:
     simulated("A100,fork", stepped=True)
     (device,) = devices()

@@ -151,7 +151,8 @@ def _start_anew() -> None:
             break
     with translated("starting NVML again after a fork"):
         nvml.nvmlInit()
-        for device in list(_opened):
+    for device in list(_opened):
+        with contextlib.suppress(nvml.NVMLError):  # one that is gone says so when it is read
             device.find_again()
 
 
