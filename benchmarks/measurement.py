@@ -14,9 +14,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +72,7 @@ class Outcome(NamedTuple):
     at_once_bar_j: float = math.nan
     zeus_j: float | None = None
     parts_off: float = 0.0  # of the sum of its parts from the whole, relative
-    parts_within: Mapping[str, float] = MappingProxyType({})  # share of the parts whose bar holds the truth
+    parts_within: dict[str, float] | None = None  # share of the parts whose bar holds the truth
 
 
 def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
@@ -295,10 +294,11 @@ def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
             row["zeus_median_error_share"] = float(np.median(zeus / truth))
             for name in ("settled", "at_once"):
                 row[f"{name}_over_zeus"] = row[f"{name}_median_error_j"] / max(float(np.median(zeus)), 1e-12)
-        if mine[0].parts_within:
+        within = [o.parts_within for o in mine if o.parts_within is not None]
+        if within:
             row["parts_off_max"] = max(o.parts_off for o in mine)
-        for name in mine[0].parts_within:
-            row[f"parts_covered_{name}"] = float(np.mean([o.parts_within[name] for o in mine]))
+        for name in within[0] if within else ():
+            row[f"parts_covered_{name}"] = float(np.mean([each[name] for each in within]))
         rows.append(row)
     return rows
 
