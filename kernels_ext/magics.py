@@ -130,7 +130,7 @@ class EnergyMagics(Magics):
         %gpu simulate A100[,V100]     simulated GPUs instead, for this kernel
         %gpu restore                  put changed power limits and clocks back
         """
-        from workbench.errors import WorkbenchError
+        from workbench.errors import WorkbenchError, shortened
 
         words = line.split()
         try:
@@ -146,7 +146,8 @@ class EnergyMagics(Magics):
                 left = self.state.session.restore_all()
                 self.say("; ".join(left) if left else "all settings are as they were found")
             else:
-                raise UsageError(f"%gpu {line}: it takes nothing, `simulate CARD[,CARD...]` or `restore`")
+                what = "it takes nothing, `simulate CARD[,CARD...]` or `restore`"
+                raise UsageError(f"%gpu {shortened(line, 80)}: {what}")
         except WorkbenchError as error:
             raise UsageError(str(error)) from error
 

@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (WorkbenchError, cells.BadOptions) as error:
         print(f"workbench: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a directory or file that was named and cannot be written
+        print(f"workbench: {error.strerror or error}: {error.filename or arguments}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

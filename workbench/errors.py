@@ -21,13 +21,24 @@ Every message names the value, the limit and the way out.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
+import itertools
+import math
+import os
+import re
+import reprlib
+import stat
 import warnings
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MOST_VALUES = 100_000  # in one list: a search through more is a mistake, and takes the memory of the process
 
 HIDDEN_BINDINGS = (
     "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
@@ -35,6 +46,9 @@ HIDDEN_BINDINGS = (
 
 class WorkbenchError(Exception):
     """Base of everything that the workbench raises on purpose."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class DeviceError(WorkbenchError):
@@ -105,6 +119,160 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, WorkbenchError) and str(error):
         return str(error)
     return f"{type(error).__name__}: {error}"
+
+
+# arguments, checked where they come in
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: arguments annotated as numbers, text, paths or lists of such are checked to be so.
+
+    A number of another kind (NumPy's, a fraction) becomes Python's own; an annotation of anything else is not
+    looked at.
+
+    Raises:
+        UsageError: an argument of another type; names it, its value and what is needed.
+    """
+    signature = inspect.signature(function)
+    rules = _rules({name: each.annotation for name, each in signature.parameters.items()})
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        bound = signature.bind(*args, **options)
+        for name in rules.keys() & bound.arguments.keys():
+            bound.arguments[name] = checked_value(name, bound.arguments[name], rules[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def check_fields(record: Any) -> None:
+    """The same for the fields of a dataclass, from its `__post_init__`."""
+    for name, kinds in _rules_of(type(record)).items():
+        object.__setattr__(record, name, checked_value(name, getattr(record, name), kinds))
+
+
+def checked_value(name: str, value: Any, kinds: Iterable[str]) -> Any:
+    """The value as one of these kinds ("int", "float", "bool", "str", "Path", "None", "[float]", ...).
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if value is None and "None" in kinds:
+        return None
+    for kind in kinds:
+        is_kind, make, _ = _KINDS[kind.strip("[]")]
+        if kind.startswith("["):
+            if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping):
+                return checked_list(name, value, kind.strip("[]"))
+        elif is_kind(value):
+            return make(value)
+    if isinstance(value, str | Path) and "Path" in kinds:
+        raise UsageError(f"{name}={shown(value)} is no path of a file: it has a letter none can have, or "
+                         "names a user who is not there")
+    wanted = [(kind.startswith("["), _KINDS[kind.strip("[]")][2]) for kind in kinds]
+    words = " or ".join("a list, each of it " * several + word for several, word in wanted)
+    raise UsageError(f"{name}={shown(value)} is of type {type(value).__name__}; give {words}")
+
+
+def checked_list(name: str, values: Iterable[Any], *kinds: str) -> tuple[Any, ...]:
+    """The values, each of one of these kinds. Raises UsageError where one is not, or there are too many."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | Mapping):
+        raise UsageError(f"{name}={shown(values)} is of type {type(values).__name__}; give a list")
+    found = tuple(itertools.islice(values, MOST_VALUES + 1))
+    if len(found) > MOST_VALUES:
+        raise UsageError(f"{name} has more than {MOST_VALUES:,} values; give fewer")
+    return tuple(checked_value(f"a value of {name}", each, kinds) for each in found)
+
+
+def named_file(path: str | Path) -> Path:
+    """The path of a file that a person has named, with `~` expanded.
+
+    Raises:
+        UsageError: no path; or a directory, device or pipe, which may never end.
+    """
+    found = Path(checked_value("path", path, ("Path",))).expanduser()
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(found.stat().st_mode):
+            raise UsageError(f"{shown(str(path))} is no regular file; name one, or copy what it gives to one")
+    return found
+
+
+def listed(names: Iterable[object], most: int = 12) -> str:
+    """Names in a sentence: the first dozen, and how many more; "none" where there are none.
+
+    >>> listed(["a", "b"]), listed(range(20), 2), listed([])
+    ('a, b', '0, 1 and 18 more', 'none')
+    """
+    texts = [" ".join(str(name)[:60].split()) for name in names]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more or "none"
+
+
+def shortened(words: str, most: int = 900) -> str:
+    """A sentence without its middle where a value in it is thousands of letters long."""
+    return words if len(words) <= most else f"{words[: most // 2]} [...] {words[-most // 2 :]}"
+
+
+def shown(value: object) -> str:
+    """A value in a sentence: 80 letters at most."""
+    try:
+        text = reprlib.repr(value)
+    except Exception:  # its own __repr__
+        text = f"<{type(value).__name__}>"
+    return " ".join(text[:80].split())
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number, and no truth value; NaN and infinity are numbers, too."""
+    return isinstance(value, Real) and not isinstance(value, bool) and not 2**1023 < abs(value) < math.inf
+
+
+def is_path(value: object) -> bool:
+    """Whether a file could be called so: no NUL, encodable, no home of a user who is not there."""
+    try:
+        return isinstance(value, str | Path) and b"\0" not in os.fsencode(Path(value).expanduser())
+    except (RuntimeError, ValueError):
+        return False
+
+
+def _own(value: Any) -> Any:
+    return value
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {  # test, conversion, words
+    "int": (
+        lambda value: is_number(value) and value == value // 1 and abs(value) < 2**63, int, "a whole number",
+    ),
+    "seed": (
+        lambda value: is_number(value) and value == value // 1 and 0 <= value < 2**63, int,
+        "a whole number of 0 or more",
+    ),
+    "float": (is_number, lambda value: value if isinstance(value, int | float) else float(value), "a number"),
+    "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), bool, "True or False"),
+    "str": (lambda value: isinstance(value, str), _own, "text"),
+    "list": (lambda value: isinstance(value, list | tuple), _own, "a list"),
+    "Path": (is_path, _own, "the path of a file"),
+    "None": (lambda value: value is None, _own, "None"),
+}
+_LITERAL = re.compile(r"Literal\[[^]]*\]")
+_LIST = re.compile(r"(?:Sequence|Iterable|tuple|list)\[(\w+)(?:, \.\.\.)?\]")
+
+
+def _rules(annotations: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Kinds by name, of those annotations that consist of nothing but known ones."""
+    rules = {}
+    for name, annotation in annotations.items():
+        kinds = [_LIST.sub(r"[\1]", part.strip()) for part in _LITERAL.sub("str", str(annotation)).split("|")]
+        if all(kind.strip("[]") in _KINDS for kind in kinds):
+            kinds = ["seed" if (name, kind) == ("seed", "int") else kind for kind in kinds]
+            rules[name] = [kind for kind in kinds if kind != "str" or "Path" not in kinds]
+    return rules
+
+
+@functools.cache
+def _rules_of(record: type) -> dict[str, list[str]]:
+    return _rules(record.__annotations__)
 
 
 def renamed(**names: tuple[str, Callable[..., object]]) -> Callable[[Callable[P, R]], Callable[P, R]]:

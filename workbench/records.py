@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ._html import HtmlFacts
+from .errors import check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,9 @@ class Setting(HtmlFacts):
     power_limit_w: float | None = None
     sm_clock_mhz: int | None = None
     mem_clock_mhz: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __str__(self) -> str:
         knobs = (
@@ -321,6 +325,9 @@ class Configuration(HtmlFacts):
 
     setting: Setting = Setting()
     batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, checked
 from .jobs import SCHEMA
 from .power import V100_NODE
 
@@ -15,6 +15,8 @@ MODELS: dict[str, tuple[float, float]] = {
     "AlexNet": (0.0472, 0.0332), "ResNet-18": (0.1117, 0.1155), "ResNet-50": (0.3661, 0.3466),
     "VGG-16": (0.4801, 0.4048),
 }
+
+MOST_JOBS = 1_000_000  # generated at once
 
 
 def draw(
@@ -70,6 +72,7 @@ def draw(
     return jobs.with_columns(columns)
 
 
+@checked
 def generate(
     count: int, *, gpus: int, seed: int, load: float = 0.7, mean_s: float = 10_000.0
 ) -> pl.DataFrame:
@@ -80,10 +83,10 @@ def generate(
     13,136 s), cut at 60 s and 3 days. GPU counts: 94.8 % one, 0.6 % two, 2.4 % four, 2.2 % eight, as in
     Philly's jobs of at most eight.
     """
-    if count < 1 or gpus < 8 or not load > 0 or not mean_s > 60:
+    if not 1 <= count <= MOST_JOBS or gpus < 8 or not load > 0 or not mean_s > 60:
         raise UsageError(
-            f"count {count}, gpus {gpus}, load {load:g}, mean_s {mean_s:g}: a log needs a job, 8 GPUs, a "
-            "load above 0 and a mean above 60 s"
+            f"count {count}, gpus {gpus}, load {load:g}, mean_s {mean_s:g}: a log needs 1 to {MOST_JOBS:,} "
+            "jobs, 8 GPUs, a load above 0 and a mean above 60 s"
         )
     rng = np.random.default_rng(seed)
     drawn_s = rng.lognormal(np.log(mean_s / 5), np.sqrt(2 * np.log(5)), size=count)

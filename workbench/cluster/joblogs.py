@@ -14,6 +14,7 @@ WEEK_S = 7 * DAY_S
 WHOLE, BUSIEST_DAY, BUSIEST, MEDIAN = "whole log", "busiest day", "busiest week", "median week"
 # Between the first and the last submission; a log of more counts in another unit than seconds.
 MOST_DAYS = 36_525
+LATEST_S = 1e12  # no submission is later, since whatever moment a log counts from
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def parts(jobs: pl.DataFrame) -> dict[str, Callable[[], pl.DataFrame]]:
     busiest day. Days count as in `submit_s`; jobs of which it is not known are in the whole log only.
     """
     found: dict[str, Callable[[], pl.DataFrame]] = {WHOLE: lambda: whole}
-    whole, jobs = jobs, jobs.filter(pl.col("submit_s").cast(pl.Float64).is_finite())
+    whole, jobs = jobs, jobs.filter(pl.col("submit_s").cast(pl.Float64).abs() < LATEST_S)
     if jobs.height == 0:
         return found
     day = (jobs["submit_s"] / DAY_S).floor().cast(pl.Int64)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, listed
 from .power import Cluster
 
 SCHEMA = pl.Schema({
@@ -57,7 +57,7 @@ def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: boo
     if missing:
         raise UsageError(
             f"the jobs have no column {', '.join(map(repr, missing))}; they have "
-            f"{', '.join(jobs.columns) or 'none'}. Rename or add it"
+            f"{listed(jobs.columns)}. Rename or add it"
         )
     frame = _typed(jobs)
     if frame.height == 0:

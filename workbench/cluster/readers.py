@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, listed, named_file
 from .jobs import NEEDED, SCHEMA
 
 # Polars panics on some damaged files.
@@ -35,7 +35,14 @@ def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.D
         UsageError: No such file, columns of none of these, or words where a number is needed; row and value
             are told.
     """
-    frame = source if isinstance(source, pl.DataFrame) else _table(Path(source).expanduser())
+    frame = source if isinstance(source, pl.DataFrame) else _table(named_file(source))
+    try:
+        return _jobs(frame, keep_valid)
+    except pl.exceptions.PolarsError as error:
+        raise UsageError(f"this is no job log that can be used: {str(error).splitlines()[0]}") from error
+
+
+def _jobs(frame: pl.DataFrame, keep_valid: bool) -> pl.DataFrame:
     names = set(frame.columns)
     if {"JobID", "Submit"} <= names:
         return _slurm(frame.select(pl.all().cast(pl.String)))
@@ -50,7 +57,7 @@ def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.D
         jobs = frame.select([texts.get(name, pl.col(name)) for name in SCHEMA if name in frame.columns])
         return _numbers(jobs, [name for name in SCHEMA if name not in texts], "job_id", keep_valid)
     raise UsageError(
-        f"this is no job log that is known here: its columns are {', '.join(frame.columns) or 'none'}. "
+        f"this is no job log that is known here: its columns are {listed(frame.columns)}. "
         f"Expected are {', '.join(NEEDED)} (Philly and this package), name, num_gpu, gpu_milli, "
         "creation_time, deletion_time or job_name, inst_num, plan_gpu, start_time, end_time (Alibaba), or "
         "JobID, Submit, ElapsedRaw, AllocTRES (Slurm's sacct); rename the columns"
@@ -116,7 +123,7 @@ def _pods(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("name").alias("job_id"),
         pl.col("creation_time").cast(pl.Float64).alias("submit_s"),
         (pl.col("deletion_time") - start).cast(pl.Float64).alias("duration_s"),
-        pl.col("num_gpu").cast(pl.Int64).alias("num_gpus"),
+        pl.col("num_gpu").cast(pl.Int64, strict=False).alias("num_gpus"),
         pl.when((pl.col("num_gpu") == 1) & (part > 0) & (part < 1)).then(part).alias("utilisation"),
         # "V100M16|V100M32" means either, which is more than one type and less than any.
         pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec).alias("gpu_type"),
@@ -136,7 +143,7 @@ def _tasks(frame: pl.DataFrame) -> pl.DataFrame:
         name.alias("job_id"), _text(frame, "user").alias("user"),
         pl.col("start_time").cast(pl.Float64).alias("submit_s"),
         (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
-        gpus.fill_null(0).cast(pl.Int64).alias("num_gpus"),
+        gpus.fill_null(0).cast(pl.Int64, strict=False).alias("num_gpus"),
         pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
         pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
     ))
@@ -151,15 +158,15 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     if not resources:
         raise UsageError(
             "sacct's output has neither AllocTRES nor ReqTRES, so nothing tells of GPUs; it has "
-            f"{', '.join(frame.columns)}. Add AllocTRES to --format"
+            f"{listed(frame.columns)}. Add AllocTRES to --format"
         )
     frame = frame.filter(~pl.col("JobID").str.contains(".", literal=True))
     tres = pl.coalesce([pl.when(pl.col(name) != "").then(pl.col(name)) for name in resources])
     # "gres/gpu=4,gres/gpu:a100=4" counts the same GPUs twice; the plain entry is the sum of the typed ones.
-    plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(pl.Int64)
+    plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(pl.Int64, strict=False)
     typed = (
         tres.str.extract_all(r"gres/gpu:[^=,]+=\d+")
-        .list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(pl.Int64)).list.sum()
+        .list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(pl.Int64, strict=False)).list.sum()
     )
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))

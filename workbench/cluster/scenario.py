@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, shown
 from .generator import draw
 from .policies import POLICIES, Eaco
 from .policy import Policy
@@ -98,7 +98,7 @@ class Scenario:
             raise UsageError("a policy is chosen twice; name each once")
         if not isinstance(self.kind, NodeType):
             raise UsageError(
-                f"kind is {self.kind!r}; a NodeType is needed, for instance one of cluster.scenario.KINDS"
+                f"kind is {shown(self.kind)}; a NodeType is needed, such as one of cluster.scenario.KINDS"
             )
         for name, low, high, whole in (
             ("nodes", 1, MOST_NODES, True), ("draws", 1, MOST_DRAWS, True), ("seed", 0, MOST_SEED, True),
@@ -242,7 +242,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return _plain(value) if _is_number(value) else repr(value)
+    return _plain(value) if _is_number(value) else shown(value)
 
 
 def _plain(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable
 
@@ -15,6 +16,7 @@ from ..errors import (
     Transient,
     UnknownGpu,
     UsageError,
+    shown,
 )
 from . import nvml, selection
 from .gpu import OpenGpu
@@ -23,6 +25,7 @@ from .protocol import Device
 Gpu = int | str | Device
 Gpus = Gpu | Iterable[Gpu] | None
 NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
+MOST_GPUS = 1024  # names in one list; no machine has so many
 _NO_GPU = "the driver works and finds no GPU"
 _INTEGRATED = (
     "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML tells no "
@@ -69,14 +72,15 @@ def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
     (['0', 'GPU-12'], [1], [0, 'sim:V100,late'], [])
     """
     parts: list[Gpu] = []
-    for each in [gpus] if isinstance(gpus, str) or not isinstance(gpus, Iterable) else gpus:
+    several = isinstance(gpus, Iterable) and not isinstance(gpus, str) and getattr(gpus, "shape", None) != ()
+    for each in itertools.islice(gpus, MOST_GPUS) if several else [gpus]:  # type: ignore[arg-type]
         if isinstance(each, str) and each.startswith("sim:"):
             parts.append(each.strip())
         elif isinstance(each, str) and each.strip(" ,"):
             parts += [part.strip() for part in each.split(",") if part.strip()]
         elif isinstance(each, (bool, str)) or not (isinstance(each, int) or hasattr(each, "uuid")):
-            raise UsageError(f"{each!r} names no GPU; give an index, a UUID, a PCI id, 'sim:V100', an open "
-                             "device, or a list of them")
+            raise UsageError(f"{shown(each)} names no GPU; give an index, a UUID, a PCI id, 'sim:V100', an "
+                             "open device, or a list of them")
         else:
             parts.append(each)
     return parts

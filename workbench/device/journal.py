@@ -39,9 +39,14 @@ class Journal:
         return _paths.journals() / _paths.named(self.uuid, ".json")
 
     def write(self) -> None:
-        """Replace the file on disk in one step, and wait until the disk has it."""
-        with _paths.replacing(self.path) as file:
-            file.write(json.dumps(self.__dict__).encode())
+        """Replace the file on disk in one step, and wait until the disk has it. Raises DeviceError."""
+        try:
+            with _paths.replacing(self.path) as file:
+                file.write(json.dumps(self.__dict__).encode())
+        except OSError as error:
+            raise DeviceError(f"{self.name} is not changed: its journal, from which it is put back after a "
+                              f"kill, cannot be written ({error}); free space there, or set WORKBENCH_HOME"
+                              ) from error
 
     def note(self, setting: Setting) -> None:
         """Write down what is about to be set."""

@@ -23,8 +23,12 @@ from typing import TYPE_CHECKING
 
 from .. import _html, _paths
 from ..device.discovery import Gpus
+<<<<<<< HEAD
 from ..device.settings import highest_limit_w
 from ..errors import MeasurementError, NoDriver, UsageError
+=======
+from ..errors import MeasurementError, NoDriver, UsageError, checked, listed
+>>>>>>> 42813bf (Bad inputs at every door: a benchmark; arguments, files and studies are checked where they come in)
 from ..measurement import session
 from ..measurement.meter import Meter
 from ..records import Configuration
@@ -77,6 +81,7 @@ class RecurringJob:
         NoDriver: no GPU here, and the objective is not time alone.
     """
 
+    @checked
     def __init__(
         self, name: str, batch_sizes: Sequence[int], default: int | None = None,
         objective: Objective | float = 0.5, *, storage: str | Path | None = None, target: float | None = None,
@@ -104,12 +109,15 @@ class RecurringJob:
                 f"{session.current().why_no_gpu() or 'no GPU is measured here'}; without one only time can "
                 "be minimised: objective=0"
             )
-        if isinstance(objective, (int, float)):
+        if not hasattr(objective, "cost"):
             objective = self._zeus_cost(objective)
         self.study = JobStudy(
             name, space, objective, storage=storage or _paths.home()[0] / "recurring.db", sampler=policy,
             seed=seed, accept_changes=accept_changes,
         )
+        if damaged := self.study.ledger.damaged:
+            self.notes.append(f"{len(damaged)} attempts of this history are damaged and left out: number "
+                              f"{listed(damaged)} ({next(iter(damaged.values()))})")
         self._next: Attempt | None = None
         self._slices = True  # whether slices show anything here
 
@@ -124,9 +132,7 @@ class RecurringJob:
 
     @objective.setter
     def objective(self, objective: Objective | float) -> None:
-        if isinstance(objective, (int, float)):
-            objective = self._zeus_cost(objective)
-        self.study.objective = objective
+        self.study.objective = objective if hasattr(objective, "cost") else self._zeus_cost(objective)
 
     def next(self) -> Configuration:
         """What the next recurrence runs at. It is claimed by this: other processes see it as running."""
@@ -134,6 +140,7 @@ class RecurringJob:
             self._next = self.study.ask(slices=False)
         return configuration_of(self._next)
 
+    @checked
     def choose(self, batch_size: int | None, power_limit_w: float | None = None) -> None:
         """Run the next recurrence at a batch size that you have chosen; None leaves it to the policy again.
 
@@ -212,10 +219,12 @@ class RecurringJob:
         """
         return self.study.history()
 
+    @checked
     def export_csv(self, path: str | Path) -> int:
         """Write the history as CSV; returns how many attempts that were."""
         return write_csv(self.study.attempts, Path(path))
 
+    @checked
     def import_csv(self, path: str | Path) -> int:
         """Add what is missing here of a history that `export_csv` has written; returns how many attempts.
 
@@ -226,6 +235,7 @@ class RecurringJob:
         self.study.add_all(rows)
         return len(rows)
 
+    @checked
     def unblock(self, batch_size: int | None = None) -> None:
         """Try a batch size again that is barred because it crashed; all of them where None."""
         self.study.unblock(batch_size)
@@ -265,9 +275,9 @@ class RecurringJob:
                     )
         return tuple(sorted({float(limit) for limit in wanted}))
 
-    def _zeus_cost(self, eta: float) -> ZeusCost:
+    def _zeus_cost(self, eta: Objective | float) -> ZeusCost:
         known = [gpu.limits.max_power_limit_w for gpu in self.meter.devices if gpu.limits.max_power_limit_w]
-        return ZeusCost(float(eta), max(known, default=1.0), max(len(self.meter.devices), 1))
+        return ZeusCost(eta, max(known, default=1.0), max(len(self.meter.devices), 1))
 
 
 __all__ = ["Recurrence", "RecurringJob"]

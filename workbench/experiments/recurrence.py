@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import _html
 from ..device.lease import Lease
-from ..errors import DeviceError, UsageError
+from ..errors import DeviceError, UsageError, checked
 from ..measurement import marks
 from ..measurement.meter import Meter
 from ..records import Configuration, Measurement, Setting, Window
@@ -121,6 +121,7 @@ class Recurrence:
         """An iteration has ended; `workbench.step()` says so too."""
         self._notebook.step()
 
+    @checked
     def epoch(self, metric: float | None = None) -> None:
         """An epoch has ended, with this value of the validation metric.
 
@@ -152,6 +153,7 @@ class Recurrence:
             self.stop_reason = self.stop_reason or "the slice is done"
         return self.reached or bool(self.stop_reason)
 
+    @checked
     def report(self, *, reached: bool, metric: float | None = None) -> None:
         """Say how the run ended. Without this, or a target that the metric reaches, it counts as failed.
 

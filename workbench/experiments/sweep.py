@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,7 @@ import polars as pl
 
 from .. import _html, _paths
 from ..device.discovery import Gpus, devices
-from ..errors import NoDriver, UsageError
+from ..errors import MOST_VALUES, NoDriver, UsageError, checked, checked_list, shown
 from ..measurement import session
 from ..measurement.store import Store
 from ..records import Configuration, Setting
@@ -59,6 +60,7 @@ class Sweep:
         UsageError: a space, budget or order that makes no sense. NoDriver: no GPU here.
     """
 
+    @checked
     def __init__(
         self, work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], *,
         budget: int | None = None, order: Literal["frontier", "grid"] = "frontier",
@@ -368,15 +370,21 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     """
     if isinstance(space, pl.DataFrame):
         frame = space.select([name for name in space.columns if name in AXES])
+    elif not isinstance(space, Mapping):
+        axes = ", ".join(AXES)
+        raise UsageError(f"a space is a frame, or value lists by axis ({axes}), not {shown(space)}")
     else:
         if unknown := [name for name in space if name not in AXES]:
             raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
         single = [
-            name for name, values in space.items() if isinstance(values, (int, float, str)) or values is None
+            name for name, values in space.items()
+            if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
         ]
         if single:
-            raise UsageError(f"{single[0]} is {space[single[0]]!r}; give a list of values, even for one")
-        lists = {name: list(values) for name, values in space.items()}
+            raise UsageError(f"{single[0]} is {shown(space[single[0]])}; give a list of values, even for one")
+        lists = {name: checked_list(name, values, "float", "None") for name, values in space.items()}
+        if (count := math.prod(map(len, lists.values()))) > MOST_VALUES:
+            raise UsageError(f"{count:,} configurations are too many; give up to {MOST_VALUES:,}")
         empty = [name for name, values in lists.items() if not values]
         if empty:
             raise UsageError(f"{empty[0]} has no values; give at least one, or leave the axis out")

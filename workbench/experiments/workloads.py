@@ -9,9 +9,10 @@ from typing import Any
 
 from ..device import nvml, selection
 from ..device.nvml import NvmlDevice
-from ..errors import NotSupported, UsageError
+from ..errors import NotSupported, UsageError, checked
 
 
+@checked
 def example_training(
     workload: str = "imagenet", *, iterations: int = 40, batch_size: int | None = None
 ) -> Iterator[int]:

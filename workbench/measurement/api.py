@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from ..device.discovery import Gpus, why_no_gpu
 from ..device.gpu import setting_of
 from ..device.lease import Lease
-from ..errors import MeasurementError, NoDriver
+from ..errors import MeasurementError, NoDriver, UsageError, shown
 from ..records import Setting
 from . import session
 from .blocks import BlockResult, Track
@@ -34,7 +34,7 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
     """What `measure("label")` gives: a context manager and a decorator."""
 
     def __init__(self, label: str, gpus: Gpus = None) -> None:
-        self._label, self._gpus = label, gpus
+        self._label, self._gpus = str(label), gpus
         self._result: BlockResult | None = None
 
     def __enter__(self) -> BlockResult:
@@ -158,6 +158,8 @@ def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
 
 def _stored(store: Store, measurement: Measurement | str) -> tuple[Measurement, pl.DataFrame]:
     named = store.find(measurement) if isinstance(measurement, str) else measurement
+    if not hasattr(named, "id"):
+        raise UsageError(f"{shown(named)} is no measurement; give one, or a label or id of the log")
     trace = store.trace(named.id)
     if trace is None:
         raise MeasurementError(

@@ -25,7 +25,12 @@ import numpy as np
 
 from ..device import nvml
 from ..device.nvml import NvmlDevice
+<<<<<<< HEAD
 from ..errors import DeviceError, UsageError
+=======
+from ..device.settings import is_privileged
+from ..errors import DeviceError, UsageError, checked, shown
+>>>>>>> 42813bf (Bad inputs at every door: a benchmark; arguments, files and studies are checked where they come in)
 from .counter_kind import CounterKind
 from .foreign import foreign_processes
 from .recorder import Recorder
@@ -33,6 +38,7 @@ from .sampled_counter import unexplained_share
 
 PASS, INFO, WARN, FAIL = "PASS", "INFO", "WARN", "FAIL"
 CALLS = 60  # of the driver that are timed
+LONGEST_S = 300.0  # of each check
 FEWEST = 20  # readings for a mean
 LOOKS, LOOK_S = 60, 0.011  # at time stamps
 LOOP_S = 10.0  # of a load without the sampler
@@ -90,6 +96,7 @@ def machine_findings() -> list[Finding]:
     return found
 
 
+@checked
 def gpu_findings(
     device: NvmlDevice, load: Callable[[], Iterable[Any]] | None = None, *, seconds: float = 20.0
 ) -> list[Finding]:
@@ -101,13 +108,21 @@ def gpu_findings(
         seconds: Time at rest, and under the load, on the device's clock.
 
     Raises:
-        UsageError: seconds that are no positive number.
+        UsageError: seconds that are not above 0 and at most `LONGEST_S`.
     """
+<<<<<<< HEAD
     if not 0 < seconds < math.inf:
         raise UsageError(f"the seconds of each check must be a positive number, not {seconds:g}")
     looks = _looks(device)
     found = [*_modes(device), _call_cost(device), _stamps(looks), _processes_named(device)]
     alone_s = _run(device, load, min(LOOP_S, seconds))[1] if load is not None else np.empty(0)
+=======
+    if not 0 < seconds <= LONGEST_S:
+        raise UsageError(f"{seconds:g} seconds for each check; give more than 0, at most {LONGEST_S:g}")
+    if load is not None and (not callable(load) or isinstance(load, type)):
+        raise UsageError(f"load={shown(load)} makes no training; give a function, or None to run nothing")
+    found = [*_modes(device), _call_cost(device), _processes_named(device)]
+>>>>>>> 42813bf (Bad inputs at every door: a benchmark; arguments, files and studies are checked where they come in)
     recorder = Recorder([device])
     try:
         rest_s = _wait(device, seconds)

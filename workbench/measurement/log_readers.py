@@ -19,7 +19,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, checked, named_file
 from ..trace import SCHEMA
 
 Table = dict[str, list[str | None]]
@@ -56,7 +56,9 @@ EXPORTER: Sources = {
     "temperature_c": (("dcgm_fi_dev_gpu_temp", 1.0),),
 }
 NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+MOST_W = 1e5  # no GPU draws more
 NO_VALUE = 1e15  # DCGM's blanks begin above (dcgm_structs.h: 2^47 for doubles, 2^63 less a few for integers)
+LATEST = 1e14  # no time is later, in seconds or milliseconds since 1970
 TIMES = ("%Y/%m/%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f")
 ENTITY = re.compile(r"#\s*Entity\s+(?P<names>.+)$")
 _WHEN = ("timestamp", "time", "ts", "datetime")
@@ -64,6 +66,7 @@ _WHICH = ("uuid", "gpu", "gpu_id", "device")
 BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
 
 
+@checked
 def read_log(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
     """The traces (`trace.SCHEMA`) in a log of nvidia-smi or DCGM, by what it calls the GPU.
 
@@ -80,6 +83,7 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.
     return read_nvidia_smi(path)
 
 
+@checked
 def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
     """The traces in a CSV of `nvidia-smi --query-gpu=...`, by UUID, index or PCI address, or "0".
 
@@ -90,7 +94,7 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
     wanted = "nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms 100"
     if not lines:
         raise UsageError(f"{Path(path).name} is empty; a trace comes from {wanted}")
-    header = [re.sub(r"\s*\[.*?\]\s*$", "", name.strip()).lower() for name in next(csv.reader([lines[0]]))]
+    header = [re.sub(r"\s*\[.*?\]\s*$", "", name.strip()).lower() for name in _rows(lines[:1], path)[0]]
     if "timestamp" not in header or not any(name in header for name, _ in NVIDIA_SMI["power_w"]):
         if re.match(r"\d{4}[/-]\d\d[/-]\d\d[ T]", lines[0]):
             raise UsageError(f"{Path(path).name} has no header: leave out `noheader`; as in {wanted}")
@@ -98,7 +102,7 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
         raise UsageError(f"{Path(path).name} begins with {lines[0][:60]!r} and has no column {missing}; a "
                          f"trace comes from {wanted}")
     # Files that were appended to have the header again.
-    table = _table(header, csv.reader([line for line in lines[1:] if line != lines[0]]))
+    table = _table(header, _rows([line for line in lines[1:] if line != lines[0]], path))
     gpus = _column(table, "uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id")
     frame = _frame(table, NVIDIA_SMI, _civil(table["timestamp"], path), gpus)
     if gpus is None and _interleaved(frame["time_s"]):
@@ -107,6 +111,7 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
     return _by_gpu(frame, path)
 
 
+@checked
 def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
     """The traces in output of `dcgmi dmon` or a CSV of DCGM metrics (wide, or `metric` and `value`), by GPU.
 
@@ -121,8 +126,8 @@ def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl
     lines = _lines(path)
     if any(ENTITY.search(line) for line in lines[:200]):
         return _dmon(lines, path, every_s)
-    header = [name.strip().strip('"').lower() for name in next(csv.reader(lines[:1]), [])]
-    table = _table(header, csv.reader(lines[1:]))
+    header = [name.strip().strip('"').lower() for name in next(iter(_rows(lines[:1], path)), [])]
+    table = _table(header, _rows(lines[1:], path))
     metric = next((name for name in ("metric", "__name__", "name") if name in table), None)
     if metric is not None and "value" in table:
         table = _wide(table, metric)
@@ -177,7 +182,7 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
 
 def _text(path: str | Path) -> str:
     try:
-        raw = Path(path).expanduser().read_bytes()
+        raw = named_file(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):  # a redirect of PowerShell
@@ -187,12 +192,19 @@ def _text(path: str | Path) -> str:
 
 def _lines(path: str | Path) -> list[str]:
     """Lines that were written to their end."""
-    text = _text(path).replace("\r\n", "\n").replace("\0", "")
+    text = _text(path).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     lines = text.split("\n")
     # no end of line: it may have been cut off in the middle of a number
     if lines and lines[-1] and len(lines) > 2:
         lines.pop()
     return [line.strip() for line in lines if line.strip()]
+
+
+def _rows(lines: Sequence[str], path: str | Path) -> list[list[str]]:
+    try:
+        return list(csv.reader(lines))
+    except csv.Error as error:
+        raise UsageError(f"{Path(path).name} is no table that can be read: {error}") from error
 
 
 def _column(table: Table, *names: str) -> list[str | None] | None:
@@ -224,6 +236,7 @@ def _civil(written: list[str | None], path: str | Path) -> pl.Series:
         since = best.dt.epoch("us")
         return (since - since.min()) / 1e6  # whole microseconds: seconds since 1970 are none of a double
     seconds = texts.cast(pl.Float64, strict=False)
+    seconds = seconds.set((~(seconds.abs() < LATEST)).fill_null(True), None)
     if texts.len() and seconds.null_count() == seconds.len():
         raise UsageError(f"{Path(path).name} has times like {texts[0]!r}; known are 2026/11/20 10:11:12.123, "
                          "2026-11-20T10:11:12.123 and seconds since 1970")
@@ -241,10 +254,11 @@ def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | No
                 pl.Series(column, table[name], dtype=pl.String).str.extract(NUMBER)
                 .cast(pl.Float64, strict=False)
             )
-            values = values.zip_with((values.abs() < NO_VALUE).fill_null(False),
-                                     pl.Series([None] * values.len(), dtype=pl.Float64))
+            values = values.set((~(values.abs() < NO_VALUE)).fill_null(True), None) * factor
+            if column in ("power_w", "power_limit_w"):
+                values = values.set(~values.is_between(0.0, MOST_W), None)
             if values.null_count() < values.len():
-                columns[column] = values * factor
+                columns[column] = values
                 break
     which = gpus if gpus is not None else ["0"] * times.len()
     frame = pl.DataFrame({"time_s": times, **columns, "gpu": which})

@@ -25,6 +25,7 @@ from ..errors import (
     StoreError,
     UsageError,
     WorkbenchError,
+    checked,
     describe_error,
 )
 from ..records import Measurement, Setting, Window
@@ -261,6 +262,7 @@ def present() -> Session | None:
     return _current
 
 
+@checked
 def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = False) -> Session:
     """Choose simulated GPUs by name for this process; returns its session, now measuring them.
 

@@ -23,7 +23,7 @@ from typing import Any
 import polars as pl
 
 from .. import _paths, trace
-from ..errors import StoreError, UsageError
+from ..errors import StoreError, UsageError, checked
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 
 SCHEMA_VERSION = 2
@@ -346,6 +346,12 @@ def _reason(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with an apostrophe before each text that a spreadsheet would run as a formula."""
+    return frame.with_columns(pl.col(pl.String).str.replace(r"^([=+@\t\r-])", "'$1"))
+
+
+@checked
 def export(frame: pl.DataFrame, path: str | Path) -> Path:
     """Write a log to a .parquet, .csv or .json file; nested columns become JSON text in CSV.
 
@@ -371,7 +377,7 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
                 pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
                 for name, kind in frame.schema.items() if kind.is_nested()
             ]
-            frame.with_columns(texts).write_csv(target)
+            for_spreadsheets(frame.with_columns(texts)).write_csv(target)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import polars as pl
 
 from .. import panels
 from ..cluster.jobs import NEEDED
+from ..cluster.readers import UNREADABLE
 from ..cluster.readers import read as read_jobs
 from ..cluster.recording import RunRecord
 from ..cluster.result import Result
 from ..device.nvml import NvmlDevice
-from ..errors import UsageError
+from ..errors import UsageError, listed, named_file
 from ..experiments.history.attempts import Attempt
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
@@ -120,16 +122,17 @@ def _of_measurement(measurement: Measurement) -> Any:
 
 def _of_text(text: str | Path) -> Any:
     path = Path(text)
-    if not path.exists():
+    if not os.path.exists(path):  # a label may be no path at all
         if isinstance(text, Path) or path.suffix in (".csv", ".parquet", ".txt", ".log"):
             raise UsageError(f"there is no file {path}")
         return _of_measurement(Store().find(text))
     if path.is_dir():
         return panels.cluster(path)
+    path = named_file(path)
     try:
         parquet = path.suffix == ".parquet"
         columns = list(pl.read_parquet_schema(path)) if parquet else pl.read_csv(path, n_rows=0).columns
-    except (pl.exceptions.PolarsError, OSError):
+    except UNREADABLE:
         columns = []  # no table; perhaps a log
     try:
         return _of_table(path, columns)
@@ -151,17 +154,21 @@ def _of_table(what: pl.DataFrame | Path, columns: Collection[str]) -> Any:
         return panels.frontier(what)
     if set(NEEDED) <= known or _is_job_log(what):
         return panels.cluster(what)
-    names = ", ".join(columns) or "(none)"
-    raise UsageError(f"there is no panel for a table with the columns {names}; show() takes {TAKES}")
+    raise UsageError(
+        f"there is no panel for a table with the columns {listed(columns)}; show() takes {TAKES}"
+    )
 
 
 def _read(path: Path) -> pl.DataFrame:
-    return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    try:
+        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    except UNREADABLE as error:
+        raise UsageError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
 
 
 def _is_job_log(what: pl.DataFrame | Path) -> bool:
     try:
         read_jobs(what)
-    except (UsageError, pl.exceptions.PolarsError, OSError, ValueError):
+    except (UsageError, *UNREADABLE, ValueError):
         return False
     return True

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, checked, listed, shown
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size")
 SURE, PROBABLE, POSSIBLE = 0.95, 0.5, 0.05  # probability of lying on the frontier
@@ -69,6 +69,7 @@ def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
     return order[keep]
 
 
+@checked
 def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFrame:
     """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
 
@@ -85,7 +86,10 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
     points = check(points)
     if not by:
         return points[on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())]
-    parts = points.partition_by([by] if isinstance(by, str) else list(by), maintain_order=True)
+    names = [by] if isinstance(by, str) else list(by)
+    if absent := [name for name in names if name not in points.columns]:
+        raise UsageError(f"the points have no column {shown(absent[0])}; they have {listed(points.columns)}")
+    parts = points.partition_by(names, maintain_order=True)
     return pl.concat([frontier(part) for part in parts])
 
 

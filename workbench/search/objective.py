@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..errors import MeasurementError, UsageError
+from ..errors import MeasurementError, UsageError, check_fields
 
 
 class Objective(Protocol):
@@ -43,6 +43,7 @@ class ZeusCost:
     gpus: int = 1
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.eta <= 1:
             raise UsageError(f"eta is {self.eta:g}; it lies in 0..1 (1 counts energy only, 0 time only)")
         if not (self.max_power_w > 0 and math.isfinite(self.max_power_w)):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, checked, shown
 from ..records import Configuration, Setting
 from ..tariff import J_PER_KWH, Tariff
 from . import frontier as pareto
@@ -58,6 +58,8 @@ def collect(frame: pl.DataFrame) -> Collected:
     Raises:
         UsageError: a column that is missing or no number, or not one usable row; says what is wrong.
     """
+    if not isinstance(frame, pl.DataFrame):
+        raise UsageError(f"points are a frame with time_s and energy_j, not {shown(frame)}")
     if not {"time_s", "energy_j"} <= set(frame.columns):
         pareto.check(frame)
     usable, said = _usable(frame)
@@ -229,6 +231,8 @@ def analyse_frontier(
 def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int | None, str]:
     rows = points.with_row_index("row")
     if default is not None:
+        if not isinstance(default, Configuration):
+            raise UsageError(f"default={shown(default)} is no Configuration")
         row = find(points, default)
         if row is None:
             raise UsageError(
@@ -289,6 +293,7 @@ def words(chosen: Configuration) -> str:
 
 
 
+@checked
 def choose(
     frame: pl.DataFrame, *, eta: float | None = None, max_slowdown: float | None = None,
     default: Configuration | None = None, max_power_w: float | None = None,

@@ -29,7 +29,16 @@ from typing import Any
 
 from .._processes import ProcessReaper
 from ..device.discovery import Gpu, Gpus, named
-from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError, renamed
+from ..errors import (
+    MeasurementError,
+    NoDriver,
+    StoreError,
+    UsageError,
+    WorkbenchError,
+    checked_list,
+    renamed,
+    shown,
+)
 from ..measurement import marks
 from ..measurement.meter import Meter
 from . import mps
@@ -184,8 +193,8 @@ def _works(jobs: Sequence[Any]) -> list[Work]:
 
 def _no_job(what: object) -> UsageError:
     return UsageError(
-        f"{what!r} is no job; give a command ('python a.py' or ['python', 'a.py']) or a function without "
-        "arguments"
+        f"{shown(what)} is no job; give a command ('python a.py' or ['python', 'a.py']) or a function "
+        "without arguments"
     )
 
 
@@ -193,8 +202,7 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
     if labels is None:
         named = [label_of(work, number) for number, work in enumerate(works)]
     else:
-        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-            raise UsageError(f"labels={labels!r}: give a list of words, one for each job")
+        labels = checked_list("labels", labels, "str")
         if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
             raise UsageError(
                 f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, "

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ... import _processes
-from ...errors import UsageError
+from ...errors import UsageError, check_fields, checked_list
 from ...search.batch_size.history import Evidence, Run, Space
 from ...search.objective import Objective
 
@@ -18,6 +18,7 @@ CRASHES = 2  # in a row, before a batch size is not tried again
 KILLS = 3
 PATIENCE_S = 24 * 3600.0  # without a word from another machine; an epoch that takes longer needs more
 ENDED = ("reached", "stopped", "failed", "crashed")
+STATES = ("running", *ENDED, "killed", "interrupted", "withdrawn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,26 @@ class Attempt:
 
     @classmethod
     def of_json(cls, number: int, kept: dict[str, Any]) -> Attempt:
-        """Back from a study; keys of a later version are left alone."""
+        """Back from a study; keys of a later version are left alone.
+
+        Raises:
+            UsageError: it is no record of an attempt.
+        """
+        if not isinstance(kept, dict) or "batch_size" not in kept or kept.get("state") not in STATES:
+            raise UsageError("it is no record of an attempt")
         known = {each.name for each in fields(cls)}
-        rows = {key: tuple(tuple(row) for row in kept.get(key, ())) for key in ("profile", "milestones")}
+        rows = {}
+        for key, width in (("profile", 3), ("milestones", 2)):
+            lists = checked_list(key, kept.get(key, ()), "list")
+            rows[key] = tuple(checked_list(key, row, "float") for row in lists)
+            if any(len(row) != width for row in rows[key]):
+                raise UsageError(f"{key} has rows of other than {width} numbers")
+        if not isinstance(kept.get("owner", {}), dict):
+            raise UsageError("it does not say whose it is")
         values = {**{key: value for key, value in kept.items() if key in known}, **rows}
-        if values.get("recurrence", -1) < 0:
-            values["recurrence"] = number
-        return cls(number, **values)
+        attempt = cls(number, **values)
+        check_fields(attempt)
+        return attempt if attempt.recurrence >= 0 else replace(attempt, recurrence=number)
 
     @property
     def ended(self) -> bool:

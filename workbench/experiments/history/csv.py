@@ -10,9 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from ...errors import MeasurementError, UsageError
+from ...errors import MeasurementError, UsageError, check_fields, named_file
+from ...measurement.store import for_spreadsheets
 from ...search.objective import check_measured
-from .attempts import ENDED, Attempt
+from .attempts import STATES, Attempt
 
 COLUMNS = {
     "number": pl.Int64, "recurrence": pl.Int64, "purpose": pl.String, "batch_size": pl.Int64,
@@ -27,7 +28,6 @@ LISTS = {  # columns of rows: (limit, time, power) of each profiled epoch, (leve
 _ROWS = {name: pl.List(pl.Struct({each: pl.Float64() for each in fields})) for name, fields in LISTS.items()}
 HISTORY = pl.Schema([*COLUMNS.items(), *_ROWS.items(), ("late_for", pl.Int64)])
 NEEDED = ("batch_size", "state", "epochs", "time_s", "energy_j")
-STATES = (*ENDED, "killed", "interrupted", "withdrawn")
 
 
 def as_frame(attempts: Iterable[Attempt]) -> pl.DataFrame:
@@ -52,11 +52,11 @@ def of_frame(frame: pl.DataFrame) -> list[Attempt]:
     known = frame.select(name for name in HISTORY if name in frame.columns)
     found = []
     for number, row in enumerate(known.to_dicts()):
-        for name in LISTS:
-            row[name] = [each.values() for each in row.get(name) or ()]
         try:
+            for name in LISTS:
+                row[name] = [each.values() for each in row.get(name) or ()]
             found.append(_attempt(row, number))
-        except (ValueError, TypeError, MeasurementError) as error:
+        except (ValueError, TypeError, AttributeError, MeasurementError) as error:
             raise UsageError(f"row {number} of this frame is no attempt: {error}") from error
     return found
 
@@ -68,7 +68,7 @@ def write_csv(attempts: Iterable[Attempt], path: Path) -> int:
         pl.Series(name, [json.dumps(getattr(each, name)) for each in ended], dtype=pl.String)
         for name in LISTS
     ]
-    as_frame(ended).select(*COLUMNS).with_columns(lists).write_csv(path)
+    for_spreadsheets(as_frame(ended).select(*COLUMNS).with_columns(lists)).write_csv(path)
     return len(ended)
 
 
@@ -79,9 +79,10 @@ def read_csv(path: Path) -> list[Attempt]:
         UsageError: no such file, not such a table, or a row that cannot be; it says which.
     """
     try:
-        frame = pl.read_csv(path, infer_schema=False)
+        frame = pl.read_csv(named_file(path), infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UsageError(f"{path} cannot be read as a history: {str(error).splitlines()[0]}") from error
+    frame = frame.with_columns(pl.all().str.replace(r"^'([=+@\t\r-])", "$1"))  # of `for_spreadsheets`
     if absent := [name for name in NEEDED if name not in frame.columns]:
         raise UsageError(f"{path} is no history of a recurring job: it has no column {', '.join(absent)}")
     found = []
@@ -115,7 +116,8 @@ def _attempt(row: dict[str, Any], number: int) -> Attempt:
         raise ValueError(f"its {', '.join(absent)} is missing")
     values |= {name: tuple(tuple(float(each) for each in line) for line in row[name]) for name in LISTS}
     attempt = Attempt(**{"number": number, **values})
-    if attempt.ended and attempt.state not in STATES:
+    check_fields(attempt)
+    if attempt.state not in STATES:
         raise ValueError(f"'{attempt.state}' is no state of an attempt that has ended ({', '.join(STATES)})")
     if attempt.batch_size < 1:
         raise ValueError(f"batch size {attempt.batch_size} is below 1")
@@ -123,6 +125,8 @@ def _attempt(row: dict[str, Any], number: int) -> Attempt:
     check_measured(attempt.profile_time_s, attempt.profile_energy_j)
     if not math.isfinite(attempt.epochs) or attempt.epochs < 0:
         raise ValueError(f"{attempt.epochs:g} epochs")
+    if attempt.target is not None and not math.isfinite(attempt.target):
+        raise ValueError(f"a target of {attempt.target:g}")
     return attempt
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import UsageError
 from ...search.batch_size.history import Evidence, Space
 from ...search.batch_size.make import make_policy
 from ...search.batch_size.policy import BatchSizePolicy, Proposal
@@ -34,6 +35,7 @@ class AttemptLedger:
 
     Attributes:
         ended: Attempts, in the order in which they were seen to end.
+        damaged: Why the records of some are left out, by number.
         open: Those that run and have a record, by number; `blank` are the numbers of those that have none.
         seen: How many trials there were, when it was last read.
     """
@@ -46,6 +48,7 @@ class AttemptLedger:
         self._settled = 0  # all trials before that number have ended
         self.open: dict[int, Attempt] = {}
         self.blank: set[int] = set()
+        self.damaged: dict[int, str] = {}
         self._evidence: tuple[Space, int, Evidence] | None = None
         self._bars: tuple[int, Bars] | None = None
         self.seen = 0
@@ -61,7 +64,13 @@ class AttemptLedger:
             kept = trial.user_attrs.get(KEY)
             finished = trial.state.is_finished()
             if kept is not None:
-                attempt = Attempt.of_json(trial.number, kept)
+                try:
+                    attempt = Attempt.of_json(trial.number, kept)
+                except UsageError as error:
+                    self.damaged[trial.number] = str(error)
+                    if not finished:
+                        continue
+                    attempt = Attempt(trial.number, 0, state="killed")
                 if finished and not attempt.ended:
                     attempt = replace(attempt, state="killed")
             elif (
@@ -206,7 +215,7 @@ def samplers() -> tuple[type, type]:
         ) -> None:
             others = optuna.samplers.RandomSampler(seed=seed)
             super().__init__(space, objective or Energy(), others, plain=objective is None)
-            self.policy = make_policy(policy) if isinstance(policy, str) else policy
+            self.policy = make_policy(policy)
             self.rng = np.random.default_rng(seed)
             self.slices = False  # a plain study has no slices
 

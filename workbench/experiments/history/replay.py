@@ -44,7 +44,7 @@ class Recorded:
             )
         self.space = space or space_of(self._all)
         self.objective: Objective = objective or Energy()
-        self.policy = make_policy(policy) if isinstance(policy, str) else policy
+        self.policy = make_policy(policy)
         self.shown = self.length
         self.ledger = AttemptLedger(self.space)
         self._show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 import warnings
@@ -102,7 +103,10 @@ def translate_storage_errors(url: str) -> Iterator[None]:
             f"no driver for {url.partition('://')[0]} is installed: {error.__cause__ or error}; pip install "
             "psycopg for PostgreSQL"
         ) from error
-    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+    except (
+        sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError,
+        UnicodeDecodeError, json.JSONDecodeError,  # in a row that the database takes for whole
+    ) as error:
         where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True) if "://" in url else url
         cause = str(getattr(error, "orig", None) or error.__cause__ or error).splitlines()[0]
         raise StoreError(_damaged(where, cause)) from error

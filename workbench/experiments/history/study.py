@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ...errors import StoreError, UsageError
+from ...errors import StoreError, UsageError, shown
 from ...search.batch_size.history import Evidence, Space
 from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from ...search.objective import Objective, check_measured
@@ -381,17 +381,19 @@ class JobStudy:
                     )
                 self.study.set_user_attr(KEY, now)
                 return
-            if kept.get("format") != FORMAT:
+            found = kept.get("format") if isinstance(kept, dict) and "batch_sizes" in kept else None
+            if found != FORMAT:
                 raise StoreError(
-                    f"the study '{self.name}' has format {kept.get('format')}, and this version reads "
-                    f"{FORMAT}; update the workbench"
+                    f"the study '{self.name}' has format {shown(found)}, and this version reads {FORMAT}; "
+                    "update the workbench"
                 )
             if kept["batch_sizes"] != now["batch_sizes"]:
                 if not accept_changes:
                     raise UsageError(
-                        f"the study '{self.name}' was made with the batch sizes {kept['batch_sizes']}, and "
-                        f"now they are {now['batch_sizes']}; go on with accept_changes=True (runs at others "
-                        "stay in the history and are not used), or choose another name. Nothing was changed"
+                        f"the study '{self.name}' was made with the batch sizes "
+                        f"{shown(kept['batch_sizes'])}, and now they are {now['batch_sizes']}; go on with "
+                        "accept_changes=True (runs at others stay in the history and are not used), or "
+                        "choose another name. Nothing was changed"
                     )
                 self.study.set_user_attr(KEY, now)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import UsageError, check_fields
 from ..objective import Objective
 
 
@@ -50,6 +50,7 @@ class Space:
     gpu: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.batch_sizes:
             raise UsageError(
                 "no batch size to choose from; give at least one, for example batch_sizes=[32, 64, 128]"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from ...errors import UsageError
+from ...errors import UsageError, shown
 from .knowledge_gradient import KnowledgeGradient
 from .policy import BatchSizePolicy
 from .zeus import DefaultBatchSize, ZeusPolicy
 
 
 def make_policy(
-    name: str = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0, window: int = 0
+    name: str | BatchSizePolicy = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0,
+    window: int = 0,
 ) -> BatchSizePolicy:
     """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power
-    limit, no search).
+    limit, no search); or the policy that is given.
 
     Args:
         name: Which.
@@ -20,10 +21,14 @@ def make_policy(
         beta: The paper's only: a run is stopped at beta x the least cost seen.
         window: The paper's only: results per batch size that count; 0 is all.
     """
+    if not isinstance(name, str) and hasattr(name, "ask"):
+        return name
     if name == "knowledge-gradient":
         return KnowledgeGradient(safe=safe)
     if name == "zeus":
         return ZeusPolicy(beta=beta, window=window)
     if name == "default-batch-size":
         return DefaultBatchSize()
-    raise UsageError(f"there is no policy '{name}'; choose knowledge-gradient, zeus or default-batch-size")
+    raise UsageError(
+        f"there is no policy {shown(name)}; choose knowledge-gradient, zeus or default-batch-size"
+    )

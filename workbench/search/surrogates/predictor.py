@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ...errors import UsageError
+from ...errors import UsageError, checked, named_file
 from ...records import Setting
 from .prediction import choice, files, surface
 from .prediction.belief import GaussianPosterior
@@ -300,6 +300,7 @@ class ClockModel:
         return Path(path)
 
     @classmethod
+    @checked
     def load(cls, path: Path | str, gpu: str | None = None) -> ClockModel:
         """Read a model.
 
@@ -310,7 +311,7 @@ class ClockModel:
         Raises:
             UsageError: no such file, a damaged one, one of another version, or a model of another card.
         """
-        about, card = files.read(Path(path))
+        about, card = files.read(named_file(path))
         counts = int(about["workloads"]), tuple(about["dropped"])
         model = cls(about["gpu"], about["feature_set"], card, *counts)
         if gpu is not None and _plain(gpu) != _plain(model.gpu):

@@ -13,6 +13,7 @@ from scipy.spatial import KDTree
 
 from ....errors import UsageError
 from ....measurement.report import format_duration, format_energy
+from ....measurement.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
@@ -255,7 +256,8 @@ def table_file(seen: FrontierAnalysis, row: int, what: str) -> bytes:
         chosen=rows == row,
     )
     if what == "csv":
-        return frame.with_columns(pl.col("measurements").list.join(" ")).write_csv().encode()
+        joined = frame.with_columns(pl.col("measurements").list.join(" "))
+        return for_spreadsheets(joined).write_csv().encode()
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()

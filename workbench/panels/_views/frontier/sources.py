@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ....errors import StoreError, UsageError
+from ....cluster.readers import UNREADABLE
+from ....errors import StoreError, UsageError, named_file
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
@@ -182,6 +183,7 @@ def source(
 
 
 def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> PointSource:
+    path = named_file(path)
     try:
         if path.suffix == ".parquet":
             frame = pl.read_parquet(path)
@@ -191,7 +193,7 @@ def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> Po
             frame = pl.read_csv(path, infer_schema_length=None)
         if set(frame.columns) >= LOGGED:
             frame = _exported_log(frame)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except UNREADABLE as error:
         words = f"{path} cannot be read as Parquet, CSV or JSON: {str(error).splitlines()[0]}"
         raise UsageError(words) from error
     if {"recurrence", "state"} <= set(frame.columns):
