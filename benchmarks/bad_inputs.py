@@ -41,6 +41,7 @@ WORKERS = 2
 LIMIT_S, LIMIT_BYTES = 10.0, 500 << 20
 LONGEST = 1_000  # letters of a sentence
 RENEWED = 500  # inputs, after which a worker is replaced: what one leaves behind must not weigh on many
+START = "from benchmarks.bad_inputs import work; work({seed})"
 KINDS = ("refused", "accepted", "raw", "hangs", "memory")
 
 
@@ -219,7 +220,7 @@ class Worker:
             "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from benchmarks.bad_inputs import work; work({self.seed})"],
+            [sys.executable, "-c", START.replace("{seed}", str(self.seed))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from workbench.errors import shortened
-
 MAGIC = "%%energy"
 # Those whose body is a cell of Python; what stands below any other magic (`%%writefile`) is its text.
 SEEN_THROUGH = (MAGIC, "%%time", "%%capture", "%%prun")
@@ -50,6 +48,8 @@ class LineParser(argparse.ArgumentParser):
         try:
             return self.parse_args(shlex.split(line))
         except (ValueError, BadOptions) as error:
+            from workbench.errors import shortened
+
             words = shortened(f"{self.prog} {line}: {error}")
             raise BadOptions(f"{words}; {self.prog}? lists the options") from error
 

@@ -195,6 +195,9 @@ def test_the_command_can_be_interrupted_and_what_was_ignored_stays_so(
         (["run", "--json", "absent/m.json", "--", PYTHON], "there is no directory absent for m.json"),
         (["log", "--export", "energy.xlsx"], "ends in none of .parquet, .csv, .json"),
         (["lab", "--directory", "absent"], "there is no notebook 01 in absent"),
+        (["notebooks", "/dev/null"], "/dev/null"),
+        (["notebooks", "x" * 300], "File name too long"),
+        (["log", "--export", "/dev/null/e.csv"], "there is no directory /dev/null to export to"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(

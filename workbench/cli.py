@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernels_ext import cells
 
-from .errors import UsageError, WorkbenchError, describe_error
+from .errors import UsageError, WorkbenchError, describe_error, shortened
 
 SHOWN = 20  # measurements that `log` shows where it is not told how many
 # SIGHUP: not on Windows
@@ -47,8 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in a sentence, however long the words are that were given."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(shortened(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="workbench", description="What a training costs in joules.")
+    parser = _Parser(prog="workbench", description="What a training costs in joules.")
     from .tuning.gpu_profile import command as profile_gpu
 
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -25,7 +25,6 @@ import contextlib
 import functools
 import inspect
 import itertools
-import math
 import os
 import re
 import reprlib
@@ -225,7 +224,14 @@ def shown(value: object) -> str:
 
 def is_number(value: object) -> bool:
     """Whether it is a real number, and no truth value; NaN and infinity are numbers, too."""
-    return isinstance(value, Real) and not isinstance(value, bool) and not 2**1023 < abs(value) < math.inf
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and isinstance(float(value), float)
+    except OverflowError:
+        return False
+
+
+def _is_whole(value: Any) -> bool:
+    return is_number(value) and float(value).is_integer() and abs(float(value)) < 2**63
 
 
 def is_path(value: object) -> bool:
@@ -241,13 +247,8 @@ def _own(value: Any) -> Any:
 
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {  # test, conversion, words
-    "int": (
-        lambda value: is_number(value) and value == value // 1 and abs(value) < 2**63, int, "a whole number",
-    ),
-    "seed": (
-        lambda value: is_number(value) and value == value // 1 and 0 <= value < 2**63, int,
-        "a whole number of 0 or more",
-    ),
+    "int": (_is_whole, int, "a whole number"),
+    "seed": (lambda value: _is_whole(value) and value >= 0, int, "a whole number of 0 or more"),
     "float": (is_number, lambda value: value if isinstance(value, int | float) else float(value), "a number"),
     "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), bool, "True or False"),
     "str": (lambda value: isinstance(value, str), _own, "text"),

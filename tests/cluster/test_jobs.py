@@ -127,5 +127,5 @@ def test_a_generated_log_offers_the_load_that_was_asked_for() -> None:
     work = float((jobs["duration_s"] * jobs["num_gpus"]).sum())
     assert work / (64 * (jobs["submit_s"].max() - jobs["submit_s"].min())) == pytest.approx(0.5, rel=0.01)
     assert jobs["duration_s"].min() >= 60
-    with pytest.raises(UsageError, match="a log needs a job"):
+    with pytest.raises(UsageError, match="a log needs 1 to"):
         generate(0, gpus=64, seed=1)

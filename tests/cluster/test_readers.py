@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from workbench.cluster.joblogs import parts, trim
 from workbench.cluster.jobs import SCHEMA, check
 from workbench.cluster.readers import read
 from workbench.errors import UsageError
@@ -98,6 +100,24 @@ def test_a_table_of_something_else_is_named_as_such(tmp_path: Path) -> None:
         read(tmp_path / "nothing.parquet")
     with pytest.raises(UsageError, match=r"job_id, submit_s, num_gpus\. Expected are job_id, submit_s, duration_s"):
         read(pl.DataFrame({"job_id": [1], "submit_s": [1], "num_gpus": [1]}))
+
+
+@pytest.mark.parametrize("value", [float("inf"), 2e306, -1e308, [[1], [2]], None, b"x", "many"])
+@pytest.mark.parametrize("column", ["name", "num_gpu", "gpu_milli", "creation_time", "deletion_time"])
+def test_a_value_that_cannot_be_is_missing_or_refused(column: str, value: object) -> None:
+    pods = pl.DataFrame(
+        {"name": ["a", "b"], "num_gpu": [1, 1], "gpu_milli": [250, 1000], "creation_time": [10, 20],
+         "deletion_time": [300, 400]}
+    ).with_columns(pl.lit(value).alias(column))  # fmt: skip
+    with contextlib.suppress(UsageError):
+        jobs = read(pods)
+        assert jobs.schema == SCHEMA
+        parts(trim(jobs).jobs)
+
+
+def test_a_log_of_other_columns_is_refused_in_a_short_sentence() -> None:
+    with pytest.raises(UsageError, match=r"its columns are c0, c1, .* and 388 more\. Expected are"):
+        read(pl.DataFrame({f"c{number}": [1] for number in range(400)}))
 
 
 def test_no_damaged_file_gives_another_error_than_the_readers_own(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -234,3 +235,36 @@ def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> Non
     assert summary.seconds == pytest.approx(2.0, abs=0.01)
     assert summary.energy_j == pytest.approx(2.0 * (0.75 * 200 + 0.25 * 60), rel=0.02)
     assert isinstance(trace, pl.DataFrame)
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_any_end_of_a_line_will_do(file: Path, end: str) -> None:
+    file.write_bytes(SMI.replace("\n", end).encode())
+    assert read_log(file)["0"]["power_w"].to_list() == [75.2, 591.49, None]
+
+
+@pytest.mark.parametrize("spoiled", ["x" * 200_000, '"' + "x" * 200_000])
+def test_a_field_that_is_too_long_is_refused(file: Path, spoiled: str) -> None:
+    file.write_text(SMI.replace("75.20 W", spoiled))
+    with pytest.raises(UsageError, match="is no table that can be read: field larger"):
+        read_log(file)
+    file.write_text(f"timestamp,gpu,DCGM_FI_DEV_POWER_USAGE\n1700000000,0,{spoiled}\n1700000001,0,5\n")
+    with pytest.raises(UsageError, match="is no table that can be read: field larger"):
+        read_dcgm(file)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "~nobody-of-this-name/a.csv", b"a.csv", 3, None, float("inf")])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    for read in (read_log, read_nvidia_smi, read_dcgm):
+        with pytest.raises(UsageError, match=r"path=.*path of a file"):
+            read(path)
+
+
+def test_what_no_gpu_draws_and_no_clock_shows_is_missing(file: Path) -> None:
+    rows = [("1700000000", "250"), ("1700000001", "-5"), ("1700000002", "1.7e9"), ("1700000003", "99999"),
+            ("inf", "200"), ("1e308", "200"), ("1700000004", "nan"), ("-1e300", "200")]  # fmt: skip
+    text = "".join(f"{time},0,{power}\n" for time, power in rows)
+    file.write_text(f"timestamp,gpu,DCGM_FI_DEV_POWER_USAGE\n{text}")
+    (trace,) = read_log(file).values()
+    assert trace["time_s"].to_list() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert trace["power_w"].to_list() == [250.0, None, None, 99999.0, None]

@@ -410,6 +410,13 @@ def test_an_export_holds_every_measurement(store: Store, tmp_path: Path, ending:
     assert first[0]["setting"]["sm_clock_mhz"] == 1005
 
 
+@pytest.mark.parametrize("label", ["=cmd|' /C calc'!A0", "+1", "-1+2", "@SUM(A1)", "\tx"])
+def test_a_spreadsheet_runs_no_label_of_an_export(store: Store, tmp_path: Path, label: str) -> None:
+    store.save(replace(BARE, label=label))
+    assert pl.read_csv(export(store.log(), tmp_path / "e.csv"))["label"].to_list() == [f"'{label}"]
+    assert pl.read_parquet(export(store.log(), tmp_path / "e.parquet"))["label"].to_list() == [label]
+
+
 def test_an_export_of_nothing_is_a_file_with_the_columns(store: Store, tmp_path: Path) -> None:
     assert pl.read_csv(export(store.log(), tmp_path / "e.csv")).columns == SCHEMA.names()
 

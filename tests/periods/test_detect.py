@@ -192,3 +192,10 @@ def test_published_traces_with_plain_iterations() -> None:
         )
         right += found.iteration is not None and abs(found.iteration.seconds / row["T_true"] - 1) < 0.05
     assert right >= 11
+
+
+def test_a_reading_of_another_time_costs_the_answer_and_not_the_memory() -> None:
+    time_s = [*(0.1 * k for k in range(300)), 6.3e10]
+    found = find_periods(pl.DataFrame({"time_s": time_s, "power_w": [200.0 + k % 7 for k in range(301)]}))
+    assert found.levels == ()
+    assert found.reason.startswith("too sparse: 301 readings, most of them 0.1 s apart, over 6.3e+10 s")

@@ -4,6 +4,7 @@ ours.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -287,6 +289,70 @@ def test_a_file_with_a_torn_page_is_refused_and_left_alone(
     with pytest.raises(StoreError, match="cannot be read"):
         make()
     assert path.read_bytes() == bytes(pages)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_size": "many"}, {"state": 3}, {"state": "flying"}, {"profile": [[1.0]]}, {"profile": 7},
+        {"profile": [["a", 1.0, 2.0]]}, {"milestones": "x"}, {"epochs": None}, {"recurrence": "x"},
+        {"owner": ["me"]}, {"time_s": {}}, {"oom": 2}, {"target": []}, [], 3,
+    ],
+)  # fmt: skip
+def test_a_record_of_wrong_types_costs_that_attempt_only(
+    make: Callable[..., JobStudy], tmp_path: Path, changes: Any
+) -> None:
+    study = make()
+    before = [finish(study, study.ask(slices=False)) for _ in range(2)]
+    study.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as database:
+        row, text = database.execute(
+            "SELECT trial_user_attribute_id, value_json FROM trial_user_attributes WHERE key = ?", (KEY,)
+        ).fetchone()
+        value = {**json.loads(text), **changes} if isinstance(changes, dict) else changes
+        database.execute(
+            "UPDATE trial_user_attributes SET value_json = ? WHERE trial_user_attribute_id = ?",
+            (json.dumps(value), row),
+        )
+        database.commit()
+    study = make()
+    assert list(study.ledger.damaged) == [0]
+    assert [each.number for each in study.attempts] == [before[1].number]
+    assert study.history().height == 1
+    assert study.ask().batch_size in SPACE.batch_sizes
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"batch_size": 3', b"\xff\xfe"])
+def test_damaged_text_in_a_history_is_refused_in_a_sentence(
+    make: Callable[..., JobStudy], tmp_path: Path, text: bytes
+) -> None:
+    study = make()
+    finish(study, study.ask(slices=False))
+    study.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as database:
+        database.execute("UPDATE trial_user_attributes SET value_json = CAST(? AS TEXT)", (text,))
+        database.commit()
+    with pytest.raises(StoreError, match=r"cannot be read .*move it away"):
+        make()
+
+
+@pytest.mark.parametrize("kept", [1, "x", [], {"format": 1}, {"format": [1]}, {"format": 2, "batch_sizes": [1]}])
+def test_a_study_that_does_not_say_what_it_is_is_refused(make: Callable[..., JobStudy], kept: object) -> None:
+    make().study.set_user_attr(KEY, kept)
+    with pytest.raises(StoreError, match=r"has format .*, and this version reads 1"):
+        make()
+
+
+def test_recurrences_at_the_same_time_leave_no_rows_but_their_own(make: Callable[..., JobStudy]) -> None:
+    studies = [make() for _ in range(4)]
+    for _ in range(4):  # all ask before any of them ends, in turn
+        begun = [(study, study.ask(slices=False)) for study in studies]
+        for study, attempt in begun:
+            finish(study, attempt)
+    attempts = make().attempts
+    assert len(attempts) == 16
+    assert {each.state for each in attempts} == {"reached"}
+    assert len({each.recurrence for each in attempts}) == 16
 
 
 def test_another_programs_database_and_study_are_refused_and_left_alone(

@@ -92,7 +92,9 @@ class RecurringJob:
     ) -> None:
         if target is not None and not math.isfinite(target):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
-        sizes = tuple(sorted({int(b) for b in batch_sizes}))
+        if retries < 1:
+            raise UsageError(f"retries={retries} runs nothing; give 1 or more")
+        sizes = tuple(sorted(set(batch_sizes)))
         self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
         self.meter = meter or session.current().meter_of(gpus)
         self.notes: list[str] = []

@@ -56,6 +56,7 @@ class PeriodDetectorParams:
 
 
 PARAMS = PeriodDetectorParams()
+MOST_EMPTY = 1_000_000  # places of a grid without a reading, which take memory all the same
 _READ = ("power_w", "utilisation", "memory_utilisation")
 
 
@@ -82,6 +83,11 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     if all(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in columns.values()):
         reason = f"flat: every reading is {columns['power_w'][0]:.4g} W"
         return Periods(reason=reason, longer_s=0.0, notes=notes)
+    span_s, step_s = time_s[-1] - time_s[0], float(np.median(np.diff(time_s)))
+    if span_s / step_s > MOST_EMPTY + 10 * len(time_s):
+        apart = f"{len(time_s)} readings, most of them {step_s:.3g} s apart, over {span_s:.3g} s"
+        reason = f"too sparse: {apart}; leave out those of another time"
+        return Periods(reason=reason, notes=notes)
     grid = on_grid(time_s, columns)
     if grid.count < PARAMS.least_readings:
         reason = f"the sensor refreshed {grid.count} times, at least {PARAMS.least_readings} are needed"

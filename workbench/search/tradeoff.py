@@ -66,7 +66,11 @@ def collect(frame: pl.DataFrame) -> Collected:
     if usable.is_empty():
         pareto.check(frame)
     nameless = not any(name in usable.columns for name in KNOBS)
-    points = _typed(usable).with_columns(
+    try:
+        typed = _typed(usable)
+    except pl.exceptions.PolarsError as error:
+        raise UsageError(f"these points cannot be read: {str(error).splitlines()[0]}") from error
+    points = typed.with_columns(
         pl.col("measured").fill_null(True),
         repeats=pl.when(pl.col("repeats") > 0).then(pl.col("repeats")).otherwise(1),
     )

@@ -21,14 +21,15 @@ def make_policy(
         beta: The paper's only: a run is stopped at beta x the least cost seen.
         window: The paper's only: results per batch size that count; 0 is all.
     """
-    if not isinstance(name, str) and hasattr(name, "ask"):
-        return name
-    if name == "knowledge-gradient":
-        return KnowledgeGradient(safe=safe)
-    if name == "zeus":
-        return ZeusPolicy(beta=beta, window=window)
-    if name == "default-batch-size":
-        return DefaultBatchSize()
+    if hasattr(name, "ask"):
+        return name  # type: ignore[return-value]
+    match str(name):
+        case "knowledge-gradient":
+            return KnowledgeGradient(safe=safe)
+        case "zeus":
+            return ZeusPolicy(beta=beta, window=window)
+        case "default-batch-size":
+            return DefaultBatchSize()
     raise UsageError(
         f"there is no policy {shown(name)}; choose knowledge-gradient, zeus or default-batch-size"
     )

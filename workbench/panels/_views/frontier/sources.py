@@ -165,7 +165,7 @@ def source(
         return _file(Path(what), name, unit, simulated)
     if isinstance(what, Recorded):
         return GivenPoints(of_attempts(what.ledger.attempts), name, unit or "job", simulated)
-    if isinstance(what, Iterable):
+    if isinstance(what, Iterable) and getattr(what, "shape", None) != ():
         each = list(what)
         if not each:
             raise UsageError("there are no points yet; measure at least one configuration")

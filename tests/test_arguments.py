@@ -1,0 +1,178 @@
+"""Arguments of wrong types and values: one sentence with the argument, its value and what is needed."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import workbench
+from workbench.cluster.readers import read as read_jobs
+from workbench.errors import (
+    MOST_VALUES,
+    UsageError,
+    WorkbenchError,
+    checked,
+    listed,
+    named_file,
+    shown,
+)
+from workbench.experiments.sweep import candidates
+from workbench.measurement import doctor, session
+from workbench.records import Configuration, Setting
+from workbench.simulation.machine import Machine
+
+Simulated = Callable[..., Machine]
+POINTS = pl.DataFrame({"time_s": [1.0, 2.0], "energy_j": [2.0, 1.0]})
+
+
+@checked
+def called(
+    count: int, share: float | None = None, *, path: str | Path = "x", values: Sequence[float] = (),
+    keep: bool = True, seed: int = 0, other: Callable[[], None] | None = None,
+) -> tuple[Any, ...]:
+    return count, share, path, values, keep, seed, other
+
+
+def test_numbers_of_other_kinds_become_pythons_own() -> None:
+    found = called(np.int64(3), np.float32(2.0), values=np.array([1.0, 2.0]), keep=np.bool_(False))  # type: ignore[arg-type]
+    assert found == (3, 2.0, "x", (1.0, 2.0), False, 0, None)
+    assert [type(each) for each in found[:2]] == [int, float]
+    assert called(4.0)[0] == 4  # type: ignore[arg-type]
+    assert called(1, math.nan)[1] is not None  # what is too large or no number the function itself refuses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"count": "x"}, "count='x' is of type str; give a whole number"),
+        ({"count": True}, "count=True is of type bool; give a whole number"),
+        ({"count": 1.5}, "count=1.5 is of type float; give a whole number"),
+        ({"count": 10**30}, "give a whole number"),
+        ({"count": 1, "share": [1]}, r"share=\[1\] is of type list; give a number or None"),
+        ({"count": 1, "share": 10**400}, "give a number or None"),
+        ({"count": 1, "path": 3}, "path=3 is of type int; give the path of a file"),
+        ({"count": 1, "path": "a\0b"}, "is no path of a file: it has a letter none can have"),
+        ({"count": 1, "path": "~nobody-of-this-name/x"}, "names a user who is not there"),
+        ({"count": 1, "values": "12"}, "values='12' is of type str; give a list, each of it a number"),
+        ({"count": 1, "values": [1, "x"]}, "a value of values='x' is of type str; give a number"),
+        ({"count": 1, "values": range(10**7)}, f"values has more than {MOST_VALUES:,} values"),
+        ({"count": 1, "keep": 1}, "keep=1 is of type int; give True or False"),
+        ({"count": 1, "seed": -1}, "seed=-1 is of type int; give a whole number of 0 or more"),
+    ],
+)
+def test_what_is_of_another_type_is_named(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        called(**arguments)
+
+
+def test_a_value_of_thousands_of_letters_leaves_the_way_out_in_the_sentence() -> None:
+    words = str(WorkbenchError(f"there is no {'x' * 10_000}; give another"))
+    assert len(words) < 1000
+    assert words.endswith("; give another")
+    assert len(shown("x" * 10_000)) <= 80
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    assert shown(deep).startswith("[[")
+    assert listed(range(20), 2) == "0, 1 and 18 more"
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/", "pipe"])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, path: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (named_file, workbench.read_log, read_jobs):
+        with pytest.raises(UsageError, match="is no regular file"):
+            read(tmp_path / path)
+
+
+@pytest.mark.parametrize("value", ["200", b"200", [200.0], True, object(), Path("x"), 1j])
+def test_a_setting_holds_numbers_only(value: Any) -> None:
+    for knob in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"):
+        with pytest.raises(UsageError, match=f"{knob}=.*; give a"):
+            Setting(**{knob: value})
+    with pytest.raises(UsageError, match=r"batch_size=.*; give a whole number or None"):
+        Configuration(batch_size=value)
+    assert Setting(np.float32(200.0), np.int64(1410)) == Setting(200.0, 1410)  # type: ignore[arg-type]
+
+
+def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
+    tens = range(1, 10**7)
+    with pytest.raises(UsageError, match="batch_size has more than 100,000 values"):
+        candidates({"batch_size": tens, "power_limit_w": tens, "sm_clock_mhz": tens})
+    with pytest.raises(UsageError, match="1,000,000 configurations are too many; give up to 100,000"):
+        candidates({"batch_size": range(1, 1001), "power_limit_w": range(1, 1001)})
+    for space in (1410, "power", [("batch_size", 1)], object()):
+        with pytest.raises(UsageError, match="a space is a frame, or value lists by axis"):
+            candidates(space)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda: workbench.choose(ValueError("x")), "points are a frame with time_s and energy_j"),  # type: ignore[arg-type]
+        (lambda: workbench.choose(POINTS, default=[1]), "is no Configuration"),  # type: ignore[arg-type]
+        (lambda: workbench.frontier(POINTS, by="speed"), "no column 'speed'; they have time_s, energy_j"),
+        (lambda: workbench.trace_of(7), "7 is no measurement"),  # type: ignore[arg-type]
+        (lambda: workbench.iterations_of([None]), "is no measurement"),  # type: ignore[arg-type]
+        (lambda: workbench.devices(range(10**7)), "there is no GPU|no GPU"),
+        (lambda: workbench.devices(np.array(3)), "names no GPU"),  # type: ignore[arg-type]
+        (lambda: workbench.tune(over=[1]), r"over=\[1\] is of type list; give text"),  # type: ignore[arg-type]
+        (lambda: workbench.share("true", "true", labels=3.5), "labels=3.5"),  # type: ignore[arg-type]
+        (lambda: workbench.simulate("A100", scale="x"), "scale='x' is of type str; give a number"),  # type: ignore[arg-type]
+        (lambda: workbench.example_training(iterations="3"), "iterations='3'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_function_says_what_it_takes(simulated: Simulated, act: Callable[[], object], words: str) -> None:
+    simulated("A100")
+    with pytest.raises(WorkbenchError, match=words):
+        act()
+
+
+def test_the_doctor_takes_minutes_and_not_days(simulated: Simulated) -> None:
+    simulated("A100", stepped=True)
+    device = workbench.open_device(0)
+    for seconds, load, words in ((1e6, None, "at most 300"), (math.nan, None, "more than 0"), (1.0, 3, "load=3")):
+        with pytest.raises(UsageError, match=words):
+            doctor.gpu_findings(device, load, seconds=seconds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retries": -1}, "retries=-1 runs nothing; give 1 or more"),
+        ({"retries": math.nan}, "retries=nan"),
+        ({"retries": "x"}, "retries='x'"),
+        ({"retries": [0]}, r"retries=\[0\]"),
+        ({"max_epochs": math.nan}, "max_epochs=nan"),
+        ({"max_epochs": True}, "max_epochs=True"),
+        ({"batch_sizes": [1.5]}, "a value of batch_sizes=1.5"),
+        ({"batch_sizes": "64"}, "batch_sizes='64'"),
+        ({"storage": True}, "storage=True"),
+        ({"storage": (8, 16)}, r"storage=\(8, 16\)"),
+        ({"power_limits_w": -1}, "power_limits_w=-1"),
+        ({"target": range(3)}, r"target=range\(0, 3\)"),
+        ({"policy": 3}, "there is no policy 3"),
+        ({"objective": "A100"}, "eta='A100'"),
+        ({"name": None}, "name=None"),
+    ],
+)
+def test_each_argument_of_a_recurring_job_is_checked(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    monkeypatch.setattr(session, "_current", None)
+    monkeypatch.chdir(tmp_path)
+    simulated("V100", stepped=True)
+    given = {"name": "job", "batch_sizes": [32, 64], "storage": tmp_path / "runs.db", "gpus": 0, **options}
+    try:
+        with pytest.raises(UsageError, match=words):
+            workbench.RecurringJob(given.pop("name"), given.pop("batch_sizes"), **given)
+    finally:
+        session.current().close()
+    assert not (tmp_path / "True").exists()
