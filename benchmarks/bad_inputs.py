@@ -67,12 +67,13 @@ def classified(act: Callable[[], object]) -> tuple[str, str]:
 
     from kernels_ext.cells import BadOptions
     from workbench.errors import WorkbenchError
+    from workbench.simulation.lane import OutOfMemory  # as PyTorch's, a RuntimeError
 
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             act()
-    except (WorkbenchError, MagicUsageError, BadOptions) as error:
+    except (WorkbenchError, MagicUsageError, BadOptions, OutOfMemory) as error:
         return _sentence(str(error))
     except SystemExit as error:
         if error.code in (0, 1, None):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernels_ext import cells
 
-from .errors import UsageError, WorkbenchError, describe_error, shortened
+from .errors import UsageError, WorkbenchError, checked_value, describe_error, shortened
 
 SHOWN = 20  # measurements that `log` shows where it is not told how many
 # SIGHUP: not on Windows
@@ -391,6 +391,7 @@ def _notebooks(arguments: argparse.Namespace) -> int:
     source = here / "_notebooks" if (here / "_notebooks").is_dir() else here.parent / "notebooks"
     if not source.is_dir():
         raise UsageError("this installation has no notebooks with it")
+    checked_value("directory", arguments.directory, ("Path",))
     arguments.directory.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.glob("*.ipynb")):
         target = arguments.directory / path.name

@@ -159,10 +159,12 @@ def checked_value(name: str, value: Any, kinds: Iterable[str]) -> Any:
     """
     if value is None and "None" in kinds:
         return None
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number of NumPy or PyTorch
+        value = value.item()
     for kind in kinds:
         is_kind, make, _ = _KINDS[kind.strip("[]")]
         if kind.startswith("["):
-            if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping):
+            if is_list(value):
                 return checked_list(name, value, kind.strip("[]"))
         elif is_kind(value):
             return make(value)
@@ -176,7 +178,7 @@ def checked_value(name: str, value: Any, kinds: Iterable[str]) -> Any:
 
 def checked_list(name: str, values: Iterable[Any], *kinds: str) -> tuple[Any, ...]:
     """The values, each of one of these kinds. Raises UsageError where one is not, or there are too many."""
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | Mapping):
+    if not is_list(values):
         raise UsageError(f"{name}={shown(values)} is of type {type(values).__name__}; give a list")
     found = tuple(itertools.islice(values, MOST_VALUES + 1))
     if len(found) > MOST_VALUES:
@@ -222,6 +224,12 @@ def shown(value: object) -> str:
     return " ".join(text[:80].split())
 
 
+def is_list(value: object) -> bool:
+    """Whether it is several values in a row, and no text, bytes or mapping."""
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping)
+    return several and getattr(value, "shape", None) != ()  # an array of NumPy may be one number
+
+
 def is_number(value: object) -> bool:
     """Whether it is a real number, and no truth value; NaN and infinity are numbers, too."""
     try:
@@ -251,7 +259,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {  
     "seed": (lambda value: _is_whole(value) and value >= 0, int, "a whole number of 0 or more"),
     "float": (is_number, lambda value: value if isinstance(value, int | float) else float(value), "a number"),
     "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), bool, "True or False"),
-    "str": (lambda value: isinstance(value, str), _own, "text"),
+    "str": (
+        lambda value: isinstance(value, str), lambda value: value.encode("utf-8", "replace").decode(), "text",
+    ),
     "list": (lambda value: isinstance(value, list | tuple), _own, "a list"),
     "Path": (is_path, _own, "the path of a file"),
     "None": (lambda value: value is None, _own, "None"),
@@ -272,7 +282,7 @@ def _rules(annotations: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 @functools.cache
-def _rules_of(record: type) -> dict[str, list[str]]:
+def _rules_of(record: Any) -> dict[str, list[str]]:
     return _rules(record.__annotations__)
 
 

@@ -304,7 +304,7 @@ def test_a_sweep_kept_before_failures_had_a_line_is_read(stepped: session.Sessio
         ({}, {}, "nothing to choose from"),
         ({"batch_size": []}, {}, "batch_size has no values"),
         ({"batchsize": [1]}, {}, "no axis 'batchsize'"),
-        ({"batch_size": ["many"]}, {}, "whole numbers"),
+        ({"batch_size": ["many"]}, {}, "a value of batch_size=.many. is of type str; give a number"),
         (SPACE, {"budget": 0}, "budget of 0"),
         (SPACE, {"order": "best"}, "the order is 'best'"),
     ],

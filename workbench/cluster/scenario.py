@@ -8,6 +8,7 @@ leaves it as it is.
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from ..errors import UsageError, shown
+from ..errors import MOST_VALUES, UsageError, shown
 from .generator import draw
 from .policies import POLICIES, Eaco
 from .policy import Policy
@@ -234,7 +235,10 @@ def _within(name: str, value: Any, low: float, high: float, *, whole: bool = Fal
 def _several(name: str, given: Any, example: str) -> tuple[Any, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise UsageError(f"{name} is {given!r}; several are needed, for instance {example}")
-    return tuple(given)
+    found = tuple(itertools.islice(given, MOST_VALUES + 1))
+    if len(found) > MOST_VALUES:
+        raise UsageError(f"{name} has more than {MOST_VALUES:,} values; give fewer")
+    return found
 
 
 def _is_number(value: Any) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from ..errors import (
     DeviceError,
@@ -16,6 +17,7 @@ from ..errors import (
     Transient,
     UnknownGpu,
     UsageError,
+    is_list,
     shown,
 )
 from . import nvml, selection
@@ -72,8 +74,8 @@ def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
     (['0', 'GPU-12'], [1], [0, 'sim:V100,late'], [])
     """
     parts: list[Gpu] = []
-    several = isinstance(gpus, Iterable) and not isinstance(gpus, str) and getattr(gpus, "shape", None) != ()
-    for each in itertools.islice(gpus, MOST_GPUS) if several else [gpus]:  # type: ignore[arg-type]
+    given: Any = gpus
+    for each in itertools.islice(given, MOST_GPUS) if is_list(gpus) else [given]:
         if isinstance(each, str) and each.startswith("sim:"):
             parts.append(each.strip())
         elif isinstance(each, str) and each.strip(" ,"):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _html, _paths
 from ..device.discovery import Gpus
@@ -111,11 +111,9 @@ class RecurringJob:
                 f"{session.current().why_no_gpu() or 'no GPU is measured here'}; without one only time can "
                 "be minimised: objective=0"
             )
-        if not hasattr(objective, "cost"):
-            objective = self._zeus_cost(objective)
         self.study = JobStudy(
-            name, space, objective, storage=storage or _paths.home()[0] / "recurring.db", sampler=policy,
-            seed=seed, accept_changes=accept_changes,
+            name, space, self._objective(objective), storage=storage or _paths.home()[0] / "recurring.db",
+            sampler=policy, seed=seed, accept_changes=accept_changes,
         )
         if damaged := self.study.ledger.damaged:
             self.notes.append(f"{len(damaged)} attempts of this history are damaged and left out: number "
@@ -134,7 +132,7 @@ class RecurringJob:
 
     @objective.setter
     def objective(self, objective: Objective | float) -> None:
-        self.study.objective = objective if hasattr(objective, "cost") else self._zeus_cost(objective)
+        self.study.objective = self._objective(objective)
 
     def next(self) -> Configuration:
         """What the next recurrence runs at. It is claimed by this: other processes see it as running."""
@@ -277,9 +275,12 @@ class RecurringJob:
                     )
         return tuple(sorted({float(limit) for limit in wanted}))
 
-    def _zeus_cost(self, eta: Objective | float) -> ZeusCost:
+    def _objective(self, given: Any) -> Objective:
+        """The objective that is given, or the one of Zeus' eta."""
+        if hasattr(given, "cost"):
+            return given  # type: ignore[no-any-return]
         known = [gpu.limits.max_power_limit_w for gpu in self.meter.devices if gpu.limits.max_power_limit_w]
-        return ZeusCost(eta, max(known, default=1.0), max(len(self.meter.devices), 1))
+        return ZeusCost(given, max(known, default=1.0), max(len(self.meter.devices), 1))
 
 
 __all__ = ["Recurrence", "RecurringJob"]

@@ -19,7 +19,6 @@ What happens, and how sure it is: docs/sharing.md.
 from __future__ import annotations
 
 import contextlib
-import numbers
 import os
 import shutil
 import tempfile
@@ -35,7 +34,7 @@ from ..errors import (
     StoreError,
     UsageError,
     WorkbenchError,
-    checked_list,
+    checked,
     renamed,
     shown,
 )
@@ -54,6 +53,7 @@ last: Shared | None = None  # what is known of the latest comparison, also of on
 
 
 @renamed(gpu=("gpus", lambda gpu: gpu), bound=("max_slowdown", lambda bound: bound - 1.0))
+@checked
 def share(
     *jobs: Work | Sequence[Work], gpus: Gpus = 0, max_slowdown: float = 0.2, seconds: float = 10.0,
     rounds: int = 2, until: str = "end", watch: bool = True, watch_s: float = 60.0,
@@ -202,7 +202,6 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
     if labels is None:
         named = [label_of(work, number) for number, work in enumerate(works)]
     else:
-        labels = checked_list("labels", labels, "str")
         if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
             raise UsageError(
                 f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, "
@@ -223,11 +222,6 @@ def _check(
     start_s: float, grace_s: float,
 ) -> None:
     times = {"seconds": seconds, "watch_s": watch_s, "start_s": start_s, "grace_s": grace_s}
-    for name, value in {"max_slowdown": max_slowdown, **times}.items():
-        if not isinstance(value, numbers.Real) or isinstance(value, bool):
-            raise UsageError(f"{name}={value!r}: give a number")
-    if not isinstance(rounds, numbers.Integral) or isinstance(rounds, bool):
-        raise UsageError(f"rounds={rounds!r}: give a whole number")
     if not 0.0 < max_slowdown < PERCENT:
         hint = f"; did you mean {max_slowdown / 100:g}?" if PERCENT <= max_slowdown <= 100 else ""
         raise UsageError(
@@ -243,10 +237,10 @@ def _check(
         raise UsageError(
             f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
         )
-    if not callable(on_break) and on_break not in ("stop", "pause"):
+    if not callable(on_break) and not (isinstance(on_break, str) and on_break in ("stop", "pause")):
         raise UsageError(
-            f"on_break={on_break!r}: 'stop', 'pause', or a function of the result so far and the newcomer's "
-            "label"
+            f"on_break={shown(on_break)}: 'stop', 'pause', or a function of the result so far and the "
+            "newcomer's label"
         )
 
 

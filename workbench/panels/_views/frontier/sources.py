@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ....cluster.readers import UNREADABLE
-from ....errors import StoreError, UsageError, named_file
+from ....errors import StoreError, UsageError, is_list, named_file
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
@@ -165,7 +165,7 @@ def source(
         return _file(Path(what), name, unit, simulated)
     if isinstance(what, Recorded):
         return GivenPoints(of_attempts(what.ledger.attempts), name, unit or "job", simulated)
-    if isinstance(what, Iterable) and getattr(what, "shape", None) != ():
+    if is_list(what):
         each = list(what)
         if not each:
             raise UsageError("there are no points yet; measure at least one configuration")
