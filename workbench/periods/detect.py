@@ -56,7 +56,7 @@ class PeriodDetectorParams:
 
 
 PARAMS = PeriodDetectorParams()
-MOST_EMPTY = 1_000_000  # places of a grid without a reading, which take memory all the same
+MOST_EMPTY = 200_000  # places of a grid without a reading, which take memory all the same
 _READ = ("power_w", "utilisation", "memory_utilisation")
 
 
