@@ -147,7 +147,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def check_fields(record: Any) -> None:
     """The same for the fields of a dataclass, from its `__post_init__`."""
-    for name, kinds in _rules_of(type(record)).items():
+    for name, kinds in _rules_of(type(record)).items():  # type: ignore[arg-type]
         object.__setattr__(record, name, checked_value(name, getattr(record, name), kinds))
 
 
