@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from ..errors import MOST_VALUES, UsageError, shown
+from ..errors import MOST_VALUES, UsageError, is_list, shown
 from .generator import draw
 from .policies import POLICIES, Eaco
 from .policy import Policy
@@ -233,8 +233,8 @@ def _within(name: str, value: Any, low: float, high: float, *, whole: bool = Fal
 
 
 def _several(name: str, given: Any, example: str) -> tuple[Any, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise UsageError(f"{name} is {given!r}; several are needed, for instance {example}")
+    if not is_list(given):
+        raise UsageError(f"{name} is {shown(given)}; several are needed, for instance {example}")
     found = tuple(itertools.islice(given, MOST_VALUES + 1))
     if len(found) > MOST_VALUES:
         raise UsageError(f"{name} has more than {MOST_VALUES:,} values; give fewer")

@@ -36,6 +36,7 @@ from .executors import HereExecutor, LocalExecutor
 from .trial import KNOBS, TRIALS, Work
 
 AXES = ("batch_size", *KNOBS)
+LONGEST_NAME = 200  # bytes: with an ending, of a file
 REPEATED = 2  # a trial that failed is tried once more
 FAILED = ("error", "lost", "held")  # outcomes that another try may mend
 ALIKE = 3  # equal failures in a row: this batch size is given up, and if another one fails so too, the sweep
@@ -78,6 +79,8 @@ class Sweep:
             )
         if order not in ("frontier", "grid"):
             raise UsageError(f"the order is {order!r}; it is 'frontier' or 'grid'")
+        if name is not None and len(name.encode()) > LONGEST_NAME:
+            raise UsageError(f"the name {shown(name)} has {len(name.encode())} bytes; {LONGEST_NAME} name a file")
         self.work, self.space, self.order, self.name = work, candidates(space), order, name
         self.budget = len(self.space) if budget is None else min(budget, len(self.space))
         self._search = FrontierSearch(self.space, worth=worth, noise=0.01, rng=np.random.default_rng(seed))

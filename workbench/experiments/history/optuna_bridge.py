@@ -213,7 +213,7 @@ def samplers() -> tuple[type, type]:
             self, space: Space, objective: Objective | None = None,
             policy: BatchSizePolicy | str = "knowledge-gradient", *, seed: int | None = None,
         ) -> None:
-            others = optuna.samplers.RandomSampler(seed=seed)
+            others = optuna.samplers.RandomSampler(seed=None if seed is None else seed % 2**32)
             super().__init__(space, objective or Energy(), others, plain=objective is None)
             self.policy = make_policy(policy)
             self.rng = np.random.default_rng(seed)
