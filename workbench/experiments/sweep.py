@@ -80,7 +80,8 @@ class Sweep:
         if order not in ("frontier", "grid"):
             raise UsageError(f"the order is {order!r}; it is 'frontier' or 'grid'")
         if name is not None and len(name.encode()) > LONGEST_NAME:
-            raise UsageError(f"the name {shown(name)} has {len(name.encode())} bytes; {LONGEST_NAME} name a file")
+            many = len(name.encode())
+            raise UsageError(f"the name {shown(name)} has {many} bytes; up to {LONGEST_NAME} name a file")
         self.work, self.space, self.order, self.name = work, candidates(space), order, name
         self.budget = len(self.space) if budget is None else min(budget, len(self.space))
         self._search = FrontierSearch(self.space, worth=worth, noise=0.01, rng=np.random.default_rng(seed))
