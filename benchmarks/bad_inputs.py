@@ -72,7 +72,7 @@ def classified(act: Callable[[], object]) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            act()
+            status = act()
     except (WorkbenchError, MagicUsageError, BadOptions, OutOfMemory) as error:
         return _sentence(str(error))
     except SystemExit as error:
@@ -83,6 +83,8 @@ def classified(act: Callable[[], object]) -> tuple[str, str]:
         return "raw", _place(error)
     if "Traceback (most recent call last)" in err.getvalue():
         return "raw", err.getvalue().strip().splitlines()[-1]
+    if status == 2 and err.getvalue().startswith("workbench: "):
+        return _sentence(err.getvalue().strip())
     return "accepted", ""
 
 
