@@ -23,12 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _html, _paths
 from ..device.discovery import Gpus
-<<<<<<< HEAD
 from ..device.settings import highest_limit_w
-from ..errors import MeasurementError, NoDriver, UsageError
-=======
 from ..errors import MeasurementError, NoDriver, UsageError, checked, listed
->>>>>>> 42813bf (Bad inputs at every door: a benchmark; arguments, files and studies are checked where they come in)
 from ..measurement import session
 from ..measurement.meter import Meter
 from ..records import Configuration

@@ -25,12 +25,7 @@ import numpy as np
 
 from ..device import nvml
 from ..device.nvml import NvmlDevice
-<<<<<<< HEAD
-from ..errors import DeviceError, UsageError
-=======
-from ..device.settings import is_privileged
 from ..errors import DeviceError, UsageError, checked, shown
->>>>>>> 42813bf (Bad inputs at every door: a benchmark; arguments, files and studies are checked where they come in)
 from .counter_kind import CounterKind
 from .foreign import foreign_processes
 from .recorder import Recorder
@@ -110,19 +105,13 @@ def gpu_findings(
     Raises:
         UsageError: seconds that are not above 0 and at most `LONGEST_S`.
     """
-<<<<<<< HEAD
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"the seconds of each check must be a positive number, not {seconds:g}")
-    looks = _looks(device)
-    found = [*_modes(device), _call_cost(device), _stamps(looks), _processes_named(device)]
-    alone_s = _run(device, load, min(LOOP_S, seconds))[1] if load is not None else np.empty(0)
-=======
     if not 0 < seconds <= LONGEST_S:
         raise UsageError(f"{seconds:g} seconds for each check; give more than 0, at most {LONGEST_S:g}")
     if load is not None and (not callable(load) or isinstance(load, type)):
         raise UsageError(f"load={shown(load)} makes no training; give a function, or None to run nothing")
-    found = [*_modes(device), _call_cost(device), _processes_named(device)]
->>>>>>> 42813bf (Bad inputs at every door: a benchmark; arguments, files and studies are checked where they come in)
+    looks = _looks(device)
+    found = [*_modes(device), _call_cost(device), _stamps(looks), _processes_named(device)]
+    alone_s = _run(device, load, min(LOOP_S, seconds))[1] if load is not None else np.empty(0)
     recorder = Recorder([device])
     try:
         rest_s = _wait(device, seconds)
