@@ -43,7 +43,7 @@ benchmark-tests: $(VENV)/.installed-$(EXTRAS)
 	$(RUN_PYTEST) -c pyproject.toml benchmarks/tests $(PYTEST)
 
 benchmarks: benchmark-tests
-	for name in measurement overhead simulator physics kills bad_inputs periods power_profile recurring clocks frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in measurement overhead simulator physics kills bad_inputs periods power_profile recurring limits clocks frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 $(VENV)/.installed-$(EXTRAS): pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

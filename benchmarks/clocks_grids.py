@@ -41,6 +41,7 @@ SCHEMA = pl.Schema(
         "energy_j": pl.Float64,
     }
 )
+SAME = 0.001  # curves that differ by less than this share everywhere are one
 STEP_MHZ = 15  # between the SM clocks of most cards' lists
 
 
@@ -200,6 +201,26 @@ def grids(
                     )
                 )
     return found
+
+
+def distinct(found: Sequence[Grid]) -> list[Grid]:
+    """Without those whose numbers another one has, which would count a curve twice."""
+    kept: list[Grid] = []
+    shapes: list[Array] = []
+    for grid in found:
+        shape = _shape(grid)
+        if not any(each.shape == shape.shape and np.abs(each - shape).max() < SAME for each in shapes):
+            kept.append(grid)
+            shapes.append(shape)
+    return kept
+
+
+def _shape(grid: Grid) -> Array:
+    """Settings, and times and energies over those at the reference, sorted."""
+    knobs = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+    points = grid.points.with_columns(pl.col(knobs).fill_null(0).cast(pl.Float64)).sort(knobs)
+    values = (pl.col(each) / pl.col(each).last() for each in ("time_s", "energy_j"))
+    return points.select(*knobs, *values).to_numpy()
 
 
 def whole_iterations(stages: Sequence[Grid]) -> list[Grid]:

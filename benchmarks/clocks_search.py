@@ -6,7 +6,8 @@ A problem is a kernel, a pass of a pipeline stage or an application that was mea
 (`clocks_grids`, which also holds the rule for clocks between). Every probe of every method has an error of
 its own in time and in energy, 1, 2 or 3 % (normal, relative); every method begins with a probe of the
 reference, the highest clocks, has the same prediction to start from (physics and that probe, nothing of the
-card), and goes on until it stops by itself. Then its choice is looked up in the grid without noise.
+card), and goes on until it stops by itself. A curve that
+stands twice in the data is one problem. Then its choice is looked up in the grid without noise.
 
     excess      energy of the choice over that of the best setting within the bound; a choice beyond the bound
                 is charged as the reference
@@ -39,7 +40,7 @@ from workbench.search.clocks.make import Trial
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
 from workbench.search.space import SettingSpace, space_of
 
-from .clocks_grids import Grid, grids, whole_iterations
+from .clocks_grids import Grid, distinct, grids, whole_iterations
 from .common import table
 
 BOUND = 0.05
@@ -55,7 +56,8 @@ Task = tuple[
 
 def search(data: Path, quick: bool) -> dict[str, Any]:
     """Every method on every problem; prints its tables and gives `summary` and the details."""
-    found = grids(data, ("kernels", "stages", "applications"))
+    every = grids(data, ("kernels", "stages", "applications"))
+    found = distinct(every)
     if not any(grid.kind in MAIN for grid in found):
         print(f"no measured clocks in {data / 'clocks'}: the search was not run")
         return {}
@@ -85,8 +87,12 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
         part["by_file"] = _by(runs, "file")
         details["with_library" if informed else "without_library"] = part
     if not quick:
-        details["beside"] = _beside(found)
-    return {"summary": _summary(score[True]) | {"without_library": _summary(score[False])}, **details}
+        stages = whole_iterations([each for each in every if each.kind == "stages"])
+        details["beside"] = _beside(found, distinct(stages))
+    ours = score[False]["model-guided"]
+    alone: dict[str, Any] = {"without_library": _summary(score[False])}
+    alone |= {"broken": ours["choice_beyond"], "probes": ours["probes_mean"]}
+    return {"summary": _summary(score[True]) | alone, **details}
 
 
 def _tasks(found: Sequence[Grid], methods: Sequence[str], informed: bool, quick: bool) -> list[Task]:
@@ -231,14 +237,13 @@ def summarised(runs: pl.DataFrame) -> dict[str, dict[str, float]]:
     return found
 
 
-def _beside(found: Sequence[Grid]) -> dict[str, Any]:
+def _beside(found: Sequence[Grid], stages: list[Grid]) -> dict[str, Any]:
     """Ours and GPOEO's: no noise at all, other bounds, other objectives, whole iterations of a stage."""
     main = [
         grid
         for number, grid in enumerate(found)
         if grid.kind == "kernels" or (grid.kind == "stages" and number % 3 == 0)
     ]
-    stages = whole_iterations([grid for grid in found if grid.kind == "stages"])
     cases: dict[str, tuple[list[Grid], tuple[float, ...], float, str]] = {
         "no noise": (main, (1e-4,), BOUND, "energy"),
         "2 % allowed": (main, NOISES, 0.02, "energy"),

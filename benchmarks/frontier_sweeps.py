@@ -24,7 +24,7 @@ from workbench.search.frontier import area
 from workbench.search.surrogates.expected_hypervolume import FrontierSearch
 from workbench.search.surrogates.sweep_prior import AXES
 
-from .clocks_grids import grids
+from .clocks_grids import distinct, grids
 
 ENOUGH = 0.99
 LEAST_POINTS = 30
@@ -53,7 +53,7 @@ def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[s
                 .mean()
                 .sort("batch_size", "power_limit_w")
             )
-    for each in grids(data, kinds=("kernels", "applications", "stages")):
+    for each in distinct(grids(data, kinds=("kernels", "applications", "stages"))):
         points = each.points.group_by("sm_clock_mhz", "mem_clock_mhz").agg(
             pl.col("time_s", "energy_j").mean()
         )

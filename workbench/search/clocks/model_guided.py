@@ -1,12 +1,14 @@
 """The search that uses every probe's time and energy, with their errors, over all knobs at once.
 
-After every probe `response` says what may be true of every setting, as draws. What a setting is worth is its
+After every probe `response` says what may be true of every setting, as draws: of physics with a smooth
+deviation, or with jumps and plateaus, as far as the probes foretell it. What a setting is worth is its
 expected cost, where a draw that breaks the bound is charged as the reference and more: that alone keeps the
 choice as far from the bound as the errors ask. The next probe is the one that is expected to improve the
 choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009): for every candidate the draws themselves
 play the truth in turn, the others are weighed by what the probe would then show, and the choice that follows
 is charged against that truth. It ends when no probe improves the choice by more than the probe costs the rest
-of the job.
+of the job. Where nothing is known of the card (no prediction, no library), it ends on a choice that was
+probed itself, after its own probes and the reference's leave the bound in no doubt or were repeated.
 
 No probe is made where the bound is all but surely broken (`params.probe`), one that may break it is dearer,
 and after one that did the next is where it is probably kept (`params.sure`).
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.special import ndtr
 
 from ...errors import MeasurementError, UsageError
 from ..objective import Objective
@@ -34,16 +37,19 @@ class ModelGuidedParams:
 
     `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
     --only search` (kernels and four of 32 stages, docs/clocks.md), those of `learns_later` by
-    `benchmarks.clocks --only online`, the others by hand.
+    `benchmarks.clocks --only online`, those of the wary by `benchmarks.limits` on the generated cards of its
+    `CHOSEN_ON` (docs/validation/limits.md), the others by hand.
     """
 
     horizon_s: float = 600.0  # how long the job goes on, if nobody says
     settle_s: float = 1.0  # what a probe costs beside its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
     worth_later: float = 0.003  # the same where the choice is learnt of anyhow (`learns_later`)
+    worth_wary: float = 0.005  # the same where nothing is known of the card
     error_later: float = 0.015  # relative 95 % error of a probe there
     overshoot: float = 0.0  # what a share of time beyond the bound is charged, beside the saving that is lost
     choose: float = 0.9  # least probability of keeping the bound, to be chosen
+    choose_wary: float = 0.8  # the same by worlds that may be rough
     probe: float = 0.08  # the same, to be probed
     doubt: float = 0.5  # after a probe where that probability is below this,
     sure: float = 0.8  # the next is where it is above this
@@ -57,6 +63,9 @@ class ModelGuidedParams:
     candidates: int = 16  # settings whose probe is thought through
     shortlist: int = 64  # settings that may be chosen after it
     least_probes: int = 3  # the reference included, unless nothing can be won: two points prove no shape
+    kept: float = 0.9  # probability by its own probes alone, below which choice or reference is repeated
+    most: int = 9  # probes, beyond which nothing is repeated
+    chosen: float = 0.5  # least such probability
 
 
 PARAMS = ModelGuidedParams()
@@ -99,7 +108,11 @@ class ModelGuided(Probing):
             )
         self.horizon_s, self.wait_share = horizon_s, wait_share
         self.learns_later = learns_later
-        self.worth = worth if worth is not None else params.worth_later if learns_later else params.worth
+        # Without anything known of the card, and where nothing more will be learnt, physics may be wrong.
+        self.wary = self.prior is None and not learns_later
+        usual = params.worth_later if learns_later else params.worth_wary if self.wary else params.worth
+        self.worth = worth if worth is not None else usual
+        self.choose = params.choose_wary if self.wary else params.choose
         self._response: Response | None = None
         prepare(space)
 
@@ -123,13 +136,12 @@ class ModelGuided(Probing):
             self._response = fit(
                 self.space, [told[0] for told in self._told], [told[2] / told[1] for told in self._told],
                 [told[3] / told[1] for told in self._told], self.errors(), prior=self.prior,
-                power_share=share, wait_share=self.wait_share,
+                power_share=share, wait_share=self.wait_share, rough=self.wary,
             )
         return self._response
 
     def next(self) -> Trial | Done:
         """The next probe, or why there is none."""
-        params = self.params
         first = self.first()
         if first is not None:
             return first
@@ -137,7 +149,6 @@ class ModelGuided(Probing):
         charged, allowed = self._charged(response, self.objective, self.max_slowdown)
         open_ = self._open()
         best = self._best(charged, allowed, open_)
-        tried = {told[0] for told in self._told}
         candidates = self._candidates(charged, allowed, open_, best)
         if not len(candidates):
             return Done("no other setting can be set and is likely to keep the bound")
@@ -147,14 +158,9 @@ class ModelGuided(Probing):
         row = int(candidates[pick])
         if gains[pick] - prices[pick] > 0:
             return self.trial(row, f"it is expected to lower the cost by {gains[pick]:.1%}")
-        limit = float(np.median(self.errors()[:, 0])) * params.doubted
-        if self.learns_later:
-            limit = params.unsure_sd
-        doubt = float(response.time_sd[best]) > limit and float(allowed[:, best].mean()) < params.settled
-        if self.learns_later:
-            doubt = self._apart(best) > (params.near if doubt else params.far)
-        if best not in tried and (len(tried) < params.least_probes or doubt):
-            return self.trial(best, "the best by what is believed, to see whether it is so")
+        again = self._again(charged, allowed) if self.wary else self._unsure(response, allowed, best)
+        if again is not None:
+            return again
         where = "the reference" if best == self.space.reference_row else f"{self.space.settings[best]}"
         return Done(
             f"no probe is expected to improve on {where} by what it costs (at most {max(gains.max(), 0):.2%} "
@@ -172,7 +178,7 @@ class ModelGuided(Probing):
         objective, bound = self.asked(objective, max_slowdown)
         response = self.response
         charged, allowed = self._charged(response, objective, bound)
-        row = self._best(charged, allowed, self._open())
+        row = self._chosen(charged, allowed, bound)
         return Choice(
             self.space.settings[row], float(response.time_ratio[row]), float(response.energy_ratio[row]),
             float(response.time_sd[row]), float(response.energy_sd[row]), float(allowed[:, row].mean()),
@@ -212,8 +218,62 @@ class ModelGuided(Probing):
         return np.where(allowed, cost, beyond), allowed
 
     def _best(self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray) -> int:
-        mean = np.where(open_ & (allowed.mean(axis=0) >= self.params.choose), charged.mean(axis=0), np.inf)
+        mean = np.where(open_ & (allowed.mean(axis=0) >= self.choose), charged.mean(axis=0), np.inf)
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
+
+    def _chosen(self, charged: np.ndarray, allowed: np.ndarray, bound: float | None) -> int:
+        """The best; for the wary among what was probed and keeps the bound by its own probes, too."""
+        if not self.wary:
+            return self._best(charged, allowed, self._open())
+        tried = np.isin(np.arange(len(self.space)), [told[0] for told in self._told])
+        return self._best(charged, allowed, tried & self._unrefuted(bound))
+
+    def _unrefuted(self, bound: float | None) -> np.ndarray:
+        """Settings that can be set and were not shown, by their own probes, to break the bound."""
+        found = self._open()
+        for row in {told[0] for told in self._told}:
+            found[row] &= self._keeps(row, bound) > self.params.chosen
+        return found
+
+    def _keeps(self, row: int, bound: float | None) -> float:
+        """Probability that a probed setting keeps the bound, by its own probes and the reference's alone."""
+        here, reference = self.pooled(row), self.pooled(self.space.reference_row)
+        if bound is None or row == self.space.reference_row or here is None or reference is None:
+            return 1.0
+        error = math.hypot(here.time_error, reference.time_error)
+        return float(ndtr((math.log1p(bound) - math.log(here.time_s / reference.time_s)) / error))
+
+    def _unsure(self, response: Response, allowed: np.ndarray, best: int) -> Trial | None:
+        """The best where it was not probed, and what is believed of it is not sure enough."""
+        params, tried = self.params, {told[0] for told in self._told}
+        limit = float(np.median(self.errors()[:, 0])) * params.doubted
+        if self.learns_later:
+            limit = params.unsure_sd
+        doubt = float(response.time_sd[best]) > limit and float(allowed[:, best].mean()) < params.settled
+        if self.learns_later:
+            doubt = self._apart(best) > (params.near if doubt else params.far)
+        if best in tried or not (len(tried) < params.least_probes or doubt):
+            return None
+        return self.trial(best, "the best by what is believed, to see whether it is so")
+
+    def _again(self, charged: np.ndarray, allowed: np.ndarray) -> Trial | None:
+        """The best that was not probed, or the choice or the reference again where the bound is in doubt."""
+        params, here = self.params, self.space.reference_row
+        rows = [told[0] for told in self._told]
+        if len(rows) >= params.most:
+            return None
+        open_ = self._unrefuted(self.max_slowdown)
+        best = self._best(charged, allowed, open_)
+        if best == here and len(set(rows)) < params.least_probes:
+            open_[rows] = False
+            mean = np.where(open_ & (allowed.mean(axis=0) >= params.doubt), charged.mean(axis=0), np.inf)
+            best = int(np.argmin(mean)) if mean.min() < 1.0 else here
+        if best not in rows:
+            return self.trial(best, "the best by what is believed, to see whether it is so")
+        if best == here or self._keeps(best, self.max_slowdown) >= params.kept:
+            return None
+        row = best if rows.count(best) <= rows.count(here) else here
+        return self.trial(row, "again, as the bound is in doubt")
 
     def _candidates(
         self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray, best: int
@@ -270,7 +330,7 @@ class ModelGuided(Probing):
             weights = np.exp(-0.5 * (apart - apart.min(axis=1, keepdims=True)))
             weights /= weights.sum(axis=1, keepdims=True)
             after = weights @ costs
-            after[weights @ keeps < self.params.choose] = np.inf
+            after[weights @ keeps < self.choose] = np.inf
             picks = np.argmin(after, axis=1)
             gains[number] = float(np.mean(costs[:, here] - costs[np.arange(draws), picks]))
         return gains

@@ -28,7 +28,8 @@ class ResponseSurfaceParams:
     """Tuned constants of `fit`.
 
     `deviation_time_sd` and `deviation_power_sd` were chosen among three to five values each by
-    `benchmarks.clocks --only search` (docs/clocks.md), the others by hand.
+    `benchmarks.clocks --only search` (docs/clocks.md), the rough `worlds` among four sets by
+    `benchmarks.limits` on the generated cards of its `CHOSEN_ON`, the others by hand.
     """
 
     draws: int = 256  # of what a fit leaves open
@@ -38,8 +39,14 @@ class ResponseSurfaceParams:
     deviation_power_sd: float = 0.012  # of log power from the equations
     # over which part of ln SM clock, ln memory clock, ln limit a deviation is alike
     reach: tuple[float, float, float] = (0.35, 0.6, 0.35)
-    # with the log of what is believed of each beforehand
-    deviation_scales: tuple[tuple[float, float], ...] = ((0.5, -0.7), (1.0, 0.0), (2.0, -0.7), (4.0, -2.0))
+    # times the smooth deviation, sd of log time and of log power of a rough one (jumps, plateaus), and the
+    # log of what is believed of each world beforehand
+    worlds: tuple[tuple[float, float, float, float], ...] = (
+        (0.5, 0.0, 0.0, -0.7), (1.0, 0.0, 0.0, 0.0), (2.0, 0.0, 0.0, -0.7), (4.0, 0.0, 0.0, -2.0),
+        (1.0, 0.02, 0.04, -2.0), (4.0, 0.05, 0.1, -3.0),
+    )
+    rough_reach: float = 0.1  # over which part of a ln clock or limit a rough deviation is alike
+    least_share: float = 0.02  # of the belief, below which a world is left out
     soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
     soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
     free_sd: float = 3.0  # of the log of the unknown time and energy at the reference
@@ -89,7 +96,7 @@ class Response:
 
 def fit(
     space: SettingSpace, rows: Any, time_s: Any, energy_j: Any, errors: Any, *, prior: Any = None,
-    power_share: float | None = None, wait_share: float | None = None,
+    power_share: float | None = None, wait_share: float | None = None, rough: bool = True,
 ) -> Response:
     """What probes (and a prediction) say of every setting.
 
@@ -104,6 +111,7 @@ def fit(
             Else None.
         wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is
             known.
+        rough: Weigh all of `Params.worlds`; else the draws are of the likeliest one that is smooth.
     """
     rows = np.asarray(rows, dtype=int).reshape(-1)
     seen = np.log(np.column_stack([np.asarray(each, float).reshape(-1) for each in (time_s, energy_j)]))
@@ -119,13 +127,15 @@ def fit(
     middle = seen.mean(axis=0) if len(rows) else np.zeros(2)
     soft = _soft(space, prior)
     for again in (True, False):
-        fitted = _condition(space, times, powers, rows, seen - middle, sigma, soft)
-        worst = fitted[-1]
+        fitted, deviation = _mixed(
+            space, times, powers, _evidence(rows, seen - middle, sigma, soft), rough
+        )
+        worst = np.min([each[-1] for each in fitted], axis=0)
         if not again or len(rows) < 4 or not np.any(worst > PARAMS.outlier_sds):
             break
         # Such a probe says little more than that something happened.
         sigma *= np.maximum(worst / (0.5 * PARAMS.outlier_sds), 1.0)
-    log_times, log_energies, scale, deviation, _ = fitted
+    log_times, log_energies, scale = (np.concatenate([each[i] for each in fitted]) for i in range(3))
     return Response(
         space, log_times, log_energies, scale[:, 0] + middle[0], scale[:, 1] + middle[1], deviation
     )
@@ -133,7 +143,8 @@ def fit(
 
 def prepare(space: SettingSpace) -> None:
     """Work out beforehand what every fit over a space needs."""
-    _deviation(space)
+    for world in PARAMS.worlds:
+        _deviations(space, *world[:3])
 
 
 @dataclass(frozen=True)
@@ -145,53 +156,95 @@ class _Soft:
     covariances: tuple[np.ndarray, np.ndarray]
 
 
-def _condition(
-    space: SettingSpace, times: np.ndarray, powers: np.ndarray, rows: np.ndarray, seen: np.ndarray,
-    sigma: np.ndarray, soft: _Soft | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]:
-    # The same luck for every call: what is compared differs in what was measured.
-    rng = np.random.default_rng(0)
-    n, hard = len(space), len(rows)
+@dataclass(frozen=True)
+class _Evidence:
+    """Hard probes first, then soft ones.
+
+    Attributes:
+        at: Their rows.
+        hard: How many are hard.
+        target: ln times of all, then ln energies.
+        noise: Covariance of the errors of `target`; the reference itself is not known, which is common to
+            all hard probes.
+    """
+
+    at: np.ndarray
+    hard: int
+    target: np.ndarray
+    noise: np.ndarray
+
+    def cover(self, deviations: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:
+        """Covariance of what a world's deviations and the errors make of `target`."""
+        time, power = (kernel[np.ix_(self.at, self.at)] for kernel, _ in deviations)
+        return np.asarray(np.block([[time, time], [time, time + power]]) + self.noise)
+
+
+def _evidence(rows: np.ndarray, seen: np.ndarray, sigma: np.ndarray, soft: _Soft | None) -> _Evidence:
+    hard = len(rows)
     at = np.concatenate([rows, soft.rows]).astype(int) if soft is not None else rows
-    both = np.concatenate([at, at + n])  # in the state, ln times of all settings come first, then ln energies
     count = len(at)
-    kernel, root = _deviation(space)
     noise = np.zeros((2 * count, 2 * count))
     target = np.zeros(2 * count)
     for which in (0, 1):
         start = which * count
         noise[range(start, start + hard), range(start, start + hard)] = sigma[:, which] ** 2
-        # The reference itself is not known: common to all hard probes.
         noise[start : start + hard, start : start + hard] += PARAMS.free_sd**2
         target[start : start + hard] = seen[:, which]
         if soft is not None:
             noise[start + hard : start + count, start + hard : start + count] = soft.covariances[which]
             target[start + hard : start + count] = soft.values[:, which]
-    said = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
-    inner = kernel[np.ix_(at, at)]
-    own_time, own_power = PARAMS.deviation_time_sd**2, PARAMS.deviation_power_sd**2
-    unit = np.block([[own_time * inner] * 2, [own_time * inner, (own_time + own_power) * inner]])
-    scale, likelihood = 1.0, np.zeros(len(times))
-    if count:
-        best = -np.inf
-        for each, believed in PARAMS.deviation_scales:
-            found = _likelihood(target - said, each**2 * unit + noise)
-            evidence = float(logsumexp(found)) + believed
-            if evidence > best:
-                best, scale, likelihood = evidence, each, found
+    return _Evidence(at, hard, target, noise)
+
+
+def _mixed(
+    space: SettingSpace, times: np.ndarray, powers: np.ndarray, evidence: _Evidence, rough: bool
+) -> tuple[list[tuple[np.ndarray, ...]], float]:
+    """Draws of each world, as many as it is believed by the probes; and the mean scale of the deviation."""
+    at = evidence.at
+    rests = evidence.target - np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
+    worlds = [_deviations(space, *world[:3]) for world in PARAMS.worlds]
+    found = [
+        _likelihood(rests, evidence.cover(each)) if len(at) else np.zeros(len(times)) for each in worlds
+    ]
+    pairs = zip(found, PARAMS.worlds, strict=True)
+    believed = np.array([float(logsumexp(each)) + world[3] for each, world in pairs])
+    if not rough:
+        smooth = np.array([world[1] == 0 == world[2] for world in PARAMS.worlds])
+        believed = np.where(smooth & (believed >= believed[smooth].max()), believed, -np.inf)
+    share = np.exp(believed - logsumexp(believed))
+    share = np.where(share < PARAMS.least_share, 0.0, share)
+    draws = np.diff(np.round(PARAMS.draws * np.cumsum(share) / share.sum()).astype(int), prepend=0)
+    # The same luck for every call: what is compared differs in what was measured.
+    rng = np.random.default_rng(0)
+    fitted = [
+        _condition(space, times, powers, evidence, found[i], worlds[i], int(draws[i]), rng)
+        for i in np.flatnonzero(draws)
+    ]
+    return fitted, float(draws @ np.array([world[0] for world in PARAMS.worlds]) / draws.sum())
+
+
+def _condition(
+    space: SettingSpace, times: np.ndarray, powers: np.ndarray, evidence: _Evidence, likelihood: np.ndarray,
+    deviations: tuple[tuple[np.ndarray, np.ndarray], ...], draws: int, rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Draws of one world given the probes: ln times, ln energies, ln scales, and how odd each probe is."""
+    at, hard, target, noise = evidence.at, evidence.hard, evidence.target, evidence.noise
+    cover = evidence.cover(deviations)
+    n, count = len(space), len(at)
+    both = np.concatenate([at, at + n])  # in the state, ln times of all settings come first, then ln energies
+    (kernel_time, root_time), (kernel_power, root_power) = deviations
     beta, weights = _tempered(likelihood)
-    chosen = _systematic(weights, rng)
+    chosen = _systematic(weights, draws, rng)
     state = np.concatenate([times[chosen], times[chosen] + powers[chosen]], axis=1)
-    cover = scale**2 * unit + noise
-    if count and beta < 1:
+    if count and beta < 1 and draws > 1:
         anomalies = state - state.mean(axis=0)
         reach = anomalies[:, both]
         gain = anomalies.T @ reach / (len(state) - 1)
         factor = cho_factor(reach.T @ reach / (len(state) - 1) + cover / (1 - beta))
         slips = rng.standard_normal((len(state), 2 * count)) @ np.linalg.cholesky(cover / (1 - beta)).T
         state = state + cho_solve(factor, (target + slips - state[:, both]).T).T @ gain.T
-    free_time = scale * PARAMS.deviation_time_sd * rng.standard_normal((len(state), root.shape[1])) @ root.T
-    free_power = scale * PARAMS.deviation_power_sd * rng.standard_normal((len(state), root.shape[1])) @ root.T
+    free_time = rng.standard_normal((draws, root_time.shape[1])) @ root_time.T
+    free_power = rng.standard_normal((draws, root_power.shape[1])) @ root_power.T
     state = state + np.concatenate([free_time, free_time + free_power], axis=1)
     scales = PARAMS.free_sd * rng.standard_normal((len(state), 2))
     worst = np.zeros((hard, 2))
@@ -206,21 +259,21 @@ def _condition(
         slips = rng.standard_normal((len(state), 2 * count)) @ triangle.T
         factor = cho_factor(cover)
         answer = cho_solve(factor, (target - slips - state[:, both] - scales @ lift.T).T).T
-        block = kernel[:, at] * scale**2
         half_t, half_e = answer[:, :count], answer[:, count:]
-        shift_time = PARAMS.deviation_time_sd**2 * (half_t + half_e) @ block.T
-        shift_power = PARAMS.deviation_power_sd**2 * half_e @ block.T
+        shift_time = (half_t + half_e) @ kernel_time[:, at].T
+        shift_power = half_e @ kernel_power[:, at].T
         state = state + np.concatenate([shift_time, shift_time + shift_power], axis=1)
         scales = scales + PARAMS.free_sd**2 * answer @ lift
         inverse = np.diag(cho_solve(factor, np.eye(2 * count)))
         # What each probe says against all the others.
-        left = cho_solve(factor, target - said[chosen].mean(axis=0))
-        spread = np.var(said[chosen], axis=0)
+        said = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)[chosen]
+        left = cho_solve(factor, target - said.mean(axis=0))
+        spread = np.var(said, axis=0)
         odd = np.abs(left) / inverse / np.sqrt(1 / inverse + spread)
         worst = np.column_stack([odd[:hard], odd[count : count + hard]])
     here = space.reference_row
     log_times, log_energies = state[:, :n] - state[:, [here]], state[:, n:] - state[:, [n + here]]
-    return log_times, log_energies, scales + state[:, [here, n + here]], scale, worst
+    return log_times, log_energies, scales + state[:, [here, n + here]], worst
 
 
 def _likelihood(rests: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -247,8 +300,8 @@ def _tempered(likelihood: np.ndarray) -> tuple[float, np.ndarray]:
     return low, weights(low)
 
 
-def _systematic(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    places = (np.arange(PARAMS.draws) + rng.random()) / PARAMS.draws
+def _systematic(weights: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    places = (np.arange(draws) + rng.random()) / draws
     return np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
 
 
@@ -285,13 +338,27 @@ def _places(space: SettingSpace) -> np.ndarray:
     return np.asarray(np.log(np.column_stack([space.x, space.mu, space.limit])))
 
 
+@lru_cache(maxsize=32)
+def _deviations(
+    space: SettingSpace, scale: float, rough_time: float, rough_power: float
+) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """Covariances of the deviations of log time and log power from the reference's, and roots of them."""
+    smooth, rough = _kernel(space, PARAMS.reach, 2), _kernel(space, (PARAMS.rough_reach,) * 3, 1)
+    found = []
+    for sd, rough_sd in ((PARAMS.deviation_time_sd, rough_time), (PARAMS.deviation_power_sd, rough_power)):
+        kernel = (scale * sd) ** 2 * smooth + rough_sd**2 * rough
+        values, vectors = np.linalg.eigh(kernel)
+        keep = values > 1e-4 * max(values[-1], 1e-12)
+        found.append((kernel, vectors[:, keep] * np.sqrt(values[keep])))
+    return tuple(found)
+
+
 @lru_cache(maxsize=8)
-def _deviation(space: SettingSpace) -> tuple[np.ndarray, np.ndarray]:
-    """Covariance of a unit deviation relative to the reference, and a root of it with few columns."""
-    places = _places(space) / np.array(PARAMS.reach)
-    kernel = np.exp(-0.5 * np.sum((places[:, None] - places[None, :]) ** 2, axis=2))
+def _kernel(space: SettingSpace, reach: tuple[float, float, float], power: int) -> np.ndarray:
+    """Covariance of a unit deviation relative to the reference: smooth for a power of 2, rough for 1."""
+    places = _places(space) / np.array(reach)
+    apart = np.sqrt(np.sum((places[:, None] - places[None, :]) ** 2, axis=2))
+    kernel = np.exp(-0.5 * apart**2) if power == 2 else np.exp(-apart)
     here = space.reference_row
     kernel = kernel - kernel[[here]] - kernel[:, [here]] + 1.0
-    values, vectors = np.linalg.eigh(kernel)
-    keep = values > 1e-4 * max(values[-1], 1e-12)
-    return kernel + 1e-9 * np.eye(len(space)), vectors[:, keep] * np.sqrt(values[keep])
+    return np.asarray(kernel + 1e-9 * np.eye(len(space)))
