@@ -249,10 +249,9 @@ class Worker:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        for directory in ("/dev/shm", str(self._home)):
-            for left in Path(directory).glob(f"*{process.pid}*"):
-                with contextlib.suppress(OSError):
-                    left.unlink()
+        for left in Path("/dev/shm").glob(f"workbench-*-{process.pid}-*"):
+            with contextlib.suppress(OSError):
+                left.unlink()
         shutil.rmtree(self._home, ignore_errors=True)
 
 

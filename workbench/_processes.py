@@ -146,7 +146,7 @@ def byte_is_locked(file: IO[bytes], at: int) -> bool:
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
         found = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, ValueError):  # no such locks here, or closed meanwhile
         return False
     return bool(found[0] != fcntl.F_UNLCK)
 

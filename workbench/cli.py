@@ -42,8 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (WorkbenchError, cells.BadOptions) as error:
         print(f"workbench: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+        return 0
     except OSError as error:  # a directory or file that was named and cannot be written
-        print(f"workbench: {error.strerror or error}: {error.filename or arguments}", file=sys.stderr)
+        where = f": {error.filename}" if error.filename else ""
+        print(f"workbench: {error.strerror or error}{where}", file=sys.stderr)
         return 2
 
 

@@ -31,7 +31,7 @@ import reprlib
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -137,7 +137,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
-        bound = signature.bind(*args, **options)
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError:
+            return function(*args, **options)  # says which argument of which function
         for name in rules.keys() & bound.arguments.keys():
             bound.arguments[name] = checked_value(name, bound.arguments[name], rules[name])
         return function(*bound.args, **bound.kwargs)
@@ -239,14 +242,18 @@ def is_number(value: object) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    return is_number(value) and float(value).is_integer() and abs(float(value)) < 2**63
+    return is_number(value) and float(value).is_integer() and abs(int(value)) < 2**63
+
+
+def _is_seed(value: Any) -> bool:
+    return is_number(value) and value >= 0 and (isinstance(value, Integral) or float(value).is_integer())
 
 
 def is_path(value: object) -> bool:
     """Whether a file could be called so: no NUL, encodable, no home of a user who is not there."""
     try:
-        return isinstance(value, str | Path) and b"\0" not in os.fsencode(Path(value).expanduser())
-    except (RuntimeError, ValueError):
+        return isinstance(value, str | os.PathLike) and b"\0" not in os.fsencode(Path(value).expanduser())
+    except (RuntimeError, TypeError, ValueError):
         return False
 
 
@@ -256,14 +263,14 @@ def _own(value: Any) -> Any:
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {  # test, conversion, words
     "int": (_is_whole, int, "a whole number"),
-    "seed": (lambda value: _is_whole(value) and value >= 0, int, "a whole number of 0 or more"),
+    "seed": (_is_seed, int, "a whole number of 0 or more"),
     "float": (is_number, lambda value: value if isinstance(value, int | float) else float(value), "a number"),
     "bool": (lambda value: type(value).__name__ in ("bool", "bool_"), bool, "True or False"),
     "str": (
         lambda value: isinstance(value, str), lambda value: value.encode("utf-8", "replace").decode(), "text",
     ),
     "list": (lambda value: isinstance(value, list | tuple), _own, "a list"),
-    "Path": (is_path, _own, "the path of a file"),
+    "Path": (is_path, lambda value: value if isinstance(value, str) else Path(value), "the path of a file"),
     "None": (lambda value: value is None, _own, "None"),
 }
 _LITERAL = re.compile(r"Literal\[[^]]*\]")

@@ -289,7 +289,7 @@ def test_a_journal_that_cannot_be_written_keeps_the_change_from_happening(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DeviceError, match="No space left"):
         lease.change(device, Setting(power_limit_w=150.0))
     assert limit_w(machine) == 250.0
     assert lease.holder(device.uuid) == ""

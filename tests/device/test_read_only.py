@@ -93,5 +93,7 @@ def test_clocks_alone_can_be_left_out(simulated: Callable[..., Machine], monkeyp
     for setting in SETTINGS[1:]:
         with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY=clocks is set: no clock is changed"):
             gpu.apply(setting)
-    assert not restore.to_default(gpu).settled  # the clocks are not its own to unlock
+    outcome = restore.to_default(gpu)  # the clocks are not its own to unlock
+    assert outcome.settled
+    assert outcome.sentence.endswith("before); WORKBENCH_READ_ONLY=clocks is set: no clock is changed")
     assert machine.state.control(0, "lock_sm_max") == 900

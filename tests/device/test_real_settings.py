@@ -145,7 +145,7 @@ def test_a_driver_without_the_instant_power_tells_a_mean_of_a_second_on_ampere(
 
 def test_a_jetson_is_named(simulated: Simulated) -> None:
     simulated("A100", stepped=True).inject("nvmlDeviceGetPciInfo_v3", 3)
-    with pytest.raises(NoDriver, match=r"an integrated one \(Jetson\), whose NVML tells no energy"):
+    with pytest.raises(NoDriver, match=r"an integrated one \(Jetson\), whose NVML reports no energy"):
         workbench.open_device(0)
 
 

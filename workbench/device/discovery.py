@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 from ..errors import (
@@ -30,7 +31,7 @@ NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
 MOST_GPUS = 1024  # names in one list; no machine has so many
 _NO_GPU = "the driver works and finds no GPU"
 _INTEGRATED = (
-    "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML tells no "
+    "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML reports no "
     "energy; its INA sensors are not read"
 )
 
@@ -80,7 +81,9 @@ def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
             parts.append(each.strip())
         elif isinstance(each, str) and each.strip(" ,"):
             parts += [part.strip() for part in each.split(",") if part.strip()]
-        elif isinstance(each, (bool, str)) or not (isinstance(each, int) or hasattr(each, "uuid")):
+        elif isinstance(each, Integral) and not isinstance(each, bool):
+            parts.append(int(each))
+        elif isinstance(each, (bool, str)) or not hasattr(each, "uuid"):
             raise UsageError(f"{shown(each)} names no GPU; give an index, a UUID, a PCI id, 'sim:V100', an "
                              "open device, or a list of them")
         else:

@@ -35,8 +35,8 @@ LINGERS_S = 3.0  # for which a lock still shows that was let go
 GAPS, GAP_S = 2, 0.05  # looks at a GPU at rest, at which locks do not show, and the time between them
 _LOCKED_BY_OTHERS = (
     "somebody has locked the clocks of {} already, and NVML does not tell to what, so they could not be "
-    "put back: change its power limit only, unlock them first (`nvidia-smi -rgc -rmc` as root), or pass "
-    "force=True"
+    "put back: change its power limit only, unlock them first (as root: `nvidia-smi -rgc -rmc`, or `-rac` "
+    "for application clocks), or pass force=True"
 )
 
 
@@ -260,17 +260,19 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
         fresh = device.uuid not in _held
         holding = _hold(device)
         try:
-            if _named(setting) - {"power_limit_w"} and device.uuid not in _locked:
-                if not force and _somebody_has_locked(device):
-                    raise NotPermitted(_LOCKED_BY_OTHERS.format(device.name))
-                _locked.add(device.uuid)
+            first_lock = bool(_named(setting) - {"power_limit_w"}) and device.uuid not in _locked
+            if first_lock and not force and _somebody_has_locked(device):
+                raise NotPermitted(_LOCKED_BY_OTHERS.format(device.name))
             holding.journal.note(setting)  # before the change: a kill in between must not lose the way back
         except BaseException:  # a full disk: nothing was changed yet
             if fresh:
                 _release(holding, keep_journal=holding.owes)
             raise
         try:
-            return device.write(setting)
+            written = device.write(setting)
+            if _named(setting) - {"power_limit_w"}:
+                _locked.add(device.uuid)
+            return written
         except DeviceError:
             if fresh:
                 _give_up(holding)
@@ -405,6 +407,7 @@ def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
     else:
         holding.journal.remove()
         _owed.discard(uuid)
+    _locked.discard(uuid)  # what is locked from now on is not ours
     _held.pop(uuid, None)
     holding.lock.close()
     if not _held and not _owed:  # what is owed the watchdog tries again when this process has ended

@@ -200,14 +200,12 @@ def read_only(knob: str = "") -> str:
 
 
 def is_privileged() -> bool:
-    """Whether this process is root or has the capability SYS_ADMIN, either of which the driver asks for."""
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return True
+    """Whether this process has the capability SYS_ADMIN, for which the driver asks."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         status = Path("/proc/self/status").read_text().splitlines()
         effective = next(line.split()[1] for line in status if line.startswith("CapEff:"))
         return bool(int(effective, 16) >> _SYS_ADMIN & 1)
-    return False
+    return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def missing_rights() -> str:
@@ -758,7 +756,8 @@ class NvmlDevice:
         return missing_rights()
 
     def clocks_are_set(self) -> bool | None:
-        reasons = self._try(self._read_reasons)
+        with translated(f"reading the clock event reasons of {self.name}"):
+            reasons = self._try(self._read_reasons)
         if isinstance(reasons, float) or int(reasons) & _AT_REST:
             return None
         return bool(int(reasons) & CLOCKS_SET)

@@ -80,9 +80,12 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
         device: The GPU.
         dry_run: Only say what would be done.
     """
+    from .nvml import read_only  # not in the watchdog, which puts back whatever is set
+
     try:
         limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
         changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
+        kept = ""
         limit = f"power limit {limit_w:g} W, default {default_w:g} W" if changed else "default power limit"
         if dry_run:
             return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
@@ -92,14 +95,18 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)
         try:
             for knob in KNOBS if changed else KNOBS[1:]:
+                if read_only(knob) and not read_only():  # clocks only: nobody here has locked any
+                    kept = f"; {read_only(knob)}"
+                    continue
                 with contextlib.suppress(NotSupported):  # then it was never locked
                     _patiently(partial(device.reset, (knob,)))
             owed = of(device.uuid)
             if owed is not None and not owed.writer_runs:  # whoever's: it asks for nothing any more
-                owed.path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # another user's, in a directory of others
+                    owed.path.unlink(missing_ok=True)
         finally:
             lock.close()
-        return RestoreOutcome(f"{device.name}: put to the driver's defaults ({limit} before)")
+        return RestoreOutcome(f"{device.name}: put to the driver's defaults ({limit} before){kept}")
     except DeviceError as error:
         return RestoreOutcome(f"{device.name}: {error}", settled=False)
 

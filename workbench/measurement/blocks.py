@@ -40,7 +40,9 @@ class TrainingWindow:
         self.closed: Window | None = None
         # of the trace, as long as it may be asked for
         opened, recorder = self.opened, meter.recorder
-        self._hold = self.attempt(lambda: recorder.hold(opened.start_s)) if recorder and opened else None
+        self._hold = None
+        if recorder and opened:
+            self._hold = self.attempt(lambda: recorder.hold(opened.start_s, awake=False))
 
     @property
     def ended(self) -> bool:

@@ -15,7 +15,7 @@ class EdgeTracker:
 
     KEEP = 32
     LONGEST_S = 0.4  # between two edges that were seen in one go; further ones do not tell the period
-    SURE = 3.0  # standard errors within which an edge is counted on a line
+    SURE = 2.0  # standard errors within which an edge is counted on a line
     PARTS = 4  # of a period that may be too long, as edges between those on the line were seen too vaguely
 
     def __init__(self) -> None:

@@ -48,6 +48,5 @@ def foreign_processes(device: Device) -> ForeignProcesses:
 def is_sibling(pid: int) -> bool:
     """Whether a process of this user is another rank of the job that this one is a rank of."""
     environment = environment_of(pid)
-    return environment is not None and same_job(
-        os.environ, environment, one_parent=parent_of(pid) == os.getppid()
-    )
+    one_parent = os.getppid() > 1 and parent_of(pid) == os.getppid()  # 0, 1: somewhere else, or none any more
+    return environment is not None and same_job(os.environ, environment, one_parent=one_parent)

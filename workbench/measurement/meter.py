@@ -66,11 +66,14 @@ class Meter:
         self.clock = self.devices[0].clock if self.devices else time.monotonic
         # of windows that are not measured yet, so that their traces are kept
         self._starts: dict[int, float] = {}
+        self._open: set[int] = set()
         self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
         weakref.finalize(self, marks.detach_all, self._notebooks)
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
         if recorder is not None:
-            self._hold = recorder.hold(self._oldest)
+            self._hold = recorder.hold(self._oldest, awake=False)
+            opened = self._open  # not `self`, which would keep itself
+            self._awake = recorder.hold(lambda: recorder.clock() if opened else math.inf)
 
     def open(self, label: str = "", *, sync: bool | None = None) -> Window:
         """Start a window now."""
@@ -87,8 +90,11 @@ class Meter:
         marks.attach(notebook)
         if self.recorder is not None:
             if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
-                self._starts.pop(next(iter(self._starts)), None)
+                oldest = next(iter(self._starts))
+                self._starts.pop(oldest, None)
+                self._open.discard(oldest)
             self._starts[id(window)] = window.start_s
+            self._open.add(id(window))
             self.recorder.enter()
         return window
 
@@ -103,6 +109,7 @@ class Meter:
         closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
                         locked, window.notes + notes, self._marked(window, end_s))
         if self.recorder is not None:
+            self._open.discard(id(window))
             start_s = self._starts.pop(id(window), None)
             if start_s is not None:
                 self._starts[id(closed)] = start_s

@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import subprocess
+import sys
 import threading
 import time
 import uuid as uuid_module
@@ -23,7 +24,7 @@ import numpy as np
 
 from .. import _processes, _shared_memory
 from ..device.protocol import Device
-from ..errors import MeasurementError, UsageError
+from ..errors import MeasurementError, UsageError, WorkbenchError
 from ..samples import ROWS
 from ..simulation.state import ENVIRONMENT_VARIABLE
 from .ring import LOST, RUNNING, Ring
@@ -92,9 +93,7 @@ class Recorder:
             self._numbers = {uuid: numbers[uuid] for uuid in uuids}
             self._views = {uuid: self._view(uuid) for uuid in uuids}
             self._read = dict.fromkeys(uuids, 0)
-        self._needed_s = math.inf
-        if not self._held:
-            self._need(self.clock())
+        self._need(self._until_s)
         if stepped:
             self._start_stepped()
         else:
@@ -148,7 +147,7 @@ class Recorder:
 
     @property
     def running(self) -> bool:
-        return not self._stop.is_set() and not self._failed
+        return os.getpid() == self._pid and not self._stop.is_set() and not self._failed
 
     @property
     def pid(self) -> int | None:
@@ -168,7 +167,7 @@ class Recorder:
         idle_s = self.clock() - self._needed_s
         if idle_s < 0.5 * REST_AFTER_S:  # it is awake, and `tend` sees that it stays so
             return max(0.0, idle_s)
-        self._need(math.inf if self._held else self.clock())
+        self._need(self._until_s)
         if self._gone or self._sampler is not None:
             self._resume()
         return idle_s
@@ -182,10 +181,10 @@ class Recorder:
 
     def tend(self) -> None:
         """Note whether samples are still needed; where they are, and nobody writes any more, start again."""
-        held = self._held
-        if held != (self._needed_s == math.inf):
-            self._need(math.inf if held else self.clock())
-        if held and self._gone:
+        until_s = self._until_s
+        if (until_s == math.inf) != (self._needed_s == math.inf):
+            self._need(until_s)
+        if until_s >= sys.float_info.max and self._gone:
             self._resume()
 
     def resting(self) -> str:
@@ -197,8 +196,13 @@ class Recorder:
         return ""
 
     @property
-    def _held(self) -> bool:
-        return not self._rests or any(hold.awake and hold.from_s < math.inf for hold in list(self._holds))
+    def _until_s(self) -> float:
+        """Until when samples are needed: infinity while a window or view holds them, the largest number for a
+        recorder that does not rest, now for another.
+        """
+        if any(hold.awake and hold.from_s < math.inf for hold in list(self._holds)):
+            return math.inf
+        return self.clock() if self._rests else sys.float_info.max
 
     @property
     def _gone(self) -> bool:
@@ -421,8 +425,9 @@ def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
                 turns = 0
                 alive.drain()
             alive.tend()
-        except (ValueError, MeasurementError):  # its simulated machine is gone, or nothing can be started
-            return
+        except (ValueError, RuntimeError, OSError, WorkbenchError):
+            if stop.is_set() or not alive.running:  # its simulated machine is gone, or nothing can be started
+                return
         del alive
 
 

@@ -86,7 +86,7 @@ class _Watched:
         if last is None or (self.edges.locked and self.power_edges.locked):
             return False
         return any(
-            not edges.locked and value(sample) != value(last) for edges, value in self.followed()
+            not edges.locked and _changed(value(sample), value(last)) for edges, value in self.followed()
             if edges is not self.edges or math.isnan(self.moves_s)
         )
 
@@ -105,6 +105,7 @@ class Sampler:
     # Calls wait for one lock of the driver, also those of what is measured: slow ones are made seldom.
     SLOW_S, SELDOM_S, LONG_S = 0.0003, 0.004, 2.5
     QUICK_S = 0.15  # of looks one after the other, where a burst found no steps
+    STEP_S = 0.01  # a counter that changes more seldom has steps
     ENOUGH = 3  # edges for a line
 
     def __init__(
@@ -153,7 +154,7 @@ class Sampler:
             watched.inside, pace = needed_s == math.inf, pace_after(now_s - needed_s)
             if pace == watched.pace:
                 continue
-            watched.pace, watched.open_s = pace, math.inf
+            watched.pace, watched.open_s, watched.calm_s = pace, math.inf, -math.inf
             watched.due_s = now_s if pace == AWAKE else now_s + RESTING_S if pace == RESTING else math.inf
             watched.refine_s = now_s  # when it is awake: its steps went unfollowed
 
@@ -293,7 +294,7 @@ class Sampler:
                     after_s = self._clock()
                     known = last.get(watched.number)
                     for part, (edges, value) in enumerate(watched.followed()):
-                        if known is not None and value(sample) != value(known[1]):
+                        if known is not None and _changed(value(sample), value(known[1])):
                             edges.add(known[0], after_s)
                             seen[watched.number, part] += 1
                     last[watched.number] = before_s, sample
@@ -316,12 +317,12 @@ class Sampler:
         before = edges.edges[-1]
         self._burst([watched], edge_s + half_s, until=1)
         watched.turn += 1
-        if self.horizon_s < edge_s + half_s:  # a stepped clock stood still before it
-            watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
-        elif edges.edges[-1] != before:
+        if edges.edges[-1] != before:
             watched.widen = 1.0
             watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
+        elif self.horizon_s < edge_s + half_s:  # a stepped clock stood still before it: the next one
+            watched.refine_s = self._clock() + edges.period_s
         else:
             watched.widen *= 2
             watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
@@ -365,8 +366,15 @@ class Sampler:
                     changes_s.append((before_s + self._clock()) / 2)
                 last_j = energy_j
                 self._pause(gap_s)
-        # The first is no change.
-        return (changes_s[-1] - changes_s[1]) / (len(changes_s) - 2) if len(changes_s) > 4 else math.nan
+        if len(changes_s) <= 4:
+            return math.nan
+        spacing_s = (changes_s[-1] - changes_s[1]) / (len(changes_s) - 2)  # the first is no change
+        return spacing_s if spacing_s < max(self.STEP_S, 1.5 * gap_s) else math.nan
+
+
+def _changed(now: float, before: float) -> bool:
+    """Whether a sensor shows another value; one that does not answer shows none."""
+    return not (math.isnan(now) or math.isnan(before)) and now != before
 
 
 def main(argv: Sequence[str]) -> int:

@@ -24,23 +24,30 @@ GRACE_S = 30.0  # for clients to end by themselves
 
 
 def terminate_clients(pids: set[int], environment: Mapping[str, str]) -> set[int]:
-    """Have the daemon end the GPU work of these clients; returns those that it could not."""
-    left = set()
-    for server in _ask("get_server_list", environment):
-        for client in pids & set(_ask(f"get_client_list {server}", environment)):
+    """Have the daemon end the GPU work of these clients; returns those that it could not.
+
+    Those are all of them where it does not answer.
+    """
+    left: set[int] = set()
+    servers = _ask("get_server_list", environment)
+    clients = [_ask(f"get_client_list {server}", environment) for server in servers or ()]
+    if servers is None or None in clients:
+        return set(pids)
+    for server, found in zip(servers, clients, strict=True):
+        for client in pids & set(found or ()):
             if _ask(f"terminate_client {server} {client}", environment) != [0]:
                 left.add(client)
     return left
 
 
-def _ask(command: str, environment: Mapping[str, str]) -> list[int]:
-    """The numbers that the daemon answers to a command; none where it does not answer."""
+def _ask(command: str, environment: Mapping[str, str]) -> list[int] | None:
+    """The numbers that the daemon answers to a command; None where it does not answer."""
     try:
         answer = subprocess.run([DAEMON], input=command, capture_output=True, text=True, timeout=ANSWER_S,
                                 env=dict(environment))
     except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [int(word) for word in answer.stdout.split() if word.isdigit()]
+        return None
+    return None if answer.returncode else [int(word) for word in answer.stdout.split() if word.isdigit()]
 
 
 def _answers(control: Path) -> bool | None:

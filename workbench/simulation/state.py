@@ -73,7 +73,7 @@ CARD = {
     "idle_w": (384, "d"), "abilities": (392, "Q"), "mig": (400, "I"), "power_scope": (404, "I"),
     "counter_lag_s": (408, "d"), "mem_top_sm": (416, "8I"), "mem_low_sm": (448, "8I"),
     "counter_part_time": (480, "I"), "arrival_s": (896, "8d"), "cap_share": (960, "d"),
-    "host_pids": (968, "I"), "mps": (972, "I"), "reading_gain": (3072, "d"),
+    "host_pids": (968, "I"), "mps": (972, "I"), "reading_gain": (976, "d"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 

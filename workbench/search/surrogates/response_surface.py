@@ -198,7 +198,7 @@ def _evidence(rows: np.ndarray, seen: np.ndarray, sigma: np.ndarray, soft: _Soft
 
 def _mixed(
     space: SettingSpace, times: np.ndarray, powers: np.ndarray, evidence: _Evidence, rough: bool
-) -> tuple[list[tuple[np.ndarray, ...]], float]:
+) -> tuple[list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]], float]:
     """Draws of each world, as many as it is believed by the probes; and the mean scale of the deviation."""
     at = evidence.at
     rests = evidence.target - np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
