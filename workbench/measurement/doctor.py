@@ -288,7 +288,7 @@ def _call_cost(device: NvmlDevice) -> Finding:
 
 def _last(values: Iterable[float]) -> tuple[float, ...]:
     """The end of what a check has seen, rounded."""
-    return tuple(float(f"{each:.6g}") for each in list(values)[-LAST:])
+    return tuple(float(f"{each:.6g}") for each in [*values][-LAST:] if math.isfinite(each))
 
 
 def _looks(device: NvmlDevice) -> list[tuple[int, int, float]]:

@@ -355,6 +355,8 @@ def for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
 def export(frame: pl.DataFrame, path: str | Path) -> Path:
     """Write a log to a .parquet, .csv or .json file; nested columns become JSON text in CSV.
 
+    In CSV a `'` stands before text that a spreadsheet would run as a formula (`=`, `+`, `-`, `@` first).
+
     Raises:
         UsageError: another ending, or a directory that is not there.
         StoreError: it cannot be written there.
