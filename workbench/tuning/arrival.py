@@ -73,15 +73,13 @@ class Arrival:
     def at_s(self, now_s: float) -> float | None:
         """When it had arrived; None where it has not."""
         if math.isnan(self._at_s):
-            last_s = self._from_s + self.longest_s
-            found = [self._on(device.uuid, min(now_s, last_s)) for device in self._devices]
+            found = [self._on(device.uuid, now_s) for device in self._devices]
             known = [each for each in found if each is not None]
-            late = now_s >= last_s
+            late = now_s >= self._from_s + self.longest_s
             if len(known) < len(found) and not late:
                 return None
-            self._at_s = max(known) if len(known) == len(found) else last_s
-            took_s = self._at_s - self._from_s
-            if not late and len(known) == len(found) and took_s > 0.0:
+            self._at_s = max(known) if len(known) == len(found) else now_s
+            if not late and len(known) == len(found) and (took_s := self._at_s - self._from_s) > 0.0:
                 self._took_s[self._limited] = max(took_s, self._took_s.get(self._limited, 0.0))
         return self._at_s
 
