@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -241,18 +242,27 @@ class Running:
         return self._insist(act, act)
 
     def _show(self, whole: Measurement, window: Window, remarks: list[str]) -> None:
-        """The report, below the live view where there is one."""
+        """The result, on top of the picture where there is a live view."""
         def act() -> None:
             from IPython.display import display
 
             from workbench.measurement.report import Report
 
-            if self._view is not None:
-                self._view.finish("", end_s=window.end_s)
-            if remarks or not self._quiet:
-                display(Report(whole, self._magics.tariff, remarks=remarks))
+            if self._view is None and self._quiet and not remarks:
+                return
+            shown = Report(whole, self._magics.tariff, remarks=remarks, previous=self._previous(whole))
+            if self._view is None:
+                display(shown)
+            else:
+                self._view.finish(shown, end_s=window.end_s)
 
         self._insist(act, act)
+
+    def _previous(self, whole: Measurement) -> Measurement | None:
+        """The last good run of this label on these GPUs; None where there is none or the log is not there."""
+        with contextlib.suppress(Exception):
+            return self._magics.state.store.before(whole)
+        return None
 
     def _insist(self, act: Callable[[], T], instead: Callable[[], T]) -> T:
         try:

@@ -225,6 +225,7 @@ class Window(HtmlFacts):
     """A stretch of time to be measured, on the device's clock; `closed` is empty while it is open.
 
     `opened` and `closed` hold an `Edge` per GPU, in the meter's order, `locked` the clocks locked at its end.
+    `opened_unix_s` is the civil time when it was opened, whatever a simulated device's clock says.
     """
 
     label: str
@@ -237,6 +238,7 @@ class Window(HtmlFacts):
     locked: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
     marks: Marks = Marks()
+    opened_unix_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

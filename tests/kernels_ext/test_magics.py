@@ -436,7 +436,7 @@ def test_two_measurements_are_compared(kernel: Kernel) -> None:
     kernel("%%energy short -q\nimport time; time.sleep(0.3)")
     kernel("%%energy long -q\nimport time; time.sleep(0.9)")
     ran = kernel("%energy_log --compare short long")
-    assert ran.text.startswith("long / short: energy ")
+    assert ran.text.startswith("long against short: +")
     assert ran.text.endswith("J more\n")
     assert ran.value is None
 

@@ -75,6 +75,7 @@ def test_several_gpus_and_several_runs_are_said() -> None:
         (123.4321, 12.0, "123 ± 12 J"),
         (0.00213, 0.0004, "0.00213 ± 0.00040 J"),
         (9_999.0, 3.0, "9999.0 ± 3.0 J"),
+        (62_720.11, 0.36, "62.7201 ± 0.0004 kJ"),  # no more digits than any meter has
         (25_000.0, 130.0, "25.00 ± 0.13 kJ"),
         (5.0, None, "5.000 J"),
         (None, None, "no energy"),
@@ -148,7 +149,7 @@ def test_the_page_is_plain_html_without_a_script() -> None:
         tags = Tags()
         tags.feed(report.page(m))
         assert tags.open == []
-        assert tags.seen <= {"details", "summary", "table", "tr", "th", "td", "ul", "li"}
+        assert tags.seen <= {"details", "summary", "table", "tr", "th", "td", "ul", "li", "div", "span", "b"}
         assert tags.attributes <= {"class", "style"}
 
 
@@ -208,8 +209,34 @@ def test_remarks_come_with_the_report() -> None:
     assert repr(shown) == f"{report.line(M)}\nthe disk is full <now>"
     bundle = shown._repr_mimebundle_()
     assert bundle["text/plain"] == repr(shown)
-    assert bundle["text/html"].startswith("<details")
-    assert bundle["text/html"].endswith("<div>the disk is full &lt;now&gt;</div>")
+    assert bundle["text/html"].index("123.4 ± 1.8 J") < bundle["text/html"].index("the disk is full &lt;now&gt;")
+    assert bundle["text/html"].index("the disk is full &lt;now&gt;") < bundle["text/html"].index("<details")
+
+
+def test_the_card_says_in_its_headline_what_changes_the_meaning() -> None:
+    foreign = "other processes used this GPU and are in the figure: python (7085)"
+    gpu = replace(GPU, idle_share=0.995, notes=(foreign, "3 gaps in sampling; their energy comes from the counter"))
+    headline, _, folded = report.page(replace(M, gpus=(gpu,), outcome="interrupted")).partition("<details")
+    for words in ("SIMULATED", "It was interrupted.", "idle 100 % of the time", "Other processes used this GPU"):
+        assert words in headline
+    assert "gaps in sampling" in folded
+    assert "gaps in sampling" not in headline
+    assert "⚠" not in report.page(M)
+
+
+def test_what_a_detector_doubts_stands_behind_details_and_what_it_found_in_the_headline() -> None:
+    doubt = IterationSummary(0, sure=False, reason="aliasing suspected", detected_s=0.328)
+    headline, _, folded = report.page(replace(M, iterations=doubt)).partition("<details")
+    assert "aliasing" not in headline
+    assert "aliasing suspected" in folded
+    found = report.page(replace(M, iterations=FOUND)).partition("<details")[0]
+    assert "96.0 ± 2.1 J, 412.3 ± 3.1 ms (24 found in the power)" in found
+
+
+def test_the_card_compares_with_the_last_run_of_its_label() -> None:
+    before = replace(M, gpus=(replace(GPU, energy_j=246.8642),), time_s=4.99)
+    assert "−50.00 ± 0.83 % energy, +100.0 % time" in report.page(M, previous=before)
+    assert "no significant difference in energy" in report.page(M, previous=M)
 
 
 def a(
@@ -222,13 +249,13 @@ def a(
 
 def test_a_comparison_has_the_ratio_with_its_interval() -> None:
     assert report.describe_comparison(a(100.0, 3.0, 2.0), a(80.0, 4.0, 3.0, label="b")) == (
-        "b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less"
+        "b against a: −20.0 ± 4.7 % energy, +50.0 % time; 20.0 ± 5.0 J less"
     )
     assert report.describe_comparison(a(100.0, 3.0), a(120.0, 4.0)).endswith("20.0 ± 5.0 J more")
 
 
 def test_a_difference_within_the_error_is_none() -> None:
-    assert "no sure difference" in report.describe_comparison(a(100.0, 3.0), a(104.0, 4.0))
+    assert "no significant difference" in report.describe_comparison(a(100.0, 3.0), a(104.0, 4.0))
 
 
 def test_what_cannot_be_compared_is_not() -> None:
@@ -239,11 +266,12 @@ def test_what_cannot_be_compared_is_not() -> None:
     ):
         words = report.describe_comparison(one, two)
         assert "the energies cannot be compared (one of them is missing or zero)" in words
-        assert "time 1.000" in words
+        assert "+0.0 % time" in words
 
 
 def test_a_comparison_with_a_window_without_length_gives_no_ratio_of_times() -> None:
-    assert "time" in report.describe_comparison(a(1.0, 0.1, 0.0), a(1.0, 0.1, 1.0))
+    words = report.describe_comparison(a(1.0, 0.1, 0.0), a(1.0, 0.1, 1.0))
+    assert words == "a against a: no significant difference in energy (+0 ± 14 %)"
 
 
 def test_a_comparison_across_cards_warns_of_their_calibration() -> None:
@@ -271,7 +299,7 @@ def test_the_line_tells_what_an_iteration_costs() -> None:
     told = report.line(replace(M, iterations=FOUND))
     assert told.startswith(report.line(M) + "; ")
     assert told.endswith(
-        "; 412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected); every 12th a pause of 3 s"
+        "; 412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected); a 3 s pause every 12 iterations"
     )
     alone = replace(FOUND, count=1, seconds_uncertainty=None, energy_uncertainty_j=None, levels=())
     assert report.line(replace(M, iterations=alone)).endswith(

@@ -83,7 +83,8 @@ class Meter:
             self.recorder.wake()  # before the window's time begins: what rests may have to start again
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
-        window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes)
+        window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes,
+                        opened_unix_s=time.time())
         if len(self._notebooks) >= 256:  # nor must windows that were never closed make steps slow
             marks.detach(self._notebooks.pop(next(iter(self._notebooks))))
         self._notebooks[id(window)] = notebook = marks.MarkRecorder(self.clock)
@@ -107,7 +108,7 @@ class Meter:
         host = rapl.read(self.zones) if self.zones else {}
         locked = tuple(device.locked() for device in self.devices)
         closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
-                        locked, window.notes + notes, self._marked(window, end_s))
+                        locked, window.notes + notes, self._marked(window, end_s), window.opened_unix_s)
         if self.recorder is not None:
             self._open.discard(id(window))
             start_s = self._starts.pop(id(window), None)
@@ -176,8 +177,7 @@ class Meter:
         gpus = tuple(self._gpu(number, window, seen[number]) for number in numbers)
         self._starts.pop(id(window), None)
         seconds = window.end_s - window.start_s
-        unix_s = getattr(self.clock, "unix_s", None)
-        started = unix_s(window.start_s) if unix_s else time.time() - (time.monotonic() - window.start_s)
+        started = time.time() - seconds if window.opened_unix_s is None else window.opened_unix_s
         return Measurement(
             id=uuid_module.uuid4().hex[:12], label=window.label, started_unix_s=started, time_s=seconds,
             gpus=gpus,

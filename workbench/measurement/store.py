@@ -170,6 +170,23 @@ class Store:
             raise UsageError(f"no measurement is called {name!r}; the latest are {latest}")
         return from_row(hits.row(-1, named=True))
 
+    def before(self, measurement: Measurement) -> Measurement | None:
+        """The newest earlier measurement of the same label and GPUs that ended well; None where there is none
+        or the measurement has no label.
+        """
+        if not measurement.label:
+            return None
+        hits = self.log().filter(
+            (pl.col("label") == measurement.label) & (pl.col("id") != measurement.id)
+            & (pl.col("outcome") == "ok") & (pl.col("started_unix_s") <= measurement.started_unix_s)
+            & pl.col("energy_j").is_not_null()
+        )
+        uuids = {gpu.uuid for gpu in measurement.gpus}
+        for row in hits.tail(20).reverse().iter_rows(named=True):
+            if {gpu["uuid"] for gpu in row["gpus"]} == uuids:
+                return from_row(row)
+        return None
+
     def trace(self, measurement_id: str) -> pl.DataFrame | None:
         """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
         for path in self._traces.glob(f"t-*-{measurement_id}.parquet"):

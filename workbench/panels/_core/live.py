@@ -225,12 +225,13 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self.end()
         super().finish()
 
-    def leave(self, picture: str, text: str) -> None:
-        """Put a still picture and its words where the panel was displayed, or display them."""
+    def leave(self, picture: str, result: Any, problem: str = "") -> None:
+        """Put a still picture below a result and a problem where the panel was displayed, or display them."""
+        shown = captioned(picture, result, problem)
         if kernel() is None:
-            print(text)
+            print(shown["text/plain"])
             return
-        self._shown.leave(captioned(picture, text), anywhere=True)
+        self._shown.leave(shown, anywhere=True)
         self._finished.append(self)
         while len(self._finished) > KEEP_FINISHED:
             self._finished.popleft().close()

@@ -127,11 +127,19 @@ def _beside(picture: dict[str, Any]) -> dict[str, Any]:
     return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
 
 
-def captioned(picture: str, text: str) -> dict[str, Any]:
-    """A picture with its words below it."""
-    body = html.escape(text).replace("\n", "<br>")
-    words = f'\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>' if body else ""
-    return {"text/html": f"{picture}{words}", "text/plain": text}
+def captioned(picture: str, result: Any, problem: str = "") -> dict[str, Any]:
+    """A picture below a result, a sentence or what shows itself as HTML, and below a problem in words."""
+    if isinstance(result, str):
+        bundle: dict[str, Any] = {"text/plain": result, "text/html": _line(result)}
+    else:
+        bundle = result._repr_mimebundle_()
+    words = "\n".join(filter(None, (bundle["text/plain"], problem)))
+    return {**bundle, "text/plain": words, "text/html": f"{bundle['text/html']}{_line(problem)}{picture}"}
+
+
+def _line(words: str) -> str:
+    body = html.escape(words).replace("\n", "<br>")
+    return f'<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>\n' if body else ""
 
 
 def widget_bundle(model_id: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ slider.
     view.show()
     view.start()
     ...                                       # the cell runs
-    view.finish("1.24 kJ ± 9 J in 4.1 s")     # a static picture takes the view's place
+    view.finish(Report(measurement))          # a card and a static picture take the view's place
 """
 
 from __future__ import annotations
@@ -103,8 +103,13 @@ class PowerView(LivePanel):
         """Show these iterations, found or told by marks, in the picture, as the report does."""
         self._settled = found
 
-    def finish(self, caption: str = "", *, end_s: float | None = None) -> None:
-        """Stop publishing and put a static picture with `caption` in the view's place."""
+    def finish(self, result: Any = "", *, end_s: float | None = None) -> None:
+        """Stop publishing and put a static picture in the view's place, below its result.
+
+        Args:
+            result: A sentence, or what shows itself, as a report of a measurement does.
+            end_s: Where the picture ends; now where None.
+        """
         if self._end_s is not None:
             return
         self._end_s = self.recorder.clock() if end_s is None else end_s
@@ -120,7 +125,7 @@ class PowerView(LivePanel):
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
         self._hold = None  # the recorder may forget
-        self.leave(self.svg(), "\n".join(text for text in (caption, self._problem) if text))
+        self.leave(self.svg(), result, self._problem)
 
     def svg(self) -> str:
         with self._lock:

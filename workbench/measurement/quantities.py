@@ -1,0 +1,67 @@
+"""Energies and durations as a person reads them, rounded to what is known."""
+
+from __future__ import annotations
+
+import math
+
+from ..tariff import significant
+
+MOST_DIGITS = 6  # of a value: more are beyond any meter's calibration
+
+
+def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
+    """Joules with their error, rounded to what the error allows.
+
+    >>> format_energy(123.4321, 1.8342), format_energy(0.0213, 0.0004), format_energy(1234567.0, 3210.0)
+    ('123.4 ± 1.8 J', '0.02130 ± 0.00040 J', '1.2346 ± 0.0032 MJ')
+    """
+    if energy_j is None:
+        return "no energy"
+    scale, unit = (1e6, "MJ") if energy_j >= 1e6 else (1e3, "kJ") if energy_j >= 1e4 else (1.0, "J")
+    value = energy_j / scale
+    if uncertainty_j is None:
+        return f"{significant(value, 4)} {unit}"
+    return f"{_with_error(value, max(uncertainty_j / scale, 1e-9))} {unit}"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration as a person says it.
+
+    >>> format_duration(0.01234), format_duration(9.98), format_duration(754.0), format_duration(7384.0)
+    ('12.3 ms', '9.98 s', '12 min 34 s', '2 h 3 min')
+    """
+    if seconds < 0.1:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 100:
+        return f"{minutes} min {int(seconds % 60)} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_seconds(seconds: float, uncertainty_s: float | None) -> str:
+    """A duration with its error, in milliseconds below a second.
+
+    >>> format_seconds(0.4123, 0.0031), format_seconds(12.34, 0.21), format_seconds(0.5, None)
+    ('412.3 ± 3.1 ms', '12.34 ± 0.21 s', '500 ms')
+    """
+    scale, unit = (1e3, "ms") if seconds < 1 else (1.0, "s")
+    if uncertainty_s is None:
+        return f"{significant(scale * seconds)} {unit}"
+    return f"{_with_error(scale * seconds, max(scale * uncertainty_s, 1e-3))} {unit}"
+
+
+def _with_error(value: float, error: float) -> str:
+    """A value and its error to two digits of the error, and to `MOST_DIGITS` of the value at most; an error
+    that is smaller than that is rounded up.
+
+    >>> _with_error(123.4321, 1.8342), _with_error(62.72011, 0.00036)
+    ('123.4 ± 1.8', '62.7201 ± 0.0004')
+    """
+    decimals = max(0, min(6, 1 - math.floor(math.log10(error))))
+    if value:
+        most = max(0, MOST_DIGITS - 1 - math.floor(math.log10(abs(value))))
+        if most < decimals:
+            decimals, error = most, math.ceil(error * 10**most) / 10**most
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"

@@ -1,0 +1,141 @@
+"""The result of a measurement as a card: energy in large, what it means, and the rest behind "details".
+
+HTML without script; colours and the size of letters are inherited, so that it reads in any theme.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable
+
+from ..records import Measurement
+from ..tariff import NO_TARIFF, Tariff, significant
+from .quantities import format_duration, format_energy, format_seconds
+
+IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
+IDLE_FROM_S = 0.4
+CARD = ("<div class='gpu-energy' style='font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;"
+        "border-left:4px solid;padding:.1em 0 .1em .8em;margin:.3em 0 .6em'>")
+BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em"
+SOURCES = {"marks": "marked", "detected": "found in the power"}  # of iterations
+# Words of the notes that change what an energy means; other notes stand in the details.
+DECISIVE = ("other process", "MIG is on", "assume", "plain difference", "power limit changed")
+MINUS = "\N{MINUS SIGN}"
+
+
+def card(
+    m: Measurement, tariff: Tariff = NO_TARIFF, *, previous: Measurement | None = None, details: str = "",
+    remarks: Iterable[str] = (),
+) -> str:
+    """A measurement as HTML.
+
+    Args:
+        m: The measurement.
+        tariff: What energy is worth; nothing of it is shown where it is not set.
+        previous: What it is compared with, the last run of its label.
+        details: HTML that is folded away.
+        remarks: Sentences that stand below.
+    """
+    names = " + ".join(_counted([gpu.name.removesuffix(" (simulated)") for gpu in m.gpus]))
+    title = " · ".join(filter(None, (m.label, names)))
+    badge = " <b>SIMULATED</b>" * m.simulated
+    alarms = "".join(f"<div>⚠ {html.escape(each)}</div>" for each in warnings(m))
+    said = "".join(f"<div>{html.escape(each)}</div>" for each in remarks)
+    facts = "".join(
+        f"<span style='margin-right:1.2em;white-space:nowrap'><span style='opacity:.7'>{name}</span> "
+        f"<b>{html.escape(value)}</b></span>"
+        for name, value in _facts(m, tariff, previous)
+    )
+    summary = "<summary style='cursor:pointer'>details</summary>"
+    folded = f"<details>{summary}{details}</details>" if details else ""
+    return (
+        f"{CARD}<div>{html.escape(title)}{badge}</div><div><span style='{BIG}'>"
+        f"{html.escape(format_energy(m.energy_j, m.energy_uncertainty_j))}</span>{facts}</div>"
+        f"{alarms}{said}{folded}</div>"
+    )
+
+
+def _facts(m: Measurement, tariff: Tariff, previous: Measurement | None) -> Iterable[tuple[str, str]]:
+    """What stands beside the energy: names and values."""
+    yield "time", format_duration(m.time_s)
+    if m.mean_power_w is not None:
+        yield "mean power", f"{significant(m.mean_power_w)} W"
+    if m.repeats > 1 and m.energy_sd_j is not None:
+        yield "mean of", f"{m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J)"
+    if (found := m.iterations) is not None and found.count and found.seconds is not None:
+        energy = format_energy(found.energy_j, found.energy_uncertainty_j)
+        cost = "" if found.energy_j is None else f"{energy}, "
+        taken = format_seconds(found.seconds, found.seconds_uncertainty)
+        yield "per iteration", f"{cost}{taken} ({found.count} {SOURCES.get(found.source, found.source)})"
+    if worth := tariff.words(m.energy_j):
+        yield "worth", worth
+    if previous is not None and (change := describe_change(previous, m)):
+        yield "against the last run", change
+
+
+def warnings(m: Measurement) -> list[str]:
+    """Sentences about what changes the meaning of a measurement's energy, most important first."""
+    found = []
+    if m.outcome != "ok":
+        found.append({"error": "It ended with an error.", "interrupted": "It was interrupted."}.get(
+            m.outcome, f"It ended so: {m.outcome}."))
+    if m.energy_j is None:
+        reasons = m.notes[:1] or tuple(note for gpu in m.gpus for note in gpu.notes[-1:])
+        found.append(f"No energy: {'; '.join(reasons) or 'no GPU was measured'}.")
+    several = len(m.gpus) > 1
+    for number, gpu in enumerate(m.gpus):
+        who = f"GPU {number}" if several else "The GPU"
+        if gpu.idle_share is not None and gpu.idle_share >= IDLE and m.time_s >= IDLE_FROM_S:
+            idle = f"{100 * gpu.idle_share:.0f} %"
+            found.append(f"{who} was idle {idle} of the time: this code hardly used it.")
+        notes = [note for note in gpu.notes if any(words in note for words in DECISIVE)]
+        found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in notes]
+    return list(dict.fromkeys(found))
+
+
+def relative_change(a: Measurement, b: Measurement) -> tuple[float, float] | None:
+    """How much more energy `b` took than `a`, as a share of `a`, and the half width of its 95 % interval;
+    None where one of them is not known.
+    """
+    if a.energy_j is None or b.energy_j is None or not a.energy_j > 0:
+        return None
+    ratio = b.energy_j / a.energy_j
+    error_a, error_b = a.energy_uncertainty_j or 0.0, b.energy_uncertainty_j or 0.0
+    return ratio - 1.0, math.hypot(ratio * error_a, error_b) / a.energy_j
+
+
+def describe_change(a: Measurement, b: Measurement) -> str:
+    """What changed from `a` to `b`, in per cent: "−12.3 ± 0.4 % energy, +3.1 % time"; empty where unknown."""
+    change = relative_change(a, b)
+    if change is None:
+        return ""
+    energy, half = change
+    time = f", {signed(b.time_s / a.time_s - 1)} time" if a.time_s > 0 else ""
+    if abs(energy) <= half:
+        return f"no significant difference in energy ({signed(energy, half)}){time}"
+    return f"{signed(energy, half)} energy{time}"
+
+
+def signed(share: float, half: float | None = None) -> str:
+    """A share in per cent with its sign, and with as many digits as its uncertainty has two of.
+
+    >>> signed(-0.1234, 0.0041), signed(0.031), signed(0.0)
+    ('−12.34 ± 0.41 %', '+3.1 %', '+0.0 %')
+    """
+    digits, error = 1, ""
+    if half:
+        digits = min(max(1 - math.floor(math.log10(100 * half)), 0), 2)
+        error = f" ± {100 * half:.{digits}f}"
+    return f"{100 * share + 0.0:+.{digits}f}{error} %".replace("-", MINUS)
+
+
+def _counted(names: Iterable[str]) -> list[str]:
+    """Names with how often there are.
+
+    >>> _counted(["A100", "A100", "V100"])
+    ['2 x A100', 'V100']
+    """
+    listed = list(names)
+    return [f"{listed.count(name)} x {name}" if listed.count(name) > 1 else name for name in
+            dict.fromkeys(listed)]
