@@ -275,7 +275,7 @@ def test_whatever_a_cell_returns_shows_itself_and_has_a_panel_where_there_is_one
         assert "simulated" in results[name]._repr_html_(), name
 
     kinds = {
-        "block": "PeriodPanel", "measurement": "Report", "measurements": "FrontierPanel", "job": "RecurringPanel",
+        "block": "PeriodPanel", "measurement": "PeriodPanel", "measurements": "FrontierPanel", "job": "RecurringPanel",
         "run": "RecurringPanel", "history": "RecurringPanel", "tuning": "ClocksPanel", "trace": "PeriodPanel",
         "sweep": "FrontierPanel", "setting": "ApplyPanel", "configuration": "ApplyPanel",
         "device": "ApplyPanel", "frontier": "FrontierPanel", "tuned": "TuningResult",

@@ -218,7 +218,7 @@ def _run(arguments: argparse.Namespace) -> int:
             measurement = with_iterations(measurement, found)
             _tell(measurement, meter.why)
             frame = found.frame if found is not None and found.summary.count else None
-            for message in session.keep(measurement, window, meter, Store(), frame):
+            for message in session.keep(measurement, window, meter, Store(), frame, kind="command"):
                 print(f"workbench: {message}", file=sys.stderr)
             if arguments.json:
                 whole = report.as_dict(measurement)

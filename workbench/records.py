@@ -274,7 +274,8 @@ class Measurement(HtmlFacts):
     """A window, measured: time (the device's clock), energy per GPU and in sum, and how sure that is.
 
     With `repeats` > 1 values are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations.
-    `iterations` is None where they were not looked for.
+    `iterations` is None where they were not looked for. `kind` is what was measured, as the log has it:
+    "cell", "block", "loop", "command", "sweep", "recurring job", "shared GPU"; empty where it was not kept.
     """
 
     id: str
@@ -290,6 +291,7 @@ class Measurement(HtmlFacts):
     outcome: str = "ok"
     notes: tuple[str, ...] = ()
     iterations: IterationSummary | None = None
+    kind: str = ""
 
     @property
     def energy_j(self) -> float | None:

@@ -487,7 +487,7 @@ def test_no_damaged_file_keeps_the_others_from_being_read(store: Store) -> None:
         (store.directory / "measurements" / f"m-1-{number}.parquet").write_bytes(damaged(whole, rng))
         (store.directory / "traces" / f"t-1-x{number}.parquet").write_bytes(damaged(trace, rng))
         found = store.trace(f"x{number}")
-        assert found is None or {name: found.schema[name] for name in TRACE} == dict(TRACE)
+        assert found is None or all(found.schema[name] == TRACE[name] for name in TRACE if name in found.columns)
         unreadable += found is None
         if number % 20 == 19:
             log = store.log()

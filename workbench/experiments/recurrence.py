@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from ..device.lease import Lease
 from ..errors import DeviceError, UsageError, checked
 from ..measurement import marks
 from ..measurement.meter import Meter
+from ..measurement.session import keep
+from ..measurement.store import Store
 from ..records import Configuration, Measurement, Setting, Window
 from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS
@@ -186,6 +189,8 @@ class Recurrence:
             self.notes += self._lease.release()
         failed = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         self.measurement = self._meter.measure(window, outcome="ok" if error is None else failed)
+        with contextlib.suppress(Exception):  # it is in the history all the same
+            keep(self.measurement, window, self._meter, Store(), kind="recurring job")
         self._end(error)
 
     # limits

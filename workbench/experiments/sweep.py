@@ -452,7 +452,7 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> d
     meter = mine.meter
     row, _ = trial.run(
         configuration, work, devices[0], meter, trial=number, label=label,
-        keep=lambda measurement, window: session.keep(measurement, window, meter, store),
+        keep=lambda measurement, window: session.keep(measurement, window, meter, store, kind="sweep"),
     )
     return row
 

@@ -66,7 +66,7 @@ def measure(label: Callable[P, R], *, gpus: Gpus = None) -> Callable[P, R]: ...
 def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
     """Measure time and energy of a block or of every call of a function.
 
-    The result is yours and is kept nowhere else; `%%energy` and `workbench run` write to the log.
+    It is in the log too, as soon as it is written: of what runs many times a second, one run a second.
 
     with workbench.measure("epoch") as result: train()
     print(result.energy_j, result.measurement)

@@ -5,6 +5,7 @@ Nothing in here ends a training: what goes wrong is a note of the measurement.
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid as uuid_module
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ import numpy as np
 from .. import _html
 from ..errors import MeasurementError, describe_error
 from ..records import Measurement, Periods, Window
-from . import marks
+from . import keeping, marks
 from .meter import Meter, encodable
 from .repeats import with_iterations
 from .report import page
@@ -36,6 +37,7 @@ class TrainingWindow:
         self._meter, self._label, self._problem = meter, label, ""
         self._begun_s = time.monotonic()
         self._time_s: float | None = None
+        self._left_out = 0
         self.opened = self.attempt(lambda: meter.open(label))
         self.closed: Window | None = None
         # of the trace, as long as it may be asked for
@@ -65,6 +67,24 @@ class TrainingWindow:
         self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
         self._time_s = time.monotonic() - self._begun_s
 
+    def keep_later(self, kind: str, measured: Callable[[], tuple[Measurement, Any]]) -> None:
+        """Have what `measured` returns, a measurement and its iterations or None, written to the log."""
+        left_out = keeping.writer().admit(self._label)
+        if left_out is None:
+            return
+        self._left_out = left_out
+
+        def write() -> None:
+            from .session import keep
+            from .store import Store
+
+            measurement, found = measured()
+            frame = found.frame if found is not None and found.summary.count else None
+            if self.closed is not None:
+                keep(measurement, self.closed, self._meter, Store(), frame, kind=kind)
+
+        keeping.writer().put(write)
+
     def measure(self, outcome: str = "ok") -> tuple[Measurement, SegmentedIterations | None]:
         """Its measurement, and its iterations where they were looked for and found."""
         assert self._time_s is not None
@@ -77,6 +97,8 @@ class TrainingWindow:
             found = self.attempt(lambda: self._meter.count(closed, measured))
         failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
         notes = [note for note in (self._meter.why, failed) if note]
+        if self._left_out:
+            notes.append(f"{self._left_out} runs of this label before this one are not in the log")
         return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
 
 
@@ -92,6 +114,7 @@ class BlockResult:
         self._found: SegmentedIterations | None = None
         self._outcome = "ok"
         self._measurement: Measurement | None = None
+        self._measuring = threading.Lock()
         self._training = TrainingWindow(meter, label)
 
     def __enter__(self) -> BlockResult:
@@ -101,17 +124,17 @@ class BlockResult:
         if kind is not None:
             self._outcome = "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
         self._training.close()
+        self._training.keep_later("block", lambda: (self.measurement, self._found))
 
     @property
     def measurement(self) -> Measurement:
         """Raises MeasurementError while the block is still running."""
-        if self._measurement is None:
-            if not self._training.ended:
-                raise MeasurementError(
-                    "the block is still running; its measurement is there when it has ended"
-                )
-            self._measurement, self._found = self._training.measure(self._outcome)
-        return self._measurement
+        if not self._training.ended:
+            raise MeasurementError("the block is still running; its measurement is there when it has ended")
+        with self._measuring:
+            if self._measurement is None:
+                self._measurement, self._found = self._training.measure(self._outcome)
+            return self._measurement
 
     def _repr_html_(self) -> str | None:
         return page(self.measurement) if self._training.ended else None
@@ -169,6 +192,8 @@ class Track(Iterable[T]):
         self.marks_s: list[float] = []
         self._whole: TrainingWindow | None = None
         self._measurement: Measurement | None = None
+        self._found: SegmentedIterations | None = None
+        self._measuring = threading.Lock()
         self._iterations: Any = None
 
     def __len__(self) -> int:
@@ -190,6 +215,7 @@ class Track(Iterable[T]):
             whole.close()
             if begun and whole.closed is not None:  # left by a break or an error: that iteration ran too
                 self._mark(whole.closed.end_s)
+            whole.keep_later("loop", lambda: (self.measurement, self._found))
 
     def _mark(self, at_s: float | None) -> None:
         if at_s is not None and self.marks_s:
@@ -203,11 +229,12 @@ class Track(Iterable[T]):
     @property
     def measurement(self) -> Measurement:
         """The whole loop's. Raises MeasurementError while it has not ended."""
-        if self._measurement is None:
-            if self._whole is None or not self._whole.ended:
-                raise MeasurementError("the loop has not ended; its measurement is there when it has")
-            self._measurement, _ = self._whole.measure()
-        return self._measurement
+        if self._whole is None or not self._whole.ended:
+            raise MeasurementError("the loop has not ended; its measurement is there when it has")
+        with self._measuring:
+            if self._measurement is None:
+                self._measurement, self._found = self._whole.measure()
+            return self._measurement
 
     @property
     def iterations(self) -> Any:

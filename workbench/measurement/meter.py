@@ -264,11 +264,12 @@ class Meter:
         if self.recorder is None:
             return {}
         assert window.end_s is not None
-        if self._measured is None or self._measured[0] is not window:
+        measured = self._measured  # which another thread may replace
+        if measured is None or measured[0] is not window:
             numbers = range(len(self.devices))
             timelines = [self.timeline(n, window.start_s, window.end_s, window) for n in numbers]
-            self._measured = (window, timelines)
-        return {device.uuid: each for device, each in zip(self.devices, self._measured[1], strict=True)}
+            self._measured = measured = (window, timelines)
+        return {device.uuid: each for device, each in zip(self.devices, measured[1], strict=True)}
 
     # the energy of stretches of the past
 

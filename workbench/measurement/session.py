@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from .. import _html
@@ -29,6 +29,7 @@ from ..errors import (
     describe_error,
 )
 from ..records import Measurement, Setting, Window
+from . import keeping
 from .meter import Meter
 from .recorder import Recorder
 
@@ -208,6 +209,7 @@ class Session:
 
     def close(self) -> None:
         """Restore, stop sampling, forget the devices. The next use makes them anew."""
+        keeping.writer().flush()  # which needs the trace
         with self._lock:
             with contextlib.suppress(DeviceError):
                 self.restore_all()
@@ -218,7 +220,7 @@ class Session:
 
 def keep(
     measurement: Measurement, window: Window, meter: Meter, store: Store,
-    iterations: pl.DataFrame | None = None,
+    iterations: pl.DataFrame | None = None, *, kind: str = "cell",
 ) -> list[str]:
     """Store a measurement and its traces; returns sentences about what could not be stored.
 
@@ -227,8 +229,9 @@ def keep(
         window: Where it was measured; the last one of several.
         meter: The one that measured it. A session's may be another by now.
         store: Where to.
+        kind: What was measured, as the log says it.
     """
-    seen = meter.traces(window)
+    seen, measurement = meter.traces(window), replace(measurement, kind=kind)
     try:
         store.save(measurement, {gpu.uuid: seen[gpu.uuid] for gpu in measurement.gpus if seen}, iterations)
     except StoreError as error:

@@ -4,6 +4,7 @@
     <home>/measurements/log-<n>.parquet                 many rows, when single files have become many
     <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
     <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
+    <home>/tags/<id>                                    words that its owner keeps with it
 
 What cannot be read is renamed to `.damaged` and said; nothing else is lost by it. Files of earlier versions
 are read as well. Only traces count against the quota, and the oldest go first.
@@ -25,10 +26,12 @@ import polars as pl
 from .. import _paths, trace
 from ..errors import StoreError, UsageError, checked
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
+from . import keeping
 
 SCHEMA_VERSION = 2
 QUOTA_BYTES = 512 * 1024**2
 COMPACT_AT = 400
+MOST_TAG = 200  # bytes
 
 _GPU = pl.Struct({
     "name": pl.String, "uuid": pl.String, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
@@ -52,7 +55,7 @@ _COLUMNS: dict[str, Any] = {
     "iteration_j": pl.Float64, "iteration_j_uncertainty": pl.Float64, "iteration_count": pl.Int64,
     "iteration_source": pl.String, "iteration_sure": pl.Boolean, "iteration_reason": pl.String,
     "iteration_detected_s": pl.Float64, "iteration_check": pl.String, "iteration_levels": pl.List(_LEVEL),
-    "gpus": pl.List(_GPU), "notes": pl.List(pl.String), "schema_version": pl.Int64,
+    "gpus": pl.List(_GPU), "notes": pl.List(pl.String), "schema_version": pl.Int64, "kind": pl.String,
 }
 SCHEMA = pl.Schema(_COLUMNS)
 SINCE_2 = tuple(name for name in SCHEMA if name.startswith("iteration_"))
@@ -90,6 +93,7 @@ def from_row(row: dict[str, Any]) -> Measurement:
     """The measurement of a row of `as_frame`."""
     special = {*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes"}
     plain = {name: value for name, value in row.items() if name not in special}
+    plain["kind"] = row.get("kind") or ""
     gpus = tuple(_gpu(**gpu) for gpu in row["gpus"])
     return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row))
 
@@ -149,6 +153,7 @@ class Store:
 
     def log(self) -> pl.DataFrame:
         """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
+        keeping.writer().flush()
         # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
         for _ in range(5):
             self._gone = False
@@ -189,6 +194,7 @@ class Store:
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:
         """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
+        keeping.writer().flush()
         for path in self._traces.glob(f"t-*-{measurement_id}.parquet"):
             return self._read(path, lambda frame: _cast(frame, _TRACE, needed=("time_s", "power_w", "uuid")))
         return None
@@ -200,6 +206,34 @@ class Store:
         for path in self._traces.glob(f"i-*-{measurement_id}.parquet"):
             return self._read(path, lambda frame: _cast(frame, ITERATIONS, needed=()))
         return None
+
+    def tag(self, measurement_id: str, words: str) -> None:
+        """Keep a few words with a measurement; none take them away.
+
+        Raises:
+            UsageError: what cannot be an id.
+            StoreError: they cannot be written.
+        """
+        if not measurement_id.isalnum():
+            raise UsageError(f"{measurement_id!r} is no id of a measurement; the log lists them")
+        path = self.directory / "tags" / measurement_id
+        try:
+            if words:
+                with _paths.replacing(path) as file:
+                    file.write(words[:MOST_TAG].encode("utf-8", "replace"))
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"the tag could not be kept in {path.parent} ({_reason(error)})") from error
+
+    def tags(self) -> dict[str, str]:
+        """Words that are kept with measurements, by their ids."""
+        found = {}
+        with contextlib.suppress(OSError):
+            for path in sorted((self.directory / "tags").iterdir()):
+                with contextlib.suppress(OSError):
+                    found[path.name] = path.read_bytes()[:MOST_TAG].decode("utf-8", "replace")
+        return found
 
     def messages(self) -> list[str]:
         """What was met since the last call: damaged files, a directory that is not the wanted one."""
@@ -299,6 +333,8 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
     if (versions.min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
         new = {name: pl.lit(None, SCHEMA[name]) for name in SINCE_2 if name not in frame.columns}
         frame = frame.with_columns(**new)
+    if "kind" not in frame.columns:  # files of version 2 may have it or not
+        frame = frame.with_columns(kind=pl.lit(""))
     return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
 
 

@@ -166,7 +166,7 @@ def _carry_out(run: SharingRun, keep: bool) -> Shared:
         from ..measurement.store import Store
 
         with contextlib.suppress(StoreError):
-            session.keep(last.board, run.window, run.meter, Store())
+            session.keep(last.board, run.window, run.meter, Store(), kind="shared GPU")
     return last
 
 

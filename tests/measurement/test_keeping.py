@@ -1,0 +1,64 @@
+"""What scripts measure is in the log, and a training waits for none of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import workbench
+from workbench.measurement import session
+from workbench.measurement.keeping import LogWriter
+from workbench.measurement.store import Store
+from workbench.simulation.machine import Machine
+
+
+def test_blocks_functions_and_loops_are_in_the_log(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("V100", stepped=True)
+    with workbench.measure("block"):
+        machine.clock.sleep(1.0)
+    for _ in workbench.track(range(3), "loop"):
+        machine.clock.sleep(0.5)
+
+    @workbench.measure
+    def epoch() -> None:
+        machine.clock.sleep(1.0)
+
+    epoch()
+    log = Store().log()
+    assert log["label"].str.split(".").list.last().to_list() == ["block", "loop", "epoch"]
+    assert log["kind"].to_list() == ["block", "loop", "block"]
+    assert log["energy_j"].null_count() == 0
+    session.current().close()
+
+
+def test_a_run_of_a_label_is_written_once_a_second_and_less_often_after_many() -> None:
+    now_s = [0.0]
+    writer = LogWriter(clock=lambda: now_s[0])
+    written = []
+    for _ in range(4000):
+        written.append(writer.admit("epoch"))
+        now_s[0] += 0.25
+    kept = [left_out for left_out in written if left_out is not None]
+    assert kept[:3] == [0, 3, 3]
+    assert kept[250] == 7  # every two seconds after two hundred
+    assert writer.admit("another") == 0
+
+
+def test_what_fails_to_be_written_ends_nothing() -> None:
+    writer, done = LogWriter(), threading.Event()
+
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    writer.put(fail)
+    writer.put(done.set)
+    writer.flush()
+    assert done.is_set()
+
+
+def test_a_measurement_keeps_its_words(simulated: Callable[..., Machine]) -> None:
+    store = Store()
+    store.tag("abc123", "before the refactoring")
+    assert store.tags() == {"abc123": "before the refactoring"}
+    store.tag("abc123", "")
+    assert store.tags() == {}

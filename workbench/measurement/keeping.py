@@ -1,0 +1,86 @@
+"""What scripts have measured is written to the log by a thread of its own: a training waits for no disk.
+
+A block that is measured again and again is in the log once a second, and less often after its first hundred
+runs; each one that is written says how many before it were left out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+EVERY_S, MANY = 1.0, 100  # between two runs of one label, times the hundreds that were written
+FLUSH_S = 5.0  # at the end of a process, at most
+
+
+class LogWriter:
+    """Runs what writes to the log, one after another, in a daemon thread that lives while there is some."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._written: dict[str, tuple[float, int]] = {}  # when last, and how many, by label
+        self._left_out: dict[str, int] = {}
+
+    def admit(self, label: str) -> int | None:
+        """How many runs of a label were left out since the last one that was written; None where this one is
+        left out too.
+        """
+        with self._lock:
+            now_s = self._clock()
+            last_s, count = self._written.get(label, (-math.inf, 0))
+            if now_s - last_s < EVERY_S * max(1, count // MANY):
+                self._left_out[label] = self._left_out.get(label, 0) + 1
+                return None
+            self._written[label] = (now_s, count + 1)
+            return self._left_out.pop(label, 0)
+
+    def put(self, write: Callable[[], object]) -> None:
+        """Have something written, soon."""
+        with self._lock:
+            self._waiting.append(write)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+                self._thread.start()
+
+    def flush(self, timeout_s: float = FLUSH_S) -> None:
+        """Wait until everything is written."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                write = self._waiting.popleft()
+            with contextlib.suppress(Exception):  # a training never ends of its log
+                write()
+
+
+_writer = LogWriter()
+
+
+def writer() -> LogWriter:
+    """The one of this process."""
+    return _writer
+
+
+def _forked() -> None:
+    global _writer
+    _writer = LogWriter()  # the thread stayed with the parent
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+atexit.register(lambda: _writer.flush())
