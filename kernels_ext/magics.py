@@ -101,7 +101,7 @@ class EnergyMagics(Magics):
 
     @line_magic
     def energy_log(self, line: str) -> pl.DataFrame | None:
-        """All measurements of this user, also of earlier kernels, as a Polars frame.
+        """All runs of this user, also of earlier kernels: a table of the newest, and a Polars frame in `_`.
 
         %energy_log                          everything, oldest first
         %energy_log --last 10                the latest ten
@@ -118,7 +118,11 @@ class EnergyMagics(Magics):
             raise UsageError(str(error)) from error
         for sentence in (*filter(None, [done]), *self.state.store.messages()):
             self.say(sentence)
-        return log
+        if log is None:
+            return None
+        from workbench.measurement.run_table import RunLog
+
+        return RunLog.of(log, self.state.store.tags())
 
     # %gpu
 

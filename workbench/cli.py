@@ -311,8 +311,6 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
 
 
 def _log(arguments: argparse.Namespace) -> int:
-    import polars as pl
-
     from .measurement.store import Store
 
     store = Store()
@@ -322,13 +320,10 @@ def _log(arguments: argparse.Namespace) -> int:
     if log is None or done:
         print(done)
         return 0
-    shown = log.tail(log.height if arguments.last is not None else SHOWN).select(
-        pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms").alias("started (UTC)"), "label",
-        "energy_j", "energy_uncertainty_j", "time_s", "mean_power_w", "iteration_s", "iteration_j", "source",
-        "outcome",
-    )
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_width_chars=160):
-        print(shown)
+    from .measurement.run_table import as_text, rows
+
+    shown = log.tail(log.height if arguments.last is not None else SHOWN)
+    print(as_text(rows(shown, store.tags())))
     return 0
 
 

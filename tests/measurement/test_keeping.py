@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import workbench
 from workbench.measurement import session
-from workbench.measurement.keeping import LogWriter
+from workbench.measurement.keeping import LogQueue
 from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine
 
@@ -33,7 +33,7 @@ def test_blocks_functions_and_loops_are_in_the_log(simulated: Callable[..., Mach
 
 def test_a_run_of_a_label_is_written_once_a_second_and_less_often_after_many() -> None:
     now_s = [0.0]
-    writer = LogWriter(clock=lambda: now_s[0])
+    writer = LogQueue(clock=lambda: now_s[0])
     written = []
     for _ in range(4000):
         written.append(writer.admit("epoch"))
@@ -45,7 +45,7 @@ def test_a_run_of_a_label_is_written_once_a_second_and_less_often_after_many() -
 
 
 def test_what_fails_to_be_written_ends_nothing() -> None:
-    writer, done = LogWriter(), threading.Event()
+    writer, done = LogQueue(), threading.Event()
 
     def fail() -> None:
         raise OSError("the disk is full")

@@ -14,12 +14,13 @@ from workbench.panels._views.apply.panel import ApplyPanel
 from workbench.panels._views.clocks.panel import ClocksPanel
 from workbench.panels._views.cluster.panel import ClusterPanel
 from workbench.panels._views.frontier.panel import FrontierPanel
+from workbench.panels._views.log.panel import LogPanel
 from workbench.panels._views.period.panel import PeriodPanel
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.recurring.panel import RecurringPanel
 
 PANELS = (
-    tab_sheets.HtmlPanel, ApplyPanel, ClocksPanel, ClusterPanel, FrontierPanel, PeriodPanel, PowerView, RecurringPanel,
+    tab_sheets.HtmlPanel, ApplyPanel, ClocksPanel, ClusterPanel, FrontierPanel, LogPanel, PeriodPanel, PowerView, RecurringPanel,
 )
 
 

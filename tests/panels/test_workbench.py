@@ -20,7 +20,7 @@ from workbench.errors import UsageError
 from workbench.measurement import session as sessions
 from workbench.measurement.store import Store
 from workbench.panels import tabs as module
-from workbench.panels.tab_sheets import log_sheet, progress_words, sweep_sheet
+from workbench.panels.tab_sheets import progress_words, sweep_sheet
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -110,7 +110,7 @@ def test_the_log_fills_the_frontier_and_its_tab(machine: Machine) -> None:
     picture = opened.html()
     assert "&lt;epoch&gt;" in picture
     assert "<script" not in picture
-    assert "1 measurements" in opened.summary()
+    assert "Log: 1 runs" in opened.summary()
 
 
 def test_a_sweep_tab_names_the_first_failure() -> None:
@@ -120,15 +120,6 @@ def test_a_sweep_tab_names_the_first_failure() -> None:
     assert progress_words(sweep) == words
     sweep.reason = f"4 trials in a row failed in the same way: {sweep.failure}"
     assert progress_words(sweep) == f"12 of 40 configurations; ended: {sweep.reason}"
-
-
-def test_the_log_tab_sends_only_what_is_new(machine: Machine, tmp_path: Path) -> None:
-    sheet = log_sheet(Store(tmp_path))
-    sheet._read_s = -1e9
-    assert sheet.changes() is not None
-    sheet._read_s = -1e9
-    assert sheet.changes() is None
-    sheet.end()
 
 
 def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:

@@ -114,6 +114,7 @@ class Sheet(TypedDict):
     name: str
     html: str
     bar: Progress | None
+    tools: NotRequired[str]
     theme: NotRequired[Theme]
 
 
@@ -343,6 +344,7 @@ SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),
     "PeriodPanel": (PeriodGreeting, {"news": PeriodNews}),
     "HtmlPanel": (Sheet, {"news": Sheet}),
+    "LogPanel": (Sheet, {"news": Sheet}),
     "ApplyPanel": (Apply, {"news": Apply, "knobs": Apply}),
     "ClocksPanel": (ClocksGreeting, {"news": ClocksNews}),
     "ClusterPanel": (ClusterGreeting, {"news": ClusterNews}),

@@ -19,7 +19,7 @@ EVERY_S, MANY = 1.0, 100  # between two runs of one label, times the hundreds th
 FLUSH_S = 5.0  # at the end of a process, at most
 
 
-class LogWriter:
+class LogQueue:
     """Runs what writes to the log, one after another, in a daemon thread that lives while there is some."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,17 +68,17 @@ class LogWriter:
                 write()
 
 
-_writer = LogWriter()
+_writer = LogQueue()
 
 
-def writer() -> LogWriter:
+def writer() -> LogQueue:
     """The one of this process."""
     return _writer
 
 
 def _forked() -> None:
     global _writer
-    _writer = LogWriter()  # the thread stayed with the parent
+    _writer = LogQueue()  # the thread stayed with the parent
 
 
 if hasattr(os, "register_at_fork"):

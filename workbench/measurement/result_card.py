@@ -89,9 +89,14 @@ def warnings(m: Measurement) -> list[str]:
         if gpu.idle_share is not None and gpu.idle_share >= IDLE and m.time_s >= IDLE_FROM_S:
             idle = f"{100 * gpu.idle_share:.0f} %"
             found.append(f"{who} was idle {idle} of the time: this code hardly used it.")
-        notes = [note for note in gpu.notes if any(words in note for words in DECISIVE)]
-        found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in notes]
+        said = decisive_notes(gpu.notes)
+        found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in said]
     return list(dict.fromkeys(found))
+
+
+def decisive_notes(notes: Iterable[str]) -> list[str]:
+    """Those of a GPU's notes that change what its energy means."""
+    return [note for note in notes if any(words in note for words in DECISIVE)]
 
 
 def relative_change(a: Measurement, b: Measurement) -> tuple[float, float] | None:

@@ -27,6 +27,7 @@ from .. import _paths, trace
 from ..errors import StoreError, UsageError, checked
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 from . import keeping
+from .run_table import rows
 
 SCHEMA_VERSION = 2
 QUOTA_BYTES = 512 * 1024**2
@@ -404,9 +405,23 @@ def for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(pl.String).str.replace(r"^([=+@\t\r-])", "'$1"))
 
 
+def _told_flat(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+    """The columns for a spreadsheet: of a log those that a person reads come first, in a word each."""
+    if "gpus" not in frame.columns:
+        return texts
+    told = rows(frame)
+    read = {"started": pl.from_epoch((frame["started_unix_s"] * 1000).cast(pl.Int64), "ms")}
+    read |= {name.lower(): pl.Series([row[name] for row in told], dtype=pl.String)
+             for name in ("GPU", "setting", "note")}
+    return texts.select("label", **read).hstack(texts.drop("label"))
+
+
 @checked
 def export(frame: pl.DataFrame, path: str | Path) -> Path:
-    """Write a log to a .parquet, .csv or .json file; nested columns become JSON text in CSV.
+    """Write a log to a .parquet, .csv or .json file.
+
+    In CSV a log begins with columns to read (label, started in UTC, gpu, setting, note), and nested columns
+    become JSON text.
 
     In CSV a `'` stands before text that a spreadsheet would run as a formula (`=`, `+`, `-`, `@` first).
 
@@ -432,7 +447,7 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
                 pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
                 for name, kind in frame.schema.items() if kind.is_nested()
             ]
-            for_spreadsheets(frame.with_columns(texts)).write_csv(target)
+            for_spreadsheets(_told_flat(frame.with_columns(texts), frame)).write_csv(target)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target

@@ -3,7 +3,8 @@
 `PowerView` is the live view of a running cell with its iterations; `period` shows the iterations of a
 recorded trace; `recurring` shows a recurring job and runs it; `clocks` shows a tuner at work and steers it;
 `frontier` shows energy against time and chooses a configuration; `apply` puts a GPU to it and back; `cluster`
-compares policies that let jobs share GPUs; `open` has them all on tabs.
+compares policies that let jobs share GPUs; `log` lists every run, to look at one and to compare two; `open`
+has them all on tabs.
 
 `_views` has a folder per panel, `_core` what all of them stand on.
 """
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
     from ._views.clocks.panel import clocks
     from ._views.cluster.panel import cluster
     from ._views.frontier.panel import frontier
+    from ._views.log.panel import log
     from ._views.period.panel import period
     from ._views.power.panel import PowerView
     from ._views.recurring.panel import recurring
     from .tabs import open_workbench as open
 
-__all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "open", "period", "recurring"]
+__all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "log", "open", "period", "recurring"]
 
 
 def __getattr__(name: str) -> Any:

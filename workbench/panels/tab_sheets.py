@@ -1,27 +1,18 @@
-"""What the workbench has besides its panels: the log as a table, a sweep's progress."""
+"""What the workbench has besides its panels: a sweep's progress."""
 
 from __future__ import annotations
 
 import html
 import math
-import time
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from .._html import table
-from ..measurement.report import format_duration, format_energy
-from ..measurement.store import Store
+from ..measurement.report import format_duration
 from ._core.live import LivePanel, Message, script
-from ._views.frontier.sources import files, log_of
 
 if TYPE_CHECKING:
     from ..experiments.sweep import Sweep
-
-ROWS = 40  # of the log that are shown, newest first
-HEADS = ("when", "label", "outcome", "time", "energy", "power", "limit", "GPU")
 
 
 class HtmlPanel(LivePanel):
@@ -82,33 +73,6 @@ def progress_words(sweep: Sweep) -> str:
     if sweep.cancelled:
         return f"{words}; cancelled: the trials that run are finished and kept"
     return words + (f", {format_duration(left_s)} left" if left_s else "")
-
-
-def log_sheet(store: Store) -> HtmlPanel:
-    """The newest measurements of the log."""
-    return HtmlPanel(
-        "Log", lambda: log_html(log_of(store)), lambda: files(store),
-        lambda: f"{len(log_of(store))} measurements",
-    )
-
-
-def log_html(log: pl.DataFrame) -> str:
-    """The newest measurements as a table."""
-    if log.is_empty():
-        return "<p>Nothing is measured yet: %%energy above a cell measures it.</p>"
-    rows = []
-    for row in log.tail(ROWS).reverse().iter_rows(named=True):
-        gpus = row["gpus"] or []
-        watts = None if not row["time_s"] or row["energy_j"] is None else row["energy_j"] / row["time_s"]
-        limit_w = gpus[0]["power_limit_w"] if gpus else None
-        rows.append((
-            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])), row["label"], row["outcome"],
-            format_duration(row["time_s"]), format_energy(row["energy_j"], row["energy_uncertainty_j"]),
-            "" if watts is None else f"{watts:.0f} W", "" if limit_w is None else f"{limit_w:.0f} W",
-            " + ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
-        ))
-    more = "" if len(log) <= ROWS else f"<p>and {len(log) - ROWS} earlier ones: %energy_log</p>"
-    return table(HEADS, rows, style="font-size:12px") + more
 
 
 def sweep_sheet(sweep: Sweep) -> HtmlPanel:

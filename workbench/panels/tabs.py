@@ -29,9 +29,10 @@ from ._views.clocks.panel import ClocksPanel
 from ._views.cluster.panel import cluster
 from ._views.frontier.panel import frontier
 from ._views.frontier.sources import Logged
+from ._views.log.panel import log as log_panel
 from ._views.power.panel import PowerView
 from ._views.recurring.panel import recurring
-from .tab_sheets import log_sheet, sweep_sheet
+from .tab_sheets import sweep_sheet
 
 KEPT_S = 120.0  # of rows that the power tab keeps in the recorder's memory
 
@@ -65,7 +66,7 @@ class Workbench(Displayed):
             self.panels["Clocks"] = ClocksPanel(live=live)
             self.panels["Apply"] = ApplyPanel(self.frontier, jobs=jobs, live=live)
         self.panels["Cluster"] = compared
-        self.panels["Log"] = log_sheet(store)
+        self.panels["Log"] = log_panel(store, live=live)
         for panel in self.panels.values():
             panel.on_picture = self._picture_later
         self._box: ipywidgets.Tab | None = None

@@ -182,6 +182,7 @@ export interface Sheet {
   name: string;
   html: string;
   bar: Progress | null;
+  tools?: string;
   theme?: Record<string, [string, string, string]>;
 }
 export interface ApplyKnobs {

@@ -9,8 +9,15 @@ function sheet({ root, post }) {
   const words = element("span", "workbench-faint", { role: "status" });
   const cancel = button("do-cancel", "Cancel", "", () => post({ kind: "cancel" }));
   const controls = row(bar, words, cancel);
-  const body = element("div", "workbench-sheet");
-  root.append(controls, body);
+  const [tools, body] = ["workbench-tools", "workbench-sheet"].map((name) => element("div", name));
+  root.append(controls, tools, body);
+  const at = (/** @type {any} */ { dataset, value }) => `[data-act="${dataset.act}"]${dataset.on === "input" ? "" : `[value="${CSS.escape(value)}"]`}`;
+  for (const type of ["click", "input", "change"]) {
+    root.addEventListener(type, ({ target }) => {
+      const on = target.closest(`[data-on="${type}"]`);
+      if (on) post({ kind: "act", name: on.dataset.act, value: on.value });
+    });
+  }
   function take(/** @type {Sheet} */ message) {
     put(controls, { hidden: !message.bar });
     if (message.bar) {
@@ -18,7 +25,10 @@ function sheet({ root, post }) {
       say(words, message.bar.words);
       put(cancel, { disabled: !message.bar.can_cancel });
     }
+    const held = body.contains(document.activeElement) ? document.activeElement : null;
+    if (message.tools && !tools.innerHTML) tools.innerHTML = message.tools;
     put(body, { innerHTML: message.html, hidden: Boolean(message.bar) });
+    if (held && !held.isConnected) body.querySelector(at(held))?.focus(); // the page is written anew, and a keyboard goes on where it was
   }
   return { take };
 }

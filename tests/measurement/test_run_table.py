@@ -1,0 +1,70 @@
+"""The log as a person reads it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from workbench.measurement.run_table import SHOWN, RunLog, as_text, rows
+from workbench.measurement.store import Store, as_frame, export
+from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting
+
+NOW_S = time.mktime((2026, 3, 14, 15, 0, 0, 0, 0, -1))
+FOREIGN = "other processes used this GPU and are in the figure: python (7085)"
+GPU = GpuMeasurement(
+    "Tesla V100 (simulated)", "GPU-1", 123.4321, 1.8342, "counter", True, setting=Setting(200.0, 1380),
+    power_limit_w=200.0, notes=(FOREIGN, "3 gaps in sampling; their energy comes from the counter"),
+)
+RUN = Measurement(
+    "abc", "train", NOW_S - 60, 9.98, (GPU, replace(GPU, uuid="GPU-2")),
+    iterations=IterationSummary(24, 0.41, 0.003, 96.04, 2.1, "detected"), kind="loop",
+)
+
+
+def test_a_row_says_what_a_person_asks() -> None:
+    (row,) = rows(as_frame([RUN]), {"abc": "before"}, now_unix_s=NOW_S)
+    assert row == {
+        "id": "abc", "when": "today 14:59:00", "label": "train", "what": "loop",
+        "GPU": "2 x Tesla V100, simulated", "energy": "246.9 ± 2.6 J", "time": "9.98 s",
+        "J/iteration": "96.0 ± 2.1 J", "setting": "200 W, SM 1380 MHz",
+        "note": "before; other processes used this GPU and are in the figure",
+    }
+
+
+def test_a_run_without_energy_says_why_and_one_that_failed_that_it_did() -> None:
+    bare = Measurement("id", "", NOW_S, 0.05, notes=("there is no driver",), outcome="error")
+    (row,) = rows(as_frame([bare]), now_unix_s=NOW_S)
+    assert (row["energy"], row["note"], row["GPU"], row["what"]) == ("-", "error; there is no driver", "", "cell")
+    assert as_text(rows(as_frame([]))).startswith("nothing is measured yet")
+
+
+def test_the_log_is_a_frame_that_shows_itself_as_the_table() -> None:
+    log = RunLog.of(as_frame([replace(RUN, id=str(n), label=f"<{n}>") for n in range(SHOWN + 2)]), {})
+    assert isinstance(log, pl.DataFrame)
+    assert log.filter(pl.col("label") == "<0>").height == 1
+    page = log._repr_html_()
+    assert page.count("<tr>") == 1 + SHOWN
+    assert page.index("&lt;41&gt;") < page.index("&lt;40&gt;")  # newest first
+    assert "&lt;1&gt;" not in page
+    assert f"The newest {SHOWN} of 42 runs." in repr(log)
+    assert RunLog.of(as_frame([]), {})._repr_html_().startswith("<p>nothing is measured yet")
+
+
+def test_a_spreadsheet_begins_with_what_a_person_reads(tmp_path: Path) -> None:
+    read = pl.read_csv(export(as_frame([RUN]), tmp_path / "runs.csv"))
+    assert read.columns[:5] == ["label", "started", "gpu", "setting", "note"]
+    assert read["setting"].to_list() == ["200 W, SM 1380 MHz"]
+    assert {"gpus", "energy_j", "notes"} <= set(read.columns)
+
+
+def test_the_last_run_of_a_label_on_the_same_gpus_is_what_a_run_is_compared_with() -> None:
+    store = Store()
+    for number, m in enumerate((RUN, replace(RUN, outcome="error"), replace(RUN, gpus=(GPU,)))):
+        store.save(replace(m, id=f"a{number}", started_unix_s=RUN.started_unix_s - 10 + number))
+    found = store.before(RUN)
+    assert found is not None
+    assert found.id == "a0"
+    assert store.before(replace(RUN, label="")) is None

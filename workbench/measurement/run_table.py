@@ -1,0 +1,137 @@
+"""The log as a person reads it: one row a run, newest first, every value a short text.
+
+`%energy_log`, `workbench log` and the Log tab of the workbench show this table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from .._html import table
+from .quantities import format_duration, format_energy
+from .result_card import decisive_notes
+
+COLUMNS = ("when", "label", "what", "GPU", "energy", "time", "J/iteration", "setting", "note")
+SORTABLE = {  # the columns of the log that a column is sorted by
+    "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
+    "J/iteration": "iteration_j",
+}
+SHOWN = 40
+DAY_S = 86_400.0
+
+
+def rows(
+    log: pl.DataFrame, tags: Mapping[str, str] | None = None, *, now_unix_s: float | None = None
+) -> list[dict[str, str]]:
+    """Rows of a log (`store.SCHEMA`) in its order: texts by `COLUMNS`, and the run's id as "id"."""
+    now_s = time.time() if now_unix_s is None else now_unix_s
+    known = tags or {}
+    return [_texts(row, known.get(row["id"], ""), now_s) for row in log.iter_rows(named=True)]
+
+
+def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
+    gpus = row["gpus"] or []
+    names = [gpu["name"].removesuffix(" (simulated)") for gpu in gpus]
+    joules = row["iteration_j"]
+    per_iteration = "" if joules is None else format_energy(joules, row["iteration_j_uncertainty"])
+    return {
+        "id": row["id"], "when": when(row["started_unix_s"], now_s), "label": row["label"],
+        "what": row.get("kind") or "cell",
+        "GPU": " + ".join(f"{names.count(name)} x {name}" if names.count(name) > 1 else name
+                          for name in dict.fromkeys(names)) + ", simulated" * bool(row["simulated"]),
+        "energy": "-" if row["energy_j"] is None else format_energy(row["energy_j"],
+                                                                    row["energy_uncertainty_j"]),
+        "time": format_duration(row["time_s"]), "J/iteration": per_iteration,
+        "setting": "; ".join(dict.fromkeys(_setting(gpu) for gpu in gpus)), "note": _note(row, tag),
+    }
+
+
+def _setting(gpu: Mapping[str, Any]) -> str:
+    """What a GPU was set to: its power limit, and clocks where they were locked."""
+    setting = gpu["setting"] or {}
+    knobs = (("{:.0f} W", gpu["power_limit_w"]), ("SM {} MHz", setting.get("sm_clock_mhz")),
+             ("memory {} MHz", setting.get("mem_clock_mhz")))
+    return ", ".join(form.format(value) for form, value in knobs if value is not None)
+
+
+def _note(row: Mapping[str, Any], tag: str) -> str:
+    """Its owner's words, how it ended where it did not end well, and what changes its meaning."""
+    parts = [tag] if tag else []
+    if row["outcome"] != "ok":
+        parts.append(row["outcome"])
+    if row["repeats"] > 1:
+        parts.append(f"mean of {row['repeats']} runs")
+    if row["energy_j"] is None:
+        parts += list(row["notes"] or ())[:1]
+    parts += [note.partition(":")[0] for gpu in row["gpus"] or () for note in decisive_notes(gpu["notes"])]
+    return "; ".join(dict.fromkeys(parts))
+
+
+def when(unix_s: float, now_s: float) -> str:
+    """A moment as a person says it, by the local calendar.
+
+    >>> now_s = time.mktime((2026, 3, 14, 15, 0, 0, 0, 0, -1))
+    >>> when(now_s - 60, now_s), when(now_s - 86_400, now_s), when(now_s - 400 * 86_400, now_s)
+    ('today 14:59:00', 'yesterday 15:00', '7 Feb 2025 15:00')
+    """
+    then, now = time.localtime(unix_s), time.localtime(now_s)
+    if then[:3] == now[:3]:
+        return time.strftime("today %H:%M:%S", then)
+    if then[:3] == time.localtime(now_s - DAY_S)[:3]:
+        return time.strftime("yesterday %H:%M", then)
+    year = "" if then.tm_year == now.tm_year else f" {then.tm_year}"
+    return f"{then.tm_mday} {time.strftime('%b', then)}{year} {time.strftime('%H:%M', then)}"
+
+
+def texts(found: Iterable[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and cells of rows; columns that are empty in all of them are left out."""
+    listed = list(found)
+    heads = tuple(name for name in COLUMNS if any(row[name] for row in listed))
+    return heads, [tuple(row[name] for name in heads) for row in listed]
+
+
+def as_text(found: Iterable[Mapping[str, str]]) -> str:
+    """Rows as lines for a terminal."""
+    heads, cells = texts(found)
+    if not cells:
+        return "nothing is measured yet: %%energy above a cell, or `workbench run -- python train.py`"
+    widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+             for line in (heads, *cells)]
+    return "\n".join(lines)
+
+
+class RunLog(pl.DataFrame):
+    """The log as a Polars frame (`store.SCHEMA`, oldest first) that shows itself as the run table."""
+
+    tags: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, log: pl.DataFrame, tags: Mapping[str, str]) -> RunLog:
+        made = cls(log)
+        made.tags = tags
+        return made
+
+    def _newest(self) -> list[dict[str, str]]:
+        return rows(self.tail(SHOWN).reverse(), self.tags)
+
+    def _repr_html_(self, *_: Any, **__: Any) -> str:
+        heads, cells = texts(self._newest())
+        if not cells:
+            return f"<p>{as_text(())}</p>"
+        style = "font-family:system-ui,sans-serif;font-size:12px;font-variant-numeric:tabular-nums"
+        more = f"<div style='font-size:12px;opacity:.8'>{self._more()}</div>"
+        return table(heads, cells, style=style) + more
+
+    def _more(self) -> str:
+        earlier = f"The newest {SHOWN} of {self.height} runs. " * (self.height > SHOWN)
+        return f"{earlier}This is a Polars frame with {self.width} columns: _.columns lists them."
+
+    def __repr__(self) -> str:
+        return f"{as_text(self._newest())}\n{self._more()}"
+
+    __str__ = __repr__

@@ -1,0 +1,75 @@
+"""Pictures of runs of the log: one run's power with its iterations; two runs' power and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from ....measurement.report import describe_comparison
+from ....records import Measurement
+from ..._core.svg import Pen, Picture, ShadedSpan, padded
+from ..._core.theme import colour
+from ..power.series import Series, rows_of
+from ..power.svg import TraceLine, trace_picture
+
+
+def run_picture(run: Measurement, trace: pl.DataFrame, iterations: pl.DataFrame | None) -> str:
+    """A run's power, clocks and utilisation, with its iterations."""
+    lines = _lines(trace)
+    spans: tuple[ShadedSpan, ...] = ()
+    if iterations is not None and len(lines) == 1:
+        start_s = float(trace["time_s"].min() or 0.0)  # type: ignore[arg-type]
+        spans = tuple(
+            ShadedSpan(row["start_s"] - start_s, row["end_s"] - start_s, row["kind"] != "iteration")
+            for row in iterations.iter_rows(named=True) if row["kind"] != "other"
+        )
+    end_s = max(float(line.rows[-1, 0]) for line in lines)
+    return trace_picture("Power of " + (run.label or run.id), lines, (), end_s, spans).svg()
+
+
+def comparison_picture(runs: Sequence[Measurement], traces: Sequence[pl.DataFrame | None]) -> str:
+    """The energies of two runs with their errors, and their power over the seconds since each began."""
+    picture = Picture(describe_comparison(runs[0], runs[1]))
+    names = [f"{letter}: {run.label or run.id}" for letter, run in zip("AB", runs, strict=True)]
+    pens = [Pen(colour(number), 1.4) for number in range(2)]
+    picture.legend(zip(names, pens, strict=True))
+    energies = [run.energy_j for run in runs if run.energy_j is not None]
+    if len(energies) == 2:
+        picture.y += 22
+        errors = [run.energy_uncertainty_j or 0.0 for run in runs]
+        high = max(energy + error for energy, error in zip(energies, errors, strict=True))
+        frame = picture.frame(54, (0.0, 1.06 * high or 1.0), (0.0, 2.0))
+        frame.name("Energy (J)")
+        for number, (energy, error) in enumerate(zip(energies, errors, strict=True)):
+            top, left, right = frame.y(1.85 - number), frame.x(0.0), frame.x(energy)
+            picture.area(f"M{left:.1f} {top:.1f}H{right:.1f}v16H{left:.1f}z", pens[number].ink, opacity=0.6)
+            frame.errors(energy, 1.5 - number, error, None, Pen(width=1.5))
+        frame.below("joules")
+        picture.down(54, 44)
+    lines = [(number, _lines(trace)) for number, trace in enumerate(traces) if trace is not None]
+    if lines:
+        every = np.concatenate([line.rows[:, :2] for _, each in lines for line in each])
+        end_s, high_w = float(np.nanmax(every[:, 0])), float(np.nanmax(every[:, 1], initial=1.0))
+        picture.y += 18
+        frame = picture.frame(150, (0.0, max(end_s, 1e-3)), (0.0, padded(0.0, high_w)[1]))
+        frame.axes("Power (W)")
+        for number, each in lines:
+            for line in each:
+                frame.line(line.rows[:, 0], line.rows[:, 1], pens[number])
+        frame.below("seconds since each began")
+        picture.down(150)
+    return picture.svg()
+
+
+def _lines(trace: pl.DataFrame) -> list[TraceLine]:
+    """A stored trace's GPUs, seconds since its start, gaps marked."""
+    start_s = float(trace["time_s"].min() or 0.0)  # type: ignore[arg-type]
+    lines = []
+    for number, (_, part) in enumerate(trace.group_by("uuid", maintain_order=True)):
+        series = Series(1.0)
+        series.append(rows_of(part.drop_nulls("time_s"), start_s))
+        if len(series.rows):
+            lines.append(TraceLine(number, f"GPU {number}", series.rows))
+    return lines
