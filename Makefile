@@ -1,8 +1,10 @@
-# make lab    creates the environment and opens JupyterLab on the first notebook
+# make lab    creates the environment, with nothing but the lab, and opens JupyterLab on the first notebook
 # make test   creates the environment and runs the tests, in parallel
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 EXTRAS ?= test
+# Further options of `make lab`, as in LAB="--no-browser --ip 127.0.0.1 --port 8899".
+LAB ?=
 BIN = $(VENV)/bin
 # Much of the suite waits for processes and clocks: more workers than two cores.
 WORKERS ?= 4
@@ -18,8 +20,8 @@ IN_JS = cd tools/js && PATH="$(CURDIR)/$(BIN):$$PATH"
 NO_NODE = @echo "JavaScript is left out: Node and npm are not here"
 
 .PHONY: lab test lint bundle house benchmarks benchmark-tests lock clean
-lab: $(VENV)/.installed-$(EXTRAS)
-	$(BIN)/workbench lab
+lab: $(VENV)/.installed-lab
+	$(BIN)/workbench lab $(LAB)
 
 test: $(VENV)/.installed-$(EXTRAS)
 	$(if $(NPM),$(IN_JS) npm test --silent,$(NO_NODE))
@@ -45,10 +47,11 @@ benchmark-tests: $(VENV)/.installed-$(EXTRAS)
 benchmarks: benchmark-tests
 	for name in measurement overhead simulator physics kills bad_inputs periods power_profile recurring limits clocks frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-$(VENV)/.installed-$(EXTRAS): pyproject.toml requirements.lock
+# "lab" has nothing but what users have; any other name is an extra of pyproject.toml.
+$(VENV)/.installed-%: pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip==26.3
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.$(if $(filter lab,$*),,[$*])'
 	touch $@
 
 tools/js/node_modules: tools/js/package-lock.json

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status (that of the measured command for `run`)."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, others = parser.parse_known_args(argv)
+    if others and arguments.act is not _lab:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    arguments.others = [each for each in others if each != "--"]
     try:
         file = Path(getattr(arguments, "json", None) or ".")
         if not file.absolute().parent.is_dir():  # said before hours of training, not after
@@ -101,12 +106,12 @@ def _parser() -> argparse.ArgumentParser:
     notebooks.add_argument("directory", type=Path)
     notebooks.set_defaults(act=_notebooks)
     lab = commands.add_parser(
-        "lab", help="open JupyterLab on the first notebook; simulated GPUs where there are none"
+        "lab", help="open JupyterLab on the first notebook; simulated GPUs where there are none",
+        epilog="Any other option is one of jupyter lab: --no-browser, --ip, --port.", allow_abbrev=False,
     )
-    lab.add_argument("--cards", default="A100",
+    lab.add_argument("--cards", default="V100",
                      help="which GPUs to simulate where there are none (default: %(default)s)")
     lab.add_argument("--directory", type=Path, default=Path("notebooks"))
-    lab.add_argument("rest", nargs=argparse.REMAINDER, help="further arguments for jupyter lab, after --")
     lab.set_defaults(act=_lab)
     return parser
 
@@ -188,7 +193,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with _Forwarded() as signals:  # until the measurement is stored
         # the trace of a run of many hours
         hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
-        label = encodable(arguments.label or Path(command[0]).name)
+        label = encodable(arguments.label or _label(command))
         tuning = None
         if options is not None:
             from .tuning.driver import TunerThread
@@ -231,6 +236,22 @@ def _run(arguments: argparse.Namespace) -> int:
                 print(f"workbench: the measurement was lost: {describe_error(error)}", file=sys.stderr)
         del hold
     return 128 - status if status < 0 else status
+
+
+def _label(command: Sequence[str]) -> str:
+    """What a command is called in the log: its script or module where a Python runs one, else its program.
+
+    >>> _label(["/usr/bin/python3", "-u", "train.py", "--lr", "1"]), _label(["python", "-m", "train.main"])
+    ('train.py', 'train.main')
+    >>> _label(["python", "-c", "pass"]), _label(["/opt/bench"])
+    ('python', 'bench')
+    """
+    program = Path(command[0]).name
+    if program.startswith("python"):
+        for option, word in itertools.pairwise(command):
+            if option not in ("-W", "-X") and (option == "-m" or not word.startswith("-")):
+                return program if option == "-c" else Path(word).name
+    return program
 
 
 class _Forwarded:
@@ -428,9 +449,10 @@ def _lab(arguments: argparse.Namespace) -> int:
         made = machine.simulate(arguments.cards)
         print(f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule "
               "of it is real.", flush=True)
-    rest = arguments.rest[1:] if arguments.rest[:1] == ["--"] else arguments.rest
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # as in a container
-    command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *as_root, *rest]
+    first = notebooks[0].absolute()
+    where = [f"--ServerApp.root_dir={first.parent}", f"--LabApp.default_url=/lab/tree/{first.name}"]
+    command = [sys.executable, "-m", "jupyterlab", *where, *as_root, *arguments.others]
     try:
         with _Forwarded(interrupts=True) as signals:
             return signals.run(command)

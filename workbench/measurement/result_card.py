@@ -17,10 +17,10 @@ IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its
 IDLE_FROM_S = 0.4
 CARD = ("<div class='gpu-energy' style='font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;"
         "border-left:4px solid;padding:.1em 0 .1em .8em;margin:.3em 0 .6em'>")
-BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em"
+BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em;white-space:nowrap"
 SOURCES = {"marks": "marked", "detected": "found in the power"}  # of iterations
 # Words of the notes that change what an energy means; other notes stand in the details.
-DECISIVE = ("other process", "MIG is on", "assume", "plain difference", "power limit changed")
+DECISIVE = ("other process", "MIG is on", "assume", "power limit changed")
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -42,7 +42,7 @@ def card(
     badge = " <b>SIMULATED</b>" * m.simulated
     alarms = "".join(f"<div>⚠ {html.escape(each)}</div>" for each in warnings(m))
     said = "".join(f"<div>{html.escape(each)}</div>" for each in remarks)
-    facts = "".join(
+    facts = " ".join(
         f"<span style='margin-right:1.2em;white-space:nowrap'><span style='opacity:.7'>{name}</span> "
         f"<b>{html.escape(value)}</b></span>"
         for name, value in _facts(m, tariff, previous)
@@ -51,7 +51,7 @@ def card(
     folded = f"<details>{summary}{details}</details>" if details else ""
     return (
         f"{CARD}<div>{html.escape(title)}{badge}</div><div><span style='{BIG}'>"
-        f"{html.escape(format_energy(m.energy_j, m.energy_uncertainty_j))}</span>{facts}</div>"
+        f"{html.escape(format_energy(m.energy_j, m.energy_uncertainty_j))}</span> {facts}</div>"
         f"{alarms}{said}{folded}</div>"
     )
 

@@ -20,6 +20,7 @@ SORTABLE = {  # the columns of the log that a column is sorted by
     "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
     "J/iteration": "iteration_j",
 }
+SHORT, UNBROKEN = ("when", "energy", "time", "J/iteration", "setting"), "\N{NO-BREAK SPACE}"
 SHOWN = 40
 DAY_S = 86_400.0
 
@@ -123,6 +124,9 @@ class RunLog(pl.DataFrame):
         heads, cells = texts(self._newest())
         if not cells:
             return f"<p>{as_text(())}</p>"
+        kept = [name in SHORT for name in heads]
+        cells = [tuple(cell.replace(" ", UNBROKEN) if whole else cell
+                       for cell, whole in zip(row, kept, strict=True)) for row in cells]
         style = "font-family:system-ui,sans-serif;font-size:12px;font-variant-numeric:tabular-nums"
         more = f"<div style='font-size:12px;opacity:.8'>{self._more()}</div>"
         return table(heads, cells, style=style) + more

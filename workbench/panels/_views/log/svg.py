@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from ....measurement.report import describe_comparison
+from ....measurement.run_table import when
 from ....records import Measurement
 from ..._core.svg import Pen, Picture, ShadedSpan, padded
 from ..._core.theme import colour
@@ -31,8 +34,11 @@ def run_picture(run: Measurement, trace: pl.DataFrame, iterations: pl.DataFrame 
 
 def comparison_picture(runs: Sequence[Measurement], traces: Sequence[pl.DataFrame | None]) -> str:
     """The energies of two runs with their errors, and their power over the seconds since each began."""
+    now_s = time.time()
+    if runs[0].label == runs[1].label:
+        runs = [replace(run, label=f"{run.label} {letter}") for letter, run in zip("AB", runs, strict=True)]
     picture = Picture(describe_comparison(runs[0], runs[1]))
-    names = [f"{letter}: {run.label or run.id}" for letter, run in zip("AB", runs, strict=True)]
+    names = [f"{run.label or run.id}, {when(run.started_unix_s, now_s)}" for run in runs]
     pens = [Pen(colour(number), 1.4) for number in range(2)]
     picture.legend(zip(names, pens, strict=True))
     energies = [run.energy_j for run in runs if run.energy_j is not None]
