@@ -17,9 +17,9 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..errors import SimulationError, UsageError
 from . import catalogue
@@ -29,6 +29,7 @@ from .lane import OutOfMemory as OutOfMemory
 from .machine import Machine, attached
 from .state import GUARD_S
 
+T = TypeVar("T")
 AHEAD_S = 0.010  # how far the host may run ahead of the device
 LOOK_S = 0.005  # how often a blocked host looks for a changed setting
 ITERATION_JITTER = 0.01
@@ -240,6 +241,33 @@ def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float
                 time_s = phase.time_s * (gap if phase.load is None else factor)
                 made.append(replace(phase, time_s=time_s * (steps if phase.kind == "optimizer" else 1)))
     return made
+
+
+def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) -> Iterator[T]:
+    """Iterate a loop whose body really computes, on this machine's processor: beside each of its steps a
+    simulated GPU works as long as the step before took. Where no GPU is simulated, the steps alone.
+
+    Args:
+        steps: What the loop iterates, as a data loader.
+        workload: Whose power the GPU has, as in `TrainingJob`.
+        gpu: Index of the simulated GPU.
+    """
+    machine = attached()
+    if machine is None:
+        yield from steps
+        return
+    job = TrainingJob(workload, gpu=gpu, machine=machine)
+    (lane,), clock = job._lanes, machine.clock
+    usual_s = sum(phase.time_s for phase in lane.iteration)
+    factor = 1.0
+    with job.claimed():
+        for item in steps:
+            begun_s = clock()
+            job.marks.append(job._start([_varied(lane.iteration, factor, (factor,))]))
+            yield item
+            took_s = clock() - begun_s  # nothing where the clock stands still
+            factor = took_s / usual_s if took_s > 0 else factor
+            job._wait(0.0)
 
 
 def in_background(job: TrainingJob) -> threading.Thread:
