@@ -107,6 +107,21 @@ def log_parser() -> LineParser:
     return options
 
 
+def compare_parser() -> LineParser:
+    """The options of `%energy_compare`."""
+    options = LineParser(prog="%energy_compare", add_help=False)
+    options.add_argument("names", nargs=2, metavar="NAME",
+                         help="two functions of this notebook, cells by their labels, or labels of the log")
+    options.add_argument("--paired", type=int, metavar="N",
+                         help="run both again, taking turns, in N pairs at most")
+    options.add_argument("--smallest", type=float, default=2.0, metavar="PERCENT",
+                         help="the difference worth finding (default: 2)")
+    options.add_argument("--budget", type=float, default=300.0, metavar="SECONDS",
+                         help="of runs, after which it ends (default: 300)")
+    options.add_argument("--gpus", "--gpu", metavar="GPU[,GPU...]", help="count these GPUs only")
+    return options
+
+
 def parser() -> LineParser:
     """The options of `%%energy`, also the source of its help and completion."""
     options = LineParser(prog=MAGIC, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .magics import EnergyMagics
 
-_COMPLETED = ("%%energy", "%energy", "%energy_log", "%gpu")
+_COMPLETED = ("%%energy", "%energy", "%energy_compare", "%energy_log", "%gpu")
 _RECORD = ("workbench.records", "Measurement")
 
 
@@ -82,6 +82,8 @@ class Hooks:
             self._magics.say("this cell is not measured: it was interrupted before it began")
             raise
         else:
+            if options.label:
+                self._magics.cells[options.label] = _body(info)
             self._running, self._options = running, options
             self._info, self._thread = info, threading.get_ident()
 
@@ -95,8 +97,7 @@ class Hooks:
             remark = ""
             again: Callable[[], bool] | None = None
             if self._options.repeat > 1:
-                body = "".join(strip((info.raw_cell or "").splitlines(keepends=True)))
-                again = self._runner(body)
+                again = runner(self._shell, _body(info))
                 if again is None:
                     remark = "--repeat does not work with top-level await; the cell was measured once"
             running.close(_outcome(result), again, remark)
@@ -113,12 +114,17 @@ class Hooks:
         # A cell that was interrupted outside of its own code is given another info, of the same text.
         return result.info is info or (here and result.info.raw_cell is info.raw_cell)
 
-    def _runner(self, body: str) -> Callable[[], bool] | None:
-        """Runs the cell once more, without its value; None for one that awaits."""
-        shell = self._magics.shell
-        if shell.should_run_async(body, transformed_cell=shell.transform_cell(body)):
-            return None
-        return lambda: bool(shell.run_cell(body, store_history=False, silent=True).success)
+
+def runner(shell: Any, body: str) -> Callable[[], bool] | None:
+    """Runs a cell once more, without its value, and reports whether it went well; None for one that awaits."""
+    if shell.should_run_async(body, transformed_cell=shell.transform_cell(body)):
+        return None
+    return lambda: bool(shell.run_cell(body, store_history=False, silent=True).success)
+
+
+def _body(info: Any) -> str:
+    """The text of a cell without its `%%energy` line."""
+    return "".join(strip((info.raw_cell or "").splitlines(keepends=True)))
 
 
 def _outcome(result: Any) -> str:

@@ -1,4 +1,4 @@
-"""The magics: `%%energy`, `%energy`, `%energy_log`, `%gpu`."""
+"""The magics: `%%energy`, `%energy`, `%energy_compare`, `%energy_log`, `%gpu`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
-from .cells import BadOptions, log_parser, parse, parser
+from .cells import BadOptions, compare_parser, log_parser, parse, parser
 from .running import Running
 from .state import KernelState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import polars as pl
 
+    from workbench.experiments.comparison import EnergyComparison
     from workbench.measurement.recorder import Recorder
     from workbench.records import Measurement
     from workbench.tariff import Tariff
@@ -38,6 +41,7 @@ class EnergyMagics(Magics):
     def __init__(self, shell: Any, **options: Any) -> None:
         super().__init__(shell, **options)
         self.state = KernelState()
+        self.cells: dict[str, str] = {}  # measured in this kernel, by label
         if os.environ.get("WORKBENCH_SIMULATED_GPUS"):
             told = "the GPUs of this kernel are simulated (chosen by name before it started)"
             self.say(f"{told}; %gpu lists them")
@@ -123,6 +127,52 @@ class EnergyMagics(Magics):
         from workbench.measurement.run_table import RunLog
 
         return RunLog.of(log, self.state.store.tags())
+
+    # %energy_compare
+
+    @line_magic
+    def energy_compare(self, line: str) -> EnergyComparison:
+        """Which of two takes less energy for the same work, and how sure that is.
+
+        %energy_compare old new              two functions of this notebook: they take turns until it is clear
+        %energy_compare A B                  two labels of the log: all runs that are there
+        %energy_compare A B --paired 10      two cells by their labels: run again, in 10 pairs at most
+        --smallest PERCENT, --budget SECONDS, --gpus GPU,...
+        """
+        from workbench.errors import WorkbenchError
+        from workbench.experiments.comparison import compare
+
+        try:
+            found = compare_parser().parse_line(line)
+            ways = [self._way(name, again=found.paired is not None) for name in found.names]
+            if any(isinstance(way, str) for way in ways):
+                ways = found.names
+            return compare(*ways, labels=found.names, smallest=found.smallest / 100, budget_s=found.budget,
+                           pairs=200 if found.paired is None else found.paired, gpus=found.gpus)
+        except (WorkbenchError, BadOptions) as error:
+            raise UsageError(str(error)) from error
+
+    def _way(self, name: str, *, again: bool) -> Callable[[], object] | str:
+        """What runs under a name: a function, or a measured cell where it is to run again; else the name."""
+        from .hooks import runner
+
+        function = self.shell.user_ns.get(name)
+        if callable(function):
+            return function  # type: ignore[no-any-return]
+        if not again:
+            return name
+        if name not in self.cells:
+            known = ", ".join(list(self.cells)[-6:]) or "none yet"
+            raise BadOptions(f"--paired: no cell of this kernel was measured as {name!r}; there are: {known}")
+        run = runner(self.shell, self.cells[name])
+        if run is None:
+            raise BadOptions(f"--paired: the cell {name!r} has a top-level await and cannot be run again")
+
+        def cell() -> None:
+            if not run():
+                raise UsageError(f"the cell {name!r} failed; what was measured before is in the log")
+
+        return cell
 
     # %gpu
 
@@ -251,7 +301,8 @@ class EnergyMagics(Magics):
             from workbench.simulation.catalogue import CARDS
 
             return list(CARDS) if "simulate" in event.line else ["simulate", "restore"]
-        options = log_parser() if name == "%energy_log" else parser()
+        parsers = {"%energy_log": log_parser, "%energy_compare": compare_parser}
+        options = parsers.get(name, parser)()
         return [word for action in options._actions for word in action.option_strings]
 
 

@@ -28,6 +28,9 @@ SIGNATURES = {
     "'Iterator[tuple[Setting, ...]]'",
     "choose": "(frame: 'pl.DataFrame', *, eta: 'float | None' = None, max_slowdown: 'float | None' = None, "
     "default: 'Configuration | None' = None, max_power_w: 'float | None' = None) -> 'Configuration'",
+    "compare": "(a: 'Work | Setting | str', b: 'Work | Setting | str', *, work: 'Work | None' = None, "
+    "labels: 'Sequence[str] | None' = None, smallest: 'float' = 0.02, budget_s: 'float' = 300.0, pairs: "
+    "'int' = 200, gpus: 'Gpus' = None, seed: 'int | None' = None) -> 'EnergyComparison'",
     "control": "(gpus: 'Gpus' = None) -> 'ManualControl'",
     "devices": "(gpus: 'Gpus' = None) -> 'list[OpenGpu]'",
     "example_training": "(workload: 'str' = 'imagenet', *, iterations: 'int' = 40, batch_size: 'int | None' "
@@ -74,7 +77,7 @@ MADE = {  # types that a person makes, by their arguments
     "gpus: 'Gpus' = None, name: 'str | None' = None, worth: 'float' = 0.002, seed: 'int' = 0) -> 'None'",
 }
 TYPES = {
-    "BlockResult", "Configuration", "Device", "GpuMeasurement", "IterationSummary", "Level", "Limits",
+    "BlockResult", "Configuration", "Device", "EnergyComparison", "GpuMeasurement", "IterationSummary", "Level", "Limits",
     "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob", "SegmentedIterations", "Setting",
     "Shared", "Sweep", "Track", "Tuning", "TuningResult", "WorkbenchError",
 }

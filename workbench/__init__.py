@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .device.discovery import devices, open_device
     from .device.protocol import Device
     from .errors import WorkbenchError
+    from .experiments.comparison import EnergyComparison, compare
     from .experiments.job import RecurringJob
     from .experiments.recurrence import Recurrence
     from .experiments.sweep import Sweep, sweep
@@ -70,17 +71,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "BlockResult", "Configuration", "Device", "GpuMeasurement", "IterationSummary", "Level", "Limits",
-    "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob", "SegmentedIterations", "Setting",
-    "Shared", "Sweep", "Track", "Tuning", "TuningResult", "WorkbenchError", "applied", "choose", "control",
-    "devices", "example_training", "find_periods", "frontier", "iterations_of", "measure", "open_device",
-    "phase", "read_log", "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune",
+    "BlockResult", "Configuration", "Device", "EnergyComparison", "GpuMeasurement", "IterationSummary",
+    "Level", "Limits", "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob",
+    "SegmentedIterations", "Setting", "Shared", "Sweep", "Track", "Tuning", "TuningResult",
+    "WorkbenchError", "applied", "choose", "compare", "control", "devices", "example_training",
+    "find_periods", "frontier", "iterations_of", "measure", "open_device", "phase", "read_log", "share",
+    "show", "simulate", "step", "sweep", "trace_of", "track", "tune",
 ]
 
 _NAMES = {  # by module
     "device.discovery": "devices open_device",
     "device.protocol": "Device",
     "errors": "WorkbenchError",
+    "experiments.comparison": "EnergyComparison compare",
     "experiments.job": "RecurringJob",
     "experiments.recurrence": "Recurrence",
     "experiments.sweep": "Sweep sweep",

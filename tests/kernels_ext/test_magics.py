@@ -641,3 +641,29 @@ def test_a_kernel_whose_simulated_gpus_are_gone_gets_new_ones(start: Callable[..
     assert "`%gpu simulate A100` in a notebook" in (kernel("%gpu").error or "")
     assert "GPU 0: NVIDIA A100" in kernel("%gpu simulate A100").text
     assert kernel("%gpu").text.startswith("GPU 0: NVIDIA A100")
+
+
+# %energy_compare
+
+
+def test_two_functions_are_compared(kernel: Kernel) -> None:
+    kernel("import time\ndef short():\n    time.sleep(0.1)\ndef long():\n    time.sleep(0.3)", silent=True)
+    ran = kernel("%energy_compare short long --paired 2 --budget 1")
+    assert ran.status == "ok", ran.error
+    assert "long takes" in ran.value or "no significant difference" in ran.value
+    assert kernel("_.runs.height").value in ("2", "4")
+
+
+def test_two_cells_are_run_again_by_their_labels(kernel: Kernel) -> None:
+    kernel("count = 0", silent=True)
+    for name in ("one", "two"):
+        kernel(f"%%energy {name} -q\nimport time\ncount += 1\ntime.sleep(0.2)")
+    ran = kernel("%energy_compare one two --paired 2 --budget 1")
+    assert ran.status == "ok", ran.error
+    assert int(kernel("count").value or 0) > 6
+
+
+def test_a_cell_that_was_never_measured_is_named(kernel: Kernel) -> None:
+    ran = kernel("%energy_compare never other --paired 2")
+    assert ran.status == "error"
+    assert "never" in ran.error

@@ -1,0 +1,139 @@
+"""`workbench.compare`: functions, settings and labels; it ends by itself and puts the GPU back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import workbench
+from workbench.errors import NoDriver, UsageError
+from workbench.measurement import session as sessions
+from workbench.measurement.store import Store
+from workbench.records import Setting
+from workbench.simulation.machine import Machine
+
+Simulated = Callable[..., Machine]
+
+
+@pytest.fixture
+def machine(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setattr(sessions, "_current", None)
+    made = simulated("V100", stepped=True)
+    made.state.set_card(0, "noise", 0.0)
+    _ = sessions.current().meter
+    made.step(3.0)
+    yield made
+    sessions.current().close()
+
+
+def job(machine: Machine, power_w: float, seconds: float = 2.0) -> Callable[[], None]:
+    def train() -> None:
+        machine.state.publish(0, machine.clock(), [], (power_w, 1380, 877, 1.0, 0.5, 0))
+        machine.step(seconds)
+
+    return train
+
+
+def test_two_functions_take_turns(machine: Machine) -> None:
+    found = workbench.compare(job(machine, 200), job(machine, 180), labels=("old", "new"), seed=1)
+    assert found.energy.low < 0.9 < found.energy.high
+    assert found.energy.significant
+    assert found.time.value == pytest.approx(1.0)
+    assert found.runs.height >= 10
+    assert str(found).startswith("new takes 10")
+    assert "less energy than old" in str(found)
+    page = found._repr_html_()
+    assert "(simulated)" in page
+    assert "<svg" in page
+
+
+def test_both_ways_are_in_the_log(machine: Machine) -> None:
+    workbench.compare(job(machine, 200), job(machine, 180), labels=("old", "new"), seed=1)
+    log = Store().log()
+    assert set(log["label"]) == {"old", "new"}
+    assert log["repeats"].min() >= 5
+
+
+def test_equal_work_shows_no_difference(machine: Machine) -> None:
+    found = workbench.compare(job(machine, 200), job(machine, 200), labels=("a", "b"), seed=2)
+    assert not found.energy.significant
+    assert str(found).startswith("no significant difference in energy")
+
+
+def test_short_calls_are_put_together_to_a_run(machine: Machine) -> None:
+    found = workbench.compare(job(machine, 200, 0.1), job(machine, 150, 0.25), labels=("a", "b"), seed=1)
+    assert found.runs.filter(way=0)["calls"].to_list()[0] == 20
+    assert found.time.value == pytest.approx(2.5, rel=0.02)
+    assert found.energy.value == pytest.approx(2.5 * 0.75, rel=0.03)
+
+
+def test_settings_are_compared_and_put_back(machine: Machine) -> None:
+    device = sessions.current().devices[0]
+    before = device.setting()
+    seen: list[float | None] = []
+
+    def train() -> None:
+        seen.append(limit_w := device.setting().power_limit_w)
+        job(machine, limit_w or 0.0)()
+
+    found = workbench.compare(Setting(power_limit_w=200.0), Setting(power_limit_w=150.0), work=train, seed=1)
+    assert set(seen) == {200.0, 150.0}
+    assert found.energy.value == pytest.approx(0.75, rel=0.02)
+    assert found.labels == ("200 W", "150 W")
+    assert device.setting() == before
+
+
+def test_the_budget_ends_it(machine: Machine) -> None:
+    found = workbench.compare(job(machine, 200), job(machine, 180), budget_s=5.0, seed=1)
+    assert found.runs.height < 10
+    assert "the budget is spent" in found.ended
+
+
+def test_an_error_of_the_work_passes_and_what_was_measured_is_kept(machine: Machine) -> None:
+    calls = 0
+
+    def fails() -> None:
+        nonlocal calls
+        calls += 1
+        job(machine, 200)()
+        if calls > 4:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        workbench.compare(fails, job(machine, 180), labels=("a", "b"), budget_s=50, seed=1)
+    assert set(Store().log()["label"]) == {"a", "b"}
+
+
+def test_labels_of_the_log_are_compared(machine: Machine) -> None:
+    workbench.compare(job(machine, 200), job(machine, 180), labels=("old", "new"), seed=1)
+    found = workbench.compare("old", "new")
+    assert found.energy.value == pytest.approx(0.9, rel=0.01)
+    assert any("one run each" in note for note in found.notes)
+    with pytest.raises(UsageError, match="itself"):
+        workbench.compare("old", "old")
+    with pytest.raises(UsageError, match="no measurement is called 'none'"):
+        workbench.compare("old", "none")
+
+
+@pytest.mark.parametrize(("a", "b", "options", "words"), [
+    (1, 2, {}, "cannot be compared"),
+    (print, "a", {}, "cannot be compared"),
+    (Setting(), Setting(power_limit_w=200.0), {}, "give work="),
+    (print, repr, {"work": print}, "work="),
+    (print, repr, {"smallest": 0.0}, "between 0 and 1"),
+    (print, repr, {"budget_s": -1.0}, "above 0"),
+    (print, repr, {"labels": ["ab"]}, "two names"),
+    (print, repr, {"pairs": 1}, "at least 2 pairs"),
+])
+def test_what_makes_no_sense_is_said(
+    machine: Machine, a: object, b: object, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        workbench.compare(a, b, **options)  # type: ignore[arg-type]
+
+
+def test_without_a_gpu_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_current", None)
+    with pytest.raises(NoDriver, match="simulate"):
+        workbench.compare(print, repr)

@@ -1,0 +1,400 @@
+"""Two ways of doing the same work, compared fairly: they take turns until their difference is known.
+
+    found = workbench.compare(train_small, train_large)       # functions, measured now
+    found = workbench.compare(Setting(power_limit_w=250), Setting(power_limit_w=200), work=train)
+    found = workbench.compare("before", "after")              # labels of the log, as far as that goes
+    print(found)
+
+Runs take turns in random order; temperature and drift are part of the estimate (`difference`), so that nobody
+has to wait for the GPU to cool. It ends by itself.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from .. import _html
+from ..device.discovery import Gpus, why_no_gpu
+from ..errors import NoDriver, UsageError, checked, shown
+from ..measurement import session
+from ..measurement.api import applied
+from ..measurement.meter import Meter
+from ..measurement.repeats import repeated
+from ..measurement.store import Store, from_row
+from ..records import Measurement, Setting, Window
+from .difference import LEAST_PAIRS, UNKNOWN, Ratio, difference, enough, order
+
+RUN_S = 2.0  # a run is as many calls as take this long: a shorter one has a wide error of its own
+WARM_C = 5.0  # by which mean temperatures of logged runs may differ without a warning
+RUNS = pl.Schema({
+    "way": pl.Int64, "label": pl.String, "calls": pl.Int64,
+    "energy_j": pl.Float64, "time_s": pl.Float64,  # of one call
+    "temperature_c": pl.Float64,  # of the hottest GPU as the run began
+})
+Work = Callable[[], object]
+DEFAULT = Setting()
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyComparison:
+    """Two ways of working, compared; energies and times are those of one call.
+
+    Attributes:
+        labels: Names of the first and the second.
+        energy: Joules of the second over the first, with a 95 % interval; `time` likewise seconds.
+        runs: A row of `RUNS` for each run, in order.
+        ended: Why no more were made.
+        simulated: Whether no joule of it is real.
+        notes: What may limit it.
+    """
+
+    labels: tuple[str, str]
+    energy: Ratio
+    time: Ratio
+    runs: pl.DataFrame
+    ended: str
+    simulated: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The answer in one sentence."""
+        first, second = self.labels
+        if not math.isfinite(self.energy.value):
+            return f"{first} and {second} cannot be compared yet: {self.runs.height} runs; {self.ended}"
+        if not self.energy.significant:
+            return (f"no significant difference in energy: {second} takes {self.energy} of {first}; "
+                    f"time {self.time}")
+        much = f"{abs(100 * (self.energy.value - 1)):.1f} %"
+        less = "less" if self.energy.value < 1 else "more"
+        low, high = sorted(abs(100 * (each - 1)) for each in (self.energy.low, self.energy.high))
+        return (f"{second} takes {much} {less} energy than {first} ({low:.1f} to {high:.1f} %); "
+                f"time {self.time}")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        means = self.runs.group_by("way", "label", maintain_order=True).agg(
+            pl.len(), pl.col("energy_j", "time_s", "temperature_c").mean()).sort("way")
+        rows = [(label, count, *(f"{each:.4g}" if each is not None else "" for each in rest))
+                for _, label, count, *rest in means.iter_rows()]
+        heads = ("", "runs", "J a call", "s a call", "°C at the start")
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in (self.ended, *self.notes) if note)
+        title = html.escape(str(self)) + _html.SIMULATED * self.simulated
+        return (f"<div class='gpu-comparison'><p><b>{title}</b></p>{_picture(self)}{_html.table(heads, rows)}"
+                f"<ul style='margin:.3em 0;opacity:.8'>{notes}</ul></div>")
+
+
+@checked
+def compare(
+    a: Work | Setting | str, b: Work | Setting | str, *, work: Work | None = None,
+    labels: Sequence[str] | None = None, smallest: float = 0.02, budget_s: float = 300.0, pairs: int = 200,
+    gpus: Gpus = None, seed: int | None = None,
+) -> EnergyComparison:
+    """Which of two takes less energy and time for the same work, by how much, and how sure that is.
+
+    Functions and settings are run now: one unmeasured call each, then turns until a difference of `smallest`
+    would be found in nine cases of ten, or `budget_s` is spent. What was set is put back. Both ways are in
+    the log afterwards, also where one of them fails. Labels are looked up in the log: all their runs count.
+
+    Args:
+        a, b: Two functions without arguments, two settings of the GPU, or two labels of the log.
+        work: With settings, what to run under each.
+        labels: Names for the two; those of the functions or settings where None.
+        smallest: The difference worth finding: 0.02 is 2 %.
+        budget_s: Seconds of runs after which it ends; the interval is as wide as it is then.
+        pairs: Pairs of runs at most.
+        gpus: Which GPUs to count and set, as `devices` takes them; all visible ones where None.
+        seed: Of the order; another one each time where None.
+
+    Raises:
+        UsageError: two that cannot be compared, numbers that make no sense. NoDriver: no GPU here.
+    """
+    if not 0 < smallest < 1:
+        raise UsageError(f"a smallest difference of {shown(smallest)}: give a share between 0 and 1; "
+                         "0.02 finds 2 %")
+    if not budget_s > 0:
+        raise UsageError(f"a budget of {shown(budget_s)} s measures nothing; give seconds above 0")
+    if pairs < 2:
+        raise UsageError(f"{pairs} pairs of runs tell nothing of their spread; give at least 2 pairs")
+    if isinstance(a, str) and isinstance(b, str):
+        return compare_logged(Store(), a, b)
+    ways, names = _ways(a, b, work, gpus)
+    if labels is not None:
+        if len(labels) != 2:
+            raise UsageError(f"labels of {shown(labels)}: give two names, one for each way")
+        names = (str(labels[0]), str(labels[1]))
+    return _Turns(ways, names, gpus).run(smallest, budget_s, pairs, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One of two ways: what to call, and the setting it is called under (none leaves the GPU alone)."""
+
+    call: Work
+    setting: Setting = DEFAULT
+
+
+def _ways(a: object, b: object, work: Work | None, gpus: Gpus) -> tuple[tuple[Way, Way], tuple[str, str]]:
+    if isinstance(a, Setting) and isinstance(b, Setting):
+        if not callable(work):
+            raise UsageError("two settings are compared on a piece of work: give work=, a function without "
+                             "arguments")
+        return (Way(work, a), Way(work, b)), (_setting_name(a), _setting_name(b))
+    if callable(a) and callable(b):
+        if work is not None:
+            raise UsageError("work= belongs to two settings; of two functions each is its own work")
+        names = [str(getattr(each, "__qualname__", type(each).__name__)) for each in (a, b)]
+        same = names[0] == names[1]
+        return (Way(a), Way(b)), (names[0] + " (A)" * same, names[1] + " (B)" * same)
+    raise UsageError(f"{shown(a)} and {shown(b)} cannot be compared: give two functions, two settings, or "
+                     "two labels of the log")
+
+
+def _setting_name(setting: Setting) -> str:
+    known = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz memory"}
+    parts = [f"{value:g} {unit}" for name, unit in known.items() if (value := getattr(setting, name))]
+    return ", ".join(parts) or "default"
+
+
+class _Turns:
+    """Two ways that take turns on the GPUs of this process."""
+
+    def __init__(self, ways: tuple[Way, Way], labels: tuple[str, str], gpus: Gpus) -> None:
+        self._ways, self._labels, self._gpus = ways, labels, gpus
+        self._meter: Meter = session.current().meter_or_clock(gpus)
+        if not self._meter.devices:
+            raise NoDriver(f"there is no GPU to measure ({why_no_gpu()}); choose a simulated one with "
+                           "workbench.simulate('A100')")
+        self._rows: list[dict[str, Any]] = []
+        self._measured: tuple[list[Measurement], list[Measurement]] = ([], [])
+        self._windows: dict[int, Window] = {}
+        self._active: int | None = None
+
+    def run(self, smallest: float, budget_s: float, most: int, seed: int | None) -> EnergyComparison:
+        kept: list[str] = []
+        try:
+            with ExitStack() as held:
+                ended = self._take_turns(held, smallest, budget_s, most, seed)
+        finally:
+            kept = self._keep()
+        return _result(self._labels, pl.DataFrame(self._rows, schema=RUNS), ended, self._all(), looked=True,
+                       notes=tuple(kept))
+
+    def _take_turns(
+        self, held: ExitStack, smallest: float, budget_s: float, most: int, seed: int | None
+    ) -> str:
+        clock, turns = self._meter.clock, order(seed)
+        calls = [self._warm(held, number) for number in (0, 1)]
+        began_s = clock()
+        while True:
+            for number in (next(turns), next(turns)):
+                self._once(held, number, calls[number])
+            pairs = len(self._rows) // 2
+            if pairs >= LEAST_PAIRS and enough(*self._columns("energy_j"), smallest):
+                return f"a difference of {100 * smallest:g} % would have been found: {2 * pairs} runs"
+            if (spent_s := clock() - began_s) >= budget_s or pairs >= most:
+                return (f"the budget is spent ({spent_s:.0f} s, {2 * pairs} runs); a larger one (budget_s=, "
+                        "pairs=) makes the interval narrower")
+
+    def _warm(self, held: ExitStack, number: int) -> int:
+        """Call a way unmeasured, twice: the first call compiles and loads. Calls that one run needs."""
+        self._enter(held, number, warm=False)
+        took_s = 0.0
+        for _ in range(2):
+            began_s = self._meter.clock()
+            self._ways[number].call()
+            took_s = self._meter.clock() - began_s
+            if took_s >= RUN_S:
+                break
+        return max(1, math.ceil(RUN_S / max(took_s, RUN_S / 10_000)))
+
+    def _enter(self, held: ExitStack, number: int, *, warm: bool = True) -> None:
+        """Apply the setting of a way; a changed one is in effect after a call that is not measured."""
+        way = self._ways[number]
+        before = DEFAULT if self._active is None else self._ways[self._active].setting
+        self._active = number
+        if way.setting == before:
+            return
+        held.close()
+        if way.setting != DEFAULT:
+            held.enter_context(applied(way.setting, gpus=self._gpus))
+        if warm:
+            way.call()
+
+    def _once(self, held: ExitStack, number: int, calls: int) -> None:
+        self._enter(held, number)
+        label, call = self._labels[number], self._ways[number].call
+        temperature_c = self._temperature_c()
+        window = self._meter.open(label)
+        try:
+            for _ in range(calls):
+                call()
+        finally:
+            window = self._meter.close(window)
+        measured = self._meter.measure(window)
+        self._measured[number].append(measured)
+        self._windows[number] = window
+        if measured.energy_j is None or not measured.energy_j > 0 or not measured.time_s > 0:
+            why = "; ".join(note for gpu in measured.gpus for note in gpu.notes) or "no energy was counted"
+            raise UsageError(f"{label} cannot be compared: {why}")
+        self._rows.append({
+            "way": number, "label": label, "calls": calls, "energy_j": measured.energy_j / calls,
+            "time_s": measured.time_s / calls, "temperature_c": temperature_c,
+        })
+
+    def _temperature_c(self) -> float | None:
+        """Of the hottest GPU now; None where none tells."""
+        known = [device.sample().temperature_c for device in self._meter.devices]
+        return max((each for each in known if math.isfinite(each)), default=None)
+
+    def _columns(self, name: str) -> tuple[list[int], list[float], list[float]]:
+        return _columns(self._rows, name)
+
+    def _all(self) -> list[Measurement]:
+        return [*self._measured[0], *self._measured[1]]
+
+    def _keep(self) -> list[str]:
+        """Both ways into the log, each as one measurement of several runs."""
+        said: list[str] = []
+        for number, window in self._windows.items():
+            said += session.keep(repeated(self._measured[number]), window, self._meter, Store())
+        return said
+
+
+def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
+    """The same from what is in the log under two labels; runs that failed or have no energy are left out.
+
+    Raises:
+        UsageError: a label with no such run.
+    """
+    log = store.log()
+    frames = []
+    for number, label in enumerate((a, b)):
+        rows = log.filter((pl.col("label") == label) & (pl.col("outcome") == "ok") & (pl.col("energy_j") > 0)
+                          & (pl.col("time_s") > 0))
+        if not rows.height:
+            store.find(label)  # says what is there, where nothing has this label
+            raise UsageError(f"no run called {label!r} ended well and has an energy; run it again")
+        frames.append(rows.with_columns(way=pl.lit(number, pl.Int64)))
+    if a == b:
+        raise UsageError(f"{a!r} is compared with itself; give two labels")
+    whole = pl.concat(frames).sort("started_unix_s")
+    found = [from_row(row) for row in whole.drop("way").iter_rows(named=True)]
+    runs = pl.DataFrame({
+        "way": whole["way"], "label": whole["label"], "calls": pl.Series([1] * whole.height, dtype=pl.Int64),
+        "energy_j": whole["energy_j"], "time_s": whole["time_s"],
+        "temperature_c": pl.Series([_logged_c(store, each) for each in found], dtype=pl.Float64),
+    }, schema=RUNS)
+    first, second = ([each for each, way in zip(found, whole["way"], strict=True) if way == number]
+                     for number in (0, 1))
+    plural = "" if whole.height == 1 else "s"
+    return _result((a, b), runs, f"{whole.height} logged run{plural}", found, looked=False,
+                   notes=tuple(_differences(first, second, runs)))
+
+
+def _logged_c(store: Store, measurement: Measurement) -> float | None:
+    """The temperature of the hottest GPU as a stored run began; None where no trace is kept."""
+    trace = store.trace(measurement.id)
+    if trace is None or "temperature_c" not in trace.columns:
+        return None
+    first = trace.sort("time_s").group_by("uuid").first()["temperature_c"].drop_nans().max()
+    return None if first is None else float(first)  # type: ignore[arg-type]
+
+
+def _differences(
+    first: Sequence[Measurement], second: Sequence[Measurement], runs: pl.DataFrame
+) -> list[str]:
+    """What besides the way differs between logged runs."""
+    said = []
+    for what, key in (("GPUs", lambda gpu: gpu.uuid), ("settings", lambda gpu: gpu.setting)):
+        sets = [{key(gpu) for m in side for gpu in m.gpus} for side in (first, second)]
+        if sets[0] != sets[1]:
+            said.append(f"the two ran on other {what}: that is part of the difference")
+    means = [runs.filter(pl.col("way") == number)["temperature_c"].mean() for number in (0, 1)]
+    if None not in means and abs(means[1] - means[0]) > WARM_C:  # type: ignore[operator]
+        said.append(f"they began at {means[0]:.0f} and {means[1]:.0f} °C on average")
+    if runs.height < 2 * LEAST_PAIRS:
+        said.append("few runs; workbench.compare of two functions lets them take turns until it is clear")
+    return said
+
+
+def _columns(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[int], list[float], list[float]]:
+    warm = [math.nan if row["temperature_c"] is None else row["temperature_c"] for row in rows]
+    return [row["way"] for row in rows], [row[name] for row in rows], warm
+
+
+def _result(
+    labels: tuple[str, str], runs: pl.DataFrame, ended: str, measured: Sequence[Measurement], *,
+    looked: bool, notes: tuple[str, ...] = (),
+) -> EnergyComparison:
+    rows = runs.to_dicts()
+    energy, time = (difference(*_columns(rows, name), looked=looked) for name in ("energy_j", "time_s"))
+    if energy is UNKNOWN and runs.height == 2:
+        energy = _by_errors(*measured)
+    shared = [m for m in measured if any(gpu.other_processes for gpu in m.gpus)]
+    if shared:
+        notes += (f"other processes used the GPU in {len(shared)} of {len(measured)} runs",)
+    return EnergyComparison(labels, energy, time, runs, ended, any(m.simulated for m in measured),
+                            tuple(dict.fromkeys((*notes, *energy.notes))))
+
+
+def _by_errors(a: Measurement, b: Measurement) -> Ratio:
+    """Of one run each: the errors of the two measurements alone, which say nothing about other runs."""
+    (first_j, first_error_j), (second_j, second_error_j) = (
+        (each.energy_j or math.nan, each.energy_uncertainty_j or 0.0) for each in (a, b))
+    half, ratio = math.hypot(first_error_j / first_j, second_error_j / second_j), second_j / first_j
+    note = "one run each: the interval holds the errors of measurement, not the spread from run to run"
+    return Ratio(ratio, ratio * math.exp(-half), ratio * math.exp(half), 0, (note,))
+
+
+# the picture
+
+WIDTH, HEIGHT, LEFT = 640, 150, 56
+COLOURS = ("#1a80c4", "#d0600c")
+
+
+def _picture(found: EnergyComparison) -> str:
+    """Joules of each run in its order, circles and squares, with both means; one `<svg>` without scripts."""
+    runs = found.runs
+    if runs.height < 2:
+        return ""
+    values = runs["energy_j"].to_numpy()
+    low, high = float(values.min()), float(values.max())
+    margin = 0.08 * (high - low or high)
+    low, high = low - margin, high + margin
+
+    def y(joules: float) -> float:
+        return 20 + (HEIGHT - 40) * (high - joules) / (high - low)
+
+    def text(x: float, at: float, words: str, anchor: str = "start", colour: str = "currentColor") -> str:
+        return (f'<text x="{x:.1f}" y="{at:.1f}" text-anchor="{anchor}" font-size="12" fill="{colour}">'
+                f"{html.escape(words)}</text>")
+
+    step = (WIDTH - LEFT - 130) / max(runs.height - 1, 1)
+    out = [text(0, 12, "J a call, run after run")]
+    out += [text(LEFT - 10, y(each) + 4, f"{each:.4g}", "end") for each in np.linspace(low, high, 3)]
+    tops = []
+    for number, label in enumerate(found.labels):
+        mean = runs.filter(pl.col("way") == number)["energy_j"].mean()
+        if mean is not None:
+            tops.append((y(float(mean)), number, label))  # type: ignore[arg-type]
+    nudge = 8 if len(tops) == 2 and abs(tops[0][0] - tops[1][0]) < 16 else 0
+    for at, number, label in tops:
+        aside = nudge if at == max(top for top, *_ in tops) else -nudge
+        out.append(f'<line x1="{LEFT}" x2="{WIDTH - 122}" y1="{at:.1f}" y2="{at:.1f}" stroke-dasharray="4 3" '
+                   f'stroke="{COLOURS[number]}"/>')
+        out.append(text(WIDTH - 116, at + 4 + aside, label[:18], colour=COLOURS[number]))
+    for place, (way, joules) in enumerate(runs.select("way", "energy_j").iter_rows()):
+        x, at, fill = LEFT + step * place, y(joules), COLOURS[way]
+        out.append(f'<rect x="{x - 4:.1f}" y="{at - 4:.1f}" width="8" height="8" fill="{fill}"/>' if way
+                   else f'<circle cx="{x:.1f}" cy="{at:.1f}" r="4.5" fill="{fill}"/>')
+    return (f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" style="max-width:100%" '
+            f'role="img" aria-label="{html.escape(str(found), quote=True)}">{"".join(out)}</svg>')
