@@ -116,7 +116,7 @@ class Hooks:
 
 
 def runner(shell: Any, body: str) -> Callable[[], bool] | None:
-    """Runs a cell once more, without its value, and reports whether it went well; None for one that awaits."""
+    """Runs a cell once more, without its value, and reports whether it went well; None where it awaits."""
     if shell.should_run_async(body, transformed_cell=shell.transform_cell(body)):
         return None
     return lambda: bool(shell.run_cell(body, store_history=False, silent=True).success)

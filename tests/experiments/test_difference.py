@@ -71,3 +71,9 @@ def test_two_runs_are_no_comparison() -> None:
 def test_it_reads_in_percent() -> None:
     found = difference([0, 1, 1, 0, 0, 1], [100, 88, 88.1, 100, 100.1, 88])
     assert str(found).startswith("-12.0 % (-12.")
+
+
+def test_few_runs_that_scatter_say_that_nothing_is_known() -> None:
+    found = difference([0, 1, 0], [1.0, 3.0, 9.0])
+    assert not found.significant
+    assert str(found) == "not known yet (too few runs)"

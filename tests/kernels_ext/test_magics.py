@@ -650,7 +650,7 @@ def test_two_functions_are_compared(kernel: Kernel) -> None:
     kernel("import time\ndef short():\n    time.sleep(0.1)\ndef long():\n    time.sleep(0.3)", silent=True)
     ran = kernel("%energy_compare short long --paired 2 --budget 1")
     assert ran.status == "ok", ran.error
-    assert "long takes" in ran.value or "no significant difference" in ran.value
+    assert any(words in ran.value for words in ("long takes", "long against short", "cannot be compared yet"))
     assert kernel("_.runs.height").value in ("2", "4")
 
 

@@ -5,5 +5,7 @@
     job, recurrence      a recurring job; one run of it
     power_profiling      power limits profiled inside a running job
     history              the history of a recurring job
+    comparison           two ways of working, in turns; `difference` is its statistics
+    pytest_plugin        tests that may fail on joules
     workloads            trainings to try it all on
 """

@@ -23,14 +23,14 @@ import polars as pl
 
 from .. import _html
 from ..device.discovery import Gpus, why_no_gpu
-from ..errors import NoDriver, UsageError, checked, shown
+from ..errors import MeasurementError, NoDriver, UsageError, checked, shown
 from ..measurement import session
 from ..measurement.api import applied
 from ..measurement.meter import Meter
 from ..measurement.repeats import repeated
 from ..measurement.store import Store, from_row
 from ..records import Measurement, Setting, Window
-from .difference import LEAST_PAIRS, UNKNOWN, Ratio, difference, enough, order
+from .difference import LEAST_PAIRS, TOO_WIDE, UNKNOWN, Ratio, difference, enough, order
 
 RUN_S = 2.0  # a run is as many calls as take this long: a shorter one has a wide error of its own
 WARM_C = 5.0  # by which mean temperatures of logged runs may differ without a warning
@@ -67,10 +67,10 @@ class EnergyComparison:
     def __str__(self) -> str:
         """The answer in one sentence."""
         first, second = self.labels
-        if not math.isfinite(self.energy.value):
+        if not self.energy.high < TOO_WIDE:
             return f"{first} and {second} cannot be compared yet: {self.runs.height} runs; {self.ended}"
         if not self.energy.significant:
-            return (f"no significant difference in energy: {second} takes {self.energy} of {first}; "
+            return (f"no significant difference in energy: {second} against {first} {self.energy}; "
                     f"time {self.time}")
         much = f"{abs(100 * (self.energy.value - 1)):.1f} %"
         less = "less" if self.energy.value < 1 else "more"
@@ -116,6 +116,7 @@ def compare(
 
     Raises:
         UsageError: two that cannot be compared, numbers that make no sense. NoDriver: no GPU here.
+        MeasurementError: a run without an energy.
     """
     if not 0 < smallest < 1:
         raise UsageError(f"a smallest difference of {shown(smallest)}: give a share between 0 and 1; "
@@ -205,16 +206,8 @@ class _Turns:
                         "pairs=) makes the interval narrower")
 
     def _warm(self, held: ExitStack, number: int) -> int:
-        """Call a way unmeasured, twice: the first call compiles and loads. Calls that one run needs."""
         self._enter(held, number, warm=False)
-        took_s = 0.0
-        for _ in range(2):
-            began_s = self._meter.clock()
-            self._ways[number].call()
-            took_s = self._meter.clock() - began_s
-            if took_s >= RUN_S:
-                break
-        return max(1, math.ceil(RUN_S / max(took_s, RUN_S / 10_000)))
+        return calls_of_a_run(self._meter, self._ways[number].call)
 
     def _enter(self, held: ExitStack, number: int, *, warm: bool = True) -> None:
         """Apply the setting of a way; a changed one is in effect after a call that is not measured."""
@@ -233,20 +226,12 @@ class _Turns:
         self._enter(held, number)
         label, call = self._labels[number], self._ways[number].call
         temperature_c = self._temperature_c()
-        window = self._meter.open(label)
-        try:
-            for _ in range(calls):
-                call()
-        finally:
-            window = self._meter.close(window)
-        measured = self._meter.measure(window)
+        measured, window = measure_calls(self._meter, label, call, calls)
         self._measured[number].append(measured)
         self._windows[number] = window
-        if measured.energy_j is None or not measured.energy_j > 0 or not measured.time_s > 0:
-            why = "; ".join(note for gpu in measured.gpus for note in gpu.notes) or "no energy was counted"
-            raise UsageError(f"{label} cannot be compared: {why}")
+        energy_j = countable_j(measured)
         self._rows.append({
-            "way": number, "label": label, "calls": calls, "energy_j": measured.energy_j / calls,
+            "way": number, "label": label, "calls": calls, "energy_j": energy_j / calls,
             "time_s": measured.time_s / calls, "temperature_c": temperature_c,
         })
 
@@ -267,6 +252,37 @@ class _Turns:
         for number, window in self._windows.items():
             said += session.keep(repeated(self._measured[number]), window, self._meter, Store())
         return said
+
+
+def calls_of_a_run(meter: Meter, call: Work) -> int:
+    """Call something unmeasured, twice: the first call compiles and loads. How many calls take `RUN_S`."""
+    took_s = 0.0
+    for _ in range(2):
+        began_s = meter.clock()
+        call()
+        took_s = meter.clock() - began_s
+        if took_s >= RUN_S:
+            break
+    return max(1, math.ceil(RUN_S / max(took_s, RUN_S / 10_000)))
+
+
+def measure_calls(meter: Meter, label: str, call: Work, calls: int) -> tuple[Measurement, Window]:
+    """Call something so many times as one window; an error of it passes through."""
+    window = meter.open(label)
+    try:
+        for _ in range(calls):
+            call()
+    finally:
+        window = meter.close(window)
+    return meter.measure(window), window
+
+
+def countable_j(measured: Measurement) -> float:
+    """The joules of a run that can be compared. Raises MeasurementError where there are none."""
+    if measured.energy_j is None or not measured.energy_j > 0 or not measured.time_s > 0:
+        why = "; ".join(note for gpu in measured.gpus for note in gpu.notes) or "no energy was counted"
+        raise MeasurementError(f"{measured.label} cannot be compared: {why}")
+    return measured.energy_j
 
 
 def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:

@@ -27,6 +27,7 @@ POWER = 0.9
 # noise of 0.5 to 2 % with the thermal models of docs/validation/answers.md's first column.
 LOOKING = 0.7
 CONFOUNDED = 0.7  # share of the ways' variance that a term may explain
+TOO_WIDE = 10.0  # an interval up to so many times as much says nothing
 FREE = 3  # degrees of freedom that terms must leave
 
 
@@ -53,7 +54,9 @@ class Ratio(HtmlFacts):
         return self.high < 1.0 or self.low > 1.0
 
     def __str__(self) -> str:
-        """In percent, with the interval: "-12.3 % (-13.1 .. -11.4)"."""
+        """In percent, with the interval: "-12.3 % (-13.1 .. -11.4 %)"."""
+        if not self.high < TOO_WIDE:
+            return "not known yet (too few runs)"
         value, low, high = (100 * (each - 1) for each in (self.value, self.low, self.high))
         digits = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 0), 3)
         return f"{value:+.{digits}f} % ({low:+.{digits}f} .. {high:+.{digits}f} %)"

@@ -1,0 +1,156 @@
+"""Answers that rest on joules: fair comparisons of two ways of working, and tests that may fail on joules.
+
+    python -m benchmarks.answers [--data DIR] [--json FILE] [--quick]
+
+Comparison: two ways run on generated cards whose temperature and surroundings drift (`fixtures/thermal.py`),
+in the turns that `workbench.compare` takes, until it stops by itself.
+
+    type one error   pairs without a difference in which one is found (0.05 is right)
+    power            pairs that differ by 2 % in which one is found (0.9 asked for)
+    time             seconds of GPU time in all, over what pairs in fixed order with 5 s of cooling before each
+                     run need for the same power (`zeus.profile`'s rule; with the smallest sufficient number
+                     of pairs, which a person would have to know beforehand)
+
+Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
+
+    flaky            of 1,000 unchanged steps, those that are called worse
+    found            steps that take 5 % more that are called worse
+
+The rule's two constants were chosen on the families of `thermal.CHOSEN_ON`; the others were not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
+from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, Baseline, verdict
+
+from .common import arguments, finish, table
+from .fixtures.thermal import CHOSEN_ON, FAMILIES, SCORED_ON, ThermalCard
+
+NOISES = (0.005, 0.01, 0.02)
+SMALLEST, MOST_PAIRS, COOLING_S = 0.02, 60, 5.0
+FIXED_PAIRS = (4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60)
+
+
+def compared(card: ThermalCard, seed: int) -> tuple[bool, float]:
+    """One comparison as `workbench.compare` makes it: whether a difference was found, and the GPU time."""
+    way: list[int] = []
+    warm: list[float] = []
+    joules: list[float] = []
+    for each in (0, 1):
+        card.run(each)
+    turns = order(seed)
+    while True:
+        for each in (next(turns), next(turns)):
+            begun_c, log_j = card.run(each)
+            way.append(each)
+            warm.append(begun_c)
+            joules.append(100 * math.exp(log_j))
+        pairs = len(way) // 2
+        if pairs >= MOST_PAIRS or (pairs >= LEAST_PAIRS and enough(way, joules, warm, SMALLEST)):
+            return difference(way, joules, warm, looked=True).significant, card.at_s
+
+
+def fixed(card: ThermalCard, pairs: int) -> tuple[bool, float]:
+    """Pairs in fixed order, each run after some seconds of rest, by a paired t test."""
+    for each in (0, 1):
+        card.run(each)
+    gaps = []
+    for _ in range(pairs):
+        logs = []
+        for each in (0, 1):
+            card.wait(COOLING_S)
+            logs.append(card.run(each)[1])
+        gaps.append(logs[1] - logs[0])
+    half = float(stdtrit(pairs - 1, 0.975)) * float(np.std(gaps, ddof=1)) / math.sqrt(pairs)
+    return abs(float(np.mean(gaps))) > half, card.at_s
+
+
+def comparison(families: Sequence[str], count: int) -> list[dict[str, Any]]:
+    """A row for each family and noise."""
+    rows = []
+    for family in families:
+        for noise in NOISES:
+            def card(seed: int, effect: float, family: str = family, noise: float = noise) -> ThermalCard:
+                draw = np.random.default_rng([seed, FAMILIES.index(family)])
+                return ThermalCard(family, draw, noise, effect)
+
+            alike = [compared(card(seed, 0.0), seed) for seed in range(count)]
+            apart = [compared(card(10**6 + seed, math.log1p(SMALLEST)), seed) for seed in range(count // 3)]
+            time_s = float(np.mean([each[1] for each in apart]))
+            power = float(np.mean([each[0] for each in apart]))
+            peer = _sufficient(card, count // 3, min(power, 0.9))
+            rows.append({"family": family, "noise": noise, "type_one": float(np.mean([e[0] for e in alike])),
+                         "power": power, "time_s": time_s, **peer, "time_share": time_s / peer["fixed_s"]})
+    return rows
+
+
+def _sufficient(card: Any, count: int, power: float) -> dict[str, float]:
+    """The fewest fixed pairs that reach a power, the time they take, and their own type one error."""
+    for pairs in FIXED_PAIRS:
+        apart = [fixed(card(2 * 10**6 + seed, math.log1p(SMALLEST)), pairs) for seed in range(count)]
+        if np.mean([each[0] for each in apart]) >= power:
+            break
+    alike = [fixed(card(3 * 10**6 + seed, 0.0), pairs) for seed in range(count)]
+    return {"fixed_pairs": pairs, "fixed_s": float(np.mean([each[1] for each in apart])),
+            "fixed_type_one": float(np.mean([each[0] for each in alike]))}
+
+
+def flaky(count: int, noise: float = 0.02) -> dict[str, float]:
+    """Verdicts of tests on steps that did not change, and on steps that take 5 % more."""
+    draw = np.random.default_rng(20)
+    said: dict[float, list[str]] = {0.0: [], math.log(1.05): []}
+    for _ in range(count):
+        logs = noise * draw.normal(size=BASELINE_RUNS)
+        kept = Baseline(float(logs.mean()), float(logs.std(ddof=1)), BASELINE_RUNS)
+        for more, verdicts in said.items():
+            verdicts.append(verdict(list(more + noise * draw.normal(size=RUNS)), kept))
+    same, dearer = said.values()
+    return {"flaky_of_1000": 1000 * same.count("worse") / count,
+            "unchanged_cannot_tell": same.count("cannot tell") / count,
+            "found_5_percent": dearer.count("worse") / count,
+            "missed_5_percent": dearer.count("not worse") / count}
+
+
+def _summed(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    names = ("type_one", "power", "time_share", "fixed_type_one")
+    means = {name: float(np.mean([row[name] for row in rows])) for name in names}
+    return {**means, "time_in_all": sum(row["time_s"] for row in rows) / sum(row["fixed_s"] for row in rows)}
+
+
+def answers(quick: bool) -> dict[str, Any]:
+    count = 60 if quick else 300
+    rows = comparison(FAMILIES, count)
+    heads = ("family", "noise", "type_one", "power", "time_s", "fixed_s", "fixed_pairs", "fixed_type_one",
+             "time_share")
+    print("Two ways compared: until a difference of 2 % would be found\n")
+    print(table(heads, [[row[name] for name in heads] for row in rows]))
+    test = flaky(1000 if quick else 5000)
+    print("\nTests that may fail on joules, 2 % of noise\n")
+    print(table(tuple(test), [list(test.values())]))
+    groups = {"chosen_on": CHOSEN_ON, "scored_on": SCORED_ON, "all": FAMILIES}
+    sums = {group: _summed([row for row in rows if row["family"] in members])
+            for group, members in groups.items()}
+    print("\n" + table(("families", *sums["all"]), [[group, *each.values()] for group, each in sums.items()]))
+    summary = {"type_one_error": sums["all"]["type_one"], "power_at_2_percent": sums["all"]["power"],
+               "time_over_fixed_pairs": sums["all"]["time_in_all"], **test}
+    return {"summary": summary, "comparison": rows, "groups": sums,
+            "comparisons_without_difference": count * len(FAMILIES) * len(NOISES)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = arguments(str(__doc__).splitlines()[0], argv)
+    finish(answers(given.quick), given.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""The benchmark of comparisons: it can fail, and its fixed pairs are a fair peer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.answers import compared, comparison, fixed, flaky
+from benchmarks.fixtures.thermal import FAMILIES, ThermalCard
+
+
+def card(family: str, effect: float = 0.0, seed: int = 1, noise: float = 0.005) -> ThermalCard:
+    return ThermalCard(family, np.random.default_rng(seed), noise, effect)
+
+
+def test_a_large_difference_is_found_by_both_and_sooner_without_rest() -> None:
+    (ours, ours_s), (theirs, theirs_s) = compared(card("steady", 0.1), 1), fixed(card("steady", 0.1), 6)
+    assert ours
+    assert theirs
+    assert ours_s < theirs_s
+
+
+def test_a_hot_run_leaks() -> None:
+    hot, cool = card("steady", noise=0.0), card("steady", noise=0.0)
+    hot.wait(200.0, 400.0)
+    cool.wait(200.0, 60.0)
+    assert hot.run(0)[1] > cool.run(0)[1]
+
+
+def test_every_family_has_a_row_for_each_noise() -> None:
+    rows = comparison(FAMILIES[:2], 6)
+    assert len(rows) == 6
+    assert all(0 <= row["type_one"] <= 1 and row["time_share"] > 0 for row in rows)
+
+
+def test_an_unchanged_step_is_not_worse() -> None:
+    assert flaky(200)["flaky_of_1000"] == 0
+    assert flaky(200, noise=0.2)["found_5_percent"] < 0.5
