@@ -7,7 +7,7 @@ in the turns that `workbench.compare` takes, until it stops by itself.
 
     type one error   pairs without a difference in which one is found (0.05 is right)
     power            pairs that differ by 2 % in which one is found (0.9 asked for)
-    time             seconds of GPU time in all, over what pairs in fixed order with 5 s of cooling before each
+    time             seconds of GPU time in all, over what pairs in fixed order with 5 s of cooling before a
                      run need for the same power (`zeus.profile`'s rule; with the smallest sufficient number
                      of pairs, which a person would have to know beforehand)
 

@@ -170,8 +170,8 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"{path.name} cannot be read ({error}); mend or remove it") from error
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise pytest.UsageError(f"{path.name} holds no baselines; pytest --energy-update writes one once it is "
-                                "removed")
+        raise pytest.UsageError(f"{path.name} has no baselines in it; remove it, and pytest --energy-update "
+                                "writes it")
     return found
 
 
