@@ -1,4 +1,4 @@
-"""Answers that rest on joules: fair comparisons of two ways of working, and tests that may fail on joules.
+"""Answers that rest on joules: fair comparisons, tests that may fail on joules, logs of other tools.
 
     python -m benchmarks.answers [--data DIR] [--json FILE] [--quick]
 
@@ -16,6 +16,11 @@ Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
     flaky            of 1,000 unchanged steps, those that are called worse
     found            steps that take 5 % more that are called worse
 
+Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read back by `workbench.read_log`.
+
+    joules inside    those within 1 % of the trace's joules, or whose interval holds them
+    false periods    of 200, those in which a period is claimed surely that is none of the training's
+
 The rule's two constants were chosen on the families of `thermal.CHOSEN_ON`; the others were not looked at.
 """
 
@@ -23,20 +28,26 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from scipy.special import stdtrit
 
 from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
 from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, Baseline, verdict
+from workbench.measurement.log_readers import read_log
+from workbench.periods.detect import find_periods
 
 from .common import arguments, finish, table
 from .fixtures.thermal import CHOSEN_ON, FAMILIES, SCORED_ON, ThermalCard
 
 NOISES = (0.005, 0.01, 0.02)
 SMALLEST, MOST_PAIRS, COOLING_S = 0.02, 60, 5.0
+LOG_FORMATS = 12  # each has its layout as a test: tests/measurement/test_log_readers.py, test_other_logs.py
 FIXED_PAIRS = (4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60)
 
 
@@ -120,6 +131,48 @@ def flaky(count: int, noise: float = 0.02) -> dict[str, float]:
             "missed_5_percent": dearer.count("not worse") / count}
 
 
+def logs(count: int) -> dict[str, float]:
+    """Joules and periods of traces that were averaged over so long that their iteration cannot be seen."""
+    inside, narrow, claimed, widths = 0, 0, 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.csv"
+        for seed in range(count):
+            draw = np.random.default_rng([7, seed])
+            every_s = float(draw.choice([1.0, 2.0, 5.0, 10.0, 15.0, 30.0]))
+            levels, watts = _training(draw, max(600.0, 60 * every_s))
+            block = round(10 * every_s)
+            count_blocks = len(watts) // block
+            means = watts[: count_blocks * block].reshape(count_blocks, block).mean(1)
+            pl.DataFrame({"_timestamp": 1.79e9 + every_s * np.arange(1, count_blocks + 1),
+                          "system.gpu.0.powerWatts": means}).write_csv(path)
+            found = read_log(path)
+            (row,) = found.energies.to_dicts()
+            truth_j = 0.1 * float(watts[block : count_blocks * block].sum())
+            held = row["low_j"] <= truth_j <= row["high_j"]
+            near = abs(row["energy_j"] / truth_j - 1) < 0.01
+            inside += held or near
+            narrow += near
+            widths.append((row["high_j"] - row["low_j"]) / 2 / truth_j)
+            periods = find_periods(found["0"])
+            step = periods.iteration
+            if periods.sure and step and not any(abs(step.seconds / each - 1) < 0.05 for each in levels):
+                claimed += 1
+    return {"joules_inside": inside / count, "joules_within_1_percent": narrow / count,
+            "median_half_width": float(np.median(widths)), "false_periods": 200 * claimed / count}
+
+
+def _training(draw: np.random.Generator, seconds: float) -> tuple[list[float], np.ndarray]:
+    """True rhythms in seconds, and watts every 100 ms: iterations, of which every so many evaluate."""
+    step_s, pause_s = float(draw.uniform(0.15, 8.0)), float(draw.uniform(2.0, 20.0))
+    every = int(draw.integers(20, 200))
+    times = np.arange(0.0, seconds, 0.1)
+    cycle_s = every * step_s + pause_s
+    inside = times % cycle_s
+    busy = (inside % step_s) / step_s < draw.uniform(0.5, 0.9)
+    watts = np.where(inside < every * step_s, np.where(busy, 300.0, 180.0), 120.0)
+    return [step_s, cycle_s], watts + draw.normal(0, 4, len(times))
+
+
 def _summed(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     names = ("type_one", "power", "time_share", "fixed_type_one")
     means = {name: float(np.mean([row[name] for row in rows])) for name in names}
@@ -136,12 +189,16 @@ def answers(quick: bool) -> dict[str, Any]:
     test = flaky(1000 if quick else 5000)
     print("\nTests that may fail on joules, 2 % of noise\n")
     print(table(tuple(test), [list(test.values())]))
+    read = logs(50 if quick else 200)
+    print("\nLogs of other tools: averages over 1 to 30 s\n")
+    print(table(tuple(read), [list(read.values())]))
     groups = {"chosen_on": CHOSEN_ON, "scored_on": SCORED_ON, "all": FAMILIES}
     sums = {group: _summed([row for row in rows if row["family"] in members])
             for group, members in groups.items()}
     print("\n" + table(("families", *sums["all"]), [[group, *each.values()] for group, each in sums.items()]))
     summary = {"type_one_error": sums["all"]["type_one"], "power_at_2_percent": sums["all"]["power"],
-               "time_over_fixed_pairs": sums["all"]["time_in_all"], **test}
+               "time_over_fixed_pairs": sums["all"]["time_in_all"], **test, **read,
+               "log_formats": LOG_FORMATS}
     return {"summary": summary, "comparison": rows, "groups": sums,
             "comparisons_without_difference": count * len(FAMILIES) * len(NOISES)}
 

@@ -1,290 +1,424 @@
-"""Traces of other tools: CSV of `nvidia-smi --query-gpu`, `dcgmi dmon`, tables of DCGM metrics.
+"""Logs that people already have, as power traces and energies with an interval.
 
-    read_log(path)         whichever of them it is
-    read_nvidia_smi(path)  nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100 > path
-    read_dcgm(path)        dcgmi dmon -e 155,156,203,204 -d 100 > path, or a CSV of DCGM field names
+    read_log(path)      any of these; `.traces` by GPU, `.energies` a row for each GPU, window or job
 
-Each gives a trace (`trace.SCHEMA`) per GPU, by what the file calls it; `time_s` counts from its first row.
-What the file does not tell is null. Of several rows at one moment the last counts; a last line that was cut
-off is left out. Formats: nvidia-smi --help-query-gpu; docs.nvidia.com/datacenter/dcgm (dcgmi dmon, field
-identifiers).
+| written by | file |
+|---|---|
+| nvidia-smi, `dcgmi dmon`, CSV of DCGM fields | `log_tables` |
+| dcgm-exporter | its text, one scrape after another |
+| Prometheus | the JSON of `/api/v1/query_range` (DCGM's names, or `nvidia_smi_...`) |
+| nvitop | CSV of `ResourceMetricCollector` |
+| W&B | `run-*.wandb` of an offline run; CSV or JSON of `run.history(stream="events")` |
+| MLflow | the folder of a run in a file store, its `metrics/system`, or a CSV of `key, value, timestamp` |
+| TensorBoard | event files with scalars such as `gpu_0/power_w` |
+| codecarbon | `emissions.csv` |
+| Zeus | the CSV of `ZeusMonitor(log_file=...)` |
+| Slurm | `sacct -P --format=JobID,JobName,Elapsed,ConsumedEnergyRaw` |
+
+Layouts: docs.wandb.ai (system metrics), wandb_internal.proto; mlflow.org (system metrics); TensorFlow's
+event.proto; prometheus.io (HTTP API, exposition formats); the programs' own sources. Nothing is imported of
+them.
 """
 
 from __future__ import annotations
 
-import csv
+import json
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from ..errors import UsageError, checked, named_file
 from ..trace import SCHEMA
+from .log_records import WANDB, is_event_file, tensorboard_scalars, wandb_metrics
+from .log_tables import ENTITY, EXPORTER, MOST_W, NO_VALUE, by_gpu, lines_of, read_dcgm, rows_of
+from .log_tables import read_nvidia_smi as read_nvidia_smi
 
-Table = dict[str, list[str | None]]
-Sources = dict[str, tuple[tuple[str, float], ...]]
+Sample = tuple[float, str, str, float]  # seconds since 1970, GPU, column of the trace, value
+ENERGIES = pl.Schema({
+    "label": pl.String, "gpu": pl.String, "started_unix_s": pl.Float64, "time_s": pl.Float64,
+    "energy_j": pl.Float64, "low_j": pl.Float64, "high_j": pl.Float64,  # a 95 % interval
+    "scope": pl.String,  # "GPU", or "node" where all of a machine is in it
+    "note": pl.String,
+})
+J_PER_KWH = 3.6e6
+COUNTER_S = 0.1  # how old the answer of a driver's energy counter may be
+# What names of metrics mean: the GPU's number, the column, the factor. The first that fits counts.
+NAMES = tuple((re.compile(pattern), column, factor) for pattern, column, factor in (
+    (r"gpu\.(\d+)\.powerWatts$", "power_w", 1.0),
+    (r"gpu\.(\d+)\.enforcedPowerLimitWatts$", "power_limit_w", 1.0),
+    (r"gpu\.(\d+)\.gpu$", "utilisation", 0.01),
+    (r"gpu\.(\d+)\.temp$", "temperature_c", 1.0),
+    (r"gpu\.(\d+)\.smClock$", "sm_clock_mhz", 1.0),
+    (r"gpu\.(\d+)\.memoryClock$", "mem_clock_mhz", 1.0),
+    (r"gpu_(\d+)_power_usage_watts$", "power_w", 1.0),
+    (r"gpu_(\d+)_utilization_percentage$", "utilisation", 0.01),
+    (r"\(gpu:(\d+)\)/power_usage \(W\)/mean$", "power_w", 1.0),
+    (r"\(gpu:(\d+)\)/power_limit \(W\)/mean$", "power_limit_w", 1.0),
+    (r"\(gpu:(\d+)\)/gpu_utilization \(%\)/mean$", "utilisation", 0.01),
+    (r"\(gpu:(\d+)\)/temperature \(C\)/mean$", "temperature_c", 1.0),
+    (r"(?i)gpu[._/ :-]?(\d+).*power(?!.*(?:percent|limit|cap|%|/m\w\w$|/last$)).*$", "power_w", 1.0),
+))
+SERIES = {name: (column, factor) for column, names in EXPORTER.items() for name, factor in names} | {
+    "nvidia_smi_power_draw_watts": ("power_w", 1.0),
+    "nvidia_smi_power_draw_instant_watts": ("power_w", 1.0),
+    "nvidia_smi_utilization_gpu_ratio": ("utilisation", 1.0),
+    "nvidia_smi_temperature_gpu": ("temperature_c", 1.0),
+    "nvidia_gpu_power_usage_milliwatts": ("power_w", 0.001),
+}
+EXPOSED = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)(?:\s+(?P<at>\d+))?$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
-# Column of the trace: names in the file, the better ones first, and what to multiply by.
-NVIDIA_SMI: Sources = {
-    "power_w": (("power.draw.instant", 1.0), ("power.draw", 1.0), ("power.draw.average", 1.0)),
-    "power_limit_w": (("enforced.power.limit", 1.0), ("power.limit", 1.0)),
-    "sm_clock_mhz": tuple((f"clocks.{name}", 1.0) for name in ("current.sm", "sm", "current.graphics", "gr")),
-    "mem_clock_mhz": (("clocks.current.memory", 1.0), ("clocks.mem", 1.0)),
-    "utilisation": (("utilization.gpu", 0.01),),
-    "memory_utilisation": (("utilization.memory", 0.01),),
-    "temperature_c": (("temperature.gpu", 1.0),),
-}
-DMON: Sources = {
-    "energy_j": (("TOTEC", 0.001),),
-    "power_w": (("POWINST", 1.0), ("PINST", 1.0), ("POWER", 1.0)),
-    "power_limit_w": (("PMLMT", 1.0),),
-    "sm_clock_mhz": (("SMCLK", 1.0),),
-    "mem_clock_mhz": (("MMCLK", 1.0),),
-    "utilisation": (("GPUTL", 0.01), ("GRACT", 1.0)),
-    "memory_utilisation": (("MCUTL", 0.01), ("DRAMA", 1.0)),
-    "temperature_c": (("TMPTR", 1.0),),
-}
-EXPORTER: Sources = {
-    "energy_j": (("dcgm_fi_dev_total_energy_consumption", 0.001),),
-    "power_w": (("dcgm_fi_dev_power_usage_instant", 1.0), ("dcgm_fi_dev_power_usage", 1.0)),
-    "power_limit_w": (("dcgm_fi_dev_enforced_power_limit", 1.0), ("dcgm_fi_dev_power_mgmt_limit", 1.0)),
-    "sm_clock_mhz": (("dcgm_fi_dev_sm_clock", 1.0),),
-    "mem_clock_mhz": (("dcgm_fi_dev_mem_clock", 1.0),),
-    "utilisation": (("dcgm_fi_dev_gpu_util", 0.01), ("dcgm_fi_prof_gr_engine_active", 1.0)),
-    "memory_utilisation": (("dcgm_fi_dev_mem_copy_util", 0.01), ("dcgm_fi_prof_dram_active", 1.0)),
-    "temperature_c": (("dcgm_fi_dev_gpu_temp", 1.0),),
-}
-NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
-MOST_W = 1e5  # no GPU draws more
-NO_VALUE = 1e15  # DCGM's blanks begin above (dcgm_structs.h: 2^47 for doubles, 2^63 less a few for integers)
-LATEST = 1e14  # no time is later, in seconds or milliseconds since 1970
-TIMES = ("%Y/%m/%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f")
-ENTITY = re.compile(r"#\s*Entity\s+(?P<names>.+)$")
-_WHEN = ("timestamp", "time", "ts", "datetime")
-_WHICH = ("uuid", "gpu", "gpu_id", "device")
-BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
+
+class EnergyLog(dict[str, pl.DataFrame]):
+    """The traces (`trace.SCHEMA`) of a log by GPU, with what else it tells; empty for logs of energies alone.
+
+    Attributes:
+        written_by: The program that wrote it.
+        energies: Frame of `ENERGIES`: a row for each GPU of a trace, or for each window or job of a log of
+            energies. The interval holds what the sampling leaves open, not the card's calibration (5 %).
+        notes: What was left out.
+    """
+
+    def __init__(
+        self, written_by: str, traces: Mapping[str, pl.DataFrame], energies: pl.DataFrame | None = None, *,
+        started_unix_s: float | None = None, label: str = "", notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(traces)
+        self.written_by, self.notes = written_by, tuple(notes)
+        self.energies = pl.DataFrame(
+            [energy_of(trace) | {"label": label, "gpu": gpu, "started_unix_s": started_unix_s}
+             for gpu, trace in traces.items()], schema=ENERGIES) if energies is None else energies
+
+    @property
+    def traces(self) -> dict[str, pl.DataFrame]:
+        return dict(self)
+
+    def __repr__(self) -> str:
+        total = self.energies["energy_j"].sum()
+        what = f"{len(self)} GPUs" if self else f"{self.energies.height} energies"
+        return f"log of {self.written_by}: {what}, {total:.4g} J"
+
+    def _repr_html_(self) -> str:
+        from .. import _html
+
+        return _html.facts(f"Log of {self.written_by}", {"energies": self.energies, "notes": self.notes})
 
 
 @checked
-def read_log(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
-    """The traces (`trace.SCHEMA`) in a log of nvidia-smi or DCGM, by what it calls the GPU.
+def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
+    """Power traces and energies of a log that another tool has written; which one is found out.
 
     Args:
-        path: The file.
-        every_s: How often `dcgmi dmon` wrote, which its output does not tell.
+        path: The file, or the folder of an MLflow run.
+        every_s: How often it was written, where its rows have no times (`dcgmi dmon`, an exporter's scrapes).
 
     Raises:
-        UsageError: it is of neither, or lacks a header, times or power; says what was found and is needed.
+        UsageError: nothing that is known, or no times or power in it; says what was found and is needed.
     """
-    head = _lines(path)[:200]
-    if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in head):
-        return read_dcgm(path, every_s=every_s)
-    return read_nvidia_smi(path)
+    given = Path(path)
+    if given.is_dir():
+        return _mlflow_folder(given)
+    raw = _bytes(given)
+    if raw.startswith(WANDB):
+        return _of_samples("W&B", _keyed(wandb_metrics(raw)), given)
+    if is_event_file(raw):
+        return _of_samples("TensorBoard", _keyed(tensorboard_scalars(raw)), given)
+    lines = lines_of(given)
+    head = lines[0] if lines else ""
+    if head.startswith(("{", "[")):
+        return _json(given)
+    if any(EXPOSED.match(line) for line in lines[:400]):
+        return _exporter(lines, given, every_s)
+    header = [name.strip().strip('"') for name in re.split(r"[|;]" if "|" in head else r"[,;]", head)]
+    known = set(header)
+    if "ConsumedEnergyRaw" in known or "ConsumedEnergy" in known:
+        return _slurm(lines, given)
+    if {"emissions", "gpu_energy", "duration"} <= known:
+        return _codecarbon(_dicts(lines, given))
+    if header[:3] == ["start_time", "window_name", "elapsed_time"]:
+        return _zeus(_dicts(lines, given), header[3:])
+    if any(_named(name) for name in header) and (times := _time_column(header)):
+        program = "nvitop" if "(gpu:" in head else "W&B"
+        return _of_samples(program, _wide(_dicts(lines, given), times), given)
+    if {"key", "value", "timestamp"} <= known:
+        triples = ((row["timestamp"], row["key"], row["value"]) for row in _dicts(lines, given))
+        return _of_samples("MLflow", _keyed(triples), given)
+    if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in lines[:200]):
+        return EnergyLog("DCGM", read_dcgm(path, every_s=every_s), label=given.stem)
+    return EnergyLog("nvidia-smi", read_nvidia_smi(path), label=given.stem)
 
 
-@checked
-def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
-    """The traces in a CSV of `nvidia-smi --query-gpu=...`, by UUID, index or PCI address, or "0".
+def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
+    """Joules from the first row of a trace to the last, with a 95 % interval, as a row of `ENERGIES`.
 
-    Raises:
-        UsageError: there is no header, timestamp or power in it, or nothing tells its GPUs apart.
+    From the energy counter where there is one. Else from power, by trapezoids: rows may be averages or
+    moments, so that the interval holds the scatter of moments and, at the ends, half a pace of the spread in
+    power. A hole of more than three paces is as uncertain as the power's whole spread.
     """
-    lines = _lines(path)
-    wanted = "nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms 100"
-    if not lines:
-        raise UsageError(f"{Path(path).name} is empty; a trace comes from {wanted}")
-    header = [re.sub(r"\s*\[.*?\]\s*$", "", name.strip()).lower() for name in _rows(lines[:1], path)[0]]
-    if "timestamp" not in header or not any(name in header for name, _ in NVIDIA_SMI["power_w"]):
-        if re.match(r"\d{4}[/-]\d\d[/-]\d\d[ T]", lines[0]):
-            raise UsageError(f"{Path(path).name} has no header: leave out `noheader`; as in {wanted}")
-        missing = "timestamp" if "timestamp" not in header else "power.draw"
-        raise UsageError(f"{Path(path).name} begins with {lines[0][:60]!r} and has no column {missing}; a "
-                         f"trace comes from {wanted}")
-    # Files that were appended to have the header again.
-    table = _table(header, _rows([line for line in lines[1:] if line != lines[0]], path))
-    gpus = _column(table, "uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id")
-    frame = _frame(table, NVIDIA_SMI, _civil(table["timestamp"], path), gpus)
-    if gpus is None and _interleaved(frame["time_s"]):
-        raise UsageError(f"{Path(path).name} has rows of several GPUs and no column that tells them apart; "
-                         "add index or uuid to --query-gpu")
-    return _by_gpu(frame, path)
-
-
-@checked
-def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
-    """The traces in output of `dcgmi dmon` or a CSV of DCGM metrics (wide, or `metric` and `value`), by GPU.
-
-    Args:
-        path: The file.
-        every_s: How often `dcgmi dmon` wrote, which its output does not tell (`-d`, in milliseconds there).
-            Not needed where each line begins with a time, as after `dcgmi dmon ... | ts %.s` or `ts '%F %T'`.
-
-    Raises:
-        UsageError: it is something else, has no power in it, or no time and no `every_s`.
-    """
-    lines = _lines(path)
-    if any(ENTITY.search(line) for line in lines[:200]):
-        return _dmon(lines, path, every_s)
-    header = [name.strip().strip('"').lower() for name in next(iter(_rows(lines[:1], path)), [])]
-    table = _table(header, _rows(lines[1:], path))
-    metric = next((name for name in ("metric", "__name__", "name") if name in table), None)
-    if metric is not None and "value" in table:
-        table = _wide(table, metric)
-    times = _column(table, *_WHEN)
-    if times is None or not any(name in table for name, _ in (*EXPORTER["power_w"], *EXPORTER["energy_j"])):
-        raise UsageError(f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the "
-                         "output of `dcgmi dmon -e 155,203 -d 100` (a line '#Entity POWER ...' first) nor a "
-                         "CSV with the columns timestamp, gpu and DCGM_FI_DEV_POWER_USAGE")
-    return _by_gpu(_frame(table, EXPORTER, _civil(times, path), _column(table, *_WHICH)), path)
-
-
-def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict[str, pl.DataFrame]:
-    names: list[str] = []
-    rows: list[list[str | None]] = []
-    for line in lines:
-        if found := ENTITY.search(line):
-            again = found["names"].split()
-            if names and again != names:
-                raise UsageError(f"{Path(path).name} has two kinds of rows ({' '.join(names)}; "
-                                 f"{' '.join(again)}); split it")
-            names = again
-            continue
-        words = line.split()
-        entity = len(words) - len(names) - 2
-        # units, other entities, a line that was cut off
-        if entity < 0 or not re.fullmatch(r"v?GPU(-I|-CI)?", words[entity]):
-            continue
-        when, gpu = " ".join(words[:entity]), " ".join(words[entity : entity + 2])
-        rows.append([when or None, gpu, *words[entity + 2 :]])
-    table = _table(["", "#gpu", *names], rows)
-    if not any(name in names for name, _ in (*DMON["power_w"], *DMON["energy_j"])):
-        raise UsageError(
-            f"{Path(path).name} has the fields {' '.join(names)} and no power; add 155 to `dcgmi dmon -e`"
-        )
-    if rows and rows[0][0] is not None:
-        times = _civil(table[""], path)
-    elif every_s is None or not every_s > 0:
-        raise UsageError(f"`dcgmi dmon` writes no times, and nothing says how often {Path(path).name} was "
-                         "written; give what -d was, in seconds: read_dcgm(path, every_s=0.1)")
+    counted = trace.select("time_s", "energy_j").drop_nulls()
+    row: dict[str, Any] = {"scope": "GPU", "note": ""}
+    if counted.height > 1:
+        times, joules = (counted[name].to_numpy() for name in ("time_s", "energy_j"))
+        steps = np.diff(joules)
+        row["note"] = "the counter went back and was counted on from there" if (steps < 0).any() else ""
+        total, time_s = float(steps[steps > 0].sum()), float(times[-1] - times[0])
+        half = COUNTER_S * total / time_s if time_s > 0 else 0.0
     else:
-        seen: dict[str | None, int] = {}
-        numbers: list[int] = []
-        for each in table["#gpu"]:
-            numbers.append(seen.get(each, 0))
-            seen[each] = numbers[-1] + 1
-        times = pl.Series("time_s", numbers, dtype=pl.Float64) * every_s
-    return _by_gpu(_frame(table, DMON, times, table["#gpu"]), path)
+        known = trace.select("time_s", "power_w").drop_nulls().sort("time_s")
+        times, watts = (known[name].to_numpy() for name in ("time_s", "power_w"))
+        if len(times) < 2:
+            return row | {"time_s": 0.0, "energy_j": None, "note": "one reading: no energy"}
+        paces, time_s = np.diff(times), float(times[-1] - times[0])
+        pace_s = float(np.median(paces))
+        low_w, high_w = np.quantile(watts, (0.05, 0.95))
+        scatter_w = float(np.sqrt(np.mean(np.diff(watts) ** 2) / 2))
+        holes_s = paces[paces > 3 * pace_s]
+        total = float(np.trapezoid(watts, times))
+        moments_j = 1.96 * scatter_w * float(np.sqrt(np.sum(paces[paces <= 3 * pace_s] ** 2)))
+        ends_j, holes_j = 0.5 * pace_s * (high_w - low_w), 0.5 * float(holes_s.sum()) * (high_w - low_w)
+        half = math.hypot(moments_j, ends_j) + holes_j
+        if len(holes_s):
+            row["note"] = f"{len(holes_s)} holes of {holes_s.sum():.3g} s in all"
+    return row | {"time_s": time_s, **_around(total, half)}
 
 
-# what they share
+def _around(energy_j: float, half_j: float) -> dict[str, float]:
+    return {"energy_j": energy_j, "low_j": max(energy_j - half_j, 0.0), "high_j": energy_j + half_j}
 
 
-def _text(path: str | Path) -> str:
+# from samples of named metrics
+
+
+def _of_samples(program: str, samples: Iterable[Sample], path: Path, notes: Sequence[str] = ()) -> EnergyLog:
+    rows = [row for row in samples if math.isfinite(row[0]) and abs(row[3]) < NO_VALUE]
+    rows = [row for row in rows if row[2] != "power_w" or 0 <= row[3] <= MOST_W]
+    if not any(row[2] in ("power_w", "energy_j") for row in rows):
+        raise UsageError(f"{path.name} is of {program} and has no power of an NVIDIA GPU in it; was system "
+                         "monitoring on, and a GPU there?")
+    long = pl.DataFrame(rows, schema=["time_s", "gpu", "column", "value"], orient="row")
+    wide = long.pivot("column", index=["time_s", "gpu"], values="value", aggregate_function="last")
+    absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in wide.columns}
+    started = float(long["time_s"].min())  # type: ignore[arg-type]
+    return EnergyLog(program, by_gpu(wide.with_columns(**absent), path), label=path.stem, notes=notes,
+                     started_unix_s=started if started > 1e8 else None)
+
+
+def _named(name: str) -> tuple[str, str, float] | None:
+    """GPU, column and factor of a metric by its name; None for one that is not known."""
+    for pattern, column, factor in NAMES:
+        if found := pattern.search(name):
+            return found[1], column, factor
+    return None
+
+
+def _keyed(triples: Iterable[tuple[Any, str, Any]]) -> Iterator[Sample]:
+    """Samples of (seconds or milliseconds since 1970, name, value)."""
+    for at, name, value in triples:
+        found, number, at_s = _named(name), _number(value), _number(at)  # W&B's value is a number in JSON
+        if found is not None and number is not None and at_s is not None:
+            yield at_s / 1000 if at_s > 1e11 else at_s, found[0], found[1], number * found[2]
+
+
+def _number(text: Any) -> float | None:
+    """A number as programs write it, also with a decimal comma; None for anything else."""
     try:
-        raw = named_file(path).read_bytes()
+        found = float(text.replace(",", ".") if isinstance(text, str) else text)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _time_column(header: Sequence[str]) -> str | None:
+    whole = ("_timestamp", "timestamp")
+    return next((name for name in header if name in whole or name.endswith("/timestamp")), None)
+
+
+def _wide(rows: Iterable[Mapping[str, Any]], times: str) -> Iterator[Sample]:
+    for row in rows:
+        yield from _keyed((row[times], name, value) for name, value in row.items() if value not in ("", None))
+
+
+def _dicts(lines: Sequence[str], path: Path) -> list[dict[str, str]]:
+    """Rows of a table by column, of commas or, with decimal commas, of semicolons; without damaged ones."""
+    separator = ";" if lines[0].count(";") > lines[0].count(",") else ","
+    head, *rows = rows_of(lines, path, separator)
+    return [dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head)]
+
+
+# Prometheus
+
+
+def _series(name: str, labels: Mapping[str, str]) -> tuple[str, str, float] | None:
+    """GPU, column and factor of a series; None for one that is not known."""
+    found = SERIES.get(name.lower())
+    names = ("UUID", "uuid", "gpu", "minor_number", "device")
+    gpu = next((labels[name] for name in names if name in labels), "0")
+    if labels.get("GPU_I_ID"):
+        gpu = f"{gpu} instance {labels['GPU_I_ID']}"
+    return None if found is None else (gpu, *found)
+
+
+def _exporter(lines: Sequence[str], path: Path, every_s: float | None) -> EnergyLog:
+    """Scrapes of an exporter, one after another; without times of their own they need `every_s`."""
+    samples: list[Sample] = []
+    seen: dict[tuple[str, str], int] = {}
+    timed = True
+    for line in lines:
+        found = EXPOSED.match(line)
+        series = found and _series(found["name"], dict(LABEL.findall(found["labels"])))
+        value = _number(found["value"]) if found else None
+        if not found or not series or value is None:
+            continue
+        gpu, column, factor = series
+        number = seen[gpu, column] = seen.get((gpu, column), -1) + 1
+        timed &= found["at"] is not None
+        at_s = int(found["at"]) / 1000 if found["at"] else float(number)
+        samples.append((at_s, gpu, column, value * factor))
+    if not timed and max(seen.values(), default=0) > 0:
+        if every_s is None or not every_s > 0:
+            raise UsageError(f"{path.name} has scrapes without times; say how many seconds apart they are: "
+                             "read_log(path, every_s=15)")
+        samples = [(at * every_s, *rest) for at, *rest in samples]  # type: ignore[misc]
+    return _of_samples("dcgm-exporter", samples, path)
+
+
+def _json(path: Path) -> EnergyLog:
+    """Prometheus' range queries, and exported events of W&B (a list, or a row a line)."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        whole = [row for line in text.splitlines() if (row := _json_row(line)) is not None]
+    if isinstance(whole, dict) and isinstance(whole.get("data"), dict):
+        results = whole["data"].get("result")
+        if isinstance(results, list):
+            return _of_samples("Prometheus", _prometheus(results), path)
+    rows = [row for row in whole if isinstance(row, dict)] if isinstance(whole, list) else []
+    if times := _time_column(list({name: 0 for row in rows for name in row})):
+        return _of_samples("W&B", _wide((row for row in rows if times in row), times), path)
+    raise UsageError(f"{path.name} is JSON of no known kind; known are Prometheus' query_range and rows of "
+                     "W&B's system metrics with _timestamp and system.gpu.0.powerWatts")
+
+
+def _json_row(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _prometheus(results: Iterable[Any]) -> Iterator[Sample]:
+    for each in results:
+        labels = each.get("metric", {}) if isinstance(each, dict) else {}
+        series = _series(str(labels.get("__name__", "")), labels)
+        if series is None:
+            continue
+        gpu, column, factor = series
+        for at, value in each.get("values", []):
+            number = _number(value)
+            if number is not None:
+                yield float(at), gpu, column, number * factor
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return named_file(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):  # a redirect of PowerShell
-        return raw.decode("utf-16", errors="replace")
-    return raw.decode("utf-8-sig", errors="replace")
 
 
-def _lines(path: str | Path) -> list[str]:
-    """Lines that were written to their end."""
-    text = _text(path).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    lines = text.split("\n")
-    # no end of line: it may have been cut off in the middle of a number
-    if lines and lines[-1] and len(lines) > 2:
-        lines.pop()
-    return [line.strip() for line in lines if line.strip()]
+# MLflow
 
 
-def _rows(lines: Sequence[str], path: str | Path) -> list[list[str]]:
-    try:
-        return list(csv.reader(lines))
-    except csv.Error as error:
-        raise UsageError(f"{Path(path).name} is no table that can be read: {error}") from error
+def _mlflow_folder(folder: Path) -> EnergyLog:
+    """A run of a file store: `metrics/system/gpu_0_power_usage_watts` has lines of time, value, step."""
+    files = sorted(each for each in folder.rglob("*gpu_*_*") if each.is_file())
+    triples = [
+        (words[0], file.name, words[1]) for file in files if _named(file.name)
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+        if len(words := line.split()) >= 2
+    ]
+    if not triples:
+        raise UsageError(f"{folder} holds no run of MLflow with GPU metrics; give the folder of a run that was "
+                         "logged with log_system_metrics=True: it has metrics/system/gpu_0_power_usage_watts")
+    return _of_samples("MLflow", _keyed(triples), folder)
 
 
-def _column(table: Table, *names: str) -> list[str | None] | None:
-    """The first of these columns that there is."""
-    return next((table[name] for name in names if name in table), None)
+# logs of energies
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Table:
-    whole = [row for row in rows if len(row) == len(header)]
-    return {name: [row[place] for row in whole] for place, name in enumerate(header)}
+def _energies(program: str, rows: Sequence[dict[str, Any]], nothing: str) -> EnergyLog:
+    if not rows:
+        raise UsageError(nothing)
+    return EnergyLog(program, {}, pl.DataFrame(rows, schema=ENERGIES))
 
 
-def _wide(table: Table, metric: str) -> Table:
-    """A row per moment and GPU from a row per metric."""
-    keys = [name for name in table if name in (*_WHEN, *_WHICH)]
-    frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String))
-    lower = frame.with_columns(pl.col(metric).str.to_lowercase())
-    wide = lower.pivot(metric, index=keys, values="value", aggregate_function="last")
-    return {name: wide[name].to_list() for name in wide.columns}
+def _counted(energy_j: float | None, time_s: float | None) -> dict[str, float | None]:
+    """A counter's difference: each edge may be as old as `COUNTER_S`."""
+    if energy_j is None or time_s is None or not time_s > 0:
+        return {"energy_j": energy_j, "low_j": None, "high_j": None, "time_s": time_s}
+    return {"time_s": time_s, **_around(energy_j, COUNTER_S * abs(energy_j) / time_s)}
 
 
-def _civil(written: list[str | None], path: str | Path) -> pl.Series:
-    """Seconds since some moment, of civil times or of seconds or milliseconds since 1970."""
-    texts = pl.Series("time_s", written, dtype=pl.String).str.strip_chars()
-    plain = texts.str.strip_suffix("Z").str
-    parsed = [plain.to_datetime(form, strict=False, time_unit="us") for form in TIMES]
-    best = max(parsed, key=lambda each: each.len() - each.null_count())
-    if best.len() and best.null_count() < best.len():
-        since = best.dt.epoch("us")
-        return (since - since.min()) / 1e6  # whole microseconds: seconds since 1970 are none of a double
-    seconds = texts.cast(pl.Float64, strict=False)
-    seconds = seconds.set((~(seconds.abs() < LATEST)).fill_null(True), None)
-    if texts.len() and seconds.null_count() == seconds.len():
-        raise UsageError(f"{Path(path).name} has times like {texts[0]!r}; known are 2026/11/20 10:11:12.123, "
-                         "2026-11-20T10:11:12.123 and seconds since 1970")
-    return seconds / 1000.0 if (seconds.max() or 0) > 1e11 else seconds  # type: ignore[operator]
+def _codecarbon(rows: Sequence[Mapping[str, str]]) -> EnergyLog:
+    found = []
+    for row in rows:
+        energy, gpus = _number(row["gpu_energy"]), _number(row.get("gpu_count"))
+        counted = None if energy is None or (energy == 0 and gpus) else energy * J_PER_KWH
+        note = "" if counted is not None else "codecarbon counted no energy of the GPU"
+        found.append(_counted(counted, _number(row["duration"])) | {
+            "label": row.get("project_name", ""), "gpu": row.get("gpu_model", ""), "scope": "GPU",
+            "note": note, "started_unix_s": None})
+    return _energies("codecarbon", found, "the file of codecarbon has no rows; it writes one when a run ends")
 
 
-def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | None] | None) -> pl.DataFrame:
-    """All rows as a trace with the column `gpu`; a reading that the file does not have is null."""
-    columns: dict[str, pl.Series] = {}
-    for column, names in sources.items():
-        for name, factor in names:
-            if name not in table:
-                continue
-            values = (
-                pl.Series(column, table[name], dtype=pl.String).str.extract(NUMBER)
-                .cast(pl.Float64, strict=False)
-            )
-            values = values.set((~(values.abs() < NO_VALUE)).fill_null(True), None) * factor
-            if column in ("power_w", "power_limit_w"):
-                values = values.set(~values.is_between(0.0, MOST_W), None)
-            if values.null_count() < values.len():
-                columns[column] = values
-                break
-    which = gpus if gpus is not None else ["0"] * times.len()
-    frame = pl.DataFrame({"time_s": times, **columns, "gpu": which})
-    absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in frame.columns}
-    named = frame.with_columns(pl.col("gpu").cast(pl.String).str.strip_chars(), **absent)
-    return named.filter(pl.col("time_s").is_not_null() & pl.col("gpu").is_not_null())
+def _zeus(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> EnergyLog:
+    found = [
+        _counted(_number(row[column]), _number(row["elapsed_time"])) | {
+            "label": row["window_name"], "gpu": column.removesuffix("_energy").removeprefix("gpu"),
+            "started_unix_s": _number(row["start_time"]), "scope": "GPU", "note": ""}
+        for row in rows for column in columns if _number(row[column]) is not None
+    ]
+    return _energies("Zeus", found, "the log of ZeusMonitor has no windows; one is written when it ends")
 
 
-def _by_gpu(frame: pl.DataFrame, path: str | Path) -> dict[str, pl.DataFrame]:
-    if min(frame["power_w"].null_count(), frame["energy_j"].null_count()) == frame.height:
-        raise UsageError(f"{Path(path).name} has {frame.height} whole rows and no power reading in them")
-    shifted = frame.with_columns(pl.col("time_s") - pl.col("time_s").min())
-    ordered = shifted.sort("time_s", maintain_order=True)
-    single = ordered.unique(["gpu", "time_s"], keep="last", maintain_order=True)
-    parts = single.partition_by("gpu", as_dict=True, maintain_order=True)
-    return {str(key[0]): part.select(SCHEMA.names()).cast(SCHEMA) for key, part in sorted(parts.items())}
+SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def _interleaved(times: pl.Series) -> bool:
-    """Whether rows come in bunches: several GPUs are written within a few milliseconds, then comes a pause.
-    """
-    apart = times.sort().diff().drop_nulls().to_list()
-    if not apart:
-        return False
-    pace_s = sorted(apart)[int(0.95 * (len(apart) - 1))]
-    return bool(sum(each < BESIDE * pace_s for each in apart) > 0.3 * len(apart))
+def _slurm(lines: Sequence[str], path: Path) -> EnergyLog:
+    """Jobs of `sacct`: energy of whole nodes. Steps are parts of their job and are left out."""
+    header = [name.strip() for name in lines[0].split("|")]
+    rows = [dict(zip(header, line.split("|"), strict=False)) for line in lines[1:]]
+    raw = "ConsumedEnergyRaw" if "ConsumedEnergyRaw" in header else "ConsumedEnergy"
+    found = []
+    for row in rows:
+        job, energy = row.get("JobID", ""), re.fullmatch(r"([\d.]+)([KMGT]?)", row.get(raw, "").strip())
+        if "." in job or energy is None:
+            continue
+        joules = float(energy[1]) * SUFFIXES[energy[2]]
+        time_s = _elapsed_s(row.get("Elapsed", "")) or _number(row.get("ElapsedRaw"))
+        absurd = joules == 0 or (time_s and joules / time_s > MOST_W)
+        note = "Slurm counted nothing that can be true" if absurd else "the whole node, not the GPU alone"
+        found.append({
+            "label": row.get("JobName", job), "gpu": "", "started_unix_s": None, "time_s": time_s,
+            "energy_j": None if absurd else joules, "low_j": None, "high_j": None, "scope": "node",
+            "note": note})
+    return _energies("Slurm", found, f"{path.name} has no job with an energy; the cluster needs an "
+                     "AcctGatherEnergyType, and sacct -P --format=JobID,JobName,Elapsed,ConsumedEnergyRaw")
+
+
+def _elapsed_s(text: str) -> float | None:
+    """Seconds of [days-]hours:minutes:seconds."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?", text.strip())
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 read = read_log  # its name in version 0.1

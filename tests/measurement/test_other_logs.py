@@ -1,0 +1,251 @@
+"""Logs of W&B, MLflow, TensorBoard, Prometheus, nvitop, codecarbon, Zeus and Slurm: joules with an interval."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import workbench
+from workbench.errors import UsageError
+from workbench.measurement.log_readers import ENERGIES, energy_of, read_log
+from workbench.trace import SCHEMA
+
+START_S = 1_790_000_000.0
+
+
+def field(number: int, value: int | bytes, kind: int | None = None) -> bytes:
+    """A field of a Protocol Buffers message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    if kind is not None:
+        return varint(number << 3 | kind) + value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 0x7F:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def wandb_file(rows: list[tuple[float, dict[str, float]]]) -> bytes:
+    """An offline run: header of 7 bytes, then records in blocks of 32 KiB, some in two pieces."""
+    raw = b":W&B\xe1\xbe\x00"
+    for at_s, metrics in rows:
+        whole, nanos = int(at_s), round((at_s % 1) * 1e9)
+        stats = field(1, 0) + field(2, field(1, whole) + field(2, nanos))
+        for name, value in metrics.items():
+            stats += field(3, field(1, name.encode()) + field(16, json.dumps(value).encode()))
+        body = field(1, 7) + field(7, stats) + field(19, b"x" * 300)
+        left = 32768 - len(raw) % 32768
+        if left < 7:
+            raw += b"\0" * left
+            left = 32768
+        if len(body) + 7 <= left:
+            raw += struct.pack("<IHB", 0, len(body), 1) + body
+        else:
+            first = body[: left - 7]
+            raw += struct.pack("<IHB", 0, len(first), 2) + first
+            raw += struct.pack("<IHB", 0, len(body) - len(first), 4) + body[len(first):]
+    return raw
+
+
+def tensorboard_file(rows: list[tuple[float, str, float]], *, tensors: bool = False) -> bytes:
+    def record(body: bytes) -> bytes:
+        return struct.pack("<QI", len(body), 0) + body + b"\0\0\0\0"
+
+    raw = record(field(1, struct.pack("<d", START_S), 1) + field(3, b"brain.Event:2"))
+    for at_s, tag, value in rows:
+        number = struct.pack("<f", value)
+        scalar = field(8, field(1, 1) + field(4, number)) if tensors else field(2, number, 5)
+        summary = field(5, field(1, field(1, tag.encode()) + scalar))
+        raw += record(field(1, struct.pack("<d", at_s), 1) + field(2, 3) + summary)
+    return raw
+
+
+def check(path: Path, gpus: int = 1, **options: float) -> pl.DataFrame:
+    """100 W for 60 s on each GPU."""
+    found = read_log(path, **options)
+    assert len(found) == gpus
+    assert found.energies.schema == ENERGIES
+    for trace in found.values():
+        assert trace.schema == SCHEMA
+        assert trace["time_s"][0] == 0.0
+    for row in found.energies.iter_rows(named=True):
+        assert row["energy_j"] == pytest.approx(6000.0, rel=1e-6)
+        assert row["low_j"] <= 6000.0 <= row["high_j"]
+        assert row["time_s"] == pytest.approx(60.0)
+    return found.energies
+
+
+TIMES = [START_S + 15.0 * number for number in range(5)]
+
+
+def test_wandb_offline_run(tmp_path: Path) -> None:
+    rows = [(at, {"gpu.0.powerWatts": 100.0, "gpu.1.powerWatts": 100, "gpu.0.gpu": 55, "cpu": 3.0,
+                  "gpu.0.powerPercent": 40.0}) for at in TIMES]
+    (tmp_path / "run-1.wandb").write_bytes(wandb_file(rows))
+    energies = check(tmp_path / "run-1.wandb", gpus=2)
+    assert energies["started_unix_s"][0] == pytest.approx(START_S)
+    assert read_log(tmp_path / "run-1.wandb")["0"]["utilisation"][0] == pytest.approx(0.55)
+
+
+def test_a_wandb_file_of_many_blocks_that_was_cut_off(tmp_path: Path) -> None:
+    rows = [(START_S + number, {"gpu.0.powerWatts": 100.0}) for number in range(400)]
+    raw = wandb_file(rows)
+    assert len(raw) > 3 * 32768
+    (tmp_path / "whole.wandb").write_bytes(raw)
+    assert read_log(tmp_path / "whole.wandb")["0"].height == 400
+    (tmp_path / "cut.wandb").write_bytes(raw[:-100])
+    assert read_log(tmp_path / "cut.wandb")["0"].height == 399
+
+
+def test_wandb_export(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"_timestamp": TIMES, "_runtime": range(5), "system.gpu.0.powerWatts": [100.0] * 5,
+                          "system.gpu.process.0.powerWatts": [None] * 5, "system.cpu": [2.0] * 5})
+    frame.write_csv(tmp_path / "events.csv")
+    check(tmp_path / "events.csv")
+    (tmp_path / "events.json").write_text(json.dumps(frame.to_dicts()))
+    check(tmp_path / "events.json")
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
+    check(tmp_path / "events.jsonl")
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    lines = ["_timestamp;system.gpu.0.powerWatts", *(f"{at:.1f};100,0".replace(".", ",") for at in TIMES), ""]
+    (tmp_path / "comma.csv").write_text("\n".join(lines))
+    check(tmp_path / "comma.csv")
+
+
+def test_mlflow_folder_and_export(tmp_path: Path) -> None:
+    folder = tmp_path / "mlruns" / "0" / "abc" / "metrics" / "system"
+    folder.mkdir(parents=True)
+    lines = "".join(f"{int(1000 * at)} 100.0 {step}\n" for step, at in enumerate(TIMES))
+    (folder / "gpu_0_power_usage_watts").write_text(lines)
+    (folder / "gpu_0_power_usage_percentage").write_text(lines)
+    (folder / "cpu_utilization_percentage").write_text(lines)
+    check(tmp_path / "mlruns" / "0" / "abc")
+    rows = [f"system/gpu_0_power_usage_watts,100.0,{int(1000 * at)},0,abc" for at in TIMES]
+    (tmp_path / "metrics.csv").write_text("\n".join(["key,value,timestamp,step,run_id", *rows, ""]))
+    check(tmp_path / "metrics.csv")
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_tensorboard(tmp_path: Path, tensors: bool) -> None:
+    rows = [(at, name, value) for at in TIMES for name, value in
+            (("gpu_0/power_w", 100.0), ("loss", 3.0), ("gpu_0/power_limit_w", 300.0))]
+    (tmp_path / "events.out.tfevents.1").write_bytes(tensorboard_file(rows, tensors=tensors))
+    check(tmp_path / "events.out.tfevents.1")
+
+
+def test_prometheus_range(tmp_path: Path) -> None:
+    series = [{"metric": {"__name__": name, "gpu": str(gpu), "UUID": f"GPU-{gpu}"},
+               "values": [[at, str(value)] for at in TIMES]}
+              for gpu in (0, 1) for name, value in (("DCGM_FI_DEV_POWER_USAGE", 100.0), ("DCGM_FI_DEV_GPU_UTIL", 50))]
+    series.append({"metric": {"__name__": "up"}, "values": [[TIMES[0], "1"]]})
+    whole = {"status": "success", "data": {"resultType": "matrix", "result": series}}
+    (tmp_path / "range.json").write_text(json.dumps(whole))
+    assert set(check(tmp_path / "range.json", gpus=2)["gpu"]) == {"GPU-0", "GPU-1"}
+
+
+def test_exporter_scrapes(tmp_path: Path) -> None:
+    scrape = ('# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).\n# TYPE DCGM_FI_DEV_POWER_USAGE gauge\n'
+              'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-1",device="nvidia0",Hostname="n"} 100.0\n')
+    (tmp_path / "scrapes.txt").write_text(5 * scrape)
+    with pytest.raises(UsageError, match="every_s=15"):
+        read_log(tmp_path / "scrapes.txt")
+    check(tmp_path / "scrapes.txt", every_s=15)
+    timed = "".join(scrape.replace("100.0\n", f"100.0 {int(1000 * at)}\n") for at in TIMES)
+    (tmp_path / "timed.txt").write_text(timed)
+    check(tmp_path / "timed.txt")
+
+
+def test_nvitop(tmp_path: Path) -> None:
+    head = "train/cuda:0 (gpu:3)/power_usage (W)/mean,train/cuda:0 (gpu:3)/power_usage (W)/max,train/timestamp"
+    (tmp_path / "nvitop.csv").write_text("\n".join([head, *(f"100.0,180.0,{at}" for at in TIMES), ""]))
+    assert check(tmp_path / "nvitop.csv")["gpu"].to_list() == ["3"]
+
+
+def test_codecarbon(tmp_path: Path) -> None:
+    (tmp_path / "emissions.csv").write_text(
+        "timestamp,project_name,run_id,duration,emissions,gpu_energy,energy_consumed,gpu_count,gpu_model\n"
+        "2026-11-20T10:00:00,mine,1,60.0,0.001,0.002,0.003,1,1 x NVIDIA A100\n"
+        "2026-11-20T11:00:00,none,2,60.0,0.001,0.0,0.003,1,1 x NVIDIA A100\n")
+    first, second = read_log(tmp_path / "emissions.csv").energies.to_dicts()
+    assert first["energy_j"] == pytest.approx(7200.0)
+    assert first["low_j"] < 7200 < first["high_j"]
+    assert second["energy_j"] is None
+    assert "no energy of the GPU" in second["note"]
+
+
+def test_zeus(tmp_path: Path) -> None:
+    (tmp_path / "zeus.csv").write_text(
+        "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n"
+        "1790000000.5,epoch,10.0,2000.0,1000.0\n")
+    found = read_log(tmp_path / "zeus.csv").energies
+    assert found["energy_j"].to_list() == [2000.0, 1000.0]
+    assert found["label"].to_list() == ["epoch", "epoch"]
+    assert found["high_j"][0] == pytest.approx(2020.0)
+
+
+def test_slurm(tmp_path: Path) -> None:
+    (tmp_path / "sacct.txt").write_text(
+        "JobID|JobName|Elapsed|ConsumedEnergyRaw\n12|train|1-00:00:10|8640000\n12.batch|batch|1-00:00:10|8640000\n"
+        "13|zero|00:10:00|0\n14|none|00:10:00|\n")
+    found = read_log(tmp_path / "sacct.txt").energies
+    assert found["energy_j"].to_list() == [8640000.0, None]
+    assert found["time_s"][0] == 86410.0
+    assert found["scope"].to_list() == ["node", "node"]
+
+
+def test_holes_and_counters_that_go_back_are_said() -> None:
+    plain = pl.DataFrame({"time_s": [0.0, 1.0, 2.0, 3.0, 60.0, 61.0], "power_w": [100.0, 300, 100, 300, 100, 300]})
+    found = energy_of(pl.concat([plain.select(plain.columns)], how="diagonal").with_columns(
+        *[pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in plain.columns]))
+    assert "1 holes of 57 s" in found["note"]
+    assert found["high_j"] - found["low_j"] > 57 * 190
+    counted = pl.DataFrame({"time_s": [0.0, 1.0, 2.0], "energy_j": [100.0, 200.0, 50.0]})
+    assert "went back" in energy_of(counted.with_columns(power_w=pl.lit(None, pl.Float64)))["note"]
+
+
+def test_joules_of_averages_lie_in_the_interval() -> None:
+    draw, inside = np.random.default_rng(1), []
+    for _ in range(60):
+        every = int(draw.integers(10, 300))
+        period = draw.uniform(0.3, 20)
+        times = np.arange(0, 900, 0.1)
+        watts = 200 + 80 * (np.sin(2 * np.pi * times / period) > draw.uniform(-0.5, 0.5)) + draw.normal(0, 3, len(times))
+        blocks = len(times) // every
+        means = watts[: blocks * every].reshape(blocks, every).mean(1)
+        trace = pl.DataFrame({"time_s": (np.arange(blocks) + 1) * every / 10, "power_w": means,
+                              "energy_j": pl.Series([None] * blocks, dtype=pl.Float64)})
+        truth = watts[every : blocks * every].sum() * 0.1
+        found = energy_of(trace)
+        inside.append(found["low_j"] <= truth <= found["high_j"] or abs(found["energy_j"] / truth - 1) < 0.01)
+    assert sum(inside) >= 57
+
+
+@pytest.mark.parametrize(("name", "content", "words"), [
+    ("a.json", "{}", "JSON of no known kind"),
+    ("a.json", '{"data": {"result": []}}', "no power"),
+    ("a.wandb", ":W&B\x00\x00\x00", "no power"),
+    ("sacct.txt", "JobID|ConsumedEnergyRaw\n", "AcctGatherEnergyType"),
+    ("zeus.csv", "start_time,window_name,elapsed_time,gpu0_energy\n", "no windows"),
+    ("a.csv", "a,b\n1,2\n", "nvidia-smi"),
+    ("empty.csv", "", "empty"),
+])
+def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, content: str, words: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=words):
+        read_log(tmp_path / name)
+
+
+def test_a_folder_that_is_no_run_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="MLflow"):
+        workbench.read_log(tmp_path)
