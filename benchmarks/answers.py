@@ -38,7 +38,7 @@ import polars as pl
 from scipy.special import stdtrit
 
 from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
-from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, Baseline, verdict
+from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, EnergyBaseline, verdict
 from workbench.measurement.log_readers import read_log
 from workbench.periods.detect import find_periods
 
@@ -121,7 +121,7 @@ def flaky(count: int, noise: float = 0.02) -> dict[str, float]:
     said: dict[float, list[str]] = {0.0: [], math.log(1.05): []}
     for _ in range(count):
         logs = noise * draw.normal(size=BASELINE_RUNS)
-        kept = Baseline(float(logs.mean()), float(logs.std(ddof=1)), BASELINE_RUNS)
+        kept = EnergyBaseline(float(logs.mean()), float(logs.std(ddof=1)), BASELINE_RUNS)
         for more, verdicts in said.items():
             verdicts.append(verdict(list(more + noise * draw.normal(size=RUNS)), kept))
     same, dearer = said.values()

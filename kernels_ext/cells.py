@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -163,6 +163,13 @@ def strip(lines: Sequence[str]) -> list[str]:
     """An IPython input transformer: the cell without its `%%energy` line. A line that asks for help stays."""
     ours = {number for number, magic, _ in _stacked(lines) if magic == MAGIC}
     return [line for number, line in enumerate(lines) if number not in ours]
+
+
+def runner(shell: Any, body: str) -> Callable[[], bool] | None:
+    """Runs a cell once more, without its value, and reports whether it went well; None where it awaits."""
+    if shell.should_run_async(body, transformed_cell=shell.transform_cell(body)):
+        return None
+    return lambda: bool(shell.run_cell(body, store_history=False, silent=True).success)
 
 
 def _stacked(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .cells import BadOptions, Options, energy_line, parse, strip
+from .cells import BadOptions, Options, energy_line, parse, runner, strip
 from .running import Running
 
 if TYPE_CHECKING:
@@ -113,13 +113,6 @@ class Hooks:
             return info is not None and here
         # A cell that was interrupted outside of its own code is given another info, of the same text.
         return result.info is info or (here and result.info.raw_cell is info.raw_cell)
-
-
-def runner(shell: Any, body: str) -> Callable[[], bool] | None:
-    """Runs a cell once more, without its value, and reports whether it went well; None where it awaits."""
-    if shell.should_run_async(body, transformed_cell=shell.transform_cell(body)):
-        return None
-    return lambda: bool(shell.run_cell(body, store_history=False, silent=True).success)
 
 
 def _body(info: Any) -> str:

@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
-from .cells import BadOptions, compare_parser, log_parser, parse, parser
+from .cells import BadOptions, compare_parser, log_parser, parse, parser, runner
 from .running import Running
 from .state import KernelState
 
@@ -154,8 +154,6 @@ class EnergyMagics(Magics):
 
     def _way(self, name: str, *, again: bool) -> Callable[[], object] | str:
         """What runs under a name: a function, or a measured cell where it is to run again; else the name."""
-        from .hooks import runner
-
         function = self.shell.user_ns.get(name)
         if callable(function):
             return function  # type: ignore[no-any-return]

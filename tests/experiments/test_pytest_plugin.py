@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.experiments.pytest_plugin import BASELINE_RUNS, FILE, RUNS, Baseline, verdict
+from workbench.experiments.pytest_plugin import BASELINE_RUNS, FILE, RUNS, EnergyBaseline, verdict
 
 PLUGIN = "workbench.experiments.pytest_plugin"
 JOB = """
@@ -47,9 +47,9 @@ def drawn(level_j: float, runs: int, seed: int, noise: float = 0.02) -> list[flo
     return list(math.log(level_j) + noise * np.random.default_rng(seed).normal(size=runs))
 
 
-def baseline(seed: int) -> Baseline:
+def baseline(seed: int) -> EnergyBaseline:
     logs = drawn(100.0, BASELINE_RUNS, seed)
-    return Baseline(float(np.mean(logs)), float(np.std(logs, ddof=1)), BASELINE_RUNS)
+    return EnergyBaseline(float(np.mean(logs)), float(np.std(logs, ddof=1)), BASELINE_RUNS)
 
 
 def test_an_unchanged_step_is_never_called_worse() -> None:

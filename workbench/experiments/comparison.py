@@ -330,12 +330,13 @@ def _differences(
 ) -> list[str]:
     """What besides the way differs between logged runs."""
     said = []
-    for what, key in (("GPUs", lambda gpu: gpu.uuid), ("settings", lambda gpu: gpu.setting)):
-        sets = [{key(gpu) for m in side for gpu in m.gpus} for side in (first, second)]
+    for what, name in (("GPUs", "uuid"), ("settings", "setting")):
+        sets = [{getattr(gpu, name) for m in side for gpu in m.gpus} for side in (first, second)]
         if sets[0] != sets[1]:
             said.append(f"the two ran on other {what}: that is part of the difference")
-    means = [runs.filter(pl.col("way") == number)["temperature_c"].mean() for number in (0, 1)]
-    if None not in means and abs(means[1] - means[0]) > WARM_C:  # type: ignore[operator]
+    warm = [runs.filter(way=number)["temperature_c"].drop_nulls().to_numpy() for number in (0, 1)]
+    means = [float(each.mean()) if len(each) else math.nan for each in warm]
+    if abs(means[1] - means[0]) > WARM_C:
         said.append(f"they began at {means[0]:.0f} and {means[1]:.0f} °C on average")
     if runs.height < 2 * LEAST_PAIRS:
         said.append("few runs; workbench.compare of two functions lets them take turns until it is clear")

@@ -35,7 +35,7 @@ PROPERTY = "energy"
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class EnergyBaseline:
     """What a piece of work took on one kind of GPU: mean and standard deviation of log joules over runs."""
 
     log_j: float
@@ -60,7 +60,7 @@ class EnergyVerdict:
                 f"on {self.gpu}: {self.verdict}")
 
 
-def verdict(logs: Sequence[float], limit: float | Baseline) -> str:
+def verdict(logs: Sequence[float], limit: float | EnergyBaseline) -> str:
     """Whether runs take more than a limit in joules or than a baseline did, as far as their spread allows.
 
     Args:
@@ -71,7 +71,7 @@ def verdict(logs: Sequence[float], limit: float | Baseline) -> str:
 
     count, mean = len(logs), sum(logs) / len(logs)
     squares = sum((each - mean) ** 2 for each in logs)
-    if isinstance(limit, Baseline):
+    if isinstance(limit, EnergyBaseline):
         free = count + limit.runs - 2
         squares += limit.log_sd**2 * (limit.runs - 1)
         weight, aim, allowed = 1 / count + 1 / limit.runs, limit.log_j, math.log1p(WORTH)
@@ -107,7 +107,7 @@ class EnergyAsserter:
         if joules is not None and not joules > 0:
             raise pytest.UsageError(f"joules={joules!r}: give a number above 0")
         update = baseline is not None and self._config.getoption("energy_update")
-        limit = joules
+        limit: float | EnergyBaseline | None = joules
         if baseline is not None and not update:
             limit = self._known(baseline)
         logs = self._runs(work, BASELINE_RUNS if update else RUNS)
@@ -129,21 +129,21 @@ class EnergyAsserter:
         measured = [measure_calls(self._meter, self._node.name, work, calls)[0] for _ in range(count)]
         return [math.log(countable_j(each) / calls) for each in measured]
 
-    def _verdict(self, logs: Sequence[float], limit: float | Baseline, word: str) -> EnergyVerdict:
+    def _verdict(self, logs: Sequence[float], limit: float | EnergyBaseline, word: str) -> EnergyVerdict:
         from scipy.special import stdtrit
 
         mean, sd = _moments(logs)
         half = float(stdtrit(len(logs) - 1, 0.975)) * sd / math.sqrt(len(logs))
-        limit_j = math.exp(limit.log_j) if isinstance(limit, Baseline) else limit
+        limit_j = math.exp(limit.log_j) if isinstance(limit, EnergyBaseline) else limit
         return EnergyVerdict(self._node.nodeid, math.exp(mean), math.exp(mean - half), math.exp(mean + half),
                              limit_j, word, self._gpu)
 
-    def _known(self, name: str) -> Baseline:
+    def _known(self, name: str) -> EnergyBaseline:
         kept = _read(self._path).get(name, {}).get(self._gpu)
         if kept is None:
             pytest.skip(f"no baseline {name!r} for {self._gpu} in {FILE}: pytest --energy-update writes it")
         try:
-            return Baseline(float(kept["log_j"]), float(kept["log_sd"]), int(kept["runs"]))
+            return EnergyBaseline(float(kept["log_j"]), float(kept["log_sd"]), int(kept["runs"]))
         except (KeyError, TypeError, ValueError) as error:
             raise pytest.UsageError(f"{FILE}: {name!r} for {self._gpu} cannot be read ({error}); "
                                     "pytest --energy-update writes it again") from error
@@ -151,7 +151,7 @@ class EnergyAsserter:
     def _write(self, name: str, logs: Sequence[float]) -> EnergyVerdict:
         mean, sd = _moments(logs)
         kept = _read(self._path)
-        kept.setdefault(name, {})[self._gpu] = asdict(Baseline(mean, sd, len(logs)))
+        kept.setdefault(name, {})[self._gpu] = asdict(EnergyBaseline(mean, sd, len(logs)))
         self._path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return self._verdict(logs, math.exp(mean), "baseline written")
 

@@ -344,8 +344,8 @@ def _mlflow_folder(folder: Path) -> EnergyLog:
         if len(words := line.split()) >= 2
     ]
     if not triples:
-        raise UsageError(f"{folder} holds no run of MLflow with GPU metrics; give the folder of a run that was "
-                         "logged with log_system_metrics=True: it has metrics/system/gpu_0_power_usage_watts")
+        raise UsageError(f"{folder} holds no run of MLflow with GPU metrics; give the folder of a run with "
+                         "log_system_metrics=True, which has metrics/system/gpu_0_power_usage_watts")
     return _of_samples("MLflow", _keyed(triples), folder)
 
 
@@ -358,7 +358,7 @@ def _energies(program: str, rows: Sequence[dict[str, Any]], nothing: str) -> Ene
     return EnergyLog(program, {}, pl.DataFrame(rows, schema=ENERGIES))
 
 
-def _counted(energy_j: float | None, time_s: float | None) -> dict[str, float | None]:
+def _counted(energy_j: float | None, time_s: float | None) -> dict[str, Any]:
     """A counter's difference: each edge may be as old as `COUNTER_S`."""
     if energy_j is None or time_s is None or not time_s > 0:
         return {"energy_j": energy_j, "low_j": None, "high_j": None, "time_s": time_s}
