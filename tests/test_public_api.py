@@ -41,7 +41,10 @@ SIGNATURES = {
     "measure": "(label: 'str | Callable[..., Any]' = '', *, gpus: 'Gpus' = None) -> 'Any'",
     "open_device": "(which: 'int | str' = 0) -> 'OpenGpu'",
     "phase": "(kind: 'str') -> 'Iterator[None]'",
-    "read_log": "(path: 'str | Path', *, every_s: 'float | None' = None) -> 'dict[str, pl.DataFrame]'",
+    "read_log": "(path: 'str | Path', *, every_s: 'float | None' = None) -> 'EnergyLog'",
+    "report": "(*names: 'str', last: 'int | None' = None, label: 'str | None' = None, since: 'str | None' = "
+    "None, pue: 'float | None' = None, location: 'str' = '', g_co2_per_kwh: 'float | None' = None, "
+    "intensity_source: 'str' = '', order: 'str' = '', driver: 'str' = '') -> 'EnergyStatement'",
     "share": "(*jobs: 'Work | Sequence[Work]', gpus: 'Gpus' = 0, max_slowdown: 'float' = 0.2, seconds: "
     "'float' = 10.0, rounds: 'int' = 2, until: 'str' = 'end', watch: 'bool' = True, watch_s: 'float' = 60.0, "
     "on_break: 'str | OnBreak' = 'stop', labels: 'Sequence[str] | None' = None, start_s: 'float' = 300.0, "
@@ -56,6 +59,7 @@ SIGNATURES = {
     "'bool | Callable[[Sweep], None]' = True) -> 'Sweep'",
     "trace_of": "(measurement: 'Measurement | str') -> 'pl.DataFrame'",
     "track": "(iterable: 'Iterable[T]', label: 'str' = '', *, gpus: 'Gpus' = None) -> 'Track[T]'",
+    "verify": "(path: 'str | Path') -> 'list[str]'",
     "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
     "'model-guided', model: 'Any' = None, label: 'str' = '', watch: 'str' = 'model', recheck: 'bool' = True, "
@@ -77,7 +81,7 @@ MADE = {  # types that a person makes, by their arguments
     "gpus: 'Gpus' = None, name: 'str | None' = None, worth: 'float' = 0.002, seed: 'int' = 0) -> 'None'",
 }
 TYPES = {
-    "BlockResult", "Configuration", "Device", "EnergyComparison", "GpuMeasurement", "IterationSummary", "Level", "Limits",
+    "BlockResult", "Configuration", "Device", "EnergyComparison", "EnergyStatement", "GpuMeasurement", "IterationSummary", "Level", "Limits",
     "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob", "SegmentedIterations", "Setting",
     "Shared", "Sweep", "Track", "Tuning", "TuningResult", "WorkbenchError",
 }

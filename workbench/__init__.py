@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .measurement.log_readers import read_log
     from .measurement.marks import phase, step
     from .measurement.session import simulate
+    from .measurement.statement import EnergyStatement, report, verify
     from .panels.show import frontier, show
     from .periods.detect import find_periods
     from .periods.segment import SegmentedIterations
@@ -71,12 +72,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "BlockResult", "Configuration", "Device", "EnergyComparison", "GpuMeasurement", "IterationSummary",
-    "Level", "Limits", "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob",
-    "SegmentedIterations", "Setting", "Shared", "Sweep", "Track", "Tuning", "TuningResult",
+    "BlockResult", "Configuration", "Device", "EnergyComparison", "EnergyStatement", "GpuMeasurement",
+    "IterationSummary", "Level", "Limits", "Measurement", "Observation", "Periods", "Recurrence",
+    "RecurringJob", "SegmentedIterations", "Setting", "Shared", "Sweep", "Track", "Tuning", "TuningResult",
     "WorkbenchError", "applied", "choose", "compare", "control", "devices", "example_training",
-    "find_periods", "frontier", "iterations_of", "measure", "open_device", "phase", "read_log", "share",
-    "show", "simulate", "step", "sweep", "trace_of", "track", "tune",
+    "find_periods", "frontier", "iterations_of", "measure", "open_device", "phase", "read_log", "report",
+    "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify",
 ]
 
 _NAMES = {  # by module
@@ -93,6 +94,7 @@ _NAMES = {  # by module
     "measurement.log_readers": "read_log",
     "measurement.marks": "phase step",
     "measurement.session": "simulate",
+    "measurement.statement": "EnergyStatement report verify",
     "panels.show": "frontier show",
     "periods.detect": "find_periods",
     "periods.segment": "SegmentedIterations",

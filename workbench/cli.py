@@ -1,5 +1,5 @@
 """The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`,
-`gpus`, `notebooks`, `lab`."""
+`report`, `verify`, `gpus`, `notebooks`, `lab`."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     log = commands.add_parser("log", help="show stored measurements")
     cells.add_log(log)
     log.set_defaults(act=_log)
+    _report_arguments(commands)
     profile_gpu.add_arguments(commands)
     _share_arguments(commands)
     gpus = commands.add_parser("gpus", help="what GPUs are here and what they can do")
@@ -114,6 +115,49 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_argument("--directory", type=Path, default=Path("notebooks"))
     lab.set_defaults(act=_lab)
     return parser
+
+
+def _report_arguments(commands: Any) -> None:
+    report = commands.add_parser("report", help="a table and an energy statement for a paper, from the log")
+    report.add_argument("names", nargs="*", metavar="LABEL", help="labels or ids (default: all of the log)")
+    report.add_argument("--label", help="another way to give a label")
+    report.add_argument("--last", type=int, metavar="N", help="the newest of them only")
+    report.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
+    kinds = report.add_mutually_exclusive_group()
+    for name, kind in (("md", "markdown"), ("latex", "latex"), ("html", "html"), ("json", "json")):
+        kinds.add_argument(f"--{name}", dest="kind", action="store_const", const=kind, default="markdown")
+    report.add_argument("-o", dest="output", metavar="FILE", help="write a .md, .tex, .html or .json file")
+    report.add_argument("--pue", type=float, help="power usage effectiveness of the data centre")
+    report.add_argument("--location", default="", help="where it ran")
+    report.add_argument("--g-co2-per-kwh", type=float, metavar="G", help="intensity of the grid there")
+    report.add_argument("--intensity-source", default="", metavar="TEXT", help="where that number is from")
+    report.add_argument("--order", default="", help="how the runs were ordered")
+    report.add_argument("--driver", default="", help="version of the GPU's driver")
+    report.set_defaults(act=_report)
+    verify = commands.add_parser("verify", help="compare each number of a report with the log")
+    verify.add_argument("file", metavar="FILE")
+    verify.set_defaults(act=_verify)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from .measurement.statement import report
+
+    given = {name: getattr(arguments, name) for name in (
+        "last", "label", "since", "pue", "location", "g_co2_per_kwh", "intensity_source", "order", "driver")}
+    found = report(*arguments.names, **given)
+    if arguments.output:
+        print(f"written to {found.write(arguments.output)}")
+    else:
+        print(getattr(found, arguments.kind)(), end="")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from .measurement.statement import verify
+
+    wrong = verify(arguments.file)
+    print("\n".join(wrong) or f"{arguments.file}: every number is that of the log")
+    return 1 if wrong else 0
 
 
 def _share_arguments(commands: Any) -> None:

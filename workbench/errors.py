@@ -133,7 +133,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         UsageError: an argument of another type; names it, its value and what is needed.
     """
     signature = inspect.signature(function)
-    rules = _rules({name: each.annotation for name, each in signature.parameters.items()})
+    rules = _rules({name: each.annotation for name, each in signature.parameters.items()
+                    if each.kind is not each.VAR_POSITIONAL})
 
     @functools.wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:

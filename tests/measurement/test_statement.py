@@ -1,0 +1,132 @@
+"""A table and a statement for a paper, in four formats; `verify` finds every number that was changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import workbench
+from workbench import cli
+from workbench.errors import UsageError
+from workbench.measurement.statement import FORMATS, MARK, NUMBER
+from workbench.measurement.store import Store
+from workbench.records import GpuMeasurement, IterationSummary, Measurement, Process
+
+
+@pytest.fixture(autouse=True)
+def log() -> None:
+    store = Store()
+    for number in range(4):
+        label = ("base", "new_50%")[number % 2]
+        gpu = GpuMeasurement("NVIDIA A100", "GPU-1", 1000.0 - 100 * (number % 2) + number, 5.0, "counter", False,
+                             power_limit_w=400.0)
+        found = IterationSummary(10, 0.5, 0.01, 100.0 + number, 1.0, "marks")
+        store.save(Measurement(f"id{number}", label, 1.79e9 + number, 5.0, (gpu,), iterations=found))
+
+
+def test_a_row_for_each_label_and_the_statement_says_what_is_in_it() -> None:
+    found = workbench.report(pue=1.2, location="Norway", g_co2_per_kwh=30.0, order="random")
+    assert [row[0] for row in found.rows] == ["base", "new_50%"]
+    assert found.rows[0][2] == "2"
+    assert found.rows[0][3].startswith("1001 ±")
+    for words in ("NVIDIA A100", "energy counter (NVML)", "95 % intervals", "PUE of 1.2", "Norway", "400 W",
+                  "Idle power", "random"):
+        assert words in found.text
+    assert "simulated" not in found.text
+
+
+def test_what_a_reader_must_know_is_said() -> None:
+    gpu = GpuMeasurement("A100 (simulated)", "GPU-2", 5.0, 1.0, "counter", True,
+                         other_processes=(Process(1, "python"),))
+    Store().save(Measurement("s", "sim", 1.79e9, 5.0, (gpu,), outcome="error"))
+    found = workbench.report("sim")
+    assert "no joule of this is real" in found.text
+    assert "1 of the runs did not end well" in found.text
+    assert "other processes used the GPUs" in found.text
+    assert found.rows[0][0] == "sim (simulated)"
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_every_number_that_was_changed_is_found(tmp_path: Path, ending: str) -> None:
+    path = workbench.report(pue=1.2).write(tmp_path / f"energy{ending}")
+    assert workbench.verify(path) == []
+    text = path.read_text()
+    body = text[: text.index(MARK)]
+    places = [found for found in NUMBER.finditer(body) if found[0].strip("+-").isdigit() or "." in found[0]]
+    for found in places[:: max(1, len(places) // 20)]:
+        other = str(int(float(found[0])) + 7)
+        path.write_text(text[: found.start()] + other + text[found.end():])
+        assert workbench.verify(path), found[0]
+
+
+def test_a_measurement_that_was_changed_in_the_log_is_found(tmp_path: Path) -> None:
+    path = workbench.report("base").write(tmp_path / "energy.md")
+    for each in Store().directory.rglob("m-*-id0.parquet"):
+        each.unlink()
+    gpu = GpuMeasurement("NVIDIA A100", "GPU-1", 900.0, 5.0, "counter", False)
+    Store().save(Measurement("id0", "base", 1.79e9, 5.0, (gpu,)))
+    told = workbench.verify(path)
+    assert "digest" in told[0]
+    assert any("should be" in each for each in told)
+
+
+def test_latex_is_escaped_and_compiles(tmp_path: Path) -> None:
+    path = workbench.report().write(tmp_path / "energy.tex")
+    text = path.read_text()
+    assert r"new\_50\%" in text
+    assert r"\toprule" in text
+    assert not re.search(r"(?<!\\)%(?! needs| workbench)", text)
+    if not shutil.which("pdflatex"):
+        pytest.skip("there is no pdflatex")
+    (tmp_path / "all.tex").write_text(
+        "\\documentclass{article}\\usepackage{booktabs,textcomp}\\begin{document}\\input{energy}\\end{document}")
+    subprocess.run(["pdflatex", "-interaction=batchmode", "-halt-on-error", "all"], cwd=tmp_path, check=True)
+
+
+def test_json_has_where_each_number_is_from(tmp_path: Path) -> None:
+    whole = json.loads(workbench.report("base").json())
+    assert whole["prov:wasDerivedFrom"] == [each["@id"] for each in whole["measurements"]]
+    assert [each["energy_j"] for each in whole["measurements"]] == [1000.0, 1002.0]
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", "base", "--latex"]) == 0
+    assert r"\bottomrule" in capsys.readouterr().out
+    path = tmp_path / "energy.md"
+    assert cli.main(["report", "--last", "2", "--pue", "1.1", "-o", str(path)]) == 0
+    assert cli.main(["verify", str(path)]) == 0
+    assert "every number" in capsys.readouterr().out
+    path.write_text(path.read_text().replace("400 W", "300 W"))
+    assert cli.main(["verify", str(path)]) == 1
+    assert "300 should be 400" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"label": "none"}, "nothing called none"),
+    ({"pue": 0.5}, "1 or more"),
+    ({"g_co2_per_kwh": -1.0}, "0 or more"),
+    ({"since": "yesterday"}, "2026-11-22"),
+    ({"since": "2030-01-01"}, "no measurement fits"),
+    ({"last": 0}, "1 or more"),
+])
+def test_bad_input_is_said(options: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        workbench.report(**options)  # type: ignore[arg-type]
+
+
+def test_what_is_no_report_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="ends with"):
+        workbench.report().write(tmp_path / "energy.doc")
+    (tmp_path / "a.md").write_text("hello")
+    with pytest.raises(UsageError, match="no sound line"):
+        workbench.verify(tmp_path / "a.md")
+    path = workbench.report("base").write(tmp_path / "b.md")
+    for each in Store().directory.rglob("m-*.parquet"):
+        each.unlink()
+    with pytest.raises(UsageError, match="the log has no measurement"):
+        workbench.verify(path)
