@@ -59,6 +59,7 @@ SIGNATURES = {
     "'bool | Callable[[Sweep], None]' = True) -> 'Sweep'",
     "trace_of": "(measurement: 'Measurement | str') -> 'pl.DataFrame'",
     "track": "(iterable: 'Iterable[T]', label: 'str' = '', *, gpus: 'Gpus' = None) -> 'Track[T]'",
+    "work": "(**amounts: 'float') -> 'None'",
     "verify": "(path: 'str | Path') -> 'list[str]'",
     "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "

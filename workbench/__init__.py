@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .measurement.marks import phase, step
     from .measurement.session import simulate
     from .measurement.statement import EnergyStatement, report, verify
+    from .measurement.work import work
     from .panels.show import frontier, show
     from .periods.detect import find_periods
     from .periods.segment import SegmentedIterations
@@ -77,7 +78,7 @@ __all__ = [
     "RecurringJob", "SegmentedIterations", "Setting", "Shared", "Sweep", "Track", "Tuning", "TuningResult",
     "WorkbenchError", "applied", "choose", "compare", "control", "devices", "example_training",
     "find_periods", "frontier", "iterations_of", "measure", "open_device", "phase", "read_log", "report",
-    "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify",
+    "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify", "work",
 ]
 
 _NAMES = {  # by module
@@ -95,6 +96,7 @@ _NAMES = {  # by module
     "measurement.marks": "phase step",
     "measurement.session": "simulate",
     "measurement.statement": "EnergyStatement report verify",
+    "measurement.work": "work",
     "panels.show": "frontier show",
     "periods.detect": "find_periods",
     "periods.segment": "SegmentedIterations",

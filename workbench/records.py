@@ -152,6 +152,14 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkDone(HtmlFacts):
+    """How much of a kind of work was done: "tokens", "samples"; "evaluation tokens" inside such a phase."""
+
+    name: str
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
 class Marks(HtmlFacts):
     """What a training told of itself while a window was open; times are the device clock's.
 
@@ -159,11 +167,15 @@ class Marks(HtmlFacts):
         runs: Each an unbroken row of moments; an iteration lies between two that follow one another.
         phases: Evaluations, checkpoints and the like; their time is no iteration's.
         edges: Whether the stretch before the first or after the last moment may be an iteration too.
+        work: What was counted, in all.
+        notes: What could not be counted.
     """
 
     runs: tuple[tuple[float, ...], ...] = ()
     phases: tuple[Phase, ...] = ()
     edges: bool = False
+    work: tuple[WorkDone, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -276,6 +288,7 @@ class Measurement(HtmlFacts):
     With `repeats` > 1 values are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations.
     `iterations` is None where they were not looked for. `kind` is what was measured, as the log has it:
     "cell", "block", "loop", "command", "sweep", "recurring job", "shared GPU"; empty where it was not kept.
+    `work` is what the training counted.
     """
 
     id: str
@@ -292,6 +305,7 @@ class Measurement(HtmlFacts):
     notes: tuple[str, ...] = ()
     iterations: IterationSummary | None = None
     kind: str = ""
+    work: tuple[WorkDone, ...] = ()
 
     @property
     def energy_j(self) -> float | None:

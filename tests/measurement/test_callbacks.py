@@ -46,7 +46,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Base:
     """What a framework's callback class is to us: something with all other hooks."""
 
-    def on_train_begin(self, *arguments: Any, **rest: Any) -> str:
+    def on_log(self, *arguments: Any, **rest: Any) -> str:
         return "the framework's own"
 
 
@@ -80,7 +80,7 @@ def test_hugging_face_steps_evaluates_and_saves_in_this_order(
     hook.on_step_end(*call)
     assert list(notebook.steps) == [1.0, 2.0, 6.5]
     assert notebook.phases == [Phase("evaluation", 2.0, 5.0), Phase("checkpoint", 5.0, 5.5)]
-    assert hook.on_train_begin() == "the framework's own"
+    assert hook.on_log() == "the framework's own"
 
 
 def test_lightning_counts_optimizer_steps_and_not_micro_steps(

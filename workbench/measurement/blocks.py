@@ -17,7 +17,7 @@ import numpy as np
 from .. import _html
 from ..errors import MeasurementError, describe_error
 from ..records import Measurement, Periods, Window
-from . import keeping, marks
+from . import keeping, marks, work
 from .meter import Meter, encodable
 from .repeats import with_iterations
 from .report import page
@@ -207,8 +207,10 @@ class Track(Iterable[T]):
         begun = False
         try:
             for item in self._iterable:
-                begun = True
+                begun, before = True, work.calls
                 yield item
+                if before == work.calls and (counts := work.of_batch(item)):
+                    marks.work(counts)
                 self._mark(whole.now_s())
                 begun = False
         finally:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from ..errors import UsageError
 from . import marks
+from .work import of_batch, work
 
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 
@@ -83,13 +84,31 @@ class _Evaluating(_Reporting):
 class _HuggingFaceHooks(_Reporting):
     """transformers.TrainerCallback; the trainer evaluates and saves between two optimizer steps."""
 
+    _tokens: float | None = None  # of all ranks so far, where the trainer counts them
     _seen: Any = None  # metrics of an evaluation inside the epoch
     _due = False  # the epoch is over and its evaluation is to come
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._tokens = getattr(state, "num_input_tokens_seen", None)  # a resumed training begins above 0
+
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._count(args, state)
         marks.step()
         if self._asked():
             control.should_training_stop = True
+
+    def _count(self, args: Any, state: Any) -> None:
+        """Samples of this rank in the step that has ended; tokens with `include_num_input_tokens_seen`, which
+        the trainer sums over ranks.
+        """
+        tokens, before = getattr(state, "num_input_tokens_seen", None), self._tokens
+        batch, self._tokens = getattr(state, "train_batch_size", None), tokens
+        done = {}
+        if batch:
+            done["samples"] = batch * getattr(args, "gradient_accumulation_steps", 1)
+        if tokens is not None and before is not None and tokens > before:
+            done["tokens"] = (tokens - before) / max(getattr(args, "world_size", 1) or 1, 1)
+        work(**done)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         # The trainer evaluates after this hook, where it evaluates by epochs; `should_evaluate` says so.
@@ -121,7 +140,10 @@ class _LightningHooks(_Evaluating):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._steps = trainer.global_step
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *batch: Any, **rest: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any = None, batch: Any = None, *more: Any, **rest: Any
+    ) -> None:
+        work(**of_batch(batch))
         if trainer.global_step != self._steps:
             self._steps = trainer.global_step
             marks.step()
@@ -145,7 +167,15 @@ class _KerasHooks(_Evaluating):
 
     model: Any
 
+    def __init__(
+        self, run: ReportedRun | None = None, metric: str | None = None, *, batch_size: int | None = None
+    ) -> None:
+        super().__init__(run, metric)
+        self._batch_size = batch_size  # which Keras does not tell
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._batch_size is not None:
+            work(samples=self._batch_size)
         marks.step()
         if self._asked():
             self.model.stop_training = True

@@ -12,16 +12,18 @@ of the GPU's by what a framework queues; over many iterations that makes no diff
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
+import math
 import os
 import struct
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ..records import Marks, Phase
+from ..records import Marks, Phase, WorkDone
 
 # a file in which a process tells another one, which watches it, of its marks
 ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"
@@ -42,10 +44,31 @@ class MarkRecorder:
         self.steps = array("d")
         self.phases: list[Phase] = []
         self.loops: list[Sequence[float]] = []
+        self.work: dict[str, tuple[array[float], array[float]]] = {}  # moments and amounts
+        self.notes: list[str] = []
 
     def step(self) -> None:
         if len(self.steps) < MOST:
             self.steps.append(self.clock())
+
+    def count(self, amounts: Mapping[str, float]) -> None:
+        """Work that was done until now. What is no amount is a note."""
+        now_s = self.clock()
+        for name, amount in amounts.items():
+            try:
+                number = float(amount)
+            except (TypeError, ValueError):
+                number = math.nan
+            if not 0 <= number < math.inf:
+                if len(self.notes) < 3:
+                    self.notes.append(f"work({name}={str(amount)[:40]}) was left out: give 0 or more")
+                continue
+            moments, done = self.work.setdefault(name, (array("d"), array("d")))
+            if len(moments) < MOST:
+                moments.append(now_s)
+                done.append(number)
+            else:
+                done[-1] += number
 
     def begun(self, start_s: float) -> None:
         """A phase begins; whoever follows the marks of a process from another one is told."""
@@ -70,8 +93,9 @@ class MarkRecorder:
         inside = [each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s]
         phases = tuple(sorted(inside, key=lambda phase: phase.start_s))
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
+        work, notes = self._worked(start_s, end_s, phases), tuple(self.notes)
         if len(steps) >= ENOUGH:
-            return Marks((steps,), phases, edges=True)
+            return Marks((steps,), phases, edges=True, work=work, notes=notes)
         loops = sorted(tuple(at for at in loop if start_s <= at <= end_s) for loop in self.loops)
         whole = [loop for loop in loops if len(loop) > 1]
         inner = [loop for loop in whole if not any(_around(loop, other) for other in whole)]
@@ -79,7 +103,20 @@ class MarkRecorder:
         for loop in inner:  # two loops at the same time, in two threads: the first one counts
             if not runs or loop[0] >= runs[-1][-1]:
                 runs.append(loop)
-        return Marks(tuple(runs), phases)
+        return Marks(tuple(runs), phases, work=work, notes=notes)
+
+    def _worked(self, start_s: float, end_s: float, phases: Sequence[Phase]) -> tuple[WorkDone, ...]:
+        """Sums of what was counted between two moments; inside of phases apart, under their names."""
+        sums: dict[str, float] = {}
+        starts = [each.start_s for each in phases]  # which come sorted
+        for name, (moments, amounts) in self.work.items():
+            for at_s, amount in zip(moments, amounts, strict=False):
+                if start_s <= at_s <= end_s:
+                    place = bisect.bisect_left(starts, at_s) - 1
+                    inside = place >= 0 and at_s <= phases[place].end_s
+                    full = f"{phases[place].kind} {name}" if inside else name
+                    sums[full] = sums.get(full, 0.0) + amount
+        return tuple(WorkDone(name, amount) for name, amount in sums.items())
 
 
 def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
@@ -127,6 +164,15 @@ def step() -> None:
             detach(notebook)
 
 
+def work(amounts: Mapping[str, float]) -> None:
+    """Count work that was done since the last call, in every open window; see `measurement.work.work`."""
+    for notebook in _open:
+        try:
+            notebook.count(amounts)
+        except Exception:
+            detach(notebook)
+
+
 @contextlib.contextmanager
 def phase(kind: str) -> Iterator[None]:
     """Mark this block as an "evaluation", a "checkpoint" or the like, counted apart from iterations."""
@@ -169,6 +215,9 @@ class MarkWriter(MarkRecorder):
 
     def begun(self, start_s: float) -> None:
         self._write(BEGUN, start_s, start_s)
+
+    def count(self, amounts: Mapping[str, float]) -> None:
+        """Work is not told to another process: its own windows count it."""
 
     def tell(self, kind: str, start_s: float, end_s: float) -> None:
         self._write(KINDS.index(kind), start_s, end_s)

@@ -183,7 +183,7 @@ class Meter:
             gpus=gpus,
             cpu_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "cpu", seconds),
             dram_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "dram", seconds),
-            outcome=outcome, notes=window.notes,
+            outcome=outcome, notes=window.notes + window.marks.notes, work=window.marks.work,
         )
 
     def _gpu(self, number: int, window: Window, timeline: EnergyTimeline) -> GpuMeasurement:

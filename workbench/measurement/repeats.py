@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from ..records import GpuMeasurement, Measurement
+from ..records import GpuMeasurement, Measurement, WorkDone
 
 if TYPE_CHECKING:
     from ..periods.segment import SegmentedIterations
@@ -45,8 +45,16 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
         ),
         energy_sd_j=sd_j, cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
         dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]), repeats=n,
-        outcome=measurements[-1].outcome,
+        outcome=measurements[-1].outcome, work=_mean_work(measurements),
     )
+
+
+def _mean_work(measurements: Sequence[Measurement]) -> tuple[WorkDone, ...]:
+    """What a run did on average; what only some of them counted too."""
+    sums: dict[str, float] = {}
+    for done in (each for m in measurements for each in m.work):
+        sums[done.name] = sums.get(done.name, 0.0) + done.amount
+    return tuple(WorkDone(name, amount / len(measurements)) for name, amount in sums.items())
 
 
 def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeasurement:

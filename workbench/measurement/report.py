@@ -15,6 +15,7 @@ from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
 from .quantities import format_seconds
 from .result_card import card, describe_change, relative_change, signed
+from .work import rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = (
@@ -37,6 +38,7 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
                      f"{significant(m.time_sd_s, 2)} s)")
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
+    parts += map(str, rates(m))
     if worth := tariff.words(m.energy_j):
         parts.append(worth)
     if m.outcome != "ok":

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import format_duration, format_energy, format_seconds
+from .work import rates
 
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
 IDLE_FROM_S = 0.4
@@ -68,6 +69,8 @@ def _facts(m: Measurement, tariff: Tariff, previous: Measurement | None) -> Iter
         cost = "" if found.energy_j is None else f"{energy}, "
         taken = format_seconds(found.seconds, found.seconds_uncertainty)
         yield "per iteration", f"{cost}{taken} ({found.count} {SOURCES.get(found.source, found.source)})"
+    for rate in rates(m):
+        yield rate.name, f"{rate}, {significant(rate.per_s)}/s"
     if worth := tariff.words(m.energy_j):
         yield "worth", worth
     if previous is not None and (change := describe_change(previous, m)):

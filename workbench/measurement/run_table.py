@@ -12,15 +12,16 @@ from typing import Any
 import polars as pl
 
 from .._html import table
+from ..tariff import significant
 from .quantities import format_duration, format_energy
 from .result_card import decisive_notes
 
-COLUMNS = ("when", "label", "what", "GPU", "energy", "time", "J/iteration", "setting", "note")
+COLUMNS = ("when", "label", "what", "GPU", "energy", "time", "J/iteration", "work", "setting", "note")
 SORTABLE = {  # the columns of the log that a column is sorted by
     "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
     "J/iteration": "iteration_j",
 }
-SHORT, UNBROKEN = ("when", "energy", "time", "J/iteration", "setting"), "\N{NO-BREAK SPACE}"
+SHORT, UNBROKEN = ("when", "energy", "time", "J/iteration", "work", "setting"), "\N{NO-BREAK SPACE}"
 SHOWN = 40
 DAY_S = 86_400.0
 
@@ -47,8 +48,17 @@ def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
         "energy": "-" if row["energy_j"] is None else format_energy(row["energy_j"],
                                                                     row["energy_uncertainty_j"]),
         "time": format_duration(row["time_s"]), "J/iteration": per_iteration,
+        "work": "" if not row.get("work") else _work(row),
         "setting": "; ".join(dict.fromkeys(_setting(gpu) for gpu in gpus)), "note": _note(row, tag),
     }
+
+
+def _work(row: Mapping[str, Any]) -> str:
+    """What the first kind of work took: "12.3 tokens/J"."""
+    first = row["work"][0]
+    if not row["energy_j"] or not first["amount"]:
+        return ""
+    return f"{significant(first['amount'] / row['energy_j'])} {first['name']}/J"
 
 
 def _setting(gpu: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ import polars as pl
 
 from .. import _paths, trace
 from ..errors import StoreError, UsageError, checked
-from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
+from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting, WorkDone
 from . import keeping
 from .run_table import rows
 
@@ -57,6 +57,7 @@ _COLUMNS: dict[str, Any] = {
     "iteration_source": pl.String, "iteration_sure": pl.Boolean, "iteration_reason": pl.String,
     "iteration_detected_s": pl.Float64, "iteration_check": pl.String, "iteration_levels": pl.List(_LEVEL),
     "gpus": pl.List(_GPU), "notes": pl.List(pl.String), "schema_version": pl.Int64, "kind": pl.String,
+    "work": pl.List(pl.Struct({"name": pl.String, "amount": pl.Float64})),
 }
 SCHEMA = pl.Schema(_COLUMNS)
 SINCE_2 = tuple(name for name in SCHEMA if name.startswith("iteration_"))
@@ -92,11 +93,12 @@ def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
 
 def from_row(row: dict[str, Any]) -> Measurement:
     """The measurement of a row of `as_frame`."""
-    special = {*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes"}
+    special = {*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes", "work"}
     plain = {name: value for name, value in row.items() if name not in special}
     plain["kind"] = row.get("kind") or ""
     gpus = tuple(_gpu(**gpu) for gpu in row["gpus"])
-    return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row))
+    work = tuple(WorkDone(**each) for each in row.get("work") or ())
+    return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row), work=work)
 
 
 def _gpu(
@@ -334,8 +336,9 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
     if (versions.min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
         new = {name: pl.lit(None, SCHEMA[name]) for name in SINCE_2 if name not in frame.columns}
         frame = frame.with_columns(**new)
-    if "kind" not in frame.columns:  # files of version 2 may have it or not
-        frame = frame.with_columns(kind=pl.lit(""))
+    # files of version 2 may have them or not
+    late = {"kind": pl.lit(""), "work": pl.lit(None, SCHEMA["work"])}
+    frame = frame.with_columns(**{name: each for name, each in late.items() if name not in frame.columns})
     return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
 
 
