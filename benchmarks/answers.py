@@ -16,6 +16,12 @@ Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
     flaky            of 1,000 unchanged steps, those that are called worse
     found            steps that take 5 % more that are called worse
 
+Tokens: windows of 0.5 to 60 s of simulated trainings, as `benchmarks.measurement` has them, with a known
+number of tokens.
+
+    tokens covered   windows in which the true number of tokens a joule lies in the 95 % interval, by card
+    phases covered   the same of the energies of stretches between marks inside of the windows
+
 Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read back by `workbench.read_log`.
 
     joules inside    those within 1 % of the trace's joules, or whose interval holds them
@@ -40,13 +46,17 @@ from scipy.special import stdtrit
 from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
 from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, EnergyBaseline, verdict
 from workbench.measurement.log_readers import read_log
+from workbench.measurement.work import rates
 from workbench.periods.detect import find_periods
+from workbench.records import GpuMeasurement, Measurement, WorkDone
 
+from . import measurement
 from .common import arguments, finish, table
 from .fixtures.thermal import CHOSEN_ON, FAMILIES, SCORED_ON, ThermalCard
 
 NOISES = (0.005, 0.01, 0.02)
 SMALLEST, MOST_PAIRS, COOLING_S = 0.02, 60, 5.0
+CARDS = ("V100", "A100", "H100", "RTX4090")
 LOG_FORMATS = 12  # each has its layout as a test: tests/measurement/test_log_readers.py, test_other_logs.py
 FIXED_PAIRS = (4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60)
 
@@ -131,6 +141,30 @@ def flaky(count: int, noise: float = 0.02) -> dict[str, float]:
             "missed_5_percent": dearer.count("not worse") / count}
 
 
+def tokens(windows: int) -> list[dict[str, Any]]:
+    """How often the truth lies in the interval of tokens a joule, for each card."""
+    rows = []
+    for card in CARDS:
+        draw = np.random.default_rng([9, len(rows)])
+        inside, parts = [], []
+        lengths = [length for length in measurement.LENGTHS_S if length >= 0.5]
+        runs = math.ceil(windows / (3 * len(lengths)))
+        for each in measurement.windows(card, runs, seed=20):
+            if each.length_s not in lengths:
+                continue
+            done = float(draw.integers(1000, 1_000_000))
+            gpu = GpuMeasurement(card, card, each.settled_j, each.settled_bar_j, "counter", True)
+            counted = Measurement("", "", 0.0, each.length_s, (gpu,), work=(WorkDone("tokens", done),))
+            (rate,) = rates(counted)
+            assert rate.low is not None
+            assert rate.high is not None
+            inside.append(rate.low <= done / each.truth_j <= rate.high)
+            parts.append((each.parts_within or {})["steady"])
+        rows.append({"card": card, "windows": len(inside), "tokens_covered": float(np.mean(inside)),
+                     "phases_covered": float(np.mean(parts))})
+    return rows
+
+
 def logs(count: int) -> dict[str, float]:
     """Joules and periods of traces that were averaged over so long that their iteration cannot be seen."""
     inside, narrow, claimed, widths = 0, 0, 0, []
@@ -189,6 +223,9 @@ def answers(quick: bool) -> dict[str, Any]:
     test = flaky(1000 if quick else 5000)
     print("\nTests that may fail on joules, 2 % of noise\n")
     print(table(tuple(test), [list(test.values())]))
+    counted = tokens(60 if quick else 500)
+    print("\nTokens a joule\n")
+    print(table(tuple(counted[0]), [list(row.values()) for row in counted]))
     read = logs(50 if quick else 200)
     print("\nLogs of other tools: averages over 1 to 30 s\n")
     print(table(tuple(read), [list(read.values())]))
@@ -198,8 +235,10 @@ def answers(quick: bool) -> dict[str, Any]:
     print("\n" + table(("families", *sums["all"]), [[group, *each.values()] for group, each in sums.items()]))
     summary = {"type_one_error": sums["all"]["type_one"], "power_at_2_percent": sums["all"]["power"],
                "time_over_fixed_pairs": sums["all"]["time_in_all"], **test, **read,
-               "log_formats": LOG_FORMATS}
-    return {"summary": summary, "comparison": rows, "groups": sums,
+               "log_formats": LOG_FORMATS,
+               "tokens_covered_min": min(row["tokens_covered"] for row in counted),
+               "phases_covered_min": min(row["phases_covered"] for row in counted)}
+    return {"summary": summary, "comparison": rows, "groups": sums, "tokens": counted,
             "comparisons_without_difference": count * len(FAMILIES) * len(NOISES)}
 
 
