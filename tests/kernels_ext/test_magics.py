@@ -647,6 +647,7 @@ def test_a_kernel_whose_simulated_gpus_are_gone_gets_new_ones(start: Callable[..
 
 
 def test_two_functions_are_compared(kernel: Kernel) -> None:
+    kernel("%gpu simulate V100", silent=True)
     kernel("import time\ndef short():\n    time.sleep(0.1)\ndef long():\n    time.sleep(0.3)", silent=True)
     ran = kernel("%energy_compare short long --paired 2 --budget 1")
     assert ran.status == "ok", ran.error
@@ -655,7 +656,7 @@ def test_two_functions_are_compared(kernel: Kernel) -> None:
 
 
 def test_two_cells_are_run_again_by_their_labels(kernel: Kernel) -> None:
-    kernel("count = 0", silent=True)
+    kernel("%gpu simulate V100\ncount = 0", silent=True)
     for name in ("one", "two"):
         kernel(f"%%energy {name} -q\nimport time\ncount += 1\ntime.sleep(0.2)")
     ran = kernel("%energy_compare one two --paired 2 --budget 1")
