@@ -134,9 +134,26 @@ def _report_arguments(commands: Any) -> None:
     report.add_argument("--order", default="", help="how the runs were ordered")
     report.add_argument("--driver", default="", help="version of the GPU's driver")
     report.set_defaults(act=_report)
+    logs = commands.add_parser("import", help="put logs of other tools into the log of measurements")
+    logs.add_argument("files", nargs="+", metavar="FILE",
+                      help="of nvidia-smi, DCGM, Prometheus, nvitop, W&B, MLflow, TensorBoard, codecarbon, "
+                           "Zeus, Slurm")
+    logs.add_argument("--label", default="", help="name in the log; the files' own names by default")
+    logs.add_argument("--every", type=float, metavar="S", help="seconds between rows that have no times")
+    logs.set_defaults(act=_import)
     verify = commands.add_parser("verify", help="compare each number of a report with the log")
     verify.add_argument("file", metavar="FILE")
     verify.set_defaults(act=_verify)
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from .measurement import report
+    from .measurement.log_readers import import_log
+
+    for path in arguments.files:
+        for measurement in import_log(path, arguments.label, every_s=arguments.every):
+            print(report.line(measurement))
+    return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 
 import workbench
+from workbench import cli
 from workbench.errors import UsageError
-from workbench.measurement.log_readers import ENERGIES, energy_of, read_log
+from workbench.measurement.log_readers import ENERGIES, energy_of, import_log, read_log
+from workbench.measurement.store import Store
 from workbench.trace import SCHEMA
 
 START_S = 1_790_000_000.0
@@ -249,3 +251,28 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, content: str, wo
 def test_a_folder_that_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="MLflow"):
         workbench.read_log(tmp_path)
+
+
+def test_a_log_is_put_beside_ones_own_measurements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(at, {"gpu.0.powerWatts": 100.0, "gpu.1.powerWatts": 50.0}) for at in TIMES]
+    (tmp_path / "run-1.wandb").write_bytes(wandb_file(rows))
+    (tmp_path / "zeus.csv").write_text(
+        "start_time,window_name,elapsed_time,gpu0_energy\n1790000000.5,epoch,10.0,2000.0\n"
+        "1790000010.5,epoch,10.0,2100.0\n")
+    for _ in range(2):  # a second time adds nothing
+        assert cli.main(["import", str(tmp_path / "run-1.wandb"), str(tmp_path / "zeus.csv")]) == 0
+    assert "run-1: 9000" in capsys.readouterr().out
+    log = Store().log()
+    assert log["label"].to_list() == ["run-1", "epoch", "epoch"]
+    assert log["energy_j"].to_list() == pytest.approx([9000.0, 2000.0, 2100.0])
+    assert set(log["kind"]) == {"imported"}
+    trace = Store().trace(log["id"][0])
+    assert trace is not None
+    assert trace["uuid"].n_unique() == 2
+    assert workbench.compare("run-1", "epoch").runs.height == 3
+
+
+def test_a_log_without_energy_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "sacct.txt").write_text("JobID|JobName|Elapsed|ConsumedEnergyRaw\n13|zero|00:10:00|0\n")
+    with pytest.raises(UsageError, match="nothing that can be true"):
+        import_log(tmp_path / "sacct.txt")

@@ -22,6 +22,7 @@ them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -33,10 +34,12 @@ import numpy as np
 import polars as pl
 
 from ..errors import UsageError, checked, named_file
+from ..records import GpuMeasurement, Measurement
 from ..trace import SCHEMA
 from .log_records import WANDB, is_event_file, tensorboard_scalars, wandb_metrics
 from .log_tables import ENTITY, EXPORTER, MOST_W, NO_VALUE, by_gpu, lines_of, read_dcgm, rows_of
 from .log_tables import read_nvidia_smi as read_nvidia_smi
+from .store import Store
 
 Sample = tuple[float, str, str, float]  # seconds since 1970, GPU, column of the trace, value
 ENERGIES = pl.Schema({
@@ -151,6 +154,56 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
     if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in lines[:200]):
         return EnergyLog("DCGM", read_dcgm(path, every_s=every_s), label=given.stem)
     return EnergyLog("nvidia-smi", read_nvidia_smi(path), label=given.stem)
+
+
+@checked
+def import_log(path: str | Path, label: str = "", *, every_s: float | None = None) -> list[Measurement]:
+    """Put what a log of another tool tells into the log of this user: traces as one measurement of all their
+    GPUs, energies as one for each window or job. A file that is imported again replaces nothing and adds
+    nothing: its measurements have ids of their own content.
+
+    Args:
+        path: The file, or the folder of an MLflow run.
+        label: Under which name; the file's own names where there is none.
+        every_s: As for `read_log`.
+
+    Raises:
+        UsageError: see `read_log`, or there is no energy in it. StoreError: it cannot be written.
+    """
+    found = read_log(path, every_s=every_s)
+    store, rows = Store(), found.energies.filter(pl.col("energy_j").is_not_null())
+    if not rows.height:
+        raise UsageError(f"{Path(path).name} tells no energy: {'; '.join(set(found.energies['note']))}")
+    changed_s = Path(path).stat().st_mtime
+    groups = [rows] if found else rows.partition_by("label", "started_unix_s", "time_s", maintain_order=True)
+    known, kept = set(store.log()["id"]), []
+    for number, group in enumerate(groups):
+        measurement = _imported(found, group.to_dicts(), label, changed_s, number)
+        if measurement.id not in known:
+            store.save(measurement, {gpu.uuid: trace for gpu, trace in
+                                     zip(measurement.gpus, found.values(), strict=False)} if found else None)
+        kept.append(measurement)
+    return kept
+
+
+def _imported(
+    found: EnergyLog, rows: Sequence[Mapping[str, Any]], label: str, changed_s: float, number: int
+) -> Measurement:
+    first, content = rows[0], json.dumps([found.written_by, label, number, rows], sort_keys=True, default=str)
+    time_s = max(row["time_s"] or 0.0 for row in rows)
+    started_s = first["started_unix_s"] or changed_s - time_s
+    note = f"imported: written by {found.written_by}"
+    gpus = tuple(
+        GpuMeasurement(
+            name=row["gpu"] or row["scope"], uuid=f"{found.written_by}:{row['gpu']}",
+            energy_j=row["energy_j"],
+            energy_uncertainty_j=None if row["high_j"] is None else (row["high_j"] - row["low_j"]) / 2,
+            source="imported", simulated=False, mean_power_w=row["energy_j"] / time_s if time_s > 0 else None,
+            notes=(note, *filter(None, [row["note"]])))
+        for row in rows)
+    named = label or first["label"] or "imported"
+    return Measurement(hashlib.sha256(content.encode()).hexdigest()[:12], named, started_s, time_s, gpus,
+                       kind="imported")
 
 
 def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
