@@ -38,6 +38,7 @@ SIGNATURES = {
     "find_periods": "(trace: 'pl.DataFrame') -> 'Periods'",
     "frontier": "(points: 'Any', *, by: 'str | Sequence[str]' = ()) -> 'pl.DataFrame'",
     "iterations_of": "(measurement: 'Measurement | str') -> 'SegmentedIterations'",
+    "log_to": "(where: 'str | Path | Sink', *, every_s: 'float' = 5.0, gpus: 'Gpus' = None) -> 'EnergyLogger'",
     "measure": "(label: 'str | Callable[..., Any]' = '', *, gpus: 'Gpus' = None) -> 'Any'",
     "open_device": "(which: 'int | str' = 0) -> 'OpenGpu'",
     "phase": "(kind: 'str') -> 'Iterator[None]'",

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .measurement.log_readers import read_log
     from .measurement.marks import phase, step
     from .measurement.session import simulate
+    from .measurement.sinks import log_to
     from .measurement.statement import EnergyStatement, report, verify
     from .measurement.work import work
     from .panels.show import frontier, show
@@ -77,8 +78,8 @@ __all__ = [
     "IterationSummary", "Level", "Limits", "Measurement", "Observation", "Periods", "Recurrence",
     "RecurringJob", "SegmentedIterations", "Setting", "Shared", "Sweep", "Track", "Tuning", "TuningResult",
     "WorkbenchError", "applied", "choose", "compare", "control", "devices", "example_training",
-    "find_periods", "frontier", "iterations_of", "measure", "open_device", "phase", "read_log", "report",
-    "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify", "work",
+    "find_periods", "frontier", "iterations_of", "log_to", "measure", "open_device", "phase", "read_log",
+    "report", "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify", "work",
 ]
 
 _NAMES = {  # by module
@@ -95,6 +96,7 @@ _NAMES = {  # by module
     "measurement.log_readers": "read_log",
     "measurement.marks": "phase step",
     "measurement.session": "simulate",
+    "measurement.sinks": "log_to",
     "measurement.statement": "EnergyStatement report verify",
     "measurement.work": "work",
     "panels.show": "frontier show",

@@ -1,0 +1,183 @@
+"""Power and joules where other metrics are: each sink by a double of its library; totals are the measured ones."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import workbench
+from workbench.errors import UsageError
+from workbench.measurement import session as sessions
+from workbench.measurement.sinks import EnergyLogger, PrometheusSink
+from workbench.simulation.machine import Machine
+
+NEVER_S = 1e6  # the thread does not wake; `publish` is called in its place
+
+
+@pytest.fixture
+def machine(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setattr(sessions, "_current", None)
+    made = simulated("V100", stepped=True)
+    made.state.set_card(0, "noise", 0.0)
+    _ = sessions.current().meter
+    made.step(3.0)
+    yield made
+    sessions.current().close()
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.rows: list[tuple[dict[str, float], int]] = []
+        self.closed = False
+
+    def write(self, values: Mapping[str, float], step: int, at_unix_s: float) -> None:
+        self.rows.append((dict(values), step))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def train(machine: Machine, logger: EnergyLogger, steps: int = 4) -> None:
+    for _ in range(3):
+        for _ in range(steps):
+            machine.state.publish(0, machine.clock(), [], (200.0, 1380, 877, 1.0, 0.5, 0))
+            machine.step(0.5)
+            workbench.step()
+        logger.publish()
+
+
+def test_power_joules_and_joules_an_iteration_on_the_axis_of_steps(machine: Machine) -> None:
+    sink = Kept()
+    with workbench.log_to(sink, every_s=NEVER_S) as logger:
+        train(machine, logger)
+    assert [step for _, step in sink.rows] == [4, 8, 12, 12]
+    last = sink.rows[2][0]
+    assert last["gpu_energy/power_w"] == pytest.approx(200.0, rel=0.02)
+    assert last["gpu_energy/energy_j"] == pytest.approx(1200.0, rel=0.02)
+    assert last["gpu_energy/energy_per_iteration_j"] == pytest.approx(100.0, rel=0.05)
+    assert sink.closed
+
+
+def test_the_total_is_the_measured_one(machine: Machine) -> None:
+    sink = Kept()
+    logger = workbench.log_to(sink, every_s=NEVER_S)
+    train(machine, logger)
+    measured = logger.stop()
+    assert measured is not None
+    assert sink.rows[-1][0]["gpu_energy/total_j"] == measured.energy_j
+    assert sink.rows[-1][0]["gpu_energy/total_uncertainty_j"] == measured.energy_uncertainty_j
+    assert logger.stop() is None
+
+
+def test_a_sink_that_fails_is_given_up_and_the_training_goes_on(machine: Machine) -> None:
+    class Broken(Kept):
+        def write(self, values: Mapping[str, float], step: int, at_unix_s: float) -> None:
+            self.rows.append(({}, 0))
+            raise ConnectionError("the server is gone")
+
+    sink = Broken()
+    logger = workbench.log_to(sink, every_s=NEVER_S)
+    with pytest.warns(UserWarning, match="nothing more goes to Broken: ConnectionError: the server is gone"):
+        train(machine, logger)
+    logger.stop()
+    assert len(sink.rows) == 1
+
+
+def test_csv(machine: Machine, tmp_path: Path) -> None:
+    path = tmp_path / "energy.csv"
+    for _ in range(2):
+        with workbench.log_to(str(path), every_s=NEVER_S) as logger:
+            train(machine, logger)
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [row["name"] for row in rows].count("gpu_energy/total_j") == 2
+    assert {row["step"] for row in rows} >= {"4", "12"}
+
+
+def test_prometheus_answers_on_this_machine_alone(machine: Machine) -> None:
+    with workbench.log_to("prometheus:0", every_s=NEVER_S) as logger:
+        assert isinstance(logger.sink, PrometheusSink)
+        train(machine, logger)
+        address = f"http://127.0.0.1:{logger.sink.port}/metrics"
+        text = urllib.request.urlopen(address, timeout=30).read().decode()
+        with pytest.raises(UsageError, match="cannot be used"):
+            workbench.log_to(f"prometheus:{logger.sink.port}")
+    assert "# TYPE gpu_energy_power_w gauge\ngpu_energy_power_w " in text
+    assert "gpu_energy_steps 12.0" in text
+
+
+def double(monkeypatch: pytest.MonkeyPatch, name: str, **parts: Any) -> None:
+    module = ModuleType(name)
+    vars(module).update(parts)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_wandb_joins_the_row_that_the_training_logs_next(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[dict[str, float], bool]] = []
+    run = SimpleNamespace(log=lambda values, commit: said.append((values, commit)))
+    double(monkeypatch, "wandb", run=run)
+    with workbench.log_to("wandb", every_s=NEVER_S) as logger:
+        train(machine, logger)
+    assert len(said) == 4
+    assert not any(commit for _, commit in said)
+    double(monkeypatch, "wandb", run=None)
+    with pytest.raises(UsageError, match=r"wandb\.init"):
+        workbench.log_to("wandb")
+
+
+def test_mlflow(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+    double(monkeypatch, "mlflow", active_run=lambda: 1, log_metrics=lambda values, step: said.append(step))
+    with workbench.log_to("mlflow", every_s=NEVER_S) as logger:
+        train(machine, logger)
+    assert said == [4, 8, 12, 12]
+    double(monkeypatch, "mlflow", active_run=lambda: None)
+    with pytest.raises(UsageError, match="start_run"):
+        workbench.log_to("mlflow")
+
+
+def test_tensorboard(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[Any, ...]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            said.append((folder,))
+
+        def add_scalar(self, *words: Any) -> None:
+            said.append(words[:1] + words[2:3])
+
+        def close(self) -> None:
+            said.append(("closed",))
+
+    for name in ("torch", "torch.utils"):
+        double(monkeypatch, name)
+    double(monkeypatch, "torch.utils.tensorboard", SummaryWriter=SummaryWriter)
+    with workbench.log_to("tensorboard:runs/a", every_s=NEVER_S) as logger:
+        train(machine, logger)
+    assert said[0] == ("runs/a",)
+    assert ("gpu_energy/power_w", 8) in said
+    assert said[-1] == ("closed",)
+
+
+@pytest.mark.parametrize(("where", "options", "words"), [
+    ("carrier pigeon", {}, "no place to log to"),
+    ("prometheus:high", {}, "no place to log to"),
+    ("prometheus:99999", {}, "cannot be used"),
+    ("/nowhere/at/all.csv", {}, "cannot be written"),
+    ("a.csv", {"every_s": 0.0}, "above 0"),
+])
+def test_what_makes_no_sense_is_said(machine: Machine, where: str, options: dict[str, float], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        workbench.log_to(where, **options)
+
+
+def test_a_library_that_is_missing_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(UsageError, match="pip install mlflow"):
+        workbench.log_to("mlflow")

@@ -1,0 +1,261 @@
+"""Where people already look: live power and joules into W&B, MLflow, TensorBoard, a CSV file or Prometheus.
+
+    with workbench.log_to("wandb"):                  # also "mlflow", "tensorboard", "runs/energy.csv"
+        train()
+    with workbench.log_to("prometheus:9400"):        # http://127.0.0.1:9400/metrics, this machine alone
+        train()
+
+Every few seconds each sink is given the mean power since the last time, the joules so far and joules an
+iteration, on the axis of the training's own steps; in the end the measured total with its interval. A library
+is imported when its sink is made, and nothing is sent anywhere that was not named. A sink that fails is given
+up with a message; the training goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import http.server
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..device.discovery import Gpus
+from ..errors import UsageError, checked, describe_error, shown
+from ..records import Measurement
+from . import marks, session
+from .blocks import BlockResult
+
+PREFIX = "gpu_energy/"
+Values = Mapping[str, float]
+
+
+class Sink(Protocol):
+    """Takes values by name; one of your own may be given to `log_to`."""
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None: ...
+    def close(self) -> None: ...
+
+
+class CsvSink:
+    """A row for each value: time (s since 1970), step, name, value. Raises UsageError for a bad path."""
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self._file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        self._rows = csv.writer(self._file)
+        if self._file.tell() == 0:
+            self._rows.writerow(("at_unix_s", "step", "name", "value"))
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        self._rows.writerows((f"{at_unix_s:.3f}", step, name, repr(value)) for name, value in values.items())
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class WandbSink:
+    """The run of W&B that is active; values join the row that the training logs next."""
+
+    def __init__(self) -> None:
+        self._run = _library("wandb").run
+        if self._run is None:
+            raise UsageError("no run of W&B is active; call wandb.init() first")
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        self._run.log(dict(values), commit=False)
+
+    def close(self) -> None:
+        """The run is its owner's."""
+
+
+class MlflowSink:
+    """The active run of MLflow."""
+
+    def __init__(self) -> None:
+        self._mlflow = _library("mlflow")
+        if self._mlflow.active_run() is None:
+            raise UsageError("no run of MLflow is active; call mlflow.start_run() first")
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        self._mlflow.log_metrics(dict(values), step=step)
+
+    def close(self) -> None:
+        """The run is its owner's."""
+
+
+class TensorboardSink:
+    """Event files in a folder, by PyTorch's writer."""
+
+    def __init__(self, folder: str = "runs") -> None:
+        self._writer = _library("torch.utils.tensorboard", "torch and tensorboard").SummaryWriter(folder)
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step, at_unix_s)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class PrometheusSink:
+    """Answers scrapes on the loopback interface (text format 0.0.4). Port 0 takes a free one; `port` says
+    which. Raises UsageError where the port is taken.
+    """
+
+    def __init__(self, port: int = 9400) -> None:
+        self._values: dict[str, float] = {}
+        sink = self
+
+        class Metrics(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                text = sink.text().encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, format: str, *words: Any) -> None:
+                """Scrapes are no news."""
+
+        try:
+            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Metrics)
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"port {port} cannot be used ({error}); give another: prometheus:9401, or 0 for "
+                             "a free one") from error
+        self.port = int(self._server.server_address[1])
+        threading.Thread(target=self._server.serve_forever, name="workbench-metrics", daemon=True).start()
+
+    def text(self) -> str:
+        """What a scrape is answered: a gauge for each value."""
+        lines = []
+        for name, value in self._values.items():
+            plain = name.replace("/", "_")
+            lines += [f"# TYPE {plain} gauge", f"{plain} {value!r}"]
+        return "\n".join([*lines, ""])
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        self._values = {**self._values, **values, f"{PREFIX}steps": float(step)}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class EnergyLogger:
+    """What `log_to` gives: a context manager; `stop` ends it too. `sink` is where it goes."""
+
+    def __init__(self, sink: Sink, every_s: float, gpus: Gpus) -> None:
+        self.sink, self._every_s = sink, every_s
+        self._meter = session.current().meter_or_clock(gpus)
+        self._block = BlockResult(self._meter, "log_to")
+        self._marks = marks.MarkRecorder(self._meter.clock)
+        marks.attach(self._marks)
+        self._last_s = self._meter.clock()
+        self._steps, self._energy_j = 0, 0.0
+        self._sound, self._end = True, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="workbench-log-to", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> EnergyLogger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def publish(self) -> None:
+        """Give the sink what was measured since the last time."""
+        now_s, steps = self._meter.clock(), len(self._marks.steps)
+        if now_s <= self._last_s:
+            return
+        found = self._meter.energy(self._last_s, now_s)
+        if found is None:
+            return
+        self._energy_j += found.energy_j
+        values = {"power_w": found.energy_j / (now_s - self._last_s), "energy_j": self._energy_j}
+        if steps > self._steps:
+            values["energy_per_iteration_j"] = found.energy_j / (steps - self._steps)
+        self._last_s, self._steps = now_s, steps
+        self._give(values)
+
+    def stop(self) -> Measurement | None:
+        """End it: the measured total with its 95 % half width goes to the sink, and is returned."""
+        if self._end.is_set():
+            return None
+        self._end.set()
+        self._thread.join(timeout=10 + self._every_s)
+        marks.detach(self._marks)
+        self._block.__exit__(None)
+        measured = self._block.measurement
+        if measured.energy_j is not None:
+            self._give({"total_j": measured.energy_j, "total_s": measured.time_s,
+                        "total_uncertainty_j": measured.energy_uncertainty_j or 0.0})
+        self._attempt(self.sink.close)
+        return measured
+
+    def _run(self) -> None:
+        while not self._end.wait(self._every_s):
+            self._attempt(self.publish)
+
+    def _give(self, values: Values) -> None:
+        named = {PREFIX + name: value for name, value in values.items()}
+        self._attempt(lambda: self.sink.write(named, len(self._marks.steps), time.time()))
+
+    def _attempt(self, act: Any) -> None:
+        """Do something with the sink; the first time that it fails is the last, and is said."""
+        if not self._sound:
+            return
+        try:
+            act()
+        except Exception as error:
+            self._sound = False
+            name, why = type(self.sink).__name__, describe_error(error)
+            warnings.warn(f"nothing more goes to {name}: {why}", stacklevel=2)
+
+
+@checked
+def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None) -> EnergyLogger:
+    """Log power and energy while a training runs, to where its other metrics are.
+
+    Args:
+        where: "wandb", "mlflow", "tensorboard" or "tensorboard:FOLDER", "prometheus" or "prometheus:PORT", a
+            .csv file, or a sink of your own (`Sink`).
+        every_s: How often.
+        gpus: Which GPUs, as `devices` takes them; all visible ones where None.
+
+    Raises:
+        UsageError: an unknown place, a library or run that is not there, a port that is taken.
+    """
+    if not every_s > 0:
+        raise UsageError(f"every_s={shown(every_s)}: give seconds above 0")
+    sink = _sink(str(where)) if isinstance(where, str | Path) else where
+    return EnergyLogger(sink, every_s, gpus)
+
+
+def _sink(where: str) -> Sink:
+    name, _, rest = where.partition(":")
+    if name == "prometheus" and (not rest or rest.isdigit()):
+        return PrometheusSink(int(rest or 9400))
+    if name == "tensorboard":
+        return TensorboardSink(rest or "runs")
+    if where in ("wandb", "mlflow"):
+        return WandbSink() if where == "wandb" else MlflowSink()
+    if where.endswith(".csv"):
+        return CsvSink(where)
+    raise UsageError(f"{shown(where)} is no place to log to; give wandb, mlflow, tensorboard[:FOLDER], "
+                     "prometheus[:PORT], a .csv file or a sink of your own")
+
+
+def _library(module: str, packages: str = "") -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        needed = packages or module
+        raise UsageError(f"{needed} is not installed here: pip install {needed}") from error
