@@ -158,7 +158,8 @@ class Bill:
     """What one contestant paid, by recurrence, and what it chose in the end of each.
 
     `luck` is what runs that nothing could stop took beyond the mean of their configuration: nobody's merit.
-    Zero on average, so costs without it tell policies apart with fewer seeds.
+    Zero on average, so costs without it tell policies apart with fewer seeds. `runs` are all that a
+    recurrence took, `tries` its different batch sizes.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -166,6 +167,8 @@ class Bill:
     energy_j: list[float] = field(default_factory=list)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     luck: list[float] = field(default_factory=list)
+    runs: list[int] = field(default_factory=list)
+    tries: list[int] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
 
@@ -197,7 +200,7 @@ def replay(
             world = World(swap[1], seed, recurrences)
         before = (evidence.spent_time_s, evidence.spent_energy_j)
         arm = limit = tries = 0
-        luck = 0.0
+        luck, sizes = 0.0, set()
         while tries < TRIES:
             proposal = policy.ask(evidence, objective, rng)
             arm = evidence.index[proposal.batch_size]
@@ -207,6 +210,7 @@ def replay(
                     bill.log.append(f"{recurrence} slice {proposal.batch_size}")
                 continue
             tries += 1
+            sizes.add(arm)
             run, limit = _run(world, evidence, policy, objective, proposal, profile_by_epoch)
             run = replace(run, recurrence=recurrence)
             if proposal.stop_after_epochs >= job.space.max_epochs and proposal.stop_after_cost == math.inf:
@@ -225,6 +229,8 @@ def replay(
         bill.cost.append(float(objective.cost(time_s, energy_j)))
         bill.chosen.append((arm, limit))
         bill.luck.append(luck)
+        bill.runs.append(tries)
+        bill.tries.append(len(sizes))
     return bill
 
 

@@ -1,0 +1,116 @@
+"""Random jobs as the replay plays them, and what a policy makes of many."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+
+from workbench.search.batch_size.history import Space
+from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size.policy import BatchSizePolicy
+from workbench.search.batch_size.zeus import ZeusPolicy
+
+from .fixtures.recurring_job import RandomJob
+from .replay import Bill, Job, Training, replay, zeus_cost
+from .replay_contestants import Default
+
+GENERATORS = ("recurring_jobs", "recurring_jobs_second")  # in `fixtures`; the last that is there is scored
+TRAININGS = 400  # that are drawn of each batch size; which of them a run is, chance decides
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one policy did on one job and one seed."""
+
+    regret: float  # in runs of the best configuration of that time
+    last_gap: float  # of the last quarter
+    runs_max: int  # in one recurrence
+    tries_max: int  # of which were not repeats of a batch size in the same recurrence
+    runs: int
+    costs: list[float]
+
+
+def generated(name: str, count: int, seed: int) -> list[RandomJob]:
+    """Jobs of the generator of that name in `fixtures`."""
+    return list(import_module(f"benchmarks.fixtures.{name}").jobs(count, seed))
+
+
+def as_job(random: RandomJob, seed: int) -> Job:
+    """The same job as a record of so many trainings of each batch size, which are all that there is."""
+    paths = []
+    for arm, batch_size in enumerate(random.batch_sizes):
+        rng = np.random.default_rng([seed, arm, 3])
+        drawn = [random.epochs(batch_size, rng) for _ in range(TRAININGS)]
+        paths.append([Training(math.inf if e is None else math.ceil(e), {}) for e in drawn])
+    space = Space(
+        random.batch_sizes, random.default_batch_size, random.power_limits_w, random.max_epochs, None, None
+    )
+    power_w = random.epoch_energy_j / random.epoch_time_s
+    return Job(
+        random.name, "random", space, random.epoch_time_s, power_w, paths, max(random.power_limits_w)
+    )
+
+
+def expected(job: Job) -> np.ndarray:
+    """Expected cost of a recurrence by batch size and limit, each run stopped at its best moment.
+
+    Where runs fail at times, who stops one that takes too long pays less than all its epochs.
+    """
+    least = []
+    for paths in job.paths:
+        epochs = np.sort([path.epochs for path in paths])
+        reached = epochs[epochs <= job.space.max_epochs]
+        if not len(reached):
+            least.append(math.inf)
+            continue
+        before, many = np.cumsum(reached), np.arange(1, len(reached) + 1)
+        least.append(float(((before + (len(epochs) - many) * reached) / many).min()))
+    return np.asarray(job.costs(zeus_cost(job, 0.5)) * np.array(least)[:, None])
+
+
+def play(policy: BatchSizePolicy, random: RandomJob, seed: int) -> tuple[Played, Bill]:
+    """One policy on one job."""
+    job, objective = as_job(random, seed), zeus_cost(as_job(random, seed), 0.5)
+    drift = random.drift
+    new = as_job(drift.job, seed + 1) if drift else None
+    by_epoch = not isinstance(policy, KnowledgeGradient)
+    bill = replay(
+        policy, job, objective, seed, random.recurrences, profile_by_epoch=by_epoch,
+        swap=(drift.recurrence, new) if drift and new else None,
+    )
+    costs = [expected(job)] * random.recurrences
+    if drift and new:
+        costs[drift.recurrence :] = [expected(new)] * (random.recurrences - drift.recurrence)
+    least = np.array([each.min() for each in costs])
+    chosen = np.array([each[at] for each, at in zip(costs, bill.chosen, strict=True)])
+    last = -(-random.recurrences // 4)
+    # What never reaches the target costs ever so much; ten times the best is bad enough to show.
+    gap = float(np.minimum(chosen[-last:] / least[-last:], 10).mean() - 1)
+    regret = float((np.array(bill.cost) / least).sum() - random.recurrences)
+    return Played(
+        regret, gap, max(bill.runs), max(bill.tries), sum(bill.runs), list(bill.cost)
+    ), bill
+
+
+def compare(random: RandomJob, seed: int) -> dict[str, float]:
+    """Ours and Zeus' policy on one job."""
+    ours, _ = play(KnowledgeGradient(), random, seed)
+    zeus, _ = play(ZeusPolicy(), random, seed)
+    return {
+        "regret_runs": ours.regret, "regret_zeus": zeus.regret, "last_gap": ours.last_gap,
+        "last_gap_zeus": zeus.last_gap, "runs_max": ours.runs_max, "tries_max": ours.tries_max,
+        "runs": ours.runs, "recurrences": random.recurrences,
+    }
+
+
+def safe_over_default(random: RandomJob, seeds: int) -> np.ndarray:
+    """Cumulative cost of safe mode over the default's on the same draws, seeds x recurrences."""
+    out = []
+    for seed in range(seeds):
+        safe, _ = play(KnowledgeGradient(safe=True), random, seed)
+        default, _ = play(Default(), random, seed)
+        out.append(np.cumsum(safe.costs) / np.cumsum(default.costs))
+    return np.array(out)
