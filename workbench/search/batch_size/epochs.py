@@ -21,6 +21,7 @@ from scipy.special import ndtr
 
 from ..objective import Objective
 from ..surrogates.curve_priors import Shapes, condition, smooth_covariance
+from .failures import Failures, failures
 from .history import Evidence, Run
 
 
@@ -36,6 +37,8 @@ class EpochPrior:
             and of one batch size.
         rough: Deviations may be so many times those in scale, with `rough_weights`: most jobs follow the
             shape, a few do not.
+        unrelated: Probability that batch sizes have little to do with each other: each deviates by
+            `unrelated_sd` in log epochs of its own, besides.
         own_sd: More scatter that a batch size may have of its own: one run says less than the scatter of
             others makes believe.
         noise: Relative scatters of runs at one batch size, with `noise_weights`.
@@ -45,6 +48,9 @@ class EpochPrior:
             run got.
         trend_sd: How much a run may fall behind its forecast from its beginning to its end, in log epochs.
         cost_smooth_sd: Deviations of the log cost of an epoch from its shape.
+        limit_sd: How far the cost at the best limit may be off, in its logarithm, where one limit is known;
+            `limit_sd_runs` batch sizes' worth of that belief.
+        slice_sd: Error of a slice that nothing takes away, in log cost.
         other_sd: How far batch sizes may compare otherwise at another target, in log epochs.
         tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside
             their like: a run in five may take 7 epochs instead of 4, and who takes the first such run for the
@@ -63,6 +69,8 @@ class EpochPrior:
     single_sd: float = 0.03
     rough: tuple[float, ...] = (0.5, 1.0, 3.0)
     rough_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
+    unrelated: float = 0.1
+    unrelated_sd: float = 0.35
     own_sd: float = 0.05
     noise: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.4)
     noise_weights: tuple[float, ...] = (0.15, 0.3, 0.3, 0.2, 0.05)
@@ -70,6 +78,9 @@ class EpochPrior:
     forecast_sd: float = 0.3
     trend_sd: float = 0.5
     cost_smooth_sd: float = 0.2
+    limit_sd: float = 0.06
+    limit_sd_runs: float = 3.0
+    slice_sd: float = 0.01
     other_sd: float = 0.15
     tail: float = 0.1
     tail_sd: float = 0.5
@@ -89,11 +100,19 @@ class EpochPosterior:
         log_epochs: Typical epochs to the target, per batch size.
         noise: Scatter of single runs, per draw.
         epoch_cost: Cost of an epoch, per batch size, in the objective's unit.
+        failure_rate: Share of runs that fail whatever epochs they have, per batch size.
+        failures: What that comes from, and after how many epochs a run is given up.
+        tried: Whether a run has reached the target, per batch size.
+        max_epochs: Of a run.
     """
 
     log_epochs: np.ndarray
     noise: np.ndarray
     epoch_cost: np.ndarray
+    failure_rate: np.ndarray
+    failures: Failures
+    tried: np.ndarray
+    max_epochs: float
 
 
 @lru_cache(maxsize=64)
@@ -153,9 +172,12 @@ def believe(
     values = np.concatenate([table.mean[where], np.array([value for _, value, *_ in extra])])
     count_seen = table.count[where]
     freedom = count_seen.sum() - len(where)
-    sd = np.tile(prior.noise, len(prior.rough))[:, None]
-    scales = np.repeat(prior.rough, len(prior.noise))
-    log_levels = np.log(np.outer(prior.rough_weights, prior.noise_weights)).ravel()
+    rough = np.array([*prior.rough, *[1.0] * (prior.unrelated > 0)])
+    single = np.array([*[0.0] * len(prior.rough), *[prior.unrelated_sd] * (prior.unrelated > 0)])
+    weights = np.array([*prior.rough_weights, *[prior.unrelated] * (prior.unrelated > 0)])
+    sd = np.tile(prior.noise, len(rough))[:, None]
+    scales, singles = np.repeat(rough, len(prior.noise)), np.repeat(single, len(prior.noise))
+    log_levels = np.log(np.outer(weights, prior.noise_weights)).ravel()
     known = sd**2 / count_seen + (prior.own_sd / count_seen) ** 2
     promised = sd**2 + np.array([variance for _, _, variance, _ in extra])
     within = -0.5 * table.squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0]) + log_levels
@@ -171,12 +193,20 @@ def believe(
             variances[i * plain : (i + 1) * plain, seen] += prior.tail_sd**2 / count_seen[seen]
         within = np.concatenate([within, *[within + np.log(prior.tail)] * len(odd)])
         scales, sd = np.tile(scales, len(odd) + 1), np.tile(sd, (len(odd) + 1, 1))
-    posterior = condition(shapes, at, values, variances, within, groups, scales)
+        singles = np.tile(singles, len(odd) + 1)
+    posterior = condition(shapes, at, values, variances, within, groups, scales, singles)
     log_epochs, levels = posterior.sample(count, rng)
     scatter = sd[levels, 0]
     log_epochs = _walls(log_epochs, evidence, table, prior, rng)
-    log_epochs, scatter = _bounded(log_epochs, scatter, table, prior, rng)
-    return EpochPosterior(log_epochs, scatter, _epoch_costs(evidence, objective, prior, len(log_epochs), rng))
+    failing = failures(evidence)
+    rates = rng.beta(failing.failed, failing.reached, size=log_epochs.shape)
+    if table.bounds:
+        kept = _bounded(log_epochs, scatter, rates, failing, table, prior, rng)
+        log_epochs, scatter, rates = log_epochs[kept], scatter[kept], rates[kept]
+    costs = _epoch_costs(evidence, objective, prior, len(log_epochs), rng)
+    return EpochPosterior(
+        log_epochs, scatter, costs, rates, failing, evidence.count > 0, float(evidence.space.max_epochs)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,37 +312,65 @@ def _walls(
 
 
 def _bounded(
-    log_epochs: np.ndarray, noise: np.ndarray, table: EpochTable, prior: EpochPrior, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draws again, by how well each draw explains that stopped runs had not reached the target."""
-    if not table.bounds:
-        return log_epochs, noise
+    log_epochs: np.ndarray, noise: np.ndarray, rates: np.ndarray, failing: Failures, table: EpochTable,
+    prior: EpochPrior, rng: np.random.Generator,
+) -> np.ndarray:
+    """Draws again (indices), by how well each draw explains that stopped runs had not reached the target."""
     score = np.zeros(len(noise))
     for (arm, epochs), times in table.bounds.items():
+        if failing.lost[arm] and np.log(epochs) > table.mean[arm]:
+            continue  # a failure, which its rate has counted
         short = log_epochs[:, arm] - np.log(epochs)
         usual, odd = ndtr(short / np.hypot(noise, prior.own_sd)), ndtr(short / prior.tail_sd)
-        score += times * np.log((1 - prior.tail) * usual + prior.tail * odd + 1e-6)
+        longer = (1 - prior.tail) * usual + prior.tail * odd
+        score += times * np.log(rates[:, arm] + (1 - rates[:, arm]) * longer + 1e-6)
     weights = np.exp(score - score.max())
     edges = np.cumsum(weights) / weights.sum()
     count = len(noise)
-    picked = np.minimum(np.searchsorted(edges, (np.arange(count) + rng.random()) / count), count - 1)
-    return log_epochs[picked], noise[picked]
+    return np.minimum(np.searchsorted(edges, (np.arange(count) + rng.random()) / count), count - 1)
 
 
-def _at_best_limit(costs: np.ndarray, best: np.ndarray, octaves: np.ndarray) -> np.ndarray:
-    """Cost at the best limit where few are known, by how limits compare at the nearest known batch size."""
+def _at_best_limit(
+    costs: np.ndarray, best: np.ndarray, evidence: Evidence, prior: EpochPrior
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cost of an epoch at the best limit, and the sd of its logarithm, per batch size.
+
+    Where few limits are known, by how limits compare at the nearest batch size where all are. How far that
+    is off is learned from what the same would have said of batch sizes whose limits are all known.
+    """
+    octaves, whole = evidence.octaves, np.flatnonzero(evidence.fully_profiled)
     many = (~np.isnan(costs)).sum(axis=1)
-    if many.max() < 2:
-        return best
-    whole = np.flatnonzero(many == many.max())
-    out = best.copy()
-    for arm in np.flatnonzero((many > 0) & (many < many.max())):
-        like = costs[whole[np.argmin(np.abs(octaves[whole] - octaves[arm]))]]
-        both = np.isfinite(costs[arm]) & np.isfinite(like) & (like > 0)
-        if both.any():
-            least = costs[arm, both] * like[np.isfinite(like)].min() / like[both]
-            out[arm] = min(float(least.min()), best[arm])
-    return out
+    out, sd = best.copy(), np.full(len(best), prior.slice_sd)
+    misses = []
+    for arm in whole if len(whole) > 1 else ():
+        near = _nearest(whole[whole != arm], arm, octaves)
+        both = np.flatnonzero(~np.isnan(costs[arm]) & ~np.isnan(costs[near]))[-1:]
+        if len(both) and best[arm] > 0:
+            misses.append(np.log(_through(costs[arm, both], costs[near, both], costs[near]) / best[arm]))
+    squares = np.square([miss for miss in misses if np.isfinite(miss)])
+    usual = prior.limit_sd_runs * prior.limit_sd**2
+    miss_sd = np.sqrt((usual + squares.sum()) / (prior.limit_sd_runs + len(squares)))
+    for arm in np.flatnonzero((many > 0) & ~evidence.fully_profiled):
+        # The more limits of its own, the less depends on those of another.
+        sd[arm] = np.hypot(miss_sd / many[arm], prior.slice_sd)
+        if not len(whole):
+            continue
+        near = _nearest(whole, arm, octaves)
+        both = np.flatnonzero(np.isfinite(costs[arm]) & np.isfinite(costs[near]) & (costs[near] > 0))
+        if len(both):
+            out[arm] = min(_through(costs[arm, both], costs[near, both], costs[near]), best[arm])
+    return out, sd
+
+
+def _nearest(arms: np.ndarray, arm: int, octaves: np.ndarray) -> int:
+    return int(arms[np.argmin(np.abs(octaves[arms] - octaves[arm]))])
+
+
+def _through(costs: np.ndarray, like: np.ndarray, all_like: np.ndarray) -> float:
+    """Cost at the best limit, by costs at some limits here, at the same limits elsewhere, and all there."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = float(np.exp(np.log(costs / like).mean()))
+    return ratio * float(all_like[np.isfinite(all_like)].min()) if np.isfinite(ratio) else float(costs.min())
 
 
 def _epoch_costs(
@@ -322,16 +380,19 @@ def _epoch_costs(
     known = ~np.isnan(costs).all(axis=1)
     best = np.full(len(costs), np.nan)
     best[known] = np.nanmin(costs[known], axis=1)
-    best = _at_best_limit(costs, best, evidence.octaves)
     # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on,
     # nothing chooses it.
     finite = best[np.isfinite(best)]
-    best = np.where(np.isinf(best), 1e3 * (finite.min() if len(finite) else 1.0), best)
-    if known.all():
+    forbidden = np.isinf(best)
+    best, sd = _at_best_limit(costs, best, evidence, prior)
+    best = np.where(forbidden, 1e3 * (finite.min() if len(finite) else 1.0), best)
+    sure = known & ((sd <= prior.slice_sd) | forbidden)
+    if sure.all():
         return np.asarray(np.broadcast_to(best, (count, len(best))))
     where = np.flatnonzero(known)
     shapes = _cost_shapes(tuple(evidence.octaves), evidence.default, prior)
-    posterior = condition(shapes, where, np.log(best[where]), np.full((1, len(where)), 1e-4))
+    variances = np.where(sure[where], prior.slice_sd, sd[where])[None, :] ** 2
+    posterior = condition(shapes, where, np.log(best[where]), variances)
     drawn = np.exp(posterior.sample(count, rng)[0])
-    drawn[:, where] = best[where]
+    drawn[:, sure] = best[sure]
     return np.asarray(drawn)

@@ -109,6 +109,7 @@ class Evidence:
         in_flight: Runs that have not ended, per batch size.
         others: (arm, epochs) of runs that reached another target: their level means nothing, their shape
             does.
+        profiled_in_run: Whether all limits of a batch size were profiled as a run began, per batch size.
         epoch_time_s, power_w: By batch size and power limit, NaN where not profiled.
     """
 
@@ -127,6 +128,7 @@ class Evidence:
         self.others: dict[float, list[tuple[int, float]]] = {}
         self.epoch_time_s = np.full((arms, limits), np.nan)
         self.power_w = np.full((arms, limits), np.nan)
+        self.profiled_in_run = np.zeros(arms, dtype=bool)
         self.spent_time_s = 0.0
         self.spent_energy_j = 0.0
         self.slices: list[tuple[float, float]] = []
@@ -150,6 +152,7 @@ class Evidence:
             self._forget(why)
         self._tally(run)
         if local:
+            self.profiled_in_run[run.arm] |= run.profile_time_s > 0
             self._refine(run)
             self.spent_time_s += run.time_s
             self.spent_energy_j += run.energy_j
@@ -194,6 +197,7 @@ class Evidence:
         self.crashes[:] = 0
         if why == "time":
             self.epoch_time_s[:], self.power_w[:] = np.nan, np.nan
+            self.profiled_in_run[:] = False
 
     @property
     def current(self) -> list[Run]:
@@ -258,9 +262,30 @@ class Evidence:
         return np.asarray(fine & ((self.crashes == 0) | (self.count > 0)))
 
     @property
+    def fully_profiled(self) -> np.ndarray:
+        """Batch sizes whose best limit is known, as a mask (arms,): slices alone know one or two limits."""
+        known = ~np.isnan(self.epoch_time_s)
+        return np.asarray(known.all(axis=1) | (self.profiled_in_run & (known.sum(axis=1) > 1)))
+
+    @property
     def in_profile(self) -> np.ndarray:
         """Batch sizes with any profile, as a mask (arms,)."""
         return np.asarray(~np.isnan(self.epoch_time_s).all(axis=1))
+
+    @property
+    def sliced_s(self) -> float:
+        """Time of all slices (s)."""
+        return sum(time_s for time_s, _ in self.slices)
+
+    @property
+    def lost_now(self) -> list[int]:
+        """Batch sizes that have not reached the target in the recurrence that is going on, one a run."""
+        lost: list[int] = []
+        for run in reversed(self.current):
+            if run.state == "reached" or run.recurrence != self.runs[-1].recurrence:
+                break
+            lost.append(run.arm)
+        return lost
 
     @property
     def recurrences(self) -> int:

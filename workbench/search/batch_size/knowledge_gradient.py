@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import ndtr
 
 from ..objective import Objective
 from .epochs import EpochPosterior, EpochPrior, believe, forecast
+from .failures import failures
 from .history import Evidence, Run
 from .policy import Progress, Proposal
 
@@ -43,6 +45,13 @@ class KnowledgeGradientParams:
     # of the default's epochs: a careful price, what may never have been saved is not spent
     budget_quantile: float = 0.25
     dear_quantile: float = 0.9  # of an epoch's cost that a safe try must be able to pay
+    optimism: float = 0.05  # quantile of what is believed of a cost that gives a batch size its turn
+    least_saving: float = 0.01  # share of the cost below which no turn is worth its noise
+    turns_runs: float = 0.2  # times the logarithm of the recurrences: what turns may cost, in runs
+    parity: float = 1.1  # times the best's cost, after which a turn cannot pay any more
+    slice_share: float = 0.02  # of all time, for slices that no run needs
+    slice_optimism: float = 0.05  # quantile of what a batch size may cost, below `slice_hope` times the best
+    slice_hope: float = 1.5
     settled_after_runs: int = 12  # from which on worth is weighed at every `settled_share`-th of the runs
     settled_share: int = 8
     settled_least: int = 3  # runs of a batch size that are known by themselves
@@ -94,12 +103,13 @@ class KnowledgeGradient:
         settled = self._settled(evidence, objective)
         if settled is not None:
             limit = _best_limit(evidence, settled, objective)
-            return _run(evidence, settled, limit, "best so far")
+            return _run(evidence, settled, limit, "best so far", _give_up(evidence, settled))
         belief = believe(evidence, objective, self.prior, self.draws, rng)
         purse = self._budget(evidence, objective, belief) if self.safe else math.inf
         options = weigh(belief, evidence, objective, self, purse)
         incumbent = options.incumbent
-        arm = int(np.argmin(options.value)) if not evidence.in_flight.any() else incumbent
+        may_try = self._may_try(evidence, belief, incumbent)
+        arm = int(np.argmin(options.value)) if may_try else incumbent
         gain = (options.value[incumbent] - options.value[arm]) / options.expected[incumbent]
         if 0 < gain < self.params.sure_gain_runs and evidence.in_profile[arm]:
             # Asked often enough, chance draws in favour of a try some day. A thought is cheap, a try is not:
@@ -109,13 +119,51 @@ class KnowledgeGradient:
             options = weigh(belief, evidence, objective, self, purse)
             incumbent = options.incumbent
             arm = int(np.argmin(options.value))
-        if arm != incumbent and np.isnan(evidence.epoch_time_s[arm]).all() and space.power_limits_w:
-            limit = _best_limit(evidence, incumbent, objective)
-            return Proposal(space.batch_sizes[arm], limit, "slice", reason="what does an epoch cost here?")
+        stop, reason = float(options.stop[arm]), "worth a try"
+        if arm == incumbent and may_try:
+            turn = next_turn(belief, evidence, objective, self.params, incumbent, purse)
+            if turn is not None:
+                arm, stop, reason = turn.arm, turn.stop_epochs, turn.reason
+        if arm == incumbent and may_try:
+            unknown = self._worth_slicing(belief, evidence, objective, incumbent)
+            if unknown is not None:
+                arm = unknown
+        if arm != incumbent and space.power_limits_w:
+            column = _next_slice(evidence, arm, incumbent, objective, self.params)
+            if column is not None:
+                return Proposal(
+                    space.batch_sizes[arm], space.power_limits_w[column], "slice",
+                    reason="what does an epoch cost here?",
+                )
         limit = _profiled_limit(evidence, arm, objective)
         if arm == incumbent:
-            return _run(evidence, arm, limit, "best so far")
-        return _run(evidence, arm, limit, "worth a try", float(options.stop[arm]))
+            return _run(evidence, arm, limit, "best so far", _give_up(evidence, arm))
+        return _run(evidence, arm, limit, reason, stop)
+
+    def _worth_slicing(
+        self, belief: EpochPosterior, evidence: Evidence, objective: Objective, incumbent: int
+    ) -> int | None:
+        """The most hopeful batch size of which seconds would tell what an epoch costs, while all such take
+        little time.
+        """
+        if not evidence.space.power_limits_w or evidence.sliced_s > self.params.slice_share * evidence.spent_time_s:
+            return None
+        unknown = ~evidence.in_profile & evidence.usable
+        if not unknown.any():
+            return None
+        low = np.quantile(run_costs(belief, objective), self.params.slice_optimism, axis=0)
+        arm = int(np.argmin(np.where(unknown, low, np.inf)))
+        return arm if low[arm] < self.params.slice_hope * low[incumbent] else None
+
+    def _may_try(self, evidence: Evidence, belief: EpochPosterior, incumbent: int) -> bool:
+        """Whether this recurrence may go to another batch size than the best so far.
+
+        Not where another run is going on, nor after a run of this recurrence was lost: one loss each is
+        enough, unless what is best so far fails more often than not.
+        """
+        if evidence.in_flight.any():
+            return False
+        return not evidence.lost_now or float(belief.failure_rate[:, incumbent].mean()) > 0.5
 
     def watch(
         self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
@@ -178,8 +226,8 @@ class KnowledgeGradient:
         known = (evidence.count >= params.settled_least) & ~np.isnan(costs).all(axis=1)
         if not known.any():
             return None
-        epochs = np.exp(objective.degree * evidence.sum_log[known] / evidence.count[known])
-        mean = epochs * np.nanmin(costs[known], axis=1)
+        epochs = failures(evidence).epochs[known]
+        mean = epochs**objective.degree * np.nanmin(costs[known], axis=1)
         arm = int(np.flatnonzero(known)[np.argmin(mean)])
         return arm if evidence.runs[-1].arm == arm and evidence.runs[-1].state == "reached" else None
 
@@ -291,6 +339,7 @@ def weigh(
     octaves = evidence.octaves
     low, high = octaves[tried].min() - policy.reach, octaves[tried].max() + policy.reach
     allowed = (octaves >= low - 1e-9) & (octaves <= high + 1e-9) & evidence.usable
+    allowed[[arm for arm in evidence.lost_now if arm != incumbent]] = False
     value = np.full(evidence.arms, np.inf)
     stop = np.full(evidence.arms, np.inf)
     horizon = max(policy.horizon, policy.growth * float(evidence.count.sum()))
@@ -306,17 +355,104 @@ def weigh(
     return CandidateValues(value, stop, expected, incumbent)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A try of a batch size that may be cheaper than is believed.
+
+    Attributes:
+        arm: Index of the batch size.
+        stop_epochs: After so many there is no parity any more.
+        loss_runs: What it is expected to cost beyond a run at what is best so far, in such runs.
+        saves: Share of the cost that it could save.
+        reason: All this, for a person.
+    """
+
+    arm: int
+    stop_epochs: float
+    loss_runs: float
+    saves: float
+    reason: str
+
+
+def next_turn(
+    belief: EpochPosterior, evidence: Evidence, objective: Objective, params: KnowledgeGradientParams,
+    incumbent: int, purse: float = math.inf,
+) -> Turn | None:
+    """The most hopeful batch size whose turn it is; None where none is.
+
+    One whose optimistic cost is below the best's gets its turn when what that is expected to lose fits what
+    exploring may cost in all, which grows with the logarithm of the recurrences: an arm that is believed a
+    little worse is tried soon, one that is believed far worse late, and none never (Lai and Robbins, 1985).
+    """
+    degree, longest = objective.degree, belief.max_epochs
+    costs = run_costs(belief, objective)
+    best = float(costs[:, incumbent].mean())
+    optimistic = np.quantile(costs, params.optimism, axis=0)
+    hopeful = evidence.usable & (optimistic < (1 - params.least_saving) * best)
+    hopeful &= evidence.count < params.settled_least
+    hopeful[[incumbent, *evidence.lost_now]] = False
+    if not hopeful.any():
+        return None
+    each = belief.epoch_cost
+    room = np.exp(2 * belief.noise.mean() * (evidence.count > 0))
+    stop = np.ceil((params.parity * room * best / each.mean(axis=0)) ** (1 / degree))
+    stop = np.clip(stop, 1, longest)
+    # What is lost where it is given up there, and another run follows.
+    seen = np.exp(belief.log_epochs + belief.noise[:, None] * _shock(len(costs))[:, None])
+    lost = (seen > stop) | (_luck(len(costs))[:, None] < belief.failure_rate)
+    loss = (np.where(lost, stop, seen) ** degree * each + lost * best).mean(axis=0) / best - 1
+    dearest = stop**degree * np.quantile(each, params.dear_quantile, axis=0)
+    spent = 0.0
+    for run in evidence.current:
+        if hopeful[run.arm]:
+            spent += float(run.epochs**degree * each[:, run.arm].mean()) / best
+            spent -= float(run.state == "reached")
+    left = params.turns_runs * math.log1p(float(evidence.count.sum())) - max(spent, 0.0)
+    affordable = hopeful & (loss <= left) & (dearest + best <= purse)
+    if not affordable.any():
+        return None
+    gain = np.maximum(best - costs, 0).mean(axis=0) / best
+    arm = int(np.argmax(np.where(affordable, gain / np.maximum(loss, 0.02), -np.inf)))
+    runs = [run.arm for run in evidence.current]
+    since = runs[::-1].index(arm) if arm in runs else len(runs)
+    saves = 1 - float(optimistic[arm]) / best
+    reason = (
+        f"not tried for {since} run{'s' * (since != 1)}; could save {100 * saves:.0f} %; costs at most "
+        f"{float(dearest[arm]) / best:.2g} runs"
+    )
+    return Turn(arm, float(stop[arm]), float(loss[arm]), saves, reason)
+
+
 def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
-    """Expected cost of a run at each batch size, a row per draw: the mean over the scatter of runs."""
-    degree = objective.degree
-    epochs = np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2)
-    return np.asarray(epochs * belief.epoch_cost)
+    """Expected cost of a recurrence whose first run is at each batch size, a row per draw.
+
+    The mean over the scatter of runs. A run that fails, or needs more epochs than it may take, costs those
+    epochs and a recurrence at the best batch size that has reached the target.
+    """
+    degree, longest = objective.degree, belief.max_epochs
+    noise = belief.noise[:, None]
+    room = (math.log(longest) - belief.log_epochs) / np.maximum(noise, 0.02)
+    lost = 1 - (1 - belief.failure_rate) * ndtr(room)
+    mean = np.minimum(belief.log_epochs + 0.5 * degree * noise**2, math.log(longest))
+    ended = (1 - lost) * np.exp(degree * mean) + lost * belief.failures.stop_epochs**degree
+    costs = ended * belief.epoch_cost
+    tried = belief.tried
+    if not tried.any():
+        return np.asarray(costs)
+    # The least that always ends: runs at the best batch size until one gets there.
+    again = costs[:, tried].mean(axis=0) / np.maximum(1 - lost[:, tried].mean(axis=0), 0.05)
+    return np.asarray(costs + lost * again.min())
 
 
 @lru_cache(maxsize=8)
 def _shock(count: int) -> np.ndarray:
     # The same for every batch size and every call: what is compared differs in what is believed, not in luck.
     return np.random.default_rng(0).standard_normal(count)
+
+
+@lru_cache(maxsize=8)
+def _luck(count: int) -> np.ndarray:
+    return np.random.default_rng(1).permutation((np.arange(count) + 0.5) / count)
 
 
 def _plans(
@@ -335,6 +471,10 @@ def _plans(
     bins = min(params.bins, draws)
     tries = np.asarray(samples, dtype=float)[:, None, None]
     seen = belief.log_epochs[:, arms].T + belief.noise / np.sqrt(tries) * _shock(draws)
+    # What fails, or would need more epochs than a run may take, is stopped there at the latest.
+    fails = _luck(draws)[:, None] < belief.failure_rate[:, arms]
+    end = math.log(belief.max_epochs) + 1e-3
+    seen = np.where(fails.T, end, np.minimum(seen, end))
     if sunk:
         # Given that the run has gone so far, only draws in which it goes further are left; a few remain
         # always.
@@ -371,7 +511,9 @@ def _plans(
     each = binned(belief.epoch_cost[:, arms].T)
     epochs = np.exp(in_bins(ranked))
     limits = epochs[..., -1]
-    spent = np.maximum(epochs.mean(axis=-1) ** degree - sunk**degree, 0) * each
+    # What gets nowhere in all its epochs is followed by another run.
+    nowhere = (in_bins(ranked) >= end).mean(axis=-1)
+    spent = np.maximum(epochs.mean(axis=-1) ** degree - sunk**degree, 0) * each + nowhere * fallback
     after = np.arange(bins - 1, -1, -1)  # bins beyond the stop
 
     def tail(values: np.ndarray) -> np.ndarray:
@@ -408,10 +550,38 @@ def _run(
     return Proposal(evidence.space.batch_sizes[arm], limit_w, stop_after_epochs=stop, reason=reason)
 
 
+def _next_slice(
+    evidence: Evidence, arm: int, incumbent: int, objective: Objective, params: KnowledgeGradientParams
+) -> int | None:
+    """The column of the limit at which a slice tells most of a batch size; None where a run may begin.
+
+    The first at the limit that is best at the nearest batch size whose limits are known; where slices have
+    taken little time so far, another next to it, since one says little of what the best limit saves.
+    """
+    if evidence.fully_profiled[arm]:
+        return None
+    costs = evidence.epoch_costs(objective)
+    known = ~np.isnan(costs)
+    whole = np.flatnonzero(evidence.fully_profiled)
+    near = incumbent
+    if len(whole):
+        near = int(whole[np.argmin(np.abs(evidence.octaves[whole] - evidence.octaves[arm]))])
+    best = int(np.nanargmin(costs[near])) if known[near].any() else evidence.column(None)
+    if known[arm].any():
+        little = evidence.sliced_s <= params.slice_share * evidence.spent_time_s
+        return best if little and not known[arm, best] and known[arm].sum() < 3 else None
+    return best
+
+
+def _give_up(evidence: Evidence, arm: int) -> float:
+    """Epochs after which a run at what is best so far has failed; runs have failed before, or none is."""
+    failing = failures(evidence)
+    return float(failing.stop_epochs[arm]) if failing.lost.any() else math.inf
+
+
 def _profiled_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
-    """The best limit of a batch size where several were profiled; None asks for a profile."""
-    several = (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
-    return _best_limit(evidence, arm, objective) if several else None
+    """The best limit of a batch size where it is known; None asks for a profile of all."""
+    return _best_limit(evidence, arm, objective) if evidence.fully_profiled[arm] else None
 
 
 def _best_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
