@@ -52,6 +52,8 @@ class KnowledgeGradientParams:
     slice_share: float = 0.02  # of all time, for slices that no run needs
     slice_optimism: float = 0.05  # quantile of what a batch size may cost, below `slice_hope` times the best
     slice_hope: float = 1.5
+    slice_again: float = 1.02  # the same, for further slices of a batch size, `most_slices` in all
+    most_slices: int = 4
     settled_after_runs: int = 12  # from which on worth is weighed at every `settled_share`-th of the runs
     settled_share: int = 8
     settled_least: int = 3  # runs of a batch size that are known by themselves
@@ -146,14 +148,15 @@ class KnowledgeGradient:
         """The most hopeful batch size of which seconds would tell what an epoch costs, while all such take
         little time.
         """
-        if not evidence.space.power_limits_w or evidence.sliced_s > self.params.slice_share * evidence.spent_time_s:
+        params = self.params
+        if not evidence.space.power_limits_w or not _may_slice(evidence, params):
             return None
-        unknown = ~evidence.in_profile & evidence.usable
-        if not unknown.any():
-            return None
-        low = np.quantile(run_costs(belief, objective), self.params.slice_optimism, axis=0)
-        arm = int(np.argmin(np.where(unknown, low, np.inf)))
-        return arm if low[arm] < self.params.slice_hope * low[incumbent] else None
+        many = (~np.isnan(evidence.epoch_time_s)).sum(axis=1)
+        unknown = evidence.usable & ~evidence.fully_profiled & (many < params.most_slices)
+        low = np.quantile(run_costs(belief, objective), params.slice_optimism, axis=0)
+        hope = np.where(many == 0, params.slice_hope, params.slice_again) * low[incumbent]
+        low = np.where(unknown & (low < hope), low, np.inf)
+        return int(np.argmin(low)) if np.isfinite(low).any() else None
 
     def _may_try(self, evidence: Evidence, belief: EpochPosterior, incumbent: int) -> bool:
         """Whether this recurrence may go to another batch size than the best so far.
@@ -566,11 +569,17 @@ def _next_slice(
     near = incumbent
     if len(whole):
         near = int(whole[np.argmin(np.abs(evidence.octaves[whole] - evidence.octaves[arm]))])
-    best = int(np.nanargmin(costs[near])) if known[near].any() else evidence.column(None)
-    if known[arm].any():
-        little = evidence.sliced_s <= params.slice_share * evidence.spent_time_s
-        return best if little and not known[arm, best] and known[arm].sum() < 3 else None
-    return best
+    if known[arm].any() and (known[arm].sum() >= params.most_slices or not _may_slice(evidence, params)):
+        return None
+    left = np.where(known[arm] | ~known[near], np.inf, costs[near])
+    if np.isfinite(left).any():
+        return int(np.argmin(left))
+    return None if known[arm].any() else evidence.column(None)
+
+
+def _may_slice(evidence: Evidence, params: KnowledgeGradientParams) -> bool:
+    """Whether slices that no run needs have taken little of the time so far."""
+    return evidence.sliced_s <= params.slice_share * evidence.spent_time_s
 
 
 def _give_up(evidence: Evidence, arm: int) -> float:
