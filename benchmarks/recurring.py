@@ -3,10 +3,11 @@ it saves.
 
     python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds
         N] [--tune] [--only NAME ...]
-                                   [--workers N]
+                                   [--jobs N] [--generator NAME] [--workers N]
 
 Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the
-best fixed configuration: cumulative cost / its expected cost - recurrences.
+best fixed configuration: cumulative cost / its expected cost - recurrences. Random jobs come from a generator
+in `fixtures`, the second where it is there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from .common import data_directory, finish, table
 from .recurring_plots import draw
 from .replay import Bill, Job, load, replay, zeus_cost
 from .replay_contestants import Default, GridSearch, OptunaPeer, ZeusOwn
+from .replay_random import GENERATORS, compare, generated, generator, safe_over_default
+from .replay_random import summary as random_summary
 from .replay_tuning import CHOSEN, leave_one_out, tuned
 
 CHECKPOINTS = (5, 10, 20, 40)
@@ -281,6 +284,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--tune", action="store_true", help="choose hyper-parameters again, each workload left out in turn"
     )
+    parser.add_argument("--jobs", type=int, metavar="N", help="random jobs (default: 200, 80 if --quick)")
+    parser.add_argument("--generator", choices=GENERATORS, help="of random jobs (default: the last there is)")
     parser.add_argument("--only", nargs="*", help="these contestants only")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the curves of cumulative cost there")
@@ -333,6 +338,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             flush=True,
         )
     tell(jobs, result)
+    many = options.jobs if options.jobs is not None else 80 if options.quick else 200
+    if many and not options.only:
+        name = options.generator or generator()
+        result["random_jobs"] = random_jobs(name, many, 3 if options.quick else 10, each_job)
+        result["summary"] |= result["random_jobs"]["summary"]
     result["decision"] = decision_time()
     drifting = {name: make for name, make in names.items() if name in ("ours", "Zeus")}
     windowed: dict[str, Make] = (
@@ -374,6 +384,39 @@ def eta_sweep(
     return out
 
 
+def random_jobs(
+    name: str, count: int, safe_seeds: int, each_job: Callable[..., list[Any]]
+) -> dict[str, Any]:
+    """Ours and Zeus' policy on so many random jobs, safe mode and the default on the first 60 of them."""
+    made = generated(name, count, 0)
+    rows = each_job(_compare, [name] * count, [count] * count, range(count))
+    few = min(count, 60 if safe_seeds > 3 else 20)
+    safe = each_job(_safe, [name] * few, [count] * few, range(few), [safe_seeds] * few)
+    jobs = [
+        {"name": job.name, "family": job.family, **row} for job, row in zip(made, rows, strict=True)
+    ]
+    found = random_summary(rows, safe)
+    print(f"\nRandom jobs of {name}, {count}, safe mode on {few} with {safe_seeds} seeds\n")
+    print(table(["figure", "value"], list(found.items())))
+    families = sorted({job.family for job in made})
+    by_family = {
+        family: random_summary([row for row in jobs if row["family"] == family], safe) for family in families
+    }
+    shown = ("random_jobs_ratio", "random_jobs_ratio_median", "random_jobs_worse_than_zeus",
+             "random_jobs_gap_share", "runs_in_a_recurrence_max")
+    print("\n" + table(["family", *shown], [(f, *(by_family[f][key] for key in shown)) for f in families]))
+    return {"generator": name, "jobs": jobs, "safe_over_default": safe, "summary": found}
+
+
+def _compare(name: str, count: int, number: int) -> dict[str, float]:
+    # A job has a function in it, which no other process takes: each makes the list for itself.
+    return compare(generated(name, count, 0)[number], 0)
+
+
+def _safe(name: str, count: int, number: int, seeds: int) -> float:
+    return safe_over_default(generated(name, count, 0)[number], seeds)
+
+
 def tell(jobs: list[Job], result: dict[str, Any]) -> None:
     """Pairs and summary into `result`, and tables to the terminal."""
     scores = result["contestants"]
@@ -388,7 +431,8 @@ def tell(jobs: list[Job], result: dict[str, Any]) -> None:
     print("\nRegret, in runs of the best configuration\n")
     rows = [(job.name, *(scores[name][job.name]["regret_runs"] for name in scores)) for job in jobs]
     print(table(["pair", *scores], rows))
-    if "ours" not in scores:
+    result["summary"] = {}
+    if "ours" not in scores or not jobs:
         return
     ours = scores["ours"]
     keys = [
@@ -407,14 +451,24 @@ def tell(jobs: list[Job], result: dict[str, Any]) -> None:
     print(table(["pair", *keys], [(job.name, *(ours[job.name].get(key) for key in keys)) for job in jobs]))
     summary: dict[str, Any] = {
         "last_gap_max": max(row["last_gap"] for row in ours.values()),
-        "over_default_max_at_5": max(row["cost_over_default_at_5"] for row in ours.values()),
-        "over_default_max_at_20": max(row["cost_over_default_at_20"] for row in ours.values()),
     }
+    for n in (5, 20):
+        over = [row[key] for row in ours.values() if (key := f"cost_over_default_at_{n}") in row]
+        if over:
+            summary[f"over_default_max_at_{n}"] = max(over)
     if "Zeus" in scores:
         zeus = scores["Zeus"]
         ratio = {name: ours[name]["regret_runs"] / zeus[name]["regret_runs"] for name in ours}
         summary["regret_ratio_to_zeus"] = sum(r["regret_runs"] for r in ours.values()) / sum(
             r["regret_runs"] for r in zeus.values()
+        )
+        summary["regret_ratio_by_gpu"] = {
+            gpu: sum(ours[job.name]["regret_runs"] for job in jobs if job.gpu == gpu)
+            / sum(zeus[job.name]["regret_runs"] for job in jobs if job.gpu == gpu)
+            for gpu in sorted({job.gpu for job in jobs})
+        }
+        summary["pairs_worse_by_a_run"] = sum(
+            ours[name]["regret_runs"] > zeus[name]["regret_runs"] + 1 for name in ours
         )
         summary["pairs_not_better_than_zeus"] = sum(value >= 1 for value in ratio.values())
         summary["ratio_by_pair"] = ratio

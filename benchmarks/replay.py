@@ -98,12 +98,18 @@ class Job:
 
 
 def load(data: Path) -> list[Job]:
-    """All workload-GPU pairs of the traces."""
+    """All workload-GPU pairs of the traces; those whose files are not there are left out."""
+    needed = ("policy_baseline_setup.csv", "summary_train.csv")
+    if not all((data / "zeus" / name).is_file() for name in needed):
+        return []
     setup = pl.read_csv(data / "zeus" / "policy_baseline_setup.csv")
     train = pl.read_csv(data / "zeus" / "summary_train.csv", null_values=["nan"])
     jobs = []
     for row in setup.iter_rows(named=True):
-        power = pl.read_csv(data / "zeus" / f"summary_power_{row['gpu']}.csv", null_values=["nan"])
+        measured = data / "zeus" / f"summary_power_{row['gpu']}.csv"
+        if not measured.is_file() or row["workload"] not in TARGETS:
+            continue
+        power = pl.read_csv(measured, null_values=["nan"])
         mine = train.filter(pl.col("dataset") == row["workload"])
         power = power.filter(
             (pl.col("dataset") == row["workload"]) & (pl.col("optimizer") == mine["optimizer"][0])

@@ -45,7 +45,7 @@ def grid() -> dict[str, EpochPrior]:
 
 def tuned(workload: str, chosen: dict[str, str], *, safe: bool = False) -> KnowledgeGradient:
     """Our policy with what was chosen without a look at this workload."""
-    return KnowledgeGradient(safe=safe, prior=grid()[chosen[workload]])
+    return KnowledgeGradient(safe=safe, prior=grid()[chosen.get(workload, chosen[""])])
 
 
 def leave_one_out(jobs: list[Job], seeds: int, workers: int = 1) -> dict[str, Any]:

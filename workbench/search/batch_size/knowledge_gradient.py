@@ -49,6 +49,7 @@ class KnowledgeGradientParams:
     least_saving: float = 0.01  # share of the cost below which no turn is worth its noise
     turns_runs: float = 0.2  # times the logarithm of the recurrences: what turns may cost, in runs
     parity: float = 1.1  # times the best's cost, after which a turn cannot pay any more
+    parity_chance: float = 0.1  # of being as cheap as the best, below which a run that lags is stopped
     slice_share: float = 0.02  # of all time, for slices that no run needs
     slice_optimism: float = 0.05  # quantile of what a batch size may cost, below `slice_hope` times the best
     slice_hope: float = 1.5
@@ -211,7 +212,10 @@ class KnowledgeGradient:
             belief, costs, np.array([arm]), fallback, allowed, objective.degree, horizon, self.samples,
             self.params, sunk=progress.epochs,
         )
-        return "its metric lags behind: stopping now costs less" if horizon * fallback < going_on[0] else None
+        # A batch size that may well be as cheap is not given up at its first level: it would never be known.
+        hopeless = (costs[:, arm] < fallback).mean() < self.params.parity_chance
+        worse = horizon * fallback < going_on[0]
+        return "its metric lags behind: stopping now costs less" if worse and hopeless else None
 
     def _settled(self, evidence: Evidence, objective: Objective) -> int | None:
         """The best batch size by its own runs, where one more run since the last thought cannot have changed
