@@ -116,12 +116,15 @@ def test_before_the_first_run_it_says_what_comes_first() -> None:
 
 def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() -> None:
     panel = panel_of(many(20))
-    _, headline, paid, even, _ = panel.summary().splitlines()
+    _, headline, paid, even, *explored, _ = panel.summary().splitlines()
     assert headline.startswith("Next: batch size 64 at 200 W: best so far; ")
     assert headline.endswith("likely the cheapest")
     assert paid.startswith("20 recurrences cost 5.68 MJ, ")
     assert " less than the default (batch size 128 at 250 W) would have (energy −" in paid
     assert even == "cheaper in sum since recurrence 6"
+    # Three runs at others than 64: twice 128 at 1.8 times its cost, and 32.
+    assert explored[0].startswith("trying other batch sizes has cost ")
+    assert explored[0].endswith(" runs of the best in all")
 
 
 def test_a_sum_that_is_below_only_on_average_is_probably_cheaper() -> None:

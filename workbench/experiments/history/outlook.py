@@ -10,7 +10,7 @@ scores the same history anew.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -20,6 +20,7 @@ from ...search.batch_size.epochs import EpochPosterior, EpochPrior, believe
 from ...search.batch_size.history import Evidence, Space
 from ...search.batch_size.knowledge_gradient import run_costs
 from ...search.batch_size.policy import BatchSizePolicy, Proposal
+from ...search.batch_size.reasons import ExplorationCost, exploration_cost, why_untried
 from ...search.objective import EnergyWithin, Objective
 from .attempts import Attempt, without
 from .optuna_bridge import AttemptLedger, propose
@@ -73,6 +74,8 @@ class Outlook:
         profile: As `epoch_profile` makes it, at the batch size `profile_of`: the one of `arm`, or, where that
             has not been profiled, one that ran last.
         changes: How often the job has changed on the way.
+        exploration: What trying and failing has cost; None where that is not known.
+        untried: Batch sizes that are not worth a try, by the reason.
     """
 
     objective: Objective
@@ -87,6 +90,8 @@ class Outlook:
     profile: pl.DataFrame
     profile_of: int | None
     changes: int
+    exploration: ExplorationCost | None = None
+    untried: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def batch_size(self) -> int | None:
@@ -141,6 +146,8 @@ def look(
     return Outlook(
         objective, ledger.space, believed, proposal, reason, arm, rows, default, break_even(rows), profile,
         profile_of, evidence.changes,
+        None if belief is None else exploration_cost(evidence, belief, objective),
+        {} if belief is None else why_untried(evidence, belief, objective),
     )
 
 

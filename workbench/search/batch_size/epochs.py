@@ -37,8 +37,6 @@ class EpochPrior:
             and of one batch size.
         rough: Deviations may be so many times those in scale, with `rough_weights`: most jobs follow the
             shape, a few do not.
-        unrelated: Probability that batch sizes have little to do with each other: each deviates by
-            `unrelated_sd` in log epochs of its own, besides.
         own_sd: More scatter that a batch size may have of its own: one run says less than the scatter of
             others makes believe.
         noise: Relative scatters of runs at one batch size, with `noise_weights`.
@@ -69,8 +67,6 @@ class EpochPrior:
     single_sd: float = 0.03
     rough: tuple[float, ...] = (0.5, 1.0, 3.0)
     rough_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
-    unrelated: float = 0.1
-    unrelated_sd: float = 0.35
     own_sd: float = 0.05
     noise: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.4)
     noise_weights: tuple[float, ...] = (0.15, 0.3, 0.3, 0.2, 0.05)
@@ -172,12 +168,9 @@ def believe(
     values = np.concatenate([table.mean[where], np.array([value for _, value, *_ in extra])])
     count_seen = table.count[where]
     freedom = count_seen.sum() - len(where)
-    rough = np.array([*prior.rough, *[1.0] * (prior.unrelated > 0)])
-    single = np.array([*[0.0] * len(prior.rough), *[prior.unrelated_sd] * (prior.unrelated > 0)])
-    weights = np.array([*prior.rough_weights, *[prior.unrelated] * (prior.unrelated > 0)])
-    sd = np.tile(prior.noise, len(rough))[:, None]
-    scales, singles = np.repeat(rough, len(prior.noise)), np.repeat(single, len(prior.noise))
-    log_levels = np.log(np.outer(weights, prior.noise_weights)).ravel()
+    sd = np.tile(prior.noise, len(prior.rough))[:, None]
+    scales = np.repeat(prior.rough, len(prior.noise))
+    log_levels = np.log(np.outer(prior.rough_weights, prior.noise_weights)).ravel()
     known = sd**2 / count_seen + (prior.own_sd / count_seen) ** 2
     promised = sd**2 + np.array([variance for _, _, variance, _ in extra])
     within = -0.5 * table.squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0]) + log_levels
@@ -193,8 +186,7 @@ def believe(
             variances[i * plain : (i + 1) * plain, seen] += prior.tail_sd**2 / count_seen[seen]
         within = np.concatenate([within, *[within + np.log(prior.tail)] * len(odd)])
         scales, sd = np.tile(scales, len(odd) + 1), np.tile(sd, (len(odd) + 1, 1))
-        singles = np.tile(singles, len(odd) + 1)
-    posterior = condition(shapes, at, values, variances, within, groups, scales, singles)
+    posterior = condition(shapes, at, values, variances, within, groups, scales)
     log_epochs, levels = posterior.sample(count, rng)
     scatter = sd[levels, 0]
     log_epochs = _walls(log_epochs, evidence, table, prior, rng)
@@ -344,10 +336,10 @@ def _at_best_limit(
     misses = []
     for arm in whole if len(whole) > 1 else ():
         near = _nearest(whole[whole != arm], arm, octaves)
-        both = np.flatnonzero(~np.isnan(costs[arm]) & ~np.isnan(costs[near]))[-1:]
+        both = np.flatnonzero(np.isfinite(costs[arm]) & np.isfinite(costs[near]))[-1:]
         if len(both) and best[arm] > 0:
             misses.append(np.log(_through(costs[arm, both], costs[near, both], costs[near]) / best[arm]))
-    squares = np.square([miss for miss in misses if np.isfinite(miss)])
+    squares = np.square(misses)
     usual = prior.limit_sd_runs * prior.limit_sd**2
     miss_sd = np.sqrt((usual + squares.sum()) / (prior.limit_sd_runs + len(squares)))
     for arm in np.flatnonzero((many > 0) & ~evidence.fully_profiled):

@@ -45,13 +45,13 @@ class KnowledgeGradientParams:
     # of the default's epochs: a careful price, what may never have been saved is not spent
     budget_quantile: float = 0.25
     dear_quantile: float = 0.9  # of an epoch's cost that a safe try must be able to pay
-    optimism: float = 0.05  # quantile of what is believed of a cost that gives a batch size its turn
+    optimism: float = 0.02  # quantile of what is believed of a cost that gives a batch size its turn
     least_saving: float = 0.01  # share of the cost below which no turn is worth its noise
-    turns_runs: float = 0.2  # times the logarithm of the recurrences: what turns may cost, in runs
+    turns_runs: float = 0.3  # times the logarithm of the recurrences: what turns may cost, in runs
     parity: float = 1.1  # times the best's cost, after which a turn cannot pay any more
     parity_chance: float = 0.1  # of being as cheap as the best, below which a run that lags is stopped
     slice_share: float = 0.02  # of all time, for slices that no run needs
-    slice_optimism: float = 0.05  # quantile of what a batch size may cost, below `slice_hope` times the best
+    slice_optimism: float = 0.02  # quantile of what a batch size may cost, below `slice_hope` times the best
     slice_hope: float = 1.5
     slice_again: float = 1.02  # the same, for further slices of a batch size, `most_slices` in all
     most_slices: int = 4

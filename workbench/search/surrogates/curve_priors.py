@@ -87,7 +87,6 @@ def smooth_covariance(
 def condition(
     shapes: Shapes, where: np.ndarray, values: np.ndarray, variances: np.ndarray,
     log_levels: np.ndarray | None = None, groups: np.ndarray | None = None, scales: np.ndarray | None = None,
-    single_sds: np.ndarray | None = None,
 ) -> Posterior:
     """The belief after seeing `values` at the batch sizes with index `where`; one may stand there twice.
 
@@ -100,12 +99,9 @@ def condition(
         groups: Values of a group other than 0 share a level of their own that is not known: only how they
             differ from each other says something.
         scales: How rough the curve is, by level: deviations are so many times those of `shapes`.
-        single_sds: Further deviation of each batch size alone, by level.
     """
     squares = np.ones(1) if scales is None else scales**2
     prior = squares[:, None, None] * shapes.covariance + PARAMS.level_variance
-    if single_sds is not None:
-        prior = prior + (single_sds**2)[:, None, None] * np.eye(prior.shape[-1])
     seen = prior[:, where[:, None], where] + variances[:, :, None] * np.eye(len(where))
     if groups is not None and groups.any():
         seen += PARAMS.level_variance * ((groups[:, None] == groups[None, :]) & (groups[:, None] > 0))

@@ -125,12 +125,27 @@ def details(outlook: Outlook) -> list[str]:
             said.append(cost)
         else:
             said += [f"{cost}, {_against(outlook, default)}", _even(outlook, kind)]
+    said += _explored(outlook, kind)
     if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
         said.append(outlook.reason)
     said += sorted({why for why in outlook.believed["barred"].to_list() if why})
     if outlook.changes:
         times = "once" if outlook.changes == 1 else f"{outlook.changes} times"
         said.append(f"the job has changed {times} on the way; beliefs are of what it is now")
+    return said
+
+
+def _explored(outlook: Outlook, kind: str) -> list[str]:
+    """What exploring and failures have cost, and which batch sizes are not tried."""
+    said, cost = [], outlook.exploration
+    if cost is not None and cost.tries_runs >= 0.05:
+        said.append(f"trying other batch sizes has cost {cost.tries_runs:.2g} runs of the best in all")
+    if cost is not None and cost.lost_runs:
+        runs = f"{cost.lost_runs} run{'s' * (cost.lost_runs > 1)}"
+        said.append(f"{runs} without the target cost {amount(cost.lost_cost, kind)}")
+    for why, sizes in outlook.untried.items():
+        names = ", ".join(str(size) for size in sizes)
+        said.append(f"batch size{'s' * (len(sizes) > 1)} {names} not tried: {why}")
     return said
 
 
