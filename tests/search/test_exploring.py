@@ -1,0 +1,291 @@
+"""Failures have a price, slices have an error, and no hopeful batch size waits for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from workbench.search.batch_size import knowledge_gradient
+from workbench.search.batch_size.epochs import EpochPosterior, EpochPrior, believe
+from workbench.search.batch_size.failures import failures
+from workbench.search.batch_size.history import Evidence, Run, Space
+from workbench.search.batch_size.knowledge_gradient import (
+    PARAMS,
+    KnowledgeGradient,
+    next_turn,
+    run_costs,
+    weigh,
+)
+from workbench.search.batch_size.policy import Progress, Proposal
+from workbench.search.batch_size.reasons import exploration_cost, why_untried
+from workbench.search.objective import Energy, ZeusCost
+
+SIZES = (64, 128, 256, 512)
+LIMITS = (150.0, 200.0, 250.0)
+COST = ZeusCost(0.5, 250)
+
+
+def evidence_of(max_epochs: int = 100, sizes: tuple[int, ...] = SIZES, default: int = 512) -> Evidence:
+    return Evidence(Space(sizes, default, LIMITS, max_epochs))
+
+
+def profile(evidence: Evidence, arm: int, epoch_s: float, *, columns: tuple[int, ...] = (0, 1, 2)) -> None:
+    """An epoch takes as long and costs as much at every limit: what is best is the lowest power."""
+    for column in columns:
+        evidence.add_profile(arm, LIMITS[column], epoch_s, 0.8 * LIMITS[column])
+
+
+def run(evidence: Evidence, arm: int, epochs: float, state: str = "reached", recurrence: int = -1) -> None:
+    number = recurrence if recurrence >= 0 else len(evidence.runs)
+    evidence.add(Run(arm, state, epochs, 10 * epochs, 1200 * epochs, recurrence=number))
+
+
+def belief_of(evidence: Evidence, draws: int = 2000) -> EpochPosterior:
+    return believe(evidence, COST, EpochPrior(), draws, np.random.default_rng(0))
+
+
+# the hard limit of epochs, and failures
+
+
+def test_a_batch_size_that_needs_more_epochs_than_it_may_take_is_no_bargain() -> None:
+    evidence = evidence_of(max_epochs=30)
+    for arm in range(4):
+        profile(evidence, arm, 10.0 if arm else 1.0)  # an epoch at 64 costs a tenth
+    for epochs in (10, 10, 11):
+        run(evidence, 3, epochs)
+    for epochs in (28, 27, 29):
+        run(evidence, 1, epochs)
+    belief = belief_of(evidence)
+    belief = replace(belief, log_epochs=np.where(np.arange(4) == 0, np.log(60.0), belief.log_epochs))
+    costs = run_costs(belief, COST).mean(axis=0)
+    # 60 epochs would cost 6 of the 10 of a run at 512; it takes 30, gets nowhere, and the run at 512 follows.
+    assert costs[0] == pytest.approx(costs[3] + 3.0 / 10 * costs[3], rel=0.1)
+
+
+def test_what_fails_at_times_is_priced_with_its_failures_and_given_up_in_time() -> None:
+    evidence = evidence_of()
+    for n in range(12):
+        run(evidence, 3, 10 + n % 2)
+        run(evidence, 3, 100, "failed")
+    found = failures(evidence)
+    assert found.lost[3] == 12
+    assert found.failed[3] / (found.failed[3] + found.reached[3]) == pytest.approx(0.5, abs=0.05)
+    assert 11 <= found.stop_epochs[3] <= 25
+    # Two runs for each that gets there: 10.5 epochs and about as many in vain.
+    assert 20 < found.epochs[3] < 36
+
+
+def test_where_nothing_fails_no_run_is_given_up() -> None:
+    evidence = evidence_of()
+    profile(evidence, 3, 10.0)
+    for _ in range(4):
+        run(evidence, 3, 10)
+    proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
+    while proposal.purpose == "slice":
+        profile(evidence, evidence.index[proposal.batch_size], 100.0)
+        proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
+    assert (proposal.batch_size, proposal.stop_after_epochs) == (512, 100)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_lost_try_the_best_so_far_runs(seed: int) -> None:
+    evidence = evidence_of()
+    for arm in range(4):
+        profile(evidence, arm, 1.0 if arm < 3 else 10.0)  # all others look ten times as cheap
+    for _ in range(3):
+        run(evidence, 3, 20)
+    rng = np.random.default_rng(seed)
+    first = KnowledgeGradient().ask(evidence, COST, rng)
+    assert first.batch_size != 512
+    run(evidence, evidence.index[first.batch_size], 30, "stopped", recurrence=3)
+    second = KnowledgeGradient().ask(evidence, COST, rng)
+    assert (second.batch_size, second.purpose) == (512, "run")
+
+
+def test_a_recurrence_that_has_ended_bars_nothing() -> None:
+    evidence = evidence_of()
+    run(evidence, 2, 30, "stopped", recurrence=0)
+    assert evidence.lost_now == [2]
+    run(evidence, 3, 20, recurrence=0)
+    assert evidence.lost_now == []
+
+
+# what an epoch costs
+
+
+def test_one_slice_at_one_limit_is_not_the_cost_of_an_epoch() -> None:
+    evidence = evidence_of()
+    run(evidence, 3, 20)
+    profile(evidence, 3, 10.0)
+    profile(evidence, 2, 10.0, columns=(2,))
+    spread = np.log(belief_of(evidence).epoch_cost).std(axis=0)
+    assert spread[3] == pytest.approx(0, abs=1e-9)
+    assert 0.03 < spread[2] < 0.1
+    profile(evidence, 2, 10.0)
+    assert np.log(belief_of(evidence).epoch_cost).std(axis=0)[2] == pytest.approx(0, abs=1e-9)
+
+
+def test_how_far_a_slice_is_off_is_learned_from_neighbours() -> None:
+    spread = []
+    for lowest_s in (10.0, 14.0):  # the second: what the lowest limit saves differs by 40 %
+        evidence = evidence_of()
+        run(evidence, 3, 20)
+        profile(evidence, 3, 10.0)
+        profile(evidence, 1, 10.0)
+        evidence.add_profile(1, LIMITS[0], lowest_s, 0.8 * LIMITS[0])
+        profile(evidence, 0, 10.0, columns=(2,))
+        spread.append(np.log(belief_of(evidence).epoch_cost).std(axis=0)[0])
+    assert spread[1] > 1.3 * spread[0]
+
+
+def test_a_batch_size_that_was_sliced_twice_is_still_profiled_as_its_run_begins() -> None:
+    evidence = evidence_of()
+    profile(evidence, 2, 10.0, columns=(1, 2))
+    assert not evidence.fully_profiled[2]
+    evidence.add(Run(2, "reached", 20, 200.0, 2e4, 6.0, 900.0))
+    assert evidence.fully_profiled[2]
+
+
+def test_further_slices_are_taken_while_they_take_little_time() -> None:
+    def asked(slice_s: float) -> str:
+        evidence = evidence_of(sizes=(256, 512))
+        profile(evidence, 1, 10.0)
+        for _ in range(30):
+            run(evidence, 1, 20)
+        evidence.add_profile(0, LIMITS[2], 9.5, 0.8 * LIMITS[2])
+        evidence.add_slice(slice_s, 200 * slice_s)
+        run(evidence, 0, 21.0)
+        run(evidence, 1, 20)
+        return KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0)).purpose
+
+    assert asked(3.0) == "slice"  # of 6400 s
+    assert asked(500.0) == "run"
+
+
+# turns
+
+
+def hopeful(recurrences: int) -> Evidence:
+    """256 is the best by far tried, 512 stands next to it: believed dearer, perhaps cheaper."""
+    evidence = evidence_of(default=256)
+    for arm, epoch_s in enumerate((12.0, 11.0, 10.0, 10.4)):
+        profile(evidence, arm, epoch_s)
+    for _ in range(recurrences):
+        run(evidence, 2, 20)
+    for arm in (0, 1):
+        for _ in range(3):
+            run(evidence, arm, 20)
+    return evidence
+
+
+def turn_of(evidence: Evidence, turns_runs: float = PARAMS.turns_runs, purse: float = np.inf) -> object:
+    belief = belief_of(evidence)
+    params = replace(PARAMS, turns_runs=turns_runs)
+    return next_turn(belief, evidence, COST, params, 2, purse)
+
+
+def test_a_batch_size_that_may_be_cheaper_gets_its_turn_and_the_reason_says_what_it_may_save_and_cost() -> None:
+    turn = turn_of(hopeful(60))
+    assert turn is not None
+    assert turn.arm == 3
+    assert turn.reason.startswith("not tried for 66 runs; could save ")
+    assert "; costs at most 1." in turn.reason
+    assert turn.loss_runs < 0.3 * np.log(67)
+
+
+def test_a_turn_waits_until_its_loss_fits_what_exploring_may_cost() -> None:
+    assert turn_of(hopeful(60), turns_runs=0.001) is None
+    assert turn_of(hopeful(60), purse=0.0) is None  # safe mode that has saved nothing
+
+
+def test_what_was_lost_at_hopeful_batch_sizes_is_paid_before_the_next_turn() -> None:
+    evidence = hopeful(60)
+    for n in range(2):
+        run(evidence, 3, 18, "stopped", recurrence=1000 + n)
+    assert turn_of(evidence) is None
+
+
+def test_the_largest_batch_size_is_not_left_untried_for_ever() -> None:
+    # 512 takes 21 epochs of 9.2 s, 256 takes 20 of 10 s: 3 % less, and all that is known says otherwise.
+    evidence, rng, policy = evidence_of(default=256), np.random.default_rng(3), KnowledgeGradient()
+    epochs, epoch_s = (24, 21, 20, 21), (14.0, 12.0, 10.0, 9.2)
+    tried = set()
+    for recurrence in range(60):
+        for _ in range(30):
+            proposal = policy.ask(evidence, COST, rng)
+            arm = evidence.index[proposal.batch_size]
+            if proposal.purpose == "slice":
+                profile(evidence, arm, epoch_s[arm], columns=(evidence.column(proposal.power_limit_w),))
+                evidence.add_slice(3.0, 500.0)
+                continue
+            profile(evidence, arm, epoch_s[arm])
+            tried.add(arm)
+            done = min(epochs[arm], int(proposal.stop_after_epochs))
+            state = "reached" if done >= epochs[arm] else "stopped"
+            run(evidence, arm, done, state, recurrence)
+            if state == "reached":
+                break
+    assert 3 in tried
+    assert evidence.count[3] > evidence.count[[0, 1]].max()
+
+
+def test_a_run_that_may_well_be_as_cheap_is_not_ended_at_its_first_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evidence = evidence_of(default=256, sizes=(256, 512))
+    for arm in (0, 1):
+        profile(evidence, arm, 10.0)
+    for _ in range(6):
+        evidence.add(Run(0, "reached", 20, 200, 2e4, milestones={0.3: 5.0}, recurrence=9))
+    proposal = Proposal(512, 150.0, stop_after_epochs=90.0)
+    # The ordinary rule, what the next recurrences are worth, would end it at once.
+    monkeypatch.setattr(knowledge_gradient, "_plans", lambda *_, **__: (np.array([np.inf]), np.array([1.0])))
+    ended = [
+        KnowledgeGradient().watch(evidence, COST, proposal, Progress(at, 0.0, {0.3: at})) is not None
+        for at in (6.0, 30.0)  # where the others were at 5, of 20
+    ]
+    assert ended == [False, True]
+
+
+# what a person reads
+
+
+def test_what_exploring_and_failures_have_cost_is_summed_up() -> None:
+    evidence = evidence_of(default=256)
+    for arm in range(4):
+        profile(evidence, arm, 10.0)
+    for _ in range(8):
+        run(evidence, 2, 20)
+    run(evidence, 3, 10, "stopped")
+    found = exploration_cost(evidence, belief_of(evidence), Energy())
+    assert found is not None
+    assert found.lost_runs == 1
+    assert found.lost_cost == pytest.approx(12_000)
+
+
+def test_a_batch_size_that_cannot_get_there_is_named_with_the_reason() -> None:
+    evidence = evidence_of(max_epochs=30)
+    for arm in range(4):
+        profile(evidence, arm, 10.0)
+    for _ in range(8):
+        run(evidence, 3, 10)
+        run(evidence, 2, 20)
+    belief = belief_of(evidence)
+    belief = replace(belief, log_epochs=np.where(np.arange(4) == 0, np.log(60.0), belief.log_epochs))
+    found = why_untried(evidence, belief, COST)
+    assert 64 in found["likely to need more than the 30 epochs that a run may take"]
+
+
+def test_plans_price_failures_too() -> None:
+    evidence = evidence_of(max_epochs=30)
+    for arm in range(4):
+        profile(evidence, arm, 10.0)
+    for _ in range(6):
+        run(evidence, 3, 10)
+    belief = belief_of(evidence)
+    sure = weigh(belief, evidence, COST, KnowledgeGradient())
+    failing = replace(belief, failure_rate=np.where(np.arange(4) == 2, 0.8, belief.failure_rate))
+    doubtful = weigh(failing, evidence, COST, KnowledgeGradient())
+    assert doubtful.value[2] > sure.value[2]
