@@ -35,6 +35,7 @@ from .history.attempts import Attempt
 from .history.csv import missing, read_csv, write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
+from .ranks import current_ranks, follow, gpus_of_ranks, lead
 from .recurrence import Recurrence, configuration_of
 from .trial import out_of_memory
 
@@ -92,6 +93,9 @@ class RecurringJob:
             raise UsageError(f"retries={retries} runs nothing; give 1 or more")
         sizes = tuple(sorted(set(batch_sizes)))
         self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
+        ranks = current_ranks()
+        if ranks is not None and meter is None and gpus is None:
+            gpus = gpus_of_ranks(ranks, sizes)
         self.meter = meter or session.current().meter_of(gpus)
         self.notes: list[str] = []
         measured = self.meter.devices
@@ -162,10 +166,18 @@ class RecurringJob:
     def attempts(self) -> Iterator[Recurrence]:
         """The attempts of one recurrence until one has reached the target: short slices, runs, retries.
 
+        Where torch has connected several ranks, all go through this; the first one chooses and measures.
+
         Raises:
             UsageError: no batch size reaches the target.
             MeasurementError: `retries` runs have not reached it; all are in the history.
         """
+        ranks = current_ranks()
+        if ranks is None:
+            return self._attempts(Recurrence)
+        return follow(self, ranks) if ranks.rank else lead(self._attempts, ranks)
+
+    def _attempts(self, make: Callable[..., Recurrence]) -> Iterator[Recurrence]:
         runs = slices = 0
         while runs < self.retries:
             attempt = self._next or self.study.ask(
@@ -174,7 +186,7 @@ class RecurringJob:
             self._next = None
             runs += attempt.purpose == "run"
             slices += attempt.purpose == "slice"
-            run = Recurrence(self, attempt)
+            run = make(self, attempt)
             yield run
             if not run.entered:
                 self.study.end(attempt, state="interrupted")
