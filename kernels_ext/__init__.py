@@ -6,13 +6,17 @@ they come with the first measured cell.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 _loaded: dict[int, Any] = {}
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register `%%energy`, `%energy`, `%energy_log` and `%gpu`. Loading twice is loading once."""
+    """Register `%%energy`, `%energy`, `%energy_log` and `%gpu`; bring the name `workbench` where it is free.
+
+    Loading twice is loading once.
+    """
     if id(shell) in _loaded:
         return
     from .hooks import Hooks
@@ -22,6 +26,7 @@ def load_ipython_extension(shell: Any) -> None:
     hooks = Hooks(shell, magics)
     shell.register_magics(magics)
     hooks.install()
+    shell.user_ns.setdefault("workbench", importlib.import_module("workbench"))
     _loaded[id(shell)] = (magics, hooks)
 
 

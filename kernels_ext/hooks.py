@@ -28,6 +28,7 @@ class Hooks:
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
         self._thread = 0
+        self._shown_before: tuple[Any, Any] | None = None  # how errors were shown before this cell
 
     def install(self) -> None:
         self._shell.input_transformers_cleanup.append(strip)
@@ -85,6 +86,8 @@ class Hooks:
             if options.label:
                 self._magics.cells[options.label] = _body(info)
             self._running, self._options = running, options
+            self._shown_before = self._shell.custom_exceptions, self._shell.CustomTB
+            self._shell.set_custom_exc((KeyboardInterrupt,), self._interrupted)
             self._info, self._thread = info, threading.get_ident()
 
     def after(self, result: Any) -> None:
@@ -93,6 +96,8 @@ class Hooks:
         if running is None or not self._ends(result):
             return
         self._info = None  # cells that a repeat runs are inside this one
+        if self._shown_before is not None:
+            self._shell.custom_exceptions, self._shell.CustomTB = self._shown_before
         try:
             remark = ""
             again: Callable[[], bool] | None = None
@@ -105,6 +110,13 @@ class Hooks:
             self._magics.say(f"the measurement of this cell was lost: {error or 'it was interrupted twice'}")
         finally:
             self._running = None
+
+    def _interrupted(
+        self, shell: Any, kind: Any, error: Any, trace: Any, tb_offset: int | None = None
+    ) -> None:
+        """Show an interrupt of the cell; that of its Stop button is meant, and shows no traceback."""
+        if self._running is None or not self._running.stopped:
+            shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
     def _ends(self, result: Any) -> bool:
         """Whether the measured cell ends here, and not one inside it or in a subshell."""

@@ -71,6 +71,11 @@ class Running:
         self._must_tell = False  # that a GPU could not be put back, also to who wants to see nothing
         self._clocks: Any = None  # the view of the tuning
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the Stop button of its view was pressed."""
+        return bool(self._view is not None and self._view.stopped)
+
     def open(self) -> None:
         """Begin. What is raised in here leaves nothing behind."""
         try:

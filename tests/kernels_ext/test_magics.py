@@ -91,6 +91,19 @@ def test_an_interrupt_keeps_what_was_measured(kernel: Kernel) -> None:
     assert kernel("%%energy\n1").report["outcome"] == "ok"
 
 
+def test_the_stop_button_ends_a_cell_without_a_traceback(kernel: Kernel) -> None:
+    """The reply says error, which keeps "Run all" from going on; any other interrupt shows where it was."""
+    press = "view = next(iter(kernels_ext._loaded.values()))[1]._running._view"
+    ran = kernel(
+        f"%%energy stopped --live\nimport kernels_ext, time\n{press}\nview._received(view, {{'kind': 'stop'}}, [])\n"
+        "time.sleep(30)"
+    )
+    assert ran.status == "error"
+    assert "error" not in [kind for kind, _ in ran.outputs]
+    assert kernel("row = %energy_log --last 1\nrow['label'][0], row['outcome'][0]").value == "('stopped', 'interrupted')"
+    assert "KeyboardInterrupt" in kernel("raise KeyboardInterrupt").error
+
+
 @pytest.mark.parametrize(
     "cell", ["%%time\n%%energy stacked\nprint('x')", "%%energy stacked\n%%time\nprint('x')"]
 )

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from workbench import trace as traces
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import iterations as counting
@@ -32,7 +33,7 @@ from workbench.panels._views.period.panel import PeriodPanel, period
 from workbench.panels._views.period.svg import rhythm
 from workbench.panels._views.power.panel import PowerView
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
-from workbench.records import Level, Marks, Periods
+from workbench.records import Level, Marks, Measurement, Periods
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 
@@ -610,3 +611,22 @@ def test_the_panels_are_there_by_name_and_load_late() -> None:
         "assert 'bokeh' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_arguments_it_shows_the_newest_measurement_that_has_a_trace() -> None:
+    store = Store()
+    with pytest.raises(UsageError, match="nothing is measured yet"):
+        period(store=store)
+    times = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
+    whole = times.with_columns(pl.lit(None, kind).alias(name) for name, kind in traces.SCHEMA.items() if name not in times.columns)
+    for number, (label, frame) in enumerate((("older", whole), ("newer", whole), ("too short", None))):
+        run = Measurement(f"a{number}", label, 1.7e9 + number, 5.0)
+        store.save(run, {"GPU-1": frame.select(traces.SCHEMA.names())} if frame is not None else None)
+    assert period(store=store).title().startswith("newer")
+
+
+def test_a_trace_whose_name_says_simulated_has_the_badge() -> None:
+    frame = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
+    panel = period({"V100 (simulated), read from a CSV": frame})
+    assert panel.about()["simulated"]
+    assert panel.title() == "V100 (simulated), read from a CSV"

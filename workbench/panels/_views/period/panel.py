@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
 MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
+MOST_LOOKED_FOR = 50  # measurements, for the newest with a trace
 OWN = "own"  # the name of a period that a person gave
 
 
@@ -59,7 +60,8 @@ class PeriodPanel(LivePanel):
         if not frames:
             raise UsageError("there is no trace to look at")
         self.names = list(frames)
-        self.label, self.simulated = title, simulated
+        self.label = title
+        self.simulated = simulated or any("(simulated)" in name for name in self.names)
         self._frames = [_sorted(frame, name) for name, frame in frames.items()]
         self._known = dict(periods or {})
         self._number = max(range(len(self.names)), key=lambda number: _mean_w(self._frames[number]))
@@ -177,14 +179,14 @@ class PeriodPanel(LivePanel):
 
 
 def period(
-    what: pl.DataFrame | Mapping[str, pl.DataFrame] | Measurement | str, *, live: bool | None = None,
-    store: Store | None = None,
+    what: pl.DataFrame | Mapping[str, pl.DataFrame] | Measurement | str | None = None, *,
+    live: bool | None = None, store: Store | None = None,
 ) -> PeriodPanel:
     """Look at the iterations of a trace, of a measurement, or of one named by id or label.
 
     Args:
         what: A frame as in `trace.SCHEMA` (`readers` makes them of CSV), several by GPU, a measurement, or
-            its id or label.
+            its id or label; the newest measurement that has a trace where None.
         live: A widget or a picture; None takes a widget where the front end has them.
         store: Where measurements are; this user's by default.
 
@@ -199,7 +201,7 @@ def period(
     if isinstance(what, Mapping):
         return PeriodPanel(what, live=live)
     store = store or Store()
-    measurement = store.find(what) if isinstance(what, str) else what
+    measurement = _newest(store) if what is None else store.find(what) if isinstance(what, str) else what
     if not isinstance(measurement, Measurement):
         kind = type(what).__name__
         raise UsageError(f"a trace, a measurement or its id or label can be looked at, not {kind}")
@@ -220,6 +222,13 @@ def period(
         found = None
     label, simulated = measurement.label, measurement.simulated
     return PeriodPanel(frames, title=label, found=found, simulated=simulated, live=live)
+
+
+def _newest(store: Store) -> Measurement:
+    for run in reversed(store.log()["id"].tail(MOST_LOOKED_FOR).to_list()):
+        if store.trace(run) is not None:
+            return store.find(run)
+    raise UsageError("nothing is measured yet whose power could be shown; %%energy above a cell measures it")
 
 
 def _by_gpu(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

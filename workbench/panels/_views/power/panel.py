@@ -68,6 +68,7 @@ class PowerView(LivePanel):
         self._stop, self._set_power_limit = stop, set_power_limit
         self._setting = threading.RLock()
         self._accepting = True  # limits; with `_setting` held
+        self.stopped = False  # by its button
         self._gpus = [
             WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
         ]
@@ -125,7 +126,8 @@ class PowerView(LivePanel):
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
         self._hold = None  # the recorder may forget
-        self.leave(self.svg(), result, self._problem)
+        seen = any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
+        self.leave(self.svg() if seen else "", result, self._problem)
 
     def svg(self) -> str:
         with self._lock:
@@ -186,6 +188,7 @@ class PowerView(LivePanel):
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stop" and self._stop is not None:
             if self.running:
+                self.stopped = True
                 self._stop()
         elif kind == "follow" and self._rhythm is not None:
             with self._lock:
