@@ -21,7 +21,8 @@ from workbench.errors import NotPermitted
 from workbench.measurement.recorder import Recorder
 from workbench.panels._core import live as base
 from workbench.panels._views.power.panel import PowerView
-from workbench.panels._views.power.series import COLUMNS
+from workbench.panels._views.power.series import COLUMNS, Series
+from workbench.panels._views.power.svg import TraceLine, trace_picture
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
 
@@ -497,3 +498,20 @@ def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
     assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}
     view.machine.step(1.0)
     assert table(view.changes())[-1, 2] == 150.0  # type: ignore[arg-type]
+
+
+def test_a_long_run_is_drawn_as_its_mean_between_lowest_and_highest() -> None:
+    times = np.arange(0.0, 600.0, 0.05)
+    power = np.where((times * 4).astype(int) % 2, 300.0, 100.0)
+    rows = np.column_stack([times, power, 0 * times + 400, 0 * times, 0 * times]).astype(np.float32)
+    series = Series(1.0)
+    for part in np.array_split(rows, 20):
+        series.append(part)
+    assert len(series.rows) < len(rows)  # thinned, and the means are those of all rows
+    assert series.means.shape == (600, 2)
+    assert series.means[:, 1] == pytest.approx(np.full(600, 200.0))
+    line = TraceLine(0, "GPU 0", series.rows, series.means)
+    picture = trace_picture("a run", [line], (), 600.0).svg()
+    assert "line: mean of 3 s, band: lowest to highest" in picture
+    assert len(picture) < 30_000
+    assert "line: mean" not in trace_picture("short", [line._replace(rows=rows[:200])], (), 10.0).svg()

@@ -105,7 +105,8 @@ class Picture:
         words = html.escape(self.title)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.y:g}" width="{WIDTH}" '
-            f'role="img" aria-label="{words}" style="max-width:100%;height:auto;display:block" fill="none" '
+            f'role="img" aria-label="{words}" fill="none" '
+            'style="width:100%;max-width:1000px;height:auto;display:block" '
             f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(self._parts)}</svg>'
         )
 

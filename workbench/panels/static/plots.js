@@ -14,9 +14,10 @@ const [FRAME, FAINT, LINE] = ["frame", "faint_text", "line"].map((theme) => ({ t
 export const TEXT = { theme: "text" };
 export const GROUND = { theme: "background" };
 
+const FONT = "system-ui, sans-serif"; // as in the pictures that stay
 const WORDS = {
-  axis_line_color: FRAME, major_tick_line_color: FRAME, major_label_text_color: FAINT, axis_label_text_color: FAINT,
-  axis_label_text_font_style: "normal", axis_label_text_font_size: "11px", major_label_text_font_size: "11px", minor_tick_line_color: null,
+  axis_line_color: FRAME, major_tick_line_color: FRAME, major_label_text_color: FAINT, axis_label_text_color: FAINT, minor_tick_line_color: null,
+  axis_label_text_font: FONT, axis_label_text_font_style: "normal", axis_label_text_font_size: "11px", major_label_text_font: FONT, major_label_text_font_size: "11px",
 };
 const BARE = {
   sizing_mode: "stretch_width", toolbar_location: null, min_border_right: 14, min_border_top: 4, min_border_bottom: 4, outline_line_color: null,
@@ -66,7 +67,7 @@ export class Figure {
    * `plot`: more properties of these, of an axis its kind, too.
    */
   frame({ title = "", label = "", ticks = [5, 7], x = this.range(), y = this.range(), left: side = {}, below: { kind = "LinearAxis", ...foot } = {}, plot: more = {} }) {
-    const words = { text: title, text_color: FAINT, text_font_size: "11px", text_font_style: "normal", offset: 0, standoff: 2 };
+    const words = { text: title, text_color: FAINT, text_font: FONT, text_font_size: "11px", text_font_style: "normal", offset: 0, standoff: 2 };
     const heading = title === null ? {} : { title: this.make("Title", words) };
     const plot = this.make("Plot", { ...BARE, min_border_left: 52, height: 205, x_range: x, y_range: y, ...heading, ...more });
     const left = this.make("LinearAxis", { ...WORDS, axis_label_standoff: 4, ticker: this.make("BasicTicker", { desired_num_ticks: ticks[0] }), ...side });
@@ -90,7 +91,7 @@ export class Figure {
   }
   /** Words at points, in the colour of the text. */
   words(frame, look, options = {}) {
-    return this.glyph(frame, "Text", { ...columns("x", "y", "text"), text_color: TEXT, text_font_size: "11px", ...look }, options);
+    return this.glyph(frame, "Text", { ...columns("x", "y", "text"), text_color: TEXT, text_font: FONT, text_font_size: "11px", ...look }, options);
   }
   hover(frame, renderers, tooltips, more = {}) {
     frame.plot.add_tools(new this.models.HoverTool({ renderers, tooltips, ...more }));

@@ -9,27 +9,31 @@ import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js
 import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, periodTables, roomFor } from "./series.js";
 
 const STEP_W = 5;
-const SILENT_S = 3;
-const TOGETHER = 2; // GPUs in one frame of power
-const BESIDE = 72; // pixels beside the frame
+const [SILENT_S, TOGETHER, BESIDE] = [3, 2, 72]; // no news; GPUs in one frame of power; pixels beside the frame
 const TOOLTIPS = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"], ["SM clock", "@sm_clock_mhz{0} MHz"],
   ["utilisation", "@utilisation{0} %"]];
 
 /** Power, SM clock and utilisation over one time axis. */
 class PowerPlots {
-  constructor(page, place, /** @type {Gpu[]} */ gpus) {
+  constructor(page, place, /** @type {Gpu[]} */ gpus, zoomed) {
     this.figure = new Figure(page, place);
     this.place = place;
     this.gpus = gpus;
     this.x = this.figure.range(0, 10);
+    this.held = this.drawing = false; // the stretch that a person has zoomed to
+    this.x.change.connect(() => {
+      if (this.drawing || this.held) return;
+      this.held = true;
+      zoomed();
+    });
     this.y = { power: this.figure.range(), clock: this.figure.range(), busy: this.figure.range(0, 108) };
     this.layers = /** @type {any[][]} */ (gpus.map(() => [])); // of each GPU, over one table
-    const all = gpus.map((_, number) => number);
+    const all = [...gpus.keys()];
     // Lines of two GPUs can be told apart in one frame, those of eight cannot: each gets a row then, on one scale.
-    const frames = gpus.length > TOGETHER ? all.map((number) => this.powerFrame([number], `GPU ${gpus[number].index}`, 58, 2, number === 0))
-      : [this.powerFrame(all, "Power (W)", 210, 5, true)];
-    const clock = this.frame("SM MHz", 76, this.y.clock, 2, false);
-    const busy = this.frame("Busy (%)", 112, this.y.busy, 2, true);
+    const frames = gpus.length > TOGETHER ? all.map((number) => this.powerFrame([number], `GPU ${gpus[number].index} (W)`, 72, 2, number === 0))
+      : [this.powerFrame(all, "Power (W); dashed: its limit", 224, 5, true)];
+    const clock = this.frame("SM clock (MHz)", 90, this.y.clock, 2, false);
+    const busy = this.frame("Utilisation (%)", 126, this.y.busy, 2, true);
     for (const number of all) {
       this.line(clock, number, "sm_clock_mhz", 1.2);
       this.line(busy, number, "utilisation", 1.2);
@@ -41,9 +45,13 @@ class PowerPlots {
   frame(label, height, y, ticks, last) {
     const quiet = last ? {} : { axis_label: null, major_label_text_font_size: "0px" };
     const frame = this.figure.frame({
-      title: null, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y, plot: { height, min_border_left: 58, min_border_top: 6 },
-      left: { axis_label: label }, below: { major_tick_line_color: null, ...quiet },
+      title: label, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y, plot: { height, min_border_left: 58 },
+      below: { major_tick_line_color: null, ...quiet },
     });
+    const { BoxZoomTool, WheelZoomTool } = this.figure.models;
+    const wheel = new WheelZoomTool({ dimensions: "width", modifiers: { shift: true } }); // the wheel alone scrolls the notebook
+    frame.plot.add_tools(new BoxZoomTool({ dimensions: "width" }), wheel);
+    frame.plot.toolbar.active_scroll = wheel;
     const look = { ...columns("x"), line_dash: [2, 3], line_alpha: 0.7, line_color: { theme: "faint_text" } };
     this.marks = this.figure.glyph(frame, "VSpan", look, { over: this.marks });
     return frame;
@@ -70,7 +78,9 @@ class PowerPlots {
     return made;
   }
   /** Draw what is known of a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
-  draw({ series, marks, spans }, from, to, /** @type {Set<number>} */ hidden, followed) {
+  draw({ series, marks, spans }, first, last, /** @type {Set<number>} */ hidden, followed) {
+    const [from, to] = this.held ? [this.x.start, this.x.end] : [first, last];
+    this.drawing = true;
     const shown = series.map((one) => one.since(from));
     shown.forEach((data, number) => {
       fill(this.layers[number][0], data);
@@ -82,6 +92,7 @@ class PowerPlots {
     span(this.y.power, [0, top]);
     span(this.y.clock, [0, 1.12 * highest(...drawn.map((data) => data.sm_clock_mhz))]);
     span(this.x, [from, to]);
+    this.drawing = false;
     const width = this.place.clientWidth - BESIDE;
     this.strips.forEach((strips, row) => {
       // Where each GPU has a row of its own, only one of them has iterations.
@@ -201,11 +212,10 @@ class Run {
 }
 
 function powerView({ root, head, post, page }) {
-  const state = element("span", "workbench-state");
-  const numbers = element("span", "workbench-numbers");
-  const hint = element("span", "workbench-hint");
+  const [state, numbers, hint] = ["state", "numbers", "hint"].map((name) => element("span", `workbench-${name}`));
   const width = button("span", "", "", () => {
-    whole = !whole;
+    if (plots?.held) plots.held = false;
+    else whole = !whole;
     draw();
   });
   const stop = button("stop", "Stop", "", () => {
@@ -245,7 +255,8 @@ function powerView({ root, head, post, page }) {
     const long = end > about.window;
     plots.draw(run, long && !whole ? end - about.window : 0, axisEnd(end, about.window), legend.hidden, period.about?.gpu);
     period.draw();
-    put(width, { hidden: !long, textContent: whole ? `Last ${about.window} s` : "Whole run" });
+    const words = plots.held ? "Reset zoom" : whole ? `Last ${about.window} s` : "Whole run";
+    put(width, { hidden: !long && !plots.held, textContent: words, title: "drag across a plot, or Shift and the wheel, zoom" });
   }
   return {
     greet(message) {
@@ -258,7 +269,7 @@ function powerView({ root, head, post, page }) {
       values = several.map(() => element("span", "workbench-chip-value"));
       legend.show(several.map(({ index, name, colour }, number) => [number, colour, [`GPU ${index} `, values[number]], `${name}: show or hide`]));
       put(legend.root, { hidden: !several.length });
-      plots ??= new PowerPlots(page, place, message.gpus);
+      plots ??= new PowerPlots(page, place, message.gpus, draw);
     },
     take,
     on: { limit: (message) => limit.answered(message) },

@@ -11,7 +11,6 @@ function sheet({ root, post }) {
   const controls = row(bar, words, cancel);
   const [tools, body] = ["workbench-tools", "workbench-sheet"].map((name) => element("div", name));
   root.append(controls, tools, body);
-  const at = (/** @type {any} */ { dataset, value }) => `[data-act="${dataset.act}"]${dataset.on === "input" ? "" : `[value="${CSS.escape(value)}"]`}`;
   for (const type of ["click", "input", "change"]) {
     root.addEventListener(type, ({ target }) => {
       const on = target.closest(`[data-on="${type}"]`);
@@ -25,10 +24,11 @@ function sheet({ root, post }) {
       say(words, message.bar.words);
       put(cancel, { disabled: !message.bar.can_cancel });
     }
-    const held = body.contains(document.activeElement) ? document.activeElement : null;
+    const { dataset, value } = /** @type {any} */ (body.contains(document.activeElement) ? document.activeElement : {});
     if (message.tools && !tools.innerHTML) tools.innerHTML = message.tools;
     put(body, { innerHTML: message.html, hidden: Boolean(message.bar) });
-    if (held && !held.isConnected) body.querySelector(at(held))?.focus(); // the page is written anew, and a keyboard goes on where it was
+    // The page is written again, and a keyboard goes on where it was.
+    if (dataset?.act) /** @type {any} */ (body.querySelector(`[data-act="${dataset.act}"][value="${CSS.escape(value)}"]`))?.focus();
   }
   return { take };
 }

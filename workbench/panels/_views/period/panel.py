@@ -122,7 +122,7 @@ class PeriodPanel(LivePanel):
         number = self._number
         rows = self._rows(number)
         end_s = float(rows[-1, 0]) if len(rows) else 1.0
-        line = TraceLine(number, self.names[number], rows)
+        line = TraceLine(number, self.names[number], rows, self._series(number).means)
         picture = trace_picture(self.title(), [line], (), end_s, self.look.spans)
         rhythm(picture, self.look, number)
         return picture.svg()
@@ -171,11 +171,14 @@ class PeriodPanel(LivePanel):
 
     def _rows(self, number: int) -> Rows:
         """The trace as the plots' rows, seconds since its start, gaps marked."""
+        return self._series(number).rows
+
+    def _series(self, number: int) -> Series:
         table = rows_of(self._frames[number], self._start_s())
         steps = np.diff(table[:, 0])
         series = Series(max(0.5, 6 * float(np.median(steps)) if len(steps) else 0.5))
         series.rows = thin(series.append(table), MOST_ROWS // 2)
-        return series.rows
+        return series
 
 
 def period(

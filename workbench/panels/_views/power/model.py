@@ -32,7 +32,7 @@ class WatchedGpu:
 
     @property
     def line(self) -> TraceLine:
-        return TraceLine(self.number, f"GPU {self.device.index}", self.series.rows)
+        return TraceLine(self.number, f"GPU {self.device.index}", self.series.rows, self.series.means)
 
     @property
     def energy_j(self) -> float | None:

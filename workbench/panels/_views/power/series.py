@@ -27,11 +27,21 @@ class Series:
     def __init__(self, gap_s: float = 0.5) -> None:
         self.gap_s = gap_s
         self.rows: Rows = np.empty((0, len(COLUMNS)), np.float32)
+        self._sums = np.zeros((0, 2))  # of the power in each second, in W, and how many readings
+
+    @property
+    def means(self) -> Rows:
+        """The mean power of each second: its middle (s) and W; of all rows that ever were, thinned or not."""
+        seconds = np.flatnonzero(self._sums[:, 1])
+        return np.column_stack(
+            [seconds + 0.5, self._sums[seconds, 0] / self._sums[seconds, 1]]
+        ).astype(np.float32)
 
     def append(self, rows: Rows) -> Rows:
         """Add rows behind the others; returns them with the gaps marked."""
         if not len(rows):
             return rows
+        self._count(rows[~np.isnan(rows[:, 1])])
         before = self.rows[-1:, 0] if len(self.rows) else rows[:1, 0]
         times = np.concatenate([before, rows[:, 0]])
         wide = np.flatnonzero(np.diff(times) > self.gap_s)
@@ -44,6 +54,13 @@ class Series:
             recent = int(np.searchsorted(self.rows[:, 0], self.rows[-1, 0] - RECENT_S))
             self.rows = np.concatenate([thin(self.rows[:recent], BINS), self.rows[recent:]])
         return rows
+
+    def _count(self, rows: Rows) -> None:
+        """Take readings of the power into the means."""
+        seconds = np.maximum(rows[:, 0], 0.0).astype(int)
+        if len(seconds) and (more := int(seconds.max()) + 1 - len(self._sums)) > 0:
+            self._sums = np.concatenate([self._sums, np.zeros((max(more, len(self._sums)), 2))])
+        np.add.at(self._sums, seconds, np.column_stack([rows[:, 1], np.ones(len(rows))]))
 
     def cut(self, end_s: float) -> None:
         """Forget what came after a time."""

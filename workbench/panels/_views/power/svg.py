@@ -13,15 +13,19 @@ from .series import Rows, thin
 
 POWER_HEIGHT, ROW_HEIGHT, SMALL_HEIGHT = 170, 40, 44
 TOGETHER = 2  # GPUs whose power is told apart in one frame; more get a row each
+# From so many swings on in a picture, of so much of the highest power, and so many seconds, they are not told
+# apart: lowest, mean and highest are drawn instead.
+SWINGS, SWING, LONG_S = 140, 0.1, 20.0
 POINTS = 900  # of one line: more would not be seen, and the notebook carries them
 
 
 class TraceLine(NamedTuple):
-    """One GPU in the picture."""
+    """One GPU in the picture; of a long run the mean power of each second (`Series.means`) too."""
 
     number: int
     name: str
     rows: Rows
+    means: Rows | None = None
 
     @property
     def pen(self) -> Pen:
@@ -60,7 +64,12 @@ def trace_picture(
         spans: Iterations, on whose ground the power is drawn.
     """
     bins = max(100, POINTS // 2 // len(lines))
-    lines = [line._replace(rows=thin(line.rows, bins)) for line in lines]
+    long = {line.number for line in lines if line.means is not None and _crowded(line.rows, end_s)}
+    step_s = max(1, -(-int(end_s) // (bins // 2)))  # of a mean that is drawn
+    lines = [
+        line._replace(rows=thin(line.rows, bins), means=None if line.means is None else
+                      _over(line.means, step_s)) for line in lines
+    ]
     span = (0.0, max(end_s, 1e-3))
     highest_w = max(_highest(lines, 1), _highest(lines, 2)) * 1.1
     together = len(lines) <= TOGETHER
@@ -82,6 +91,8 @@ def trace_picture(
         picture.y += 16
         frame = picture.frame(plot.height, span, (0.0, plot.high or 1.0))
         name = plot.name
+        if plot.column == 1 and long & {line.number for line in plot.lines}:
+            name += f"; line: mean of {step_s} s, band: lowest to highest"
         if spans and plot.column == 1 and frame.narrow(spans):
             name += "; too many iterations to be drawn"
         elif spans and plot.column == 1:
@@ -92,18 +103,51 @@ def trace_picture(
             next_s = marks[number + 1].time_s if number + 1 < len(marks) else None
             _mark(frame, mark, next_s, named=plot is plots[0])
         for line in plot.lines:
-            _line(frame, line, plot.column, alone=len(plot.lines) == 1)
+            banded = line.number in long and plot.column == 1
+            _line(frame, line, plot.column, alone=len(plot.lines) == 1, banded_s=step_s * banded)
         picture.y += plot.height + 4
     picture.frame(0, span, (0.0, 1.0)).below("seconds since the start", 8)
     picture.y += 34
     return picture
 
 
-def _line(frame: Frame, line: TraceLine, column: int, *, alone: bool) -> None:
+def _line(frame: Frame, line: TraceLine, column: int, *, alone: bool, banded_s: int) -> None:
     times, values = line.rows[:, 0], line.rows[:, column] * (100.0 if column == 4 else 1.0)
-    frame.line(times, values, line.pen._replace(width=1.4 if column == 1 else 1.1))
+    if banded_s and line.means is not None:
+        frame.band(*_extremes(line.rows, line.means[:, 0], banded_s), line.pen.ink, opacity=0.3)
+        frame.line(line.means[:, 0], line.means[:, 1], line.pen._replace(width=1.6))
+    else:
+        frame.line(times, values, line.pen._replace(width=1.4 if column == 1 else 1.1))
     if column == 1:
         frame.line(times, line.rows[:, 2], Pen(INK if alone else line.pen.ink, 1.0, (5, 4)), steps=True)
+
+
+def _crowded(rows: Rows, end_s: float) -> bool:
+    """Whether power swings so often that a line would be a block."""
+    power = rows[~np.isnan(rows[:, 1]), 1]
+    if end_s < LONG_S or not len(power):
+        return False
+    off = power - power.mean()
+    sides = np.sign(off[np.abs(off) > SWING * power.max()])
+    return int(np.count_nonzero(np.diff(sides))) > SWINGS
+
+
+def _over(means: Rows, step_s: int) -> Rows:
+    """Means of single seconds as means of `step_s` seconds: their middles (s) and W."""
+    which = (means[:, 0] // step_s).astype(int)
+    steps, counts = np.unique(which, return_counts=True)
+    sums = np.bincount(which, means[:, 1])[steps] if len(which) else np.empty(0)
+    return np.column_stack([(steps + 0.5) * step_s, sums / counts]).astype(np.float32)
+
+
+def _extremes(rows: Rows, middles: Rows, step_s: int) -> tuple[Rows, Rows, Rows]:
+    """Lowest and highest power of the `step_s` seconds around each middle: times, W, W."""
+    power = rows[~np.isnan(rows[:, 1])]
+    edges = np.searchsorted(power[:, 0], np.append(middles - step_s / 2, middles[-1:] + step_s / 2))
+    some = np.flatnonzero(np.diff(edges) > 0)
+    parts = [power[edges[n]:edges[n + 1], 1] for n in some]
+    low, high = ([float(pick(part)) for part in parts] for pick in (np.min, np.max))
+    return middles[some], np.array(low, np.float32), np.array(high, np.float32)
 
 
 def _mark(frame: Frame, mark: VerticalMark, next_s: float | None, *, named: bool) -> None:
