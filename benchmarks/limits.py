@@ -32,6 +32,7 @@ from .clocks_grids import SCHEMA, Grid, distinct, grids
 from .clocks_search import BOUND, one
 from .common import arguments, finish, table
 from .fixtures.cards import FAMILIES, curve
+from .limits_guess import guesses
 
 NOISES = (0.01, 0.02)
 METHODS = ("model-guided", "gpoeo")
@@ -88,7 +89,10 @@ def limits(data: Path, quick: bool) -> dict[str, Any]:
         summary["generated"] = {
             key: float(np.mean([row[key] for row in left_out])) for key in left_out[0]
         }
-    return {"summary": summary, **result}
+    guessed = guesses(data, known, made, BOUND)
+    first = guessed.get("measured") or guessed["generated"]
+    summary |= {"guess_share": first["all"]["share"], "guess_broken": first["all"]["broken"]}
+    return {"summary": summary, **result, "guess": guessed}
 
 
 def score(runs: pl.DataFrame) -> dict[str, float]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks import limits
+from benchmarks import limits, limits_guess
 from benchmarks.clocks_grids import distinct
 from benchmarks.fixtures.cards import FAMILIES, curve
 
@@ -50,4 +51,27 @@ def test_without_any_measured_curve_generated_cards_are_scored(
     monkeypatch.setattr(limits, "GENERATED", 6)
     summary = limits.limits(tmp_path, True)["summary"]
     assert summary["measured"] is False
-    assert set(summary) >= {"regret_1", "regret_2", "worst", "broken", "probes", "generated"}
+    searched = {"regret_1", "regret_2", "worst", "broken", "probes", "generated"}
+    assert set(summary) >= searched | {"guess_share", "guess_broken"}
+
+
+def test_the_first_guess_is_scored_without_the_card_and_beside_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = limits.generated(("plain", "flat"), 3)
+    left_out = []
+    monkeypatch.setattr(limits_guess.fit_first_guess, "known", lambda data, card: left_out.append(card))
+    monkeypatch.setattr(limits_guess.fit_first_guess, "train", lambda curves: limits_guess.shipped())
+    (tmp_path / "zeus").mkdir()
+    (tmp_path / "zeus" / "summary_power_v100.csv").touch()
+    names = ("NVIDIA A100-SXM4-80GB gemm", "NVIDIA RTX 6000 Ada Generation decode", "card adadelta")
+    known = [dataclasses.replace(made[0], problem=name) for name in names]
+    found = limits_guess.guesses(tmp_path, known, made, 0.05)
+    assert left_out == ["a100"]
+    assert set(found["generated"]) == {"all", "plain", "flat"}
+    assert found["measured"]["all"]["curves"] == 3
+    for files in found.values():
+        for row in files.values():
+            assert 0 <= row["broken"] <= 1
+            assert row["share"] <= 1
+            assert {"rule_share", "rule_broken", "odds", "possible"} <= set(row)
