@@ -25,6 +25,7 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning import harmonic_fit
 from workbench.tuning.accounts import SavingsAccounts, Stretch
+from workbench.tuning.advice import advice
 from workbench.tuning.change_detection import GpoeoWatch, ModelWatch
 from workbench.tuning.driver import TunerThread
 from workbench.tuning.iteration_sources import Counter, in_rows
@@ -1082,4 +1083,32 @@ def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> N
         tuner.hold_here()
     here.train(tuner, 60)
     assert tuner.state in ("baseline", "search", "hold", "watch")
+    tuner.end()
+
+
+def test_a_running_job_is_given_a_guess_before_anything_is_tried(lab: Callable[..., Lab]) -> None:
+    here = lab("V100")
+    meter = sessions.current().meter
+    assert list(advice(meter)) == ["GPU 0: no guess: it is idle; ask again while the job runs"]
+    said: list[str] = []
+
+    def ask(iteration: int) -> None:
+        if iteration == 30:
+            said.extend(advice(meter))
+            sessions.current().set_power_limit(here.device.uuid, 150.0)
+            said.extend(advice(meter))
+
+    here.train(None, 40, each=ask)
+    assert "W of 250 W; guess, not measured: " in said[0]
+    assert said[1].startswith("GPU 0: no guess at 150 W: it needs the draw at the default of 250 W")
+
+
+def test_a_tuner_of_power_limits_tells_its_first_guess(lab: Callable[..., Lab]) -> None:
+    here = lab("V100")
+    tuner = here.tuner(over="power")
+    here.until(tuner, "search")
+    guess = tuner.view().guess
+    assert guess is not None
+    assert guess.power_limit_w <= 250.0
+    assert guess.max_slowdown == 0.05
     tuner.end()

@@ -37,6 +37,7 @@ export interface ClocksDrawing {
   default: SettingMark;
   current: SettingMark | null;
   choice: SettingMark | null;
+  guess: SettingMark | null;
   ranges: Record<string, [number, number]>;
 }
 export interface ClocksWords {

@@ -79,9 +79,9 @@ class FirstGuess:
 
     def __str__(self) -> str:
         if not self.offered:
-            return f"guess: no limit is likely to save energy within {self.max_slowdown:.0%}"
-        return (f"guess, not measured: {self.power_limit_w:g} W saves about {self.saving:.0%}, "
-                f"odds {self.odds:.0%} to stay within {self.max_slowdown:.0%}")
+            return f"guess: no limit is likely to save energy within {100 * self.max_slowdown:g} %"
+        return (f"guess, not measured: {self.power_limit_w:g} W saves about {100 * self.saving:.0f} %, "
+                f"odds {100 * self.odds:.0f} % to stay within {100 * self.max_slowdown:g} %")
 
 
 @dataclass(frozen=True)

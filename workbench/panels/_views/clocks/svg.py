@@ -52,7 +52,7 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
         frame.errors(x, y, probes["time_error"][n], probes["energy_error"][n], Pen(colour(0), opacity=0.6))
         _probe(frame, probes, n, x, y)
     _numbers(frame, probes, "trade", known)
-    for mark in filter(None, (view.default, view.current, view.choice)):
+    for mark in filter(None, (view.default, view.current, view.guess, view.choice)):
         _mark(frame, mark, mark.time, mark.energy)
 
 
@@ -96,6 +96,9 @@ def _mark(
     if mark.words == "default":
         frame.square(x, y, 4.5)
         frame.label(x, y, "default", dx=-8, dy=15, anchor="end", opacity=0.8)
+    elif mark.words == "guess":
+        frame.ring(x, y, 5, Pen(dashes=(4, 3)))
+        frame.label(x, y, "guess", dx=8, dy=-6, opacity=0.8)
     elif mark.words == "now":
         frame.ring(x, y, 11, Pen(dashes=(2, 2)))
     else:
@@ -132,13 +135,15 @@ def _line_of(picture: Picture, view: Drawing) -> None:
         below = -8 - 15 * number
         picture.swatch(frame.right - 66, frame.bottom + below - 4, Pen(ink))
         frame.label(frame.x_span[1], frame.y_span[0], name, dx=-6, dy=below, anchor="end")
-    for mark in (view.current, view.choice):
+    for mark in (view.current, view.guess, view.choice):
         at = None if mark is None else mark.limit_w if of_limits else mark.sm_mhz
         if at is None:
             continue
         if mark is view.choice:
             words = f"{at:g} {'W' if of_limits else 'MHz'}"
             frame.upright(at, Pen(colour(1), 2), words=words, weight="bold")
+        elif mark is view.guess:
+            frame.upright(at, Pen(dashes=(6, 3), opacity=0.6), words="guess")
         else:
             frame.upright(at, Pen(dashes=(2, 2)))
 

@@ -16,6 +16,7 @@ from ....measurement.report import format_duration, format_energy
 from ....measurement.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
+from ....search.surrogates.first_guess import first_guess
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
 from ....tariff import J_PER_KWH, Tariff, significant
 from ..._core.svg import Span, padded
@@ -26,6 +27,7 @@ COLUMNS = (
     "repeats", "traces", "step",
 )
 ETAS = tuple(number / 100 for number in range(101))  # of the slider
+GUESSED_SLOWDOWN = 0.05  # of the first guess where no bound is chosen
 HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (HAND, ETA, SLOWDOWN)
 # From how many kWh on, by what, and the unit.
@@ -167,7 +169,28 @@ def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: 
     ]
     said += [saving_words(each, tariff) for each in tradeoff.savings(seen, choice.row, work, tariff)]
     said.append(standing(seen, choice.row))
-    return said
+    return said + guess_words(seen, choice.max_slowdown)
+
+
+def guess_words(seen: FrontierAnalysis, max_slowdown: float | None) -> list[str]:
+    """What the default's draw alone lets one guess of a power limit, and how that did; or nothing."""
+    if seen.reference is None:
+        return []
+    usual = seen.points.row(seen.reference, named=True)
+    alike = seen.points.filter(
+        pl.col("gpu").eq_missing(usual["gpu"]), pl.col("sm_clock_mhz").is_null(),
+        pl.col("batch_size").eq_missing(usual["batch_size"]),
+    ).drop_nulls("power_limit_w")
+    draw_w, top_w = usual["energy_j"] / usual["time_s"], alike["power_limit_w"].max()
+    if alike["power_limit_w"].n_unique() < 2 or usual["power_limit_w"] != top_w or draw_w > top_w:
+        return []
+    bound = GUESSED_SLOWDOWN if max_slowdown is None else max_slowdown
+    guess = first_guess(alike["power_limit_w"].to_list(), draw_w, min(bound, 1.0), gpu=usual["gpu"] or "")
+    if not guess.offered:
+        return []
+    there = alike.filter(power_limit_w=guess.power_limit_w).row(0, named=True)
+    time, energy = (percent(there[name] / usual[name] - 1) for name in ("time_s", "energy_j"))
+    return [f"{guess}; there: time {time}, energy {energy}"]
 
 
 def against(seen: FrontierAnalysis, row: int) -> str:
