@@ -338,6 +338,9 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
     found = predictions(model, test, space)
     aligned = _aligned(train, test)
     simple = plain(aligned, test)
+    alone = predictions(
+        ClockModel.train(train_frame, gpu=name, feature_set="dcgm", trees_alone=True), test, space
+    )
     ours = logs(found)
     one, two = telling(found, 1), telling(found, 2)
     places = best_places(aligned)
@@ -346,6 +349,7 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
         "plain": errors(simple, test),
         "ours": errors(ours, test),
         "physics alone": errors(_physics(model, found, test, space), test),
+        "trees alone (GPOEO's way)": errors(logs(alone), test),
     }
     probes = {
         "plain, no probe": errors(simple, test, two),
@@ -361,6 +365,9 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
         "always the highest": charged(test, [0] * len(test)),
         "plain": charged(test, by_the_numbers(simple)),
         "ours": charged(test, [test.settings.index(each.least_energy(SLOWDOWN)) for each in found]),
+        "trees alone (GPOEO's way)": charged(
+            test, [test.settings.index(each.least_energy(SLOWDOWN)) for each in alone]
+        ),
         "ours, one probe": charged(test, picks_one) | {"probes": cost_one},
         "ours, two probes": charged(test, picks_two) | {"probes": cost_two},
     }
@@ -398,6 +405,7 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
             "by_setting": model.errors.to_dicts(),
             "importance": model.importance().to_dicts(),
             "lean": model.card.lean,
+            "trees": list(model.card.means.shares),
             "workloads": model.workloads,
             "dropped": list(model.dropped),
         },

@@ -20,7 +20,7 @@ from workbench.records import Setting
 from workbench.search.space import SettingSpace, space_of
 from workbench.search.surrogates.prediction import choice
 from workbench.search.surrogates.prediction.belief import GaussianPosterior
-from workbench.search.surrogates.prediction.card import folds_of, ordered
+from workbench.search.surrogates.prediction.card import CARRY, folds_of, ordered, weighed
 from workbench.search.surrogates.prediction.curves import Nodes, curves_of
 from workbench.search.surrogates.predictor import SUFFIX, ClockModel, Prediction
 
@@ -499,3 +499,40 @@ def test_with_two_probes_the_choice_is_near_the_best_and_within_the_bound(model:
         pick = space().row(prediction.least_energy(0.05))
         assert time[pick] <= np.log(1.055)
         assert np.exp(energy[pick] - energy[time <= np.log(1.05)].min()) < 1.03
+
+
+def test_trees_count_for_what_they_are_worth_on_groups_that_they_have_not_seen() -> None:
+    rng = np.random.default_rng(0)
+    law = rng.normal(0, 0.1, (40, 6))
+    good, bad = law.copy(), law + rng.normal(0, 0.1, law.shape)
+    truth_here = law + 0.08
+    good += 0.08
+    time, power = weighed(truth_here, law, np.hstack([good[:, :3], bad[:, 3:]]))
+    assert time == pytest.approx(CARRY)
+    assert power < 0.5 * CARRY
+
+
+def test_trees_alone_can_be_chosen_and_stored(tmp_path: Path) -> None:
+    alone = ClockModel.train(training(), gpu=GPU, feature_set="dcgm", trees_alone=True)
+    assert alone.card.means.shares == (1.0, 1.0)
+    kept = ClockModel.load(alone.save(tmp_path / f"alone{SUFFIX}"))
+    assert kept.card.means.shares == (1.0, 1.0)
+    with_physics = foretold(ClockModel.train(training(), gpu=GPU), 0.4, 0.7, space())
+    assert foretold(kept, 0.4, 0.7, space()).frame["log_time"].to_list() != with_physics.frame["log_time"].to_list()
+
+
+def test_a_model_from_before_shares_were_stored_still_opens(model: ClockModel, tmp_path: Path) -> None:
+    path = model.save(tmp_path / f"old{SUFFIX}")
+    stored = json.loads(gzip.decompress(path.read_bytes()))
+    del stored["card"]["shares"]
+    path.write_bytes(gzip.compress(json.dumps(stored).encode()))
+    assert ClockModel.load(path).card.means.shares == (0.4, 0.4)
+
+
+def test_what_counters_tell_of_memory_is_not_believed_to_the_last_per_cent(model: ClockModel) -> None:
+    told = np.array([features(0.4, 0.7).get(name, np.nan) for name in model.features])
+    change = model.card.misled(told, 0.05)
+    assert change.shape == (1, 2 * len(model.card.nodes))
+    assert np.abs(change).max() > 0.005
+    told[model.features.index("dram_active")] = np.nan
+    assert not model.card.misled(told, 0.05).any()

@@ -48,6 +48,7 @@ class PredictionParams:
     """Tuned constants of `Prediction`; set by hand, scored by `benchmarks.clocks --only predictor`."""
 
     own_share: float = 0.1  # part of the errors' covariance that is each setting's own
+    counter_sd: float = 0.05  # of a share that counters tell: they are sampled, and not of every kernel
     own_sd: float = 0.005  # of ln time and ln power that every setting has of its own
 
 
@@ -179,7 +180,7 @@ class ClockModel:
     @classmethod
     def train(
         cls, frame: pl.DataFrame, *, gpu: str, feature_set: str = "dcgm",
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | None = None, trees_alone: bool = False,
     ) -> ClockModel:
         """Learn from measured workloads (`prediction.curves.curves_of` has the columns).
 
@@ -188,6 +189,7 @@ class ClockModel:
             gpu: The card's name.
             feature_set: "gpm", "dcgm" or "nvml": which of the frame's columns are features.
             features: Other names, for a set of one's own.
+            trees_alone: Leave the card's physics out, as GPOEO's predictor does.
 
         Raises:
             UsageError: an unknown set of features, columns that are missing, too few workloads.
@@ -202,7 +204,7 @@ class ClockModel:
                 "model per card"
             )
         curves = curves_of(frame, features if features is not None else FEATURE_SETS[feature_set])
-        return cls(gpu, feature_set, fit(curves), len(curves), curves.dropped)
+        return cls(gpu, feature_set, fit(curves, trees_alone=trees_alone), len(curves), curves.dropped)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -242,6 +244,7 @@ class ClockModel:
         mean, down, up = self.card.nodes_of(row)
         count = len(nodes)
         cover = self.card.residuals * np.sqrt(self.card.alike(row))[:, None]
+        cover = np.vstack([cover, self.card.misled(row, PARAMS.counter_sd)])
         variance = np.sum(cover**2, axis=0)
         own = np.diag(np.sqrt(PARAMS.own_share * variance + PARAMS.own_sd**2))
         factor = np.hstack([np.sqrt(1 - PARAMS.own_share) * cover.T, own])

@@ -23,8 +23,9 @@ from .boosting import Trees
 from .curves import Array, Curves, Nodes
 from .physics import CardPhysics
 
-# their part of the mean: errors of unseen groups are alike from here to 0.8, and physics carries further
-TREES = 0.4
+CARRY = 1 / 3  # of the trees' best share on groups left out, that carries over to other workloads
+BEFORE = (0.4, 0.4)  # shares of models that were stored before they were weighed
+ALONE = (1.0, 1.0)  # shares of trees alone, GPOEO's way
 FADE = 0.5  # beyond the training range by this share of it, trees are not heard any more
 QUANTILES = (0.1, 0.9)
 LEAST_GROUPS = 2
@@ -41,19 +42,22 @@ class Means:
     trees: tuple[Trees, Trees]  # time, power
     low: Array  # range of the trees' inputs
     high: Array
+    shares: tuple[float, float] = BEFORE  # of the trees in the mean: of time, of power
 
     def __call__(self, names: tuple[str, ...], features: Array, nodes: Nodes) -> Array:
         """ln of relative time, then of relative power, (workloads, 2 * nodes)."""
-        part = self.part(names, features)[:, None]
-        laws = (self.physics.log_time(names, features), self.physics.log_power(names, features))
-        time, power = (
-            (1 - part) * law + part * trees(names, features, nodes.inputs)
-            for law, trees in zip(laws, self.trees, strict=True)
-        )
-        return np.hstack([-ordered(nodes, -time), ordered(nodes, power)])
+        return mixed(nodes, *self.apart(names, features, nodes), self.shares)
 
-    def part(self, names: tuple[str, ...], features: Array) -> Array:
-        """Share of the trees in the mean, by workload (workloads,), 0..1."""
+    def apart(self, names: tuple[str, ...], features: Array, nodes: Nodes) -> tuple[Array, Array]:
+        """What physics and what trees foretell, each as `__call__`; trees as far as they can be heard."""
+        laws = np.hstack([self.physics.log_time(names, features), self.physics.log_power(names, features)])
+        trees = np.hstack([each(names, features, nodes.inputs) for each in self.trees])
+        if self.shares != ALONE:
+            trees = laws + self.heard(names, features)[:, None] * (trees - laws)
+        return laws, trees
+
+    def heard(self, names: tuple[str, ...], features: Array) -> Array:
+        """How far the trees are heard, by workload (workloads,), 0..1: not beyond their training set."""
         columns = boosting.selected(names, features, self.trees[0].inputs)
         span = np.maximum(self.high - self.low, 1e-6)
         beyond = np.maximum(np.maximum(columns - self.high, self.low - columns), 0) / span
@@ -61,10 +65,34 @@ class Means:
             np.nanmax(np.where(np.isfinite(beyond), beyond, 0.0), axis=1) if columns.shape[1]
             else np.zeros(len(features))
         )
-        return np.asarray(TREES * np.clip(1 - farthest / FADE, 0, 1))
+        return np.asarray(np.clip(1 - farthest / FADE, 0, 1))
 
 
-def fit_means(curves: Curves, laws: CardPhysics, *, lean: bool) -> Means:
+def mixed(nodes: Nodes, laws: Array, trees: Array, shares: tuple[float, float]) -> Array:
+    """Both together, in order: ln of relative time, then of relative power, (workloads, 2 * nodes)."""
+    part = np.repeat(shares, len(nodes))
+    time, power = np.hsplit((1 - part) * laws + part * trees, 2)
+    return np.hstack([-ordered(nodes, -time), ordered(nodes, power)])
+
+
+def weighed(seen: Array, laws: Array, trees: Array) -> tuple[float, float]:
+    """Shares of the trees in time and in power, by what they were worth on groups that neither had seen.
+
+    Groups of a training set resemble each other more than they resemble what a user runs, and trees live of
+    that resemblance: `CARRY` of the best share is taken.
+    """
+    shares = np.linspace(0.0, 1.0, 21)
+    halves = zip(*(np.hsplit(each, 2) for each in (seen, laws, trees)), strict=True)
+    found = [
+        shares[np.argmin([np.nanmean(np.abs(np.expm1(law + w * (tree - law) - true))) for w in shares])]
+        for true, law, tree in halves
+    ]
+    return CARRY * float(found[0]), CARRY * float(found[1])
+
+
+def fit_means(
+    curves: Curves, laws: CardPhysics, shares: tuple[float, float], *, lean: bool
+) -> Means:
     wanted = boosting.inputs(curves.names, lean)
     targets = ((curves.log_time, -1), (curves.log_power, 1))
     time, power = (
@@ -76,7 +104,7 @@ def fit_means(curves: Curves, laws: CardPhysics, *, lean: bool) -> Means:
         np.where(np.isfinite(each), each, end)
         for each, end in zip(_range(columns), (-np.inf, np.inf), strict=True)
     )
-    return Means(laws, (time, power), low, high)
+    return Means(laws, (time, power), low, high, shares)
 
 
 def ordered(nodes: Nodes, values: Array) -> Array:
@@ -134,6 +162,19 @@ class FittedCard:
         down, up = _distances(self.names, features[None, :], self.nodes, self.spreads, self.stretch)
         return mean, down[0], up[0]
 
+    def misled(self, features: Array, by: float) -> Array:
+        """How ln time and ln power of a workload change if what is told of its memory is wrong by a share,
+        (1, 2 * nodes).
+        """
+        name = next((each for each in physics.MEMORY if each in self.names), None)
+        if name is None or not np.isfinite(features[self.names.index(name)]):
+            return np.zeros((1, 2 * len(self.nodes)))
+        at = self.names.index(name)
+        others = np.repeat(features[None, :], 2, axis=0)
+        others[:, at] = np.clip(features[at] + np.array([by, -by]), 0.0, 1.0)
+        high, low = self.means(self.names, others, self.nodes)
+        return np.asarray((high - low)[None, :] / 2)
+
     def alike(self, features: Array) -> Array:
         """Weights of the training workloads' errors for another workload, (workloads,), in sum 1."""
         wanted = self.means.trees[0].inputs
@@ -152,31 +193,33 @@ class FittedCard:
         return table.sort("time", descending=True)
 
 
-def fit(curves: Curves) -> FittedCard:
-    """A card's model, fitted to the curves of its training set."""
+def fit(curves: Curves, *, trees_alone: bool = False) -> FittedCard:
+    """A card's model, fitted to the curves of its training set; `trees_alone` leaves physics out."""
     folds = folds_of(curves.groups)
     outs = np.unique(folds)
     laws = {int(out): physics.fit(curves.part(folds != out)) for out in outs}
     seen = np.hstack([curves.log_time, curves.log_power])
 
-    def left_over(lean: bool) -> Array:
-        residuals = np.full_like(seen, np.nan)
+    def left_over(lean: bool) -> tuple[Array, tuple[float, float]]:
+        law, tree = np.empty_like(seen), np.empty_like(seen)
         for out in outs:
-            means = fit_means(curves.part(folds != out), laws[int(out)], lean=lean)
-            residuals[folds == out] = seen[folds == out] - means(
+            shares = ALONE if trees_alone else BEFORE
+            means = fit_means(curves.part(folds != out), laws[int(out)], shares, lean=lean)
+            law[folds == out], tree[folds == out] = means.apart(
                 curves.names, curves.features[folds == out], curves.nodes
             )
-        return residuals
+        shares = ALONE if trees_alone else weighed(seen, law, tree)
+        return seen - mixed(curves.nodes, law, tree, shares), shares
 
-    lean, residuals = True, left_over(True)
+    lean, (residuals, shares) = True, left_over(True)
     if boosting.inputs(curves.names, True) != boosting.inputs(curves.names, False):
-        fuller = left_over(False)
+        fuller, other = left_over(False)
         errors_of = [[np.nanmean(np.abs(each[folds == out])) for out in outs] for each in (residuals, fuller)]
         better = np.array(errors_of[0]) - np.array(errors_of[1])
         # More inputs must be better by more than chance between groups.
         if better.mean() > better.std() / np.sqrt(len(outs)):
-            lean, residuals = False, fuller
-    means = fit_means(curves, physics.fit(curves), lean=lean)
+            lean, residuals, shares = False, fuller, other
+    means = fit_means(curves, physics.fit(curves), shares, lean=lean)
     spreads = _grow_spreads(curves, residuals, lean)
     stretch, covered = _conformal(curves, residuals, folds, lean)
     errors = _errors(curves, residuals, covered)

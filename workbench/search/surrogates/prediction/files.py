@@ -14,7 +14,7 @@ import polars as pl
 from .... import _paths
 from ....errors import UsageError
 from .boosting import Trees
-from .card import BOTH, FittedCard, Means
+from .card import BEFORE, BOTH, FittedCard, Means
 from .curves import Nodes
 from .physics import CardPhysics
 
@@ -36,6 +36,7 @@ def stored(card: FittedCard) -> dict[str, Any]:
         },
         "names": list(card.names),
         "physics": means.physics.stored(),
+        "shares": list(means.shares),
         "trees": [each.stored() for each in means.trees],
         "range": [_open(means.low), _open(means.high)],
         "spreads": {name: [each.stored() for each in card.spreads[name]] for name in BOTH},
@@ -59,6 +60,9 @@ def restored(tables: dict[str, Any]) -> FittedCard:
     for name in BOTH:
         pair = [Trees.restored(each) for each in tables["spreads"][name]]
         spreads[name] = (pair[0], pair[1])
+    time_share, power_share = (float(each) for each in tables.get("shares", BEFORE))
+    if not (0 <= time_share <= 1 and 0 <= power_share <= 1):
+        raise ValueError("its shares of physics and trees cannot be")
     x, mu, cap = (np.array(nodes[name], float) for name in ("x", "mu", "cap"))
     residuals = np.array(tables["residuals"], float)
     seen = np.array([[np.nan if each is None else each for each in row] for row in tables["seen"]], float)
@@ -70,7 +74,11 @@ def restored(tables: dict[str, Any]) -> FittedCard:
         raise ValueError("its tables do not fit each other")
     return FittedCard(
         Nodes(x, mu, cap, nodes["max_sm_clock_mhz"], nodes["max_mem_clock_mhz"]), tuple(tables["names"]),
-        Means(CardPhysics.restored(tables["physics"]), (trees[0], trees[1]), low, high), spreads,
+        Means(
+            CardPhysics.restored(tables["physics"]), (trees[0], trees[1]), low, high,
+            (time_share, power_share),
+        ),
+        spreads,
         (float(tables["stretch"][0]), float(tables["stretch"][1])), residuals, seen,
         float(tables["power_unit_w"]), pl.DataFrame(tables["errors"]), bool(tables["lean"]),
     )
