@@ -105,6 +105,7 @@ def online(
             for name in sorted({row["workload"].split()[0] for row in rows if row["family"] == "simulated"})
         },
         "peers": _peers(_few(jobs, 24 if quick else 96), rows, data, processes, minutes, kept),
+        "late": _late(_few(jobs, 10 if quick else 48), data, processes, minutes, kept),
         "model": _with_models(rows, jobs, data, processes, quick, minutes),
         "gpoeo_published": GPOEO,
         "jobs": rows,
@@ -124,6 +125,8 @@ def online(
         "jobs",
     )
     result["summary"] = {key: whole[key] for key in keys}
+    late = result["late"] or {}
+    result["summary"] |= {f"late_{key}": late.get(key) for key in ("share_of_oracle_saving", "bound_kept")}
     return result
 
 
@@ -232,8 +235,10 @@ def run_all(
     return [rows[number] for number in sorted(rows)]
 
 
-def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = False) -> dict[str, Any]:
-    """Run one job with a tuner, and what became of it."""
+def tuned(
+    job: Job, data: Path, *, method: str = "model-guided", model: Any = False, late: bool = False
+) -> dict[str, Any]:
+    """Run one job with a tuner, and what became of it; `late`: clocks and limits take 2.5 s to arrive."""
     from workbench.measurement.session import current
     from workbench.simulation import catalogue, machine
 
@@ -243,7 +248,8 @@ def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = Fa
     session = current()
     session.close()
     # A seed for each job: its GPU's UUID comes of it, and one process at a time may change a GPU.
-    present = machine.simulate(key, stepped=True, seed=zlib.crc32(repr(job).encode()))
+    cards = f"{key},late" if late else key
+    present = machine.simulate(cards, stepped=True, seed=zlib.crc32(repr(job).encode()))
     watcher = _Watcher(session, job, method, model)
     run, gain = Run(job, present), present.gain(0)
     try:
@@ -458,6 +464,17 @@ def _peers(
     return found
 
 
+def _late(
+    jobs: Sequence[Job], data: Path, processes: int, minutes: float | None, kept: Path | None
+) -> dict[str, Any] | None:
+    """The same jobs on cards whose clocks and limits arrive 2.5 s late."""
+    theirs = None if kept is None else kept.with_name(f"{kept.stem}.late{kept.suffix}")
+    bound = None if minutes is None else minutes / 6
+    return summary(run_all(
+        jobs, data, processes=processes, minutes=bound, options={"late": True}, kept=theirs
+    ))
+
+
 def _with_models(
     rows: Sequence[dict[str, Any]],
     jobs: Sequence[Job],
@@ -582,6 +599,7 @@ def report(result: dict[str, Any]) -> str:
         groups |= result[group]
     for name, both in result["peers"].items():
         groups |= {name: both["theirs"], f"ours, jobs of {name}": both["ours_on_the_same"]}
+    groups["settings 2.5 s late"] = result["late"]
     groups |= {"with a model": model["with"], "without, same jobs": model["without"]}
     rows = [[name, *(each[column] for column in columns)] for name, each in groups.items() if each]
     return table(["", *(column.replace("_", " ") for column in columns)], rows)

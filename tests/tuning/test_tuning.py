@@ -1112,3 +1112,18 @@ def test_a_tuner_of_power_limits_tells_its_first_guess(lab: Callable[..., Lab]) 
     assert guess.power_limit_w <= 250.0
     assert guess.max_slowdown == 0.05
     tuner.end()
+
+
+def test_the_next_run_of_a_job_starts_from_what_the_last_one_measured(lab: Callable[..., Lab]) -> None:
+    made = []
+    for _ in range(2):
+        here = lab("V100")
+        tuner = here.tuner(over="power", label="my training")
+        here.until(tuner, "watch")
+        made.append((tuner.log.probes.made, [words for _, words in tuner.log.events]))
+        tuner.end()
+    (first, before), (second, after) = made
+    assert not any("earlier run" in words for words in before)
+    assert any("settings of an earlier run of this job are known" in words for words in after)
+    assert not any("measured otherwise" in words for words in after)
+    assert second <= first

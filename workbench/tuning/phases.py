@@ -23,6 +23,7 @@ from ..search.space import SettingSpace, space_of
 from .accounts import Counted, Pool, Stretch
 from .change_detection import Watch, make_watch
 from .detect_iterations import DetectedIterations, IterationDetector
+from .evidence import recall
 from .iteration_sources import Count, Rate, Trace, guessed
 from .models import Forecast
 from .posterior import SettingPosterior
@@ -191,11 +192,16 @@ class Predicting:
             work.log.note(f"predicted by {prior.source}")
         if isinstance(source, Rate):
             space = _seen_by_rate(space, source)
-        return SettingPosterior(
+        belief = SettingPosterior(
             request.search, space, request.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
             seed=request.seed,
         )
+        baseline = reading.iteration_s, reading.iteration_j
+        belief.assume(recall(request.label, gpus.devices[0].name, *baseline), baseline)
+        if belief.evidence:
+            work.log.note(f"{len(belief.evidence)} settings of an earlier run of this job are known")
+        return belief
 
     def close(self) -> None:
         """No more is wanted."""

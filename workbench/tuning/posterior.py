@@ -15,10 +15,16 @@ from ..records import Setting
 from ..search.clocks.base import Choice
 from ..search.objective import Objective, ZeusCost
 from ..search.space import SettingSpace
+from .evidence import EarlierSetting
 from .probe import Reading
 
 if TYPE_CHECKING:
     from ..search.clocks.make import ClockSearch
+
+
+EVIDENCE_SD = 0.01  # relative, by which the same setting differs from run to run
+CONTRADICTED = 3.0  # standard deviations
+Z = 1.96
 
 
 class SettingPosterior:
@@ -55,18 +61,62 @@ class SettingPosterior:
         )
         self.name = name
         self._told: list[tuple[Any, ...]] = []
+        self.evidence: tuple[EarlierSetting, ...] = ()
         self._barred: list[tuple[Setting, str]] = []
+        self._rows = set(space.settings)
+        self._baseline = (1.0, 1.0)
         self._frame: pl.DataFrame | None = None
         self._columns: dict[str, list[Any]] = {}
 
     def again(self, objective: Objective, max_slowdown: float | None) -> SettingPosterior:
         """The same job under another objective or bound, with everything that was measured."""
-        other = SettingPosterior(self.name, self.space, objective, max_slowdown, **self._options)
+        other = self._bare(objective, max_slowdown)
+        other.assume(self.evidence, self._baseline)
         for told in self._told:
             other.tell(*told)
         for setting, reason in self._barred:
             other.cannot(setting, reason)
         return other
+
+    def _bare(self, objective: Objective, max_slowdown: float | None) -> SettingPosterior:
+        return SettingPosterior(self.name, self.space, objective, max_slowdown, **self._options)
+
+    def assume(self, evidence: Sequence[EarlierSetting], baseline: tuple[float, float]) -> None:
+        """Take what an earlier run measured for one iteration each; `baseline` is (s, J) of one here."""
+        rows = {setting: each for each in evidence if (setting := self.named(each.setting)) in self._rows}
+        self.evidence, self._baseline = tuple(rows.values()), baseline
+        for setting, each in rows.items():
+            time_s, energy_j = each.time_ratio * baseline[0], each.energy_ratio * baseline[1]
+            self.search.tell(setting, 1, time_s, energy_j, EVIDENCE_SD * Z * energy_j, None)
+        self._frame = None
+
+    def contradicts(self, reading: Reading) -> bool:
+        """Whether a probe is not what the evidence of an earlier run lets one expect of its setting."""
+        if not self.evidence or self.named(reading.setting) == self.space.reference:
+            return False
+        time_ratio, time_sd, energy_ratio = self.ratios(reading.setting)
+        time_s, energy_j = self._baseline
+        off = abs(math.log(reading.iteration_s / time_s / time_ratio))
+        off_j = abs(math.log(reading.iteration_j / energy_j / energy_ratio))
+        sd = math.hypot(time_sd, EVIDENCE_SD, reading.sd_s / reading.iteration_s)
+        return off > CONTRADICTED * sd or off_j > CONTRADICTED * math.hypot(sd, reading.energy_sd)
+
+    def without_evidence(self) -> SettingPosterior:
+        """The same with nothing but what this run has measured."""
+        other = self._bare(self.objective, self.max_slowdown)
+        for told in self._told:
+            other.tell(*told)
+        for setting, reason in self._barred:
+            other.cannot(setting, reason)
+        return other
+
+    def measured(self) -> dict[Setting, tuple[float, float]]:
+        """Time (s) and energy (J) of an iteration at each setting that this run has measured, pooled."""
+        sums: dict[Setting, np.ndarray] = {}
+        for setting, iterations, time_s, energy_j, *_ in self._told:
+            own = Setting() if self.named(setting) == self.space.reference else setting
+            sums[own] = sums.get(own, np.zeros(3)) + np.array([iterations, time_s, energy_j])
+        return {setting: (total[1] / total[0], total[2] / total[0]) for setting, total in sums.items()}
 
     def named(self, setting: Setting) -> Setting:
         """Setting of the search's space that stands for this one."""

@@ -101,6 +101,15 @@ class AtWork:
             return self.phase.job
         return None
 
+    def measured(self) -> list[tuple[tuple[float, float], dict[Setting, tuple[float, float]]]]:
+        """Baseline (s, J) and settings of each workload that was tuned; none where a rate stood for it."""
+        found = self.log.found
+        if found is None or found.source.name == "rate":
+            return []
+        pairs = zip(self.log.accounts.accounts, self._work.beliefs, strict=False)
+        baselines = ((account.baseline(), belief) for account, belief in pairs)
+        return [((time_s, energy_j), belief.measured()) for (time_s, _, energy_j, _), belief in baselines]
+
     @property
     def words(self) -> str:
         """One sentence: what goes on and what is next."""

@@ -10,6 +10,7 @@ the job goes on.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from typing import Any
 from ..errors import Transient, UsageError, WorkbenchError
 from ..measurement.meter import Meter
 from ..search.objective import Objective
+from .evidence import keep
 from .iteration_sources import ToldIterations
 from .logbook import Logbook
 from .options import (
@@ -206,6 +208,7 @@ class Tuner:
                 except Exception as error:  # a GPU that is gone must not hide how it went
                     self.log.note(str(error))
                 self.phase = Finished("done", self.phase)
+            self._keep()
             self._release()
             done = self._result
             self._result = self._conclude() if done is None else replace(done, left=tuple(self.log.left))
@@ -219,6 +222,14 @@ class Tuner:
     def _conclude(self) -> TuningResult:
         state = self.phase.was if isinstance(self.phase, Finished) else self.state
         return self.log.result(state, self.refused, any(device.simulated for device in self._meter.devices))
+
+    def _keep(self) -> None:
+        """What was measured, for the next run of this job; the training does not suffer where that fails."""
+        work = self.at_work
+        if work is None or self._result is not None:
+            return
+        with contextlib.suppress(OSError):
+            keep(self.request.label, work.gpus.devices[0].name, work.measured())
 
     def _refuse(self, reason: str) -> None:
         if not isinstance(self.phase, Finished):
