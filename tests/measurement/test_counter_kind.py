@@ -69,14 +69,29 @@ def test_readings_with_little_between_them_miss_only_the_moments_of_jumps() -> N
 
 
 def test_errors_that_repeat_cancel_in_the_long_run() -> None:
-    number = np.arange(600)
+    def share(power_w: Any, *places: int, window_s: float = 0.025) -> list[float]:
+        spans_s = np.full(len(power_w) - 1, 0.1)
+        found = sampled_counter.long_run_share(power_w, spans_s, window_s, np.array(places))
+        return [float(each) for each in found]
+
+    number = np.arange(601)
     wave_w = 200.0 + 100.0 * np.sign(np.sin(2 * np.pi * number / 5))  # the same at every fifth reading
-    few, many = sampled_counter.long_run_share(wave_w, np.array([10, 600]), 0.075)
+    few, many = share(wave_w, 0, 9, 600)
     assert few == 1.0
     assert many < 0.15
-    random_w = np.random.default_rng(1).choice([100.0, 300.0], 600)
-    assert sampled_counter.long_run_share(random_w, np.array([600]), 0.075)[0] > 1.2 * many
-    assert sampled_counter.long_run_share(wave_w, np.array([600]), 0.010)[0] == 1.0
+    random_w = np.random.default_rng(1).choice([100.0, 300.0], 601)
+    assert share(random_w, 0, 600)[0] > 1.2 * many
+    assert share(wave_w, 0, 600, window_s=0.090) == [1.0]
+
+
+def test_errors_of_a_load_that_keeps_step_with_the_sensor_do_not_cancel() -> None:
+    # What is seen moves through the load's period in 20 s: neighbours are alike, and minutes are not.
+    drifting_w = 200.0 + 100.0 * np.sin(2 * np.pi * np.arange(401) / 200)
+    spans_s = np.full(400, 0.1)
+    near = sampled_counter.unseen_variance(drifting_w, spans_s, 0.025)[:150].sum()
+    share = sampled_counter.long_run_share(drifting_w, spans_s, 0.025, np.array([0, 150]))[0]
+    # 15 s are on one side of the mean for 5 s longer than on the other: some 60 W in the mean
+    assert 1.96 * np.sqrt(share * near) > 0.75 * abs(0.1 * np.sum(drifting_w[1:151] - 200.0))
 
 
 @pytest.fixture

@@ -170,9 +170,9 @@ class EnergyTimeline:
             return np.zeros(len(moments) - 1)
         spans = np.diff(times)
         missed = np.concatenate([[0.0], np.cumsum(unseen_variance(watts, spans, self._power_window_s))])
-        steps = np.diff(np.searchsorted(times, moments))
-        gap_s = float(np.median(spans)) - self._power_window_s
-        variance = np.diff(np.interp(moments, times, missed)) * long_run_share(watts, steps, gap_s)
+        places = np.minimum(np.searchsorted(times, moments), len(spans))
+        variance = np.diff(np.interp(moments, times, missed))
+        variance *= long_run_share(watts, spans, self._power_window_s, places)
         return np.asarray(1.96 * np.sqrt(variance))
 
     def _power_near(self, moments: Floats, mean_w: float) -> tuple[Floats, Floats]:

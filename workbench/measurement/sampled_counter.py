@@ -10,12 +10,13 @@ is close to that of the sensor is sampled at nearly the same phase again and aga
 load these errors cancel, as far as they repeat (`long_run_share`). Where two readings leave less than
 `HIDDEN_S` between them, no phase of a training hides there, and only the moments of its jumps are not known.
 
-The constants were set on simulated trainings on an A100; `python -m benchmarks.measurement` scores them on
-V100 and H100.
+The constants were set on simulated trainings on an A100 and on generated loads; `python -m
+benchmarks.measurement` scores them on V100 and H100.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -31,11 +32,10 @@ OFF = 0.1  # share of such a change by which a step differs from what the readin
 # Shares of the compared steps that differ: at most where readings are summed, at least where power is
 # integrated.
 SUMMED, INTEGRATED = 0.15, 0.55
-# Refreshes on either side, for the local mean and variance, and over which readings may be correlated: of
-# neighbours, and in the long run.
-NEAR, FAR = (10, 6), (25, 20)
+NEAR = (20, 10)  # refreshes on either side, for the local mean, and over which readings may be correlated
 BEFORE_LONG = 10  # steps, before errors that repeat begin to cancel
-LONG, LEAST = 0.5, 0.1  # share of the long-run variance that was seen, and of neighbours' at least
+LONG_RUN = (3.48 / 1.96) ** 2  # 97.5 % quantile of a sum over its estimated long-run deviation, squared
+LEAST = 0.1  # share of neighbours' variance that remains at least: what repeats may hide from all readings
 HIDDEN_S = 0.02  # between two readings, in which no phase of a training hides
 JUMPS = 1.5  # times the variance of a jump at a random moment between two readings
 STEADY = 0.003  # of the power, by which the mean between two like readings may differ from theirs
@@ -97,18 +97,41 @@ def unseen_variance(power_w: Floats, spans_s: Floats, window_s: float) -> Floats
     return np.asarray(missed + np.square(STEADY * power_w[1:] * gaps_s))
 
 
-def long_run_share(power_w: Floats, steps: NDArray[np.intp], gap_s: float) -> Floats:
-    """What remains of the summed `unseen_variance` of so many steps in a row (n,), 0..1.
+def long_run_share(power_w: Floats, spans_s: Floats, window_s: float, places: NDArray[np.intp]) -> Floats:
+    """What remains of the summed `unseen_variance` of stretches of many steps: below 1 where errors cancel,
+    above it where they last, as those of a load whose period is close to that of the sensor.
+
+    From the readings within each stretch, by an estimate of the long-run variance whose quantile allows for
+    its own scatter (Kiefer and Vogelsang, "A new asymptotic theory for heteroskedasticity-autocorrelation
+    robust tests", 2005, table 1: Bartlett's kernel, bandwidth half the length).
 
     Args:
-        power_w: Readings around the steps, W.
-        steps: How many steps each stretch has.
-        gap_s: What two readings leave between them, s.
+        power_w: (n + 1,) readings at the refreshes around n steps, W.
+        spans_s: (n,) lengths of the steps, s.
+        window_s: Time that each reading averages, s.
+        places: (m + 1,) where in `power_w` each stretch begins, and the last one ends.
     """
-    if gap_s < HIDDEN_S:
-        return np.ones(len(steps))
-    rest = min(max(LONG * _correlation(power_w, *FAR) / max(_correlation(power_w, *NEAR), 1.0), LEAST), 1.0)
-    return np.asarray(rest + (1.0 - rest) * np.minimum(1.0, BEFORE_LONG / np.maximum(steps, 1)))
+    gaps_s = np.maximum(spans_s - window_s, 0.0)
+    shares = np.ones(max(len(places) - 1, 0))
+    if not len(spans_s) or float(np.median(gaps_s)) < HIDDEN_S:
+        return shares
+    near = np.concatenate([[0.0], np.cumsum(unseen_variance(power_w, spans_s, window_s))])
+    for k, (first, last) in enumerate(itertools.pairwise(places.tolist())):
+        if last - first >= BEFORE_LONG and near[last] > near[first]:
+            scale = float(np.mean(gaps_s[first:last] * spans_s[first:last]))
+            long_run = LONG_RUN * _variance_of_sum(power_w[first + 1 : last + 1]) * scale
+            shares[k] = max(long_run / (near[last] - near[first]), LEAST, BEFORE_LONG / (last - first))
+    return shares
+
+
+def _variance_of_sum(values: Floats) -> float:
+    """The variance of the sum of values in a row that are correlated: Bartlett's kernel, half as wide."""
+    off = values - values.mean()
+    lags = len(off) // 2
+    spectrum = np.abs(np.fft.rfft(off, 2 * len(off))) ** 2
+    products = np.fft.irfft(spectrum)[:lags]
+    weights = 1.0 - np.arange(lags) / lags
+    return max(float(2.0 * np.sum(weights * products) - products[0]), 0.0)
 
 
 def _around(power_w: Floats, around: int) -> tuple[Floats, Floats]:

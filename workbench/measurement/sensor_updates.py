@@ -179,8 +179,7 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
         half_j[k] = piece.half_width(floor)
     spread = variance[anchor[1:]] - variance[anchor[:-1]]
     if updates.part_time:
-        gap_s = updates.period_s - updates.window_s
-        spread = spread * long_run_share(updates.power_w[usable], np.diff(anchor), gap_s)
+        spread = spread * long_run_share(updates.power_w[usable], np.diff(tick_s), updates.window_s, anchor)
     width_j = np.sqrt(half_widths(half_j) ** 2 + 1.96**2 * np.maximum(spread, 0.0))
     for k in range(len(moments) - 1):
         if k in pieces and k + 1 in pieces:

@@ -31,6 +31,9 @@ from .state import GUARD_S
 
 T = TypeVar("T")
 AHEAD_S = 0.010  # how far the host may run ahead of the device
+# The same where much is queued in one go, as a share of that: what steps the clock further than it was asked
+# to must not make the host late, or the job would begin again in step with whoever looked.
+AHEAD_OF_GRAIN = 0.1
 LOOK_S = 0.005  # how often a blocked host looks for a changed setting
 ITERATION_JITTER = 0.01
 GAP_JITTER = 0.15
@@ -128,7 +131,7 @@ class TrainingJob:
     def __iter__(self) -> Iterator[Batch]:
         with self.claimed():
             for batch in self.pieces():
-                self._wait(AHEAD_S, self._grain_s if batch else 0.0)
+                self._wait(max(AHEAD_S, AHEAD_OF_GRAIN * self._grain_s), self._grain_s if batch else 0.0)
                 if batch is not None:
                     yield batch
             self._wait(0.0)
