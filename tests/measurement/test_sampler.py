@@ -74,6 +74,24 @@ def test_the_error_is_honest() -> None:
     assert inside >= 185  # of 200: 95 % lie within two standard errors
 
 
+def test_edges_that_were_seen_sharply_count_more_than_vague_ones() -> None:
+    rng, tracker = random.Random(4), EdgeTracker()
+    for number in range(30):
+        half_s = 0.002 if number % 3 else 0.0001
+        middle_s = edge(number, 0.1, 5.0) + rng.uniform(-half_s, half_s)
+        tracker.add(middle_s - half_s, middle_s + half_s)
+    assert abs(tracker.edge_before(8.05) - 8.0) < 2e-4  # by all alike some 0.4 ms
+    assert tracker.error_s(8.0) < 2e-4
+
+
+def test_a_known_step_is_looked_at_ever_more_closely(stepped: Machine) -> None:
+    recorder = Recorder([open_device(0)])
+    stepped.step(12.0)
+    rows = recorder.rows(recorder.devices[0].uuid, 10.0, 12.0)
+    recorder.stop()
+    assert np.median(rows["tick_error_s"]) < 1.5e-4  # 0.24 ms with looks 0.7 ms apart, all alike
+
+
 def test_a_prediction_far_ahead_is_less_sure() -> None:
     rng, tracker = random.Random(2), EdgeTracker()
     for number in range(4):

@@ -10,11 +10,13 @@ class EdgeTracker:
     """When a sensor refreshes: a straight line through the moments at which its value was seen to change.
 
     Each edge is a bracket (last look at the old value, first look at the new one). Period and phase are a
-    least-squares fit over the last edges; `error_s` is how far a predicted edge may be off.
+    least-squares fit over the last edges, weighted by their widths; `error_s` is how far a predicted edge may
+    be off.
     """
 
     KEEP = 32
     LONGEST_S = 0.4  # between two edges that were seen in one go; further ones do not tell the period
+    FINEST_S = 5e-5  # what a bracket is taken to be at least, as half a width
     SURE = 2.0  # standard errors within which an edge is counted on a line
     PARTS = 4  # of a period that may be too long, as edges between those on the line were seen too vaguely
 
@@ -44,25 +46,28 @@ class EdgeTracker:
             if period_s > self.LONGEST_S:
                 return
             period_s /= next((n for n in range(1, self.PARTS) if self._fits(times[-1], period_s / n)), 1)
+        weights = [1.0 / (half * half + self.FINEST_S**2) for _, half in self.edges]
+        whole = sum(weights)
         for _ in range(3):  # numbering by the period, then the period by the numbers
             numbers = [round((t - times[-1]) / period_s) for t in times]
-            n = len(times)
-            mean_k, mean_t = sum(numbers) / n, sum(times) / n
-            spread = sum((k - mean_k) ** 2 for k in numbers)
+            mean_k, mean_t = (
+                sum(w * each for w, each in zip(weights, values, strict=True)) / whole
+                for values in (numbers, times)
+            )
+            rows = list(zip(weights, numbers, times, strict=True))
+            spread = sum(w * (k - mean_k) ** 2 for w, k, _ in rows)
             if not spread:
                 return
-            period_s = sum((k - mean_k) * (t - mean_t) for k, t in zip(numbers, times, strict=True)) / spread
+            period_s = sum(w * (k - mean_k) * (t - mean_t) for w, k, t in rows) / spread
             if not period_s > 0:
                 return
-        residual = [t - mean_t - (k - mean_k) * period_s for k, t in zip(numbers, times, strict=True)]
-        looks_s = max(half for _, half in self.edges) / math.sqrt(3)
-        rms_s = math.sqrt(sum(r * r for r in residual) / max(1, n - 2))
+        squares = sum(w * (t - mean_t - (k - mean_k) * period_s) ** 2 for w, k, t in rows)
+        scale = math.sqrt(max(squares / max(1, len(rows) - 2), 1 / 3))  # of the half widths
         self.period_s = period_s
         self._origin_s, self._middle = mean_t - mean_k * period_s, mean_k
-        sd_s = max(rms_s, looks_s)
-        self._spread_s = sd_s
-        self._slope_error = sd_s / math.sqrt(spread)
-        self._mean_error_s = sd_s / math.sqrt(n)
+        self._spread_s = scale * math.sqrt(len(rows) / whole)
+        self._slope_error = scale / math.sqrt(spread)
+        self._mean_error_s = scale / math.sqrt(whole)
 
     def _fits(self, origin_s: float, period_s: float) -> bool:
         """Whether the edges that were seen vaguely may lie on a line."""

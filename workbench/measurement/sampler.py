@@ -101,7 +101,7 @@ class Sampler:
         pause: Waits between the looks of a burst; a stepped clock is moved instead.
     """
 
-    BURST_S, LOOK_S, EARLY_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.008
+    BURST_S, LOOK_S, CLOSE_S, EARLY_S, MARGIN_S = 0.35, 0.0007, 0.0001, 0.002, 0.008
     # Calls wait for one lock of the driver, also those of what is measured: slow ones are made seldom.
     SLOW_S, SELDOM_S, LONG_S = 0.0003, 0.004, 2.5
     QUICK_S = 0.15  # of looks one after the other, where a burst found no steps
@@ -279,8 +279,11 @@ class Sampler:
         """How long a search may take: longer where looks are far apart."""
         return self.LONG_S if self._gap_s(group) > self.LOOK_S else self.BURST_S
 
-    def _burst(self, group: Sequence[_Watched], end_s: float, *, until: int) -> None:
+    def _burst(
+        self, group: Sequence[_Watched], end_s: float, *, until: int, gap_s: float | None = None
+    ) -> None:
         """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
+        gap_s = gap_s or self._gap_s(group)
         last: dict[int, tuple[float, Sample]] = {}
         seen = {(watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())}
         end_s = min(end_s, self.horizon_s)
@@ -298,13 +301,15 @@ class Sampler:
                             edges.add(known[0], after_s)
                             seen[watched.number, part] += 1
                     last[watched.number] = before_s, sample
-            self._pause(self._gap_s(group, searching=until > 1))
+            self._pause(gap_s)
 
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
         known = [edges for edges, _ in watched.followed() if edges.locked]
         now_s, edges = self._clock(), known[watched.turn % len(known)]
         gap_s = self._gap_s([watched], searching=False)
+        if gap_s == self.LOOK_S:  # some six looks, ever closer together
+            gap_s = min(gap_s, max(self.CLOSE_S, 2 * watched.call_s, edges.error_s(now_s)))
         half_s = min(watched.widen * (gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
         if edge_s - half_s / 2 < now_s:
@@ -315,7 +320,7 @@ class Sampler:
             return
         self._pause(max(0.0, begin_s - now_s))
         before = edges.edges[-1]
-        self._burst([watched], edge_s + half_s, until=1)
+        self._burst([watched], edge_s + half_s, until=1, gap_s=gap_s)
         watched.turn += 1
         if edges.edges[-1] != before:
             watched.widen = 1.0
