@@ -51,8 +51,13 @@ class HtmlFacts:
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        simulated = bool(getattr(self, "simulated", False))
-        return facts(type(self).__name__, dict(_values(self)), simulated=simulated)
+        return record_table(self)
+
+
+def record_table(record: Any) -> str:
+    """A record (a dataclass or a named tuple) as a table of its fields and plain properties."""
+    return facts(type(record).__name__, dict(_values(record)),
+                 simulated=bool(getattr(record, "simulated", False)))
 
 
 def _values(record: Any) -> Iterator[tuple[str, object]]:
@@ -60,7 +65,7 @@ def _values(record: Any) -> Iterator[tuple[str, object]]:
     if isinstance(record, Mapping):
         yield from record.items()
         return
-    names = [field.name for field in fields(record)]
+    names = list(getattr(record, "_fields", ())) or [field.name for field in fields(record)]
     names += [name for name, value in vars(type(record)).items() if isinstance(value, property)]
     for name in names:
         value = getattr(record, name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
-from ._html import HtmlFacts
+from ._html import HtmlFacts, record_table
 from .errors import check_fields
 
 
@@ -183,6 +185,9 @@ class Marks(HtmlFacts):
         return sum(max(len(run) - 1, 0) for run in self.runs)
 
 
+NO_MARKS = Marks()
+
+
 @dataclass(frozen=True, slots=True)
 class LevelCost(HtmlFacts):
     """What one kind of stretch cost inside a measurement: iterations, cycles, evaluations, pauses, the rest.
@@ -232,12 +237,12 @@ class IterationSummary(HtmlFacts):
     check: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Window(HtmlFacts):
+class Window(NamedTuple):
     """A stretch of time to be measured, on the device's clock; `closed` is empty while it is open.
 
     `opened` and `closed` hold an `Edge` per GPU, in the meter's order, `locked` the clocks locked at its end.
     `opened_unix_s` is the civil time when it was opened, whatever a simulated device's clock says.
+    A tuple: two are made for each window, and a frozen dataclass takes four times as long.
     """
 
     label: str
@@ -245,12 +250,15 @@ class Window(HtmlFacts):
     opened: tuple[Edge, ...]
     end_s: float | None = None
     closed: tuple[Edge, ...] = ()
-    host_opened: dict[str, float] = field(default_factory=dict)
-    host_closed: dict[str, float] = field(default_factory=dict)
+    host_opened: Mapping[str, float] = MappingProxyType({})
+    host_closed: Mapping[str, float] = MappingProxyType({})
     locked: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
-    marks: Marks = Marks()
+    marks: Marks = NO_MARKS
     opened_unix_s: float | None = None
+
+    def _repr_html_(self) -> str:
+        return record_table(self)
 
 
 @dataclass(frozen=True, slots=True)

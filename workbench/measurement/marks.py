@@ -23,7 +23,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ..records import Marks, Phase, WorkDone
+from ..records import NO_MARKS, Marks, Phase, WorkDone
 
 # a file in which a process tells another one, which watches it, of its marks
 ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"
@@ -90,6 +90,8 @@ class MarkRecorder:
 
     def marks(self, start_s: float, end_s: float) -> Marks:
         """What was noted between two moments: steps before loops, inner loops before those around them."""
+        if not (self.steps or self.phases or self.loops):
+            return NO_MARKS
         inside = [each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s]
         phases = tuple(sorted(inside, key=lambda phase: phase.start_s))
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
@@ -142,7 +144,10 @@ def detach(notebook: MarkRecorder) -> None:
     """No further marks; a second time does nothing."""
     global _open
     with _lock:
-        _open = tuple(each for each in _open if each is not notebook)
+        if _open and _open[-1] is notebook:  # the inner of two windows ends first
+            _open = _open[:-1]
+        else:
+            _open = tuple(each for each in _open if each is not notebook)
 
 
 def detach_all(notebooks: dict[int, MarkRecorder]) -> None:

@@ -106,7 +106,7 @@ class Meter:
         end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
-        locked = tuple(device.locked() for device in self.devices)
+        locked = tuple([device.locked() for device in self.devices])  # a generator takes twice as long
         closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
                         locked, window.notes + notes, self._marked(window, end_s), window.opened_unix_s)
         if self.recorder is not None:
@@ -302,7 +302,8 @@ class Meter:
 
 def encodable(label: str) -> str:
     """A label that can be stored; file names that are no UTF-8 come with code points that no encoding has."""
-    return str(label).encode("utf-8", "replace").decode()
+    text = str(label)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:

@@ -164,6 +164,8 @@ class Recorder:
         """Note that samples are needed now: a sampler at rest looks at full pace again, and one that has
         stopped is started. Returns the seconds that nothing had been needed for.
         """
+        if self._needed_s == math.inf:
+            return 0.0
         idle_s = self.clock() - self._needed_s
         if idle_s < 0.5 * REST_AFTER_S:  # it is awake, and `tend` sees that it stays so
             return max(0.0, idle_s)
