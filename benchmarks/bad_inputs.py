@@ -83,7 +83,7 @@ def classified(act: Callable[[], object]) -> tuple[str, str]:
         return "raw", _place(error)
     if "Traceback (most recent call last)" in err.getvalue():
         return "raw", err.getvalue().strip().splitlines()[-1]
-    if status == 2 and err.getvalue().startswith("workbench: "):
+    if isinstance(status, int) and status == 2 and err.getvalue().startswith("workbench: "):
         return _sentence(err.getvalue().strip())
     return "accepted", ""
 

@@ -21,6 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from .errors import MeasurementError
+
 if TYPE_CHECKING:  # the processes beside the kernel start no others
     import subprocess
 
@@ -29,6 +31,7 @@ try:
 except ImportError:  # Windows: process ids alone tell
     fcntl = None  # type: ignore[assignment]
 
+_polars_is_lost = False  # in a forked process: its threads were the parent's
 STOPPED = b"Tt"  # states in /proc
 _GONE = b"ZXx"
 _PR_SET_PDEATHSIG = 1
@@ -158,6 +161,26 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def _note_fork() -> None:
+    global _polars_is_lost
+    _polars_is_lost = "polars" in sys.modules
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def require_polars() -> None:
+    """Raises MeasurementError in a forked process whose parent had loaded Polars, where it would wait for
+    ever for the parent's threads.
+    """
+    if _polars_is_lost:
+        raise MeasurementError(
+            "there are no traces and no iterations in a forked process, as Polars does not outlive a fork; "
+            "start it by `spawn` or `forkserver` (multiprocessing.get_context), or ask in the parent"
+        )
 
 
 def child_command(module: str, function: str, *arguments: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import polars as pl
 import pytest
 
 from benchmarks import bad_inputs
@@ -34,6 +35,7 @@ def said(words: str, status: int) -> Callable[[], None]:
     ("act", "kind"),
     [
         (lambda: 3, "accepted"),
+        (lambda: pl.DataFrame({"gpu": ["0"]}), "accepted"),
         (raises(UsageError("there is no such thing; take another")), "refused"),
         (raises(UsageError("")), "raw"),
         (raises(ValueError("inner")), "raw"),

@@ -18,6 +18,7 @@ import pytest
 import workbench
 from workbench import _processes
 from workbench.device.selection import local_rank, same_job
+from workbench.measurement.blocks import BlockResult
 from workbench.measurement.foreign import foreign_processes
 from workbench.measurement.session import Session
 from workbench.records import Process
@@ -272,6 +273,36 @@ def test_a_forked_child_that_ends_leaves_its_parents_ring(simulated: Callable[..
     assert recorder.running
     session.close()
     assert not recorder._path.exists()
+
+
+def test_a_forked_child_reads_its_parents_samples_and_asks_no_polars(simulated: Callable[..., Machine]) -> None:
+    import polars as pl
+
+    simulated("A100")
+    session = Session(sync=False)
+    recorder = session.meter.recorder
+    assert recorder is not None
+    pl.DataFrame({"a": [1.0]}).with_columns(b=pl.col("a") * 2.0)  # its threads begin, which no fork has
+    here, there = os.pipe()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        with contextlib.suppress(BaseException):
+            with BlockResult(Session(sync=False).meter, "in the child") as result:
+                for _ in range(4):
+                    workbench.step()
+            mine = result._meter.recorder
+            assert mine is not None
+            told = [mine._process is None, mine.pid == recorder.pid, *result.measurement.notes]
+            os.write(there, json.dumps(told).encode())
+        os._exit(0)
+    os.close(there)
+    with open(here, encoding="utf-8") as file:
+        told = json.load(file)
+    assert os.waitpid(pid, 0)[1] == 0
+    session.close()
+    assert told[:2] == [True, True]
+    assert "Polars does not outlive a fork" in " ".join(told[2:])
 
 
 # siblings are no strangers

@@ -20,6 +20,7 @@ from workbench import _shared_memory
 from workbench._processes import runs as alive
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError
+from workbench.measurement import recorder as recorders
 from workbench.measurement.recorder import KEEP_S, Recorder
 from workbench.records import Sample
 from workbench.samples import ROWS
@@ -158,6 +159,26 @@ def test_a_sampling_process_that_dies_is_told(simulated: Simulated) -> None:
         assert recorder.failure() == "the sampling process ended (exit code -9)"
         assert recorder.error(device.uuid) == recorder.failure()
         assert len(recorder.rows(device.uuid, 0.0, 1e9)) > 0  # what was seen before is still there
+    finally:
+        recorder.stop()
+
+
+def test_a_sampling_process_that_was_killed_is_started_again_for_an_open_window(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders, "AGAIN_AFTER_S", 0.0)
+    simulated("V100")
+    device = open_device()
+    recorder = Recorder([device], rests=True)
+    try:
+        assert recorder.ready(60.0)
+        window = recorder.hold(recorder.clock())
+        first = recorder.pid or 0
+        os.kill(first, signal.SIGKILL)
+        assert wait_until(lambda: recorder.running and recorder.pid not in (None, 0, first), 60.0)
+        assert recorder.ready(60.0)
+        assert recorder.failure() == ""
+        del window
     finally:
         recorder.stop()
 

@@ -243,3 +243,37 @@ def test_a_driver_that_answers_slowly_is_named(simulated: Simulated) -> None:
     window = meter.close(meter.open())
     assert words in meter.measure(window).gpus[0].notes
     mine.close()
+
+
+def test_a_driver_that_answers_slowly_keeps_nobody_waiting_for_all_gpus(tmp_path: Path) -> None:
+    clock = SlowGpu(0.005)
+
+    def gpu(number: int) -> SlowGpu:
+        made = SlowGpu(0.005)
+        made.uuid = f"GPU-{number}"
+        made.sample = clock.sample  # type: ignore[method-assign]
+        return made
+
+    gpus = [gpu(number) for number in range(8)]
+    ring = Ring.create(tmp_path / "ring", [each.uuid for each in gpus])
+    ring.own(range(6), shared=False)
+    sampler = Sampler(gpus, ring, clock.clock, pause=clock.pause)  # type: ignore[arg-type]
+    sampler.start()
+    assert clock.now_s < 4.0  # 2.5 s and more for each of the eight before
+    assert [ring.state(number)[1] > 2 for number in range(8)] == [True] + [False] * 7
+    while clock.now_s < 30.0:
+        clock.now_s = max(clock.now_s, sampler.due_s())
+        sampler.tick()
+    assert all(ring.state(number)[1] > 2 for number in range(6))
+    assert not any(ring.state(number)[1] for number in (6, 7))  # nobody needs them
+
+
+def test_who_leaves_a_ring_leaves_no_pace_behind(tmp_path: Path) -> None:
+    ring = Ring.create(tmp_path / "ring", ["GPU-1", "GPU-2"])
+    reader = ring.own([1], shared=False)
+    ring.ask(1, 0.02)
+    ring.leave(reader)
+    assert ring.asked_s(1) is None  # 0.02 before
+    assert ring.needs() == [-math.inf, -math.inf]
+    ring.need(reader, 5.0)
+    assert ring.needs() == [-math.inf, 5.0]  # a place that was cleared is taken again

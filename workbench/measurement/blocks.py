@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from .. import _html
+from .._processes import require_polars
 from ..errors import MeasurementError, describe_error
 from ..records import Measurement, Periods, Window
 from . import keeping, marks, work
@@ -244,6 +245,7 @@ class Track(Iterable[T]):
         energy_uncertainty_j (sum of GPUs).
         """
         if self._iterations is None:
+            require_polars()
             import polars as pl
 
             _ = self.measurement  # which waits until the last edge is known

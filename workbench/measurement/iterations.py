@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from .._processes import require_polars
 from ..errors import MeasurementError, WorkbenchError
 from ..periods.segment import (
     EnergiesBetween,
@@ -47,6 +48,7 @@ def count(
     long_enough = window.end_s - window.start_s >= CHEAP_S
     if look is False or not (look or marked or long_enough) or not (measurement.gpus or marked):
         return None
+    require_polars()
     within_s = (window.start_s, window.end_s)
     gpus = sorted(measurement.gpus, key=lambda gpu: -(gpu.energy_j or 0.0))
     seen = [timelines[gpu.uuid] for gpu in gpus if gpu.uuid in timelines]

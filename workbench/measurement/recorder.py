@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 KEEP_S = 1800.0
 DRAIN_EVERY_S, TEND_EVERY_S = 20.0, 1.0
 SLOW_CALL_S = 0.01
+AGAIN_AFTER_S = 30.0  # between two starts of a sampling process that dies
 _MADE_HERE: set[Path] = set()  # rings of this process, which reads each by its own recorder
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_MADE_HERE.clear)  # they are its parent's, and can be read like any
 
 
 class Recorder:
@@ -64,6 +67,7 @@ class Recorder:
         self._kept: dict[str, list[np.ndarray[Any, Any]]] = {device.uuid: [] for device in self.devices}
         self._holds: weakref.WeakSet[Hold] = weakref.WeakSet()
         self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = -math.inf
         self._sampler: Sampler | None = None
         self._stop = threading.Event()
         _shared_memory.sweep()
@@ -101,6 +105,7 @@ class Recorder:
         self._finalizer = weakref.finalize(self, _clean, self._process, self._ring, self._reader, self._pid)
 
     def _started(self) -> subprocess.Popen[bytes]:
+        self._started_s = time.monotonic()
         try:
             return _processes.start("workbench.measurement.sampler", "main", str(self._path), *self._node)
         except OSError as error:
@@ -158,6 +163,16 @@ class Recorder:
     def _failed(self) -> bool:
         return self._process is not None and self._process.poll() not in (None, 0)
 
+    @property
+    def _may_start_again(self) -> bool:
+        """Whether the sampling process was killed, while a window or view needs it, and not for the second
+        time in a row.
+        """
+        return (
+            self._failed and self._until_s == math.inf and not self._stop.is_set()
+            and time.monotonic() - self._started_s >= AGAIN_AFTER_S
+        )
+
     # whether anybody needs it
 
     def wake(self) -> float:
@@ -186,7 +201,7 @@ class Recorder:
         until_s = self._until_s
         if (until_s == math.inf) != (self._needed_s == math.inf):
             self._need(until_s)
-        if until_s >= sys.float_info.max and self._gone:
+        if until_s >= sys.float_info.max and (self._gone or self._may_start_again):
             self._resume()
 
     def resting(self) -> str:
@@ -365,7 +380,8 @@ class Hold:
 
 
 def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:
-    """Rows of a recorder as a trace frame; NaN becomes null."""
+    """Rows of a recorder as a trace frame; NaN becomes null. Raises MeasurementError as `require_polars`."""
+    _processes.require_polars()
     import polars as pl
 
     from ..trace import SCHEMA

@@ -56,6 +56,7 @@ class Ring:
             self._file.close()
             raise ValueError(f"{self.path} is no ring of samples of version {VERSION}") from error
         self.count, self.capacity = int(count), int(capacity)
+        self._masks: dict[int, int] = {}  # of the readers' places that this process has taken
 
     @classmethod
     def create(
@@ -95,9 +96,9 @@ class Ring:
 
     def begin(self, at_s: float) -> None:
         """Note that this process writes from a moment on."""
+        _processes.lock_byte(self._file, 0)  # first: whoever sees the writer's id looks for its lock
         HEADER.pack_into(self.map, 0, MAGIC, VERSION, self.count, self.capacity, os.getpid(), at_s,
                          self.machine)
-        _processes.lock_byte(self._file, 0)
 
     @property
     def writer_pid(self) -> int:
@@ -125,17 +126,25 @@ class Ring:
         return 0
 
     def _place(self, reader: int, devices: Iterable[int]) -> None:
-        mask = sum(1 << device for device in devices)
+        self._masks[reader] = mask = sum(1 << device for device in devices)
         READER.pack_into(self.map, READERS_AT + reader * READER.size, mask, math.inf)
 
     def leave(self, reader: int) -> None:
-        """Need no device from now on."""
-        READER.pack_into(self.map, READERS_AT + reader * READER.size, 0, 0.0)
+        """Need no device from now on, nor another time between its samples."""
+        self._forget(reader)
         _processes.lock_byte(self._file, READERS_AT + reader * READER.size, release=True)
+
+    def _forget(self, reader: int) -> None:
+        at = READERS_AT + reader * READER.size
+        mask = READER.unpack_from(self.map, at)[0]
+        for device in range(self.count):
+            if mask >> device & 1:
+                self.ask(device, None)
+        READER.pack_into(self.map, at, 0, 0.0)
 
     def need(self, reader: int, until_s: float) -> None:
         """Note until when a reader needs its devices at least; infinity while a window is open."""
-        _NUMBER.pack_into(self.map, READERS_AT + reader * READER.size + 8, until_s)
+        READER.pack_into(self.map, READERS_AT + reader * READER.size, self._masks.get(reader, 0), until_s)
 
     def needs(self) -> list[float]:
         """Until when each device is needed by the reader that needs it longest; -infinity for none."""
@@ -152,16 +161,12 @@ class Ring:
         found = False
         for reader in range(1, READERS):
             at = READERS_AT + reader * READER.size
-            mask = READER.unpack_from(self.map, at)[0]
-            if not mask:
+            if not READER.unpack_from(self.map, at)[0]:
                 continue
             if _processes.byte_is_locked(self._file, at):
                 found = True
-                continue
-            for device in range(self.count):
-                if mask >> device & 1:
-                    self.ask(device, None)
-            READER.pack_into(self.map, at, 0, 0.0)
+            else:
+                self._forget(reader)
         return found
 
     # rows

@@ -123,16 +123,22 @@ class Sampler:
         self._attended_s = -math.inf
 
     def start(self) -> None:
-        """Take the first samples, then find the sensors' steps; one by one where the driver is slow."""
+        """Take the first samples, then find the sensors' steps: of the devices that somebody needs, and of
+        the first of them where the driver is slow; the others' follow, one a tick.
+        """
         for watched in self._all:
             self._look(watched)
             self._time_calls(watched)
-        for group in self._together(self._all):
-            self._burst(group, self._clock() + self._search_s(group), until=4)
-        if starved := [watched for watched in self._all if len(watched.edges.edges) < self.ENOUGH]:
+        self.attend()
+        needed = [watched for watched in self._all if watched.pace == AWAKE]
+        first, *later = self._together(needed)
+        if first:
+            self._burst(first, self._clock() + self._search_s(first), until=4)
+        if starved := [watched for watched in first if len(watched.edges.edges) < self.ENOUGH]:
             self._burst(starved, self._clock() + self.BURST_S, until=4)  # other processes had the cores
+        now_s = self._clock()
         for watched in self._all:
-            watched.refine_s = self._clock() + watched.refine_gap_s
+            watched.refine_s = now_s if [watched] in later else now_s + watched.refine_gap_s
             self._report(watched)
 
     def due_s(self) -> float:
@@ -166,8 +172,7 @@ class Sampler:
         self._look_where_due(now_s)
         vague = [watched for watched in self._all if watched.refine_s <= now_s and watched.pace == AWAKE]
         if astray := [watched for watched in vague if watched.astray]:
-            for group in self._together(astray):
-                self._search(group)
+            self._search(self._together(astray)[0])
         elif vague:
             self._refine(vague[0])  # one a tick: a burst keeps the others waiting
 

@@ -24,6 +24,7 @@ from typing import Any
 import polars as pl
 
 from .. import _paths, trace
+from .._processes import require_polars
 from ..errors import StoreError, UsageError, checked
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting, WorkDone
 from . import keeping
@@ -156,6 +157,7 @@ class Store:
 
     def log(self) -> pl.DataFrame:
         """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
+        require_polars()
         keeping.writer().flush()
         # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
         for _ in range(5):
@@ -197,6 +199,7 @@ class Store:
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:
         """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
+        require_polars()
         keeping.writer().flush()
         for path in self._traces.glob(f"t-*-{measurement_id}.parquet"):
             return self._read(path, lambda frame: _cast(frame, _TRACE, needed=("time_s", "power_w", "uuid")))
