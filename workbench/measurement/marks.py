@@ -90,7 +90,7 @@ class MarkRecorder:
 
     def marks(self, start_s: float, end_s: float) -> Marks:
         """What was noted between two moments: steps before loops, inner loops before those around them."""
-        if not (self.steps or self.phases or self.loops):
+        if not (self.steps or self.phases or self.loops or self.work or self.notes):
             return NO_MARKS
         inside = [each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s]
         phases = tuple(sorted(inside, key=lambda phase: phase.start_s))
