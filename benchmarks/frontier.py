@@ -78,11 +78,11 @@ def _moocore(losses: np.ndarray) -> Callable[[], int]:
 
 def measurements(data: Path, quick: bool) -> dict[str, Any]:
     """Measurements until 99 % of the frontier's area is dominated."""
-    seeds = 3 if quick else SEEDS
+    seeds = 5 if quick else SEEDS
     print(f"\nmeasurements until 99 % of the area, median of {seeds} seeds")
     main = sweeps(data, seeds=seeds)
     print("\nbeside: problems of 13 to 29 points")
-    small = sweeps(data, seeds=max(2, seeds // 4), least=13, most=29)
+    small = sweeps(data, seeds=seeds, least=13, most=29)
     for name, part in (("30 points or more", main), ("13 to 29 points", small)):
         if part["problems"]:
             print(
@@ -90,6 +90,13 @@ def measurements(data: Path, quick: bool) -> dict[str, Any]:
                 f"{part['measurements_ratio_to_best_peer']:.3g}, "
                 f"worst {part['ratio_worst']:.3g}"
             )
+            print(table(["family", "median ratio"], list(part["ratio_by_family"].items())))
+            extra = part["extra"]
+            if extra["extra"] is not None:
+                print(
+                    f"problems that one measurement solves: {extra['extra']:.3g} more than that, "
+                    f"the best peer {extra['extra of the best peer']:.3g}"
+                )
             print(
                 table(
                     ["", *METHODS],
@@ -141,11 +148,13 @@ def main() -> None:
         name: _told(name, part) for name, part in parts.items() if chosen.only is None or name in chosen.only
     }
     panel = result.get("panel") or {}
+    main_part, small = (result.get("sweeps", {}).get(part, {}) for part in ("main", "small"))
     result["summary"] = {
         "million_points_s": result.get("million", {}).get("ours", {}).get("seconds"),
-        "measurements_ratio_to_best_peer": result.get("sweeps", {})
-        .get("main", {})
-        .get("measurements_ratio_to_best_peer"),
+        "measurements_ratio_to_best_peer": main_part.get("measurements_ratio_to_best_peer"),
+        "ratio_median": main_part.get("ratio_median"),
+        "ratio_worst_family": main_part.get("ratio_worst_family"),
+        "ratio_small": small.get("ratio_median"),
         "step_ms": panel.get("step_ms"),
         "bytes_per_step": panel.get("bytes_per_step"),
     }

@@ -5,6 +5,9 @@ A problem is a measured grid: batch sizes x power limits of one training, or the
 application or pipeline pass. A method sees what it has measured and nothing else; axes are relative, the
 reference point is the worst time and the worst energy of the problem (which no method is told). Asking for a
 configuration again costs nothing, which favours the samplers that do so.
+
+Curves that are the same but for a thousandth are one problem. Where one measurement is enough for one who
+knows which, a ratio says little: such problems are scored by the measurements beyond the first.
 """
 
 from __future__ import annotations
@@ -191,9 +194,24 @@ def problem(name: str, frame: pl.DataFrame, seeds: int) -> dict[str, Any]:
         counts = [needed(visit, frame, seed) for seed in range(seeds)]
         row[method] = statistics.median(counts)
         row[f"{method} worst"] = max(counts)
-    row["ratio"] = row["ours"] / min(row[method] for method in METHODS if method != "ours")
-    row["floor_ratio"] = row["floor"] / min(row[method] for method in METHODS if method != "ours")
-    return row
+    best = min(row[method] for method in METHODS if method != "ours")
+    row |= {"family": family(name), "ratio": row["ours"] / best, "floor_ratio": row["floor"] / best}
+    return row | {"extra": row["ours"] - 1, "extra of the best peer": best - 1, "one": row["floor"] <= 1}
+
+
+def family(name: str) -> str:
+    """Problems that are alike: the GPU of a training, the file and the pass of a pipeline stage, a file."""
+    words = name.split()
+    return f"{words[0]} {words[-1]} passes" if len(words) > 2 and words[1] == "stage" else words[0]
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Median ratio to the best peer by family, of problems that take more than one measurement."""
+    of: dict[str, list[float]] = {}
+    for row in rows:
+        if not row["one"]:
+            of.setdefault(row["family"], []).append(row["ratio"])
+    return {name: statistics.median(values) for name, values in of.items()}
 
 
 def sweeps(data: Path, *, seeds: int, least: int = LEAST_POINTS, most: int = 10**9) -> dict[str, Any]:
@@ -213,6 +231,7 @@ def sweeps(data: Path, *, seeds: int, least: int = LEAST_POINTS, most: int = 10*
             print(f"  {row['problem']}: {told} of {row['points']}", flush=True)
     if not rows:
         return {"problems": [], "measurements_ratio_to_best_peer": None}
+    scored, single = ([row for row in rows if row["one"] is one] for one in (False, True))
     medians = {method: statistics.median(row[method] for row in rows) for method in METHODS}
     return {
         "problems": rows,
@@ -221,5 +240,12 @@ def sweeps(data: Path, *, seeds: int, least: int = LEAST_POINTS, most: int = 10*
         "ratio_of_medians": medians["ours"]
         / min(value for method, value in medians.items() if method != "ours"),
         "ratio_worst": max(row["ratio"] for row in rows),
+        "ratio_median": statistics.median(row["ratio"] for row in scored) if scored else None,
+        "ratio_by_family": ratios(rows),
+        "ratio_worst_family": max(ratios(rows).values(), default=None),
+        "extra": {
+            key: statistics.fmean(row[key] for row in single) if single else None
+            for key in ("extra", "extra of the best peer")
+        },
         "floor_ratio": statistics.median(row["floor_ratio"] for row in rows),  # of one who knows the table
     }
