@@ -84,7 +84,7 @@ class Sweep:
             raise UsageError(f"the name {shown(name)} has {many} bytes; up to {LONGEST_NAME} name a file")
         self.work, self.space, self.order, self.name = work, candidates(space), order, name
         self.budget = len(self.space) if budget is None else min(budget, len(self.space))
-        self._search = FrontierSearch(self.space, worth=worth, noise=0.01, rng=np.random.default_rng(seed))
+        self._search = FrontierSearch(self.space, worth=worth, rng=np.random.default_rng(seed))
         self._given, self._gpus = executor, gpus
         self._rows: list[dict[str, Any]] = []
         self._failed: dict[int, int] = {}
@@ -212,7 +212,7 @@ class Sweep:
         if row is None:
             if not running:
                 self.reason = self.reason or (
-                    "the frontier is known" if self._search.measured else "nothing is left to measure"
+                    self._search.reason if self._search.measured else "nothing is left to measure"
                 )
             return None
         self._search.begin(row)

@@ -1,19 +1,23 @@
 """Which configuration to measure next where the whole energy-time frontier is wanted: where it is expected to
 grow most.
 
-`FrontierSearch` believes a weighted set of `worlds` that agree with what was measured, and smooth deviations
-from them. Its next configuration is the one whose expected gain of dominated area (expected hypervolume
-improvement; Emmerich et al., 2006) is largest, as a share of the area of the frontier in the same world. It
-stops where no configuration is expected to add `worth` of it.
+`FrontierSearch` believes worlds of physics (`sweep_prior`), some with a step where the card changes its
+state, and deviations from them of many sizes: smooth, jumping between neighbours, single. Each size and world
+counts as much as it predicts what was measured, of time and of power by itself, so a card that follows no
+curve is soon searched without one. The next configuration is the one whose expected gain of dominated area
+(expected hypervolume improvement; Emmerich et al., 2006) is largest, as a share of the area of the frontier
+in the same world. It stops where no configuration is expected to add `worth` of it, on a card that may be
+rougher than it seems.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from scipy.special import logsumexp
 
 from ...errors import UsageError
 from ..objective import check_measured
@@ -22,19 +26,25 @@ from .sweep_prior import Array, CandidateGrid, draw, grid
 
 @dataclass(frozen=True, slots=True)
 class FrontierSearchParams:
-    """Tuned constants of `FrontierSearch`.
+    """Tuned constants of `FrontierSearch`, chosen on generated sweeps (docs/validation/frontier.md)."""
 
-    Set by reasoning and looked at on `benchmarks.frontier --only sweeps`: over nine variations the means
-    moved by less than a tenth (docs/frontier.md).
-    """
-
-    worlds: int = 3000  # sets of numbers of the physics
-    draws: int = 96  # of worlds with their deviations
-    # of log time and log power from the physics, smooth over the space; equally likely
-    deviation_sds: tuple[float, float, float] = (0.008, 0.02, 0.05)
-    # logarithmic distance along each axis over which a deviation is alike
+    worlds: int = 4000  # sets of numbers of the physics
+    draws: int = 128  # of worlds with their deviations
+    # Deviations of log time and log power from the physics: sizes that are smooth over the space; that jump
+    # between neighbours of one axis; that each configuration has alone. All combinations are weighed.
+    smooth_sds: tuple[float, ...] = (0.004, 0.015, 0.05, 0.12)
+    jump_sds: tuple[float, ...] = (0.0, 0.01, 0.04)
+    single_sds: tuple[float, ...] = (0.0015, 0.005, 0.02)
+    # log of what is believed beforehand of each size, for each step up
+    rarer: tuple[float, float, float] = (-1.0, -0.7, -0.5)
+    stepped: float = 0.2  # share of worlds with a step between two values of an axis
+    step_sds: tuple[tuple[float, float], ...] = ((0.02, 0.04), (0.06, 0.12))  # of log time and log power
+    # logarithmic distance along each axis over which a deviation, and a jump, is alike
     reach: tuple[float, ...] = (0.7, 0.25, 0.25, 0.25)
-    rough_sd: float = 0.006  # of what is not smooth
+    jump_reach: tuple[float, ...] = (0.3, 0.1, 0.06, 0.3)
+    usual_sds: tuple[float, float, float] = (0.05, 0.01, 0.005)  # up to which a card follows the usual curve
+    tells: int = 5  # measurements from which on that can be told
+    doubt: float = 0.5  # power of the likelihood by which roughness is judged before the search ends
     least_effective: float = 40.0  # worlds that must remain
     unit_variance: float = 25.0  # of the logarithm of a world's unit
 
@@ -57,7 +67,6 @@ class FrontierSearch:
         configurations: Candidates, one a row, with any of `worlds.AXES` as columns; null leaves a knob to the
             driver.
         worth: Stop where the next measurement is expected to add less than this share of the frontier's area.
-        noise: Relative standard error of a measurement.
         rng: Of the worlds.
 
     Raises:
@@ -65,7 +74,7 @@ class FrontierSearch:
     """
 
     def __init__(
-        self, configurations: pl.DataFrame, *, worth: float = 0.0005, noise: float = 0.005,
+        self, configurations: pl.DataFrame, *, worth: float = 0.0005,
         rng: np.random.Generator | None = None,
     ) -> None:
         if not 0 <= worth < 1:
@@ -73,16 +82,24 @@ class FrontierSearch:
                 f"worth is {worth:g}; it is a share of the frontier's area between 0 and 1, for example "
                 "0.0005"
             )
-        if not 0 <= noise < 1:
-            raise UsageError(
-                f"noise is {noise:g}; it is a relative standard error between 0 and 1, for example 0.01"
-            )
-        self.configurations, self.worth, self.noise = configurations, worth, noise
+        self.configurations, self.worth = configurations, worth
         self._grid: CandidateGrid = grid(configurations)
         self._rng = rng or np.random.default_rng(0)
         self._time, self._energy = draw(self._grid, PARAMS.worlds, self._rng)
-        self._kernel = _smooth(self._grid.features)  # of a deviation with standard deviation 1
-        self._cholesky = np.linalg.cholesky(self._kernel + 1e-6 * np.eye(len(self._grid)))
+        self._smooth, self._jumps = _kernels(self._grid.features)  # of deviations with standard deviation 1
+        tiny = 1e-6 * np.eye(len(self._grid))
+        self._roots = [np.linalg.cholesky(each + tiny) for each in (self._smooth, self._jumps)]
+        self._sizes, self._prior = _kinds()
+        self._steps = _steps(self._grid.features)
+        self._step = np.zeros(PARAMS.worlds, dtype=int)  # worlds without a step come first
+        self._height = np.zeros((2, PARAMS.worlds))
+        some = round(PARAMS.worlds * PARAMS.stepped) if len(self._steps) > 1 else 0
+        if some:
+            self._step[-some:] = np.sort(self._rng.integers(1, len(self._steps), some))
+            size = self._rng.integers(0, len(PARAMS.step_sds), some)
+            self._height[:, -some:] = np.array(PARAMS.step_sds).T[:, size]
+        self._usual = 1.0
+        self._last: float | None = None
         self._told: dict[int, list[tuple[float, float]]] = {}
         self._barred: dict[int, str] = {}
         self._begun: list[int] = []
@@ -133,13 +150,35 @@ class FrontierSearch:
         left = np.array([i for i in range(len(self._grid)) if i not in out])
         if not len(left):
             return None
-        times, energies = self._draws(self._rng)
         seen = [*self._told, *self._begun]
-        gains = _gains(times, energies, seen, left)
-        pick = int(np.argmax(gains))
-        if seen and gains[pick] < self.worth:
-            return None
-        return Next(int(left[pick]), float(gains[pick]))
+        for trust in (1.0, PARAMS.doubt):  # before it ends, it asks what a rougher card could still have
+            gains = _gains(*self._draws(self._rng, trust), seen, left)
+            pick = int(np.argmax(gains))
+            self._last = float(gains[pick])
+            if not seen or gains[pick] >= self.worth:
+                return Next(int(left[pick]), float(gains[pick]))
+        return None
+
+    @property
+    def note(self) -> str:
+        """Whether the card follows the usual curve of GPUs, as a sentence; empty before that can be told."""
+        if len(self._told) < PARAMS.tells:
+            return ""
+        if self._usual >= 0.5:
+            return "the measurements follow the usual curve of a GPU"
+        return "this card does not follow the usual curve: measuring more"
+
+    @property
+    def reason(self) -> str:
+        """Why `ask` had nothing more to ask for, as a sentence; empty while there is something."""
+        if len({*self._told, *self._barred}) >= len(self._grid):
+            return "every configuration is measured or cannot be"
+        if self._last is None or self._last >= self.worth or not self._told:
+            return ""
+        return (
+            f"the frontier is known: another measurement would add {100 * self._last:.2g} % to its area, "
+            f"less than {100 * self.worth:.2g} %"
+        )
 
     def belief(self) -> pl.DataFrame:
         """Expected time and energy of every candidate with their standard errors (columns as `pareto` reads
@@ -157,80 +196,151 @@ class FrontierSearch:
 
     # arithmetic
 
-    def _draws(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Times and energies in worlds that agree with what was measured, shape (draws, configurations)."""
-        if not self._told:
-            chosen = rng.choice(PARAMS.worlds, PARAMS.draws, replace=False)
-            return np.exp(self._time[chosen]), np.exp(self._energy[chosen])
-        rows = np.array(list(self._told))
-        seen = np.log(np.array([np.mean(self._told[row], axis=0) for row in rows]))
-        power = self._energy - self._time
-        log_time, log_power = seen[:, 0], seen[:, 1] - seen[:, 0]
-        inside = self._kernel[np.ix_(rows, rows)]
-        rests = (log_time - self._time[:, rows], log_power - power[:, rows])
-        misfits = np.stack([_misfit(rests, size**2 * inside, self._noise) for size in PARAMS.deviation_sds])
-        picked = rng.choice(misfits.size, PARAMS.draws, p=_weights(misfits.ravel()))
-        level, chosen = np.divmod(picked, PARAMS.worlds)
-        times, powers = np.empty((PARAMS.draws, len(self._grid))), np.empty((PARAMS.draws, len(self._grid)))
-        for number, size in enumerate(PARAMS.deviation_sds):
-            mine = level == number
-            if mine.any():
-                times[mine] = self._corrected(self._time[chosen[mine]], rows, log_time, size, rng)
-                powers[mine] = self._corrected(power[chosen[mine]], rows, log_power, size, rng)
-        return np.exp(times), np.exp(times + powers)
+    def _draws(self, rng: np.random.Generator, trust: float = 1.0) -> tuple[Array, Array]:
+        """Times and energies in worlds that agree with what was measured, shape (draws, configurations).
 
-    @property
-    def _noise(self) -> float:
-        """Variance of what one measurement shows and its neighbour does not."""
-        return self.noise**2 + PARAMS.rough_sd**2
+        How rough the card is, is judged by the likelihood to the power of `trust`.
+        """
+        rows = np.array(list(self._told), dtype=int)
+        seen = np.log(np.array([np.mean(self._told[row], axis=0) for row in rows]).reshape(-1, 2))
+        told = (seen[:, 0], seen[:, 1] - seen[:, 0])
+        worlds = (self._time, self._energy - self._time)
+        inside = self._covers(rows)
+        found = [
+            _likelihoods(each - world[:, rows], inside, self._steps[:, rows], self._step, height)
+            + self._prior[:, None]
+            for each, world, height in zip(told, worlds, self._height, strict=True)
+        ]
+        whole = sum(logsumexp(each, axis=0) for each in found)
+        # How rough the card is, is judged by the worlds that fit best; which worlds there are, more widely.
+        best = rng.choice(PARAMS.worlds, PARAMS.draws, p=np.exp(trust * whole - logsumexp(trust * whole)))
+        kinds = np.stack([_one_each(trust * each[:, best], rng) for each in found], axis=1)
+        several = len(np.unique(self._grid.features[:, 0])) > 1  # batch sizes, between which any card jumps
+        small = np.array([PARAMS.usual_sds[0], np.inf, np.inf] if several else PARAMS.usual_sds)
+        plain = (self._sizes[kinds] <= small).all(axis=(1, 2)) & (self._step[best] == 0)
+        self._usual = float(plain.mean()) if trust == 1 else self._usual
+        heat = _heat(whole)
+        chosen = np.empty(PARAMS.draws, dtype=int)
+        for time_kind, power_kind in np.unique(kinds, axis=0):
+            mine = np.flatnonzero((kinds == (time_kind, power_kind)).all(axis=1))
+            likely = heat * (found[0][time_kind] + found[1][power_kind])
+            chosen[mine] = rng.choice(PARAMS.worlds, len(mine), p=np.exp(likely - logsumexp(likely)))
+        drawn = []
+        for number, (told_here, world, height) in enumerate(zip(told, worlds, self._height, strict=True)):
+            out = np.empty((PARAMS.draws, len(self._grid)))
+            alike = np.stack([kinds[:, number], self._step[chosen], height[chosen]], axis=1)
+            for kind, at, tall in np.unique(alike, axis=0):
+                mine = (alike == (kind, at, tall)).all(axis=1)
+                sizes, step, cover = self._sizes[int(kind)], tall * self._steps[int(at)], inside[int(kind)]
+                out[mine] = self._corrected(world[chosen[mine]], rows, told_here, sizes, step, cover, rng)
+            drawn.append(out)
+        return np.exp(drawn[0]), np.exp(drawn[0] + drawn[1])
+
+    def _covers(self, rows: Array) -> Array:
+        """Covariance of measurements at `rows` about a world, for each size of deviations; a world's unit
+        is free.
+        """
+        smooth, jump, single = (self._sizes[:, i, None, None] ** 2 for i in range(3))
+        at = np.ix_(rows, rows)
+        alone = single * np.eye(len(rows))
+        return np.asarray(smooth * self._smooth[at] + jump * self._jumps[at] + alone + PARAMS.unit_variance)
 
     def _corrected(
-        self, worlds: Array, rows: Array, seen: Array, size: float, rng: np.random.Generator
+        self, worlds: Array, rows: Array, seen: Array, sizes: Array, step: Array, inside: Array,
+        rng: np.random.Generator,
     ) -> Array:
-        """Worlds whose units and deviations agree with the measurements (Matheron's rule)."""
-        # A world's unit is free: a constant that all configurations share, of any size.
-        known = size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows))
-        inside = known + PARAMS.unit_variance
-        cross = size**2 * self._kernel[:, rows] + PARAMS.unit_variance
-        smooth = size * (rng.standard_normal(worlds.shape) @ self._cholesky.T)
-        noise = math.sqrt(self._noise) * rng.standard_normal((len(worlds), len(rows)))
-        imagined = worlds[:, rows] + smooth[:, rows] + noise
-        rough = PARAMS.rough_sd * rng.standard_normal(worlds.shape)
-        out = worlds + smooth + rough + (seen - imagined) @ np.linalg.solve(inside, cross.T)
+        """Worlds whose units, steps and deviations agree with the measurements (Matheron's rule).
+
+        Args:
+            worlds: Logarithms, shape (draws, configurations).
+            rows, seen: Configurations that were measured, and what they showed.
+            sizes: Of smooth, jumping and single deviations.
+            step: What a step's height of 1 adds to each configuration.
+            inside: Covariance of `seen` about a world without its step.
+        """
+        smooth, jump, single = sizes
+        out = worlds + single * rng.standard_normal(worlds.shape)
+        out = out + rng.standard_normal((len(worlds), 1)) * step
+        for size, root in zip((smooth, jump), self._roots, strict=True):
+            if size:
+                out = out + size * (rng.standard_normal(worlds.shape) @ root.T)
+        if not len(rows):
+            return np.asarray(out)
+        cross = smooth**2 * self._smooth[:, rows] + jump**2 * self._jumps[:, rows] + PARAMS.unit_variance
+        cross = cross + np.outer(step, step[rows])
+        cross[rows, range(len(rows))] += single**2
+        inside = inside + np.outer(step[rows], step[rows])
+        out = out + (seen - out[:, rows]) @ np.linalg.solve(inside, cross.T)
         out[:, rows] = seen
         return np.asarray(out)
 
 
-def _smooth(features: Array) -> Array:
-    far = (features[:, None, :] - features[None, :, :]) / np.array(PARAMS.reach)
-    return np.asarray(np.exp(-0.5 * (far**2).sum(axis=2)))
+def _kinds() -> tuple[Array, Array]:
+    """Sizes of smooth, jumping and single deviations, (kinds, 3), and the log of what is believed of each."""
+    choices = (PARAMS.smooth_sds, PARAMS.jump_sds, PARAMS.single_sds)
+    ranks = itertools.product(*(range(len(each)) for each in choices))
+    prior = np.array([np.dot(each, PARAMS.rarer) for each in ranks])
+    return np.array(list(itertools.product(*choices))), prior
 
 
-def _misfit(rests: tuple[Array, Array], kernel: Array, noise: float) -> Array:
-    """-2 log likelihood of each world for what was measured, its units left free."""
-    covariance = kernel + noise * np.eye(len(kernel))
-    inverse = np.linalg.inv(covariance)
-    ones = inverse.sum(axis=1)
-    precision = inverse - np.outer(ones, ones) / ones.sum()
-    determinant = np.linalg.slogdet(covariance)[1] + math.log(ones.sum())
-    return np.asarray(sum(((rest @ precision) * rest).sum(axis=1) + determinant for rest in rests))
+def _kernels(features: Array) -> tuple[Array, Array]:
+    """Correlations of smooth deviations, and of jumps along one axis that all values of the others share."""
+    apart = np.abs(features[:, None, :] - features[None, :, :])
+    near = -0.5 * (apart / np.array(PARAMS.reach)) ** 2
+    smooth = np.exp(near.sum(axis=2))
+    along = [axis for axis in range(features.shape[1]) if apart[..., axis].any()] or [0]
+    rest = 0.25 * (near.sum(axis=2, keepdims=True) - near)
+    jumps = np.exp(rest - apart / np.array(PARAMS.jump_reach))[..., along]
+    return np.asarray(smooth), np.asarray(jumps.mean(axis=2))
 
 
-def _weights(misfits: Array) -> Array:
-    """Probabilities of worlds, tempered until enough remain: a few thousand hold none right in all."""
-    rest = misfits - misfits.min()
+def _likelihoods(rests: Array, covers: Array, steps: Array, step: Array, height: Array) -> Array:
+    """Log likelihood of each world under each covariance, up to a constant; shape (covariances, worlds).
 
-    def cooled(heat: float) -> Array:
-        weights = np.exp(-0.5 * heat * rest)
-        return np.asarray(weights / weights.sum())
+    The height of a world's step is integrated out (a covariance of one dimension more). Worlds without a step
+    come first.
+    """
+    first, found = int(np.searchsorted(step, 1)), np.empty((len(covers), len(rests)))
+    square, at = height[first:] ** 2, step[first:]
+    for kind, cover in enumerate(covers):
+        inverse = np.linalg.inv(np.linalg.cholesky(cover))
+        white, risen = inverse @ rests.T, (inverse @ steps.T)[:, at]
+        found[kind] = np.log(np.diagonal(inverse)).sum() - 0.5 * (white**2).sum(axis=0)
+        along = 1.0 + square * (risen**2).sum(axis=0)
+        moved = (white[:, first:] * risen).sum(axis=0) ** 2
+        found[kind, first:] += 0.5 * (moved * square / along - np.log(along))
+    return found
 
-    if 1.0 / (cooled(1.0) ** 2).sum() >= PARAMS.least_effective:
-        return cooled(1.0)
+
+def _steps(features: Array) -> Array:
+    """No step, and one between each two neighbouring values of each axis; shape (steps, configurations)."""
+    found = [np.zeros(len(features))]
+    for axis in features.T:
+        levels = np.unique(axis)
+        found += [(axis >= level).astype(float) for level in levels[1:]]
+    return np.stack(found)
+
+
+def _one_each(logs: Array, rng: np.random.Generator) -> Array:
+    """A row for each column, as likely as exp(logs) says."""
+    shares = np.cumsum(np.exp(logs - logsumexp(logs, axis=0)), axis=0)
+    return np.asarray((rng.random(logs.shape[1]) > shares).sum(axis=0).clip(0, len(logs) - 1))
+
+
+def _heat(likelihood: Array) -> float:
+    """The power of the likelihood, 1 at most, that leaves enough worlds: thousands hold none right in all."""
+
+    def enough(heat: float) -> bool:
+        weights = np.exp(heat * (likelihood - likelihood.max()))
+        return bool(weights.sum() ** 2 >= PARAMS.least_effective * (weights**2).sum())
+
     low, high = 0.0, 1.0
+    if enough(high):
+        return high
     while high - low > 0.02 * high:
-        heat = 0.5 * (low + high)
-        low, high = (heat, high) if 1.0 / (cooled(heat) ** 2).sum() >= PARAMS.least_effective else (low, heat)
-    return cooled(high)
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return high
 
 
 def _gains(times: Array, energies: Array, seen: list[int], left: Array) -> Array:
