@@ -7,11 +7,12 @@ choice as far from the bound as the errors ask. The next probe is the one that i
 choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009): for every candidate the draws themselves
 play the truth in turn, the others are weighed by what the probe would then show, and the choice that follows
 is charged against that truth. It ends when no probe improves the choice by more than the probe costs the rest
-of the job. Where nothing is known of the card (no prediction, no library), it ends on a choice that was
-probed itself, after its own probes and the reference's leave the bound in no doubt or were repeated.
+of the job. Where nothing is known of the card (no prediction, no library), only what was probed itself can be
+chosen: what was not counts with the price of one more probe. A choice that its own probes and the reference's
+leave in doubt is repeated, or the reference, whichever was measured less.
 
 No probe is made where the bound is all but surely broken (`params.probe`), one that may break it is dearer,
-and after one that did the next is where it is probably kept (`params.sure`).
+and after one that did the next is where it is probably kept (`params.sure`), if anything is to be won there.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class ModelGuidedParams:
     settle_s: float = 1.0  # what a probe costs beside its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
     worth_later: float = 0.003  # the same where the choice is learnt of anyhow (`learns_later`)
-    worth_wary: float = 0.005  # the same where nothing is known of the card
+    worth_wary: float = 0.002  # the same where nothing is known of the card
     error_later: float = 0.015  # relative 95 % error of a probe there
     overshoot: float = 0.0  # what a share of time beyond the bound is charged, beside the saving that is lost
     choose: float = 0.9  # least probability of keeping the bound, to be chosen
-    choose_wary: float = 0.8  # the same by worlds that may be rough
+    choose_wary: float = 0.85  # the same by worlds that may be rough
     probe: float = 0.08  # the same, to be probed
     doubt: float = 0.5  # after a probe where that probability is below this,
     sure: float = 0.8  # the next is where it is above this
@@ -60,11 +61,14 @@ class ModelGuidedParams:
     far: float = 0.12  # and one farther than this is probed anyhow
     unsure_sd: float = 0.008  # relative, of its time
     break_factor: float = 2.0  # times `worth` more, where a probe breaks the bound for sure
+    break_wary: float = 0.3  # the same where nothing is known of the card
     candidates: int = 16  # settings whose probe is thought through
     shortlist: int = 64  # settings that may be chosen after it
     least_probes: int = 3  # the reference included, unless nothing can be won: two points prove no shape
-    kept: float = 0.9  # probability by its own probes alone, below which choice or reference is repeated
-    most: int = 9  # probes, beyond which nothing is repeated
+    kept: float = 0.85  # probability by its own probes alone, below which choice or reference is repeated
+    # in ln clock or limit: a probe as far from every other may tell of its own setting only
+    alone: float = 0.5
+    most: int = 8  # probes where nothing is known of the card
     chosen: float = 0.5  # least such probability
 
 
@@ -145,27 +149,44 @@ class ModelGuided(Probing):
         first = self.first()
         if first is not None:
             return first
-        response = self.response
-        charged, allowed = self._charged(response, self.objective, self.max_slowdown)
-        open_ = self._open()
-        best = self._best(charged, allowed, open_)
-        candidates = self._candidates(charged, allowed, open_, best)
-        if not len(candidates):
+        charged, allowed = self._charged(self.response, self.objective, self.max_slowdown)
+        best = self._chosen(charged, allowed, self.max_slowdown)
+        kept = allowed.mean(axis=0)
+        cautious = self._doubtful(kept)
+        row, gain, value = self._most_worth(
+            charged, allowed, best, self.params.sure if cautious else self.params.probe
+        )
+        if self.wary and cautious and value <= 0:  # rather a second one that may break the bound than none
+            row, gain, value = self._most_worth(charged, allowed, best, self.params.probe)
+        if row is None:
             return Done("no other setting can be set and is likely to keep the bound")
-        gains = self._gains(response, charged, allowed, candidates, open_, best)
-        prices = np.array([self._price(row, charged, allowed, best) for row in candidates])
-        pick = int(np.argmax(gains - prices))
-        row = int(candidates[pick])
-        if gains[pick] - prices[pick] > 0:
-            return self.trial(row, f"it is expected to lower the cost by {gains[pick]:.1%}")
-        again = self._again(charged, allowed) if self.wary else self._unsure(response, allowed, best)
+        if value > 0 and not (self.wary and len(self._told) >= self.params.most):
+            return self.trial(row, f"it is expected to lower the cost by {gain:.1%}")
+        again = self._again(best) if self.wary else self._unsure(self.response, allowed, best)
         if again is not None:
             return again
         where = "the reference" if best == self.space.reference_row else f"{self.space.settings[best]}"
         return Done(
-            f"no probe is expected to improve on {where} by what it costs (at most {max(gains.max(), 0):.2%} "
+            f"no probe is expected to improve on {where} by what it costs (at most {max(gain, 0):.2%} "
             "of the cost)"
         )
+
+    def _most_worth(
+        self, charged: np.ndarray, allowed: np.ndarray, best: int, least: float
+    ) -> tuple[int | None, float, float]:
+        """The setting whose probe is worth most beyond its price, its gain, and what is left of that.
+
+        Nothing is probed that keeps the bound with less than a probability of `least`; None if that leaves
+        none.
+        """
+        open_ = self._open()
+        candidates = self._candidates(charged, allowed, open_, best, least)
+        if not len(candidates):
+            return None, 0.0, 0.0
+        prices = np.array([self._price(row, charged, allowed, best) for row in candidates])
+        gains = self._gains(self.response, charged, allowed, candidates, open_, best)
+        pick = int(np.argmax(gains - prices))
+        return int(candidates[pick]), float(gains[pick]), float(gains[pick] - prices[pick])
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
         """The best setting by what is known now, of any objective and bound; probed or not.
@@ -225,8 +246,11 @@ class ModelGuided(Probing):
         """The best; for the wary among what was probed and keeps the bound by its own probes, too."""
         if not self.wary:
             return self._best(charged, allowed, self._open())
-        tried = np.isin(np.arange(len(self.space)), [told[0] for told in self._told])
-        return self._best(charged, allowed, tried & self._unrefuted(bound))
+        return self._best(charged, allowed, self._tried() & self._unrefuted(bound))
+
+    def _tried(self) -> np.ndarray:
+        """Which settings were probed."""
+        return np.isin(np.arange(len(self.space)), [told[0] for told in self._told])
 
     def _unrefuted(self, bound: float | None) -> np.ndarray:
         """Settings that can be set and were not shown, by their own probes, to break the bound."""
@@ -256,33 +280,24 @@ class ModelGuided(Probing):
             return None
         return self.trial(best, "the best by what is believed, to see whether it is so")
 
-    def _again(self, charged: np.ndarray, allowed: np.ndarray) -> Trial | None:
-        """The best that was not probed, or the choice or the reference again where the bound is in doubt."""
-        params, here = self.params, self.space.reference_row
-        rows = [told[0] for told in self._told]
-        if len(rows) >= params.most:
+    def _again(self, best: int) -> Trial | None:
+        """The choice or the reference again, whichever was measured less, where its own probes leave the
+        bound in doubt.
+        """
+        here, rows = self.space.reference_row, [told[0] for told in self._told]
+        if best == here or len(rows) >= self.params.most:
             return None
-        open_ = self._unrefuted(self.max_slowdown)
-        best = self._best(charged, allowed, open_)
-        if best == here and len(set(rows)) < params.least_probes:
-            open_[rows] = False
-            mean = np.where(open_ & (allowed.mean(axis=0) >= params.doubt), charged.mean(axis=0), np.inf)
-            best = int(np.argmin(mean)) if mean.min() < 1.0 else here
-        if best not in rows:
-            return self.trial(best, "the best by what is believed, to see whether it is so")
-        if best == here or self._keeps(best, self.max_slowdown) >= params.kept:
+        if self._keeps(best, self.max_slowdown) >= self.params.kept:
             return None
         row = best if rows.count(best) <= rows.count(here) else here
         return self.trial(row, "again, as the bound is in doubt")
 
     def _candidates(
-        self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray, best: int
+        self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray, best: int, least: float
     ) -> np.ndarray:
         """Settings that win in some draw, the choice and the reference, but none surely beyond the bound."""
         params = self.params
-        kept = allowed.mean(axis=0)
-        least = params.sure if self._doubtful(kept) else params.probe
-        fit_ = open_ & (kept >= least)
+        fit_ = open_ & (allowed.mean(axis=0) >= least)
         winners = np.argmin(np.where(open_, charged, np.inf), axis=1)
         wins = np.bincount(winners, minlength=charged.shape[1]) * fit_
         rows = [row for row in np.argsort(-wins)[: params.candidates - 4].tolist() if wins[row] > 0]
@@ -311,7 +326,10 @@ class ModelGuided(Probing):
         mean = np.where(open_, charged.mean(axis=0), np.inf)
         wins = np.bincount(np.argmin(np.where(open_, charged, np.inf), axis=1), minlength=charged.shape[1])
         short = np.argsort(mean - 1e3 * (wins > 0))[: self.params.shortlist]
-        short = np.unique(np.append(short[np.isfinite(mean[short])], [best, self.space.reference_row]))
+        besides = [best, self.space.reference_row, *(candidates if self.wary else ())]
+        short = np.unique(np.append(short[np.isfinite(mean[short])], besides))
+        # What was not probed itself can be chosen after one more probe.
+        later = np.where(self._tried()[short] | (not self.wary), 0.0, self.worth).astype(np.float32)
         costs = charged[:, short].astype(np.float32)
         keeps = allowed[:, short].astype(np.float32)
         error = np.maximum(np.median(self.errors(), axis=0), 1e-3)
@@ -329,11 +347,33 @@ class ModelGuided(Probing):
             np.fill_diagonal(apart, np.inf)  # the truth is not among what is weighed
             weights = np.exp(-0.5 * (apart - apart.min(axis=1, keepdims=True)))
             weights /= weights.sum(axis=1, keepdims=True)
-            after = weights @ costs
+            extra = np.where(short == row, 0.0, later)
+            after = weights @ costs + extra
             after[weights @ keeps < self.choose] = np.inf
             picks = np.argmin(after, axis=1)
-            gains[number] = float(np.mean(costs[:, here] - costs[np.arange(draws), picks]))
+            gains[number] = float(np.mean(costs[:, here] - costs[np.arange(draws), picks] - extra[picks]))
+            if self.wary and self._apart(int(row)) > self.params.alone:
+                alone = self._gain_alone(response.log_times[:, row], charged[:, row], charged[:, best], error)
+                gains[number] = max(gains[number], alone)
         return gains
+
+    def _gain_alone(
+        self, log_times: np.ndarray, costs: np.ndarray, now: np.ndarray, error: np.ndarray
+    ) -> float:
+        """Expected fall of the cost where a probe tells of its own setting only, as if draws were Gaussian.
+
+        Few draws among many are like what a probe shows where all is open; this needs no such.
+        """
+        noise = np.random.default_rng(2).standard_normal((2, len(costs)))
+        found = []
+        for which, values in enumerate((log_times, np.log(costs / now))):
+            trust = float(np.var(values) / (np.var(values) + error[which] ** 2))
+            after = values.mean() + trust * (values + error[which] * noise[which] - values.mean())
+            found.append((after, math.sqrt(trust) * float(error[which])))
+        (times, sd), (ratios, _) = found
+        bound = self.max_slowdown
+        taken = ratios < 0 if bound is None else (ratios < 0) & (times + sd <= math.log1p(bound))
+        return float(np.mean((now - costs) * taken))
 
     def _price(self, row: int, charged: np.ndarray, allowed: np.ndarray, best: int) -> float:
         """A probe's cost as a share of the job's: trouble, more if it may break the bound, its seconds."""
@@ -341,5 +381,6 @@ class ModelGuided(Probing):
         iterations, time_s = self._told[-1][1:3]
         seconds = params.settle_s + max(time_s, time_s / iterations)
         dear = max(float(charged[:, row].mean() - charged[:, best].mean()), 0.0)
-        trouble = self.worth * (1 + params.break_factor * (1 - float(allowed[:, row].mean())))
+        factor = params.break_wary if self.wary else params.break_factor
+        trouble = self.worth * (1 + factor * (1 - float(allowed[:, row].mean())))
         return float(trouble * params.horizon_s / self.horizon_s + dear * seconds / self.horizon_s)

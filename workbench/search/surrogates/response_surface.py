@@ -43,9 +43,9 @@ class ResponseSurfaceParams:
     # log of what is believed of each world beforehand
     worlds: tuple[tuple[float, float, float, float], ...] = (
         (0.5, 0.0, 0.0, -0.7), (1.0, 0.0, 0.0, 0.0), (2.0, 0.0, 0.0, -0.7), (4.0, 0.0, 0.0, -2.0),
-        (1.0, 0.02, 0.04, -2.0), (4.0, 0.05, 0.1, -3.0),
+        (1.0, 0.01, 0.015, -0.7), (1.0, 0.025, 0.03, -1.5), (4.0, 0.04, 0.06, -3.0),
     )
-    rough_reach: float = 0.1  # over which part of a ln clock or limit a rough deviation is alike
+    rough_reach: float = 0.05  # over which part of a ln clock or limit a rough deviation is alike
     least_share: float = 0.02  # of the belief, below which a world is left out
     soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
     soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
