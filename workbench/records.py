@@ -28,7 +28,7 @@ class Setting(HtmlFacts):
             ("memory {} MHz", self.mem_clock_mhz),
         )
         words = [form.format(value) for form, value in knobs if value is not None]
-        return ", ".join(words) or "left to the driver"
+        return ", ".join(words) or "driver default"
 
 
 @dataclass(frozen=True, slots=True)

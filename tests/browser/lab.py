@@ -226,6 +226,12 @@ class Notebook:
         )
         self.wait("name => document.body.dataset.jpThemeName === name", argument=name)
 
+    def unfold(self) -> None:
+        """Open what the panels keep behind a line of words."""
+        self.page.evaluate(
+            "() => document.querySelectorAll('.workbench-panel details').forEach((each) => { each.open = true; })"
+        )
+
     def look(self) -> dict[str, Any] | None:
         """What the live panel shows, None where there is none."""
         return self.page.evaluate(LOOK)  # type: ignore[no-any-return]

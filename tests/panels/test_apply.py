@@ -12,20 +12,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import workbench
 import workbench.panels
 from tests.panels.listening import Said, ask
 from workbench.device import lease, watchdog
-from workbench.errors import UsageError
+from workbench.device.nvml import NvmlDevice
+from workbench.errors import NotPermitted, UsageError
 from workbench.measurement import session as sessions
+from workbench.panels._views.apply.applier import Applier
 from workbench.panels._views.apply.model import NOTHING
 from workbench.panels._views.apply.panel import ApplyPanel
 from workbench.panels._views.apply.svg import power
+from workbench.panels._views.frontier.setter import live_point
 from workbench.records import Configuration, Setting
+from workbench.search.tradeoff import Work
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
+from workbench.tuning.manual import ManualControl
 
 NO_PERMISSION, LOST = 4, 15
 
@@ -52,15 +58,15 @@ def limit_w(machine: Machine) -> float:
     return float(machine.state.control(0, "limit_w"))
 
 
-def test_it_says_what_is_in_force_what_is_chosen_and_the_difference(machine: Machine) -> None:
+def test_it_says_what_is_active_what_is_chosen_and_the_difference(machine: Machine) -> None:
     assert workbench.panels.apply().summary().splitlines()[1:] == [
-        "In force: 250 W (the driver's default)", f"Chosen: {NOTHING}", "Difference: Nothing would change",
-        "Rights: the GPU is simulated: nobody is asked for rights",
+        "Active: 250 W (the driver's default)", f"Chosen: {NOTHING}", "Difference: Nothing would change",
+        "Rights: simulated GPU: no privileges needed",
     ]
     lines = workbench.panels.apply(Configuration(Setting(150.0, 1005), 64)).summary().splitlines()
     assert lines[2:5] == [
-        "Chosen: 150 W, SM 1005 MHz, memory clock left to the driver, batch size 64",
-        "Difference: power limit 250 W (default) → 150 W; SM clock left to the driver → 1005 MHz",
+        "Chosen: 150 W, SM 1005 MHz, memory clock: driver default, batch size 64",
+        "Difference: power limit 250 W (default) → 150 W; SM clock driver default → 1005 MHz",
         "Batch size 64 cannot change inside a job that runs; it goes to "
         "workbench.chosen.batch_size",
     ]
@@ -140,9 +146,9 @@ def test_a_lost_gpu_is_said_and_nothing_can_be_applied(machine: Machine) -> None
     panel = ApplyPanel(Setting(150.0))
     machine.lose(0, LOST)
     panel.refresh()
-    assert "In force: not known (nobody knows: the GPU does not answer" in panel.summary()
-    assert panel._view is not None
-    assert not panel._view.can_apply
+    assert "Active: not known (nobody knows: the GPU does not answer" in panel.summary()
+    assert panel.applier.view is not None
+    assert not panel.applier.view.can_apply
 
 
 def test_it_takes_over_what_is_chosen_on_a_frontier(machine: Machine) -> None:
@@ -164,11 +170,11 @@ def test_the_power_is_watched_and_drawn(machine: Machine) -> None:
     for number, _ in enumerate(TrainingJob("imagenet", 256, machine=machine, iterations=60, evaluate=False)):
         if number == 25:
             panel.apply()
-            assert panel._follows()
-    assert not panel._follows()
+            assert panel.applier.follows
+    assert not panel.applier.follows
     panel.refresh()
     assert "the power went from " in panel.summary()
-    drawing = ElementTree.fromstring(power(panel._followed))
+    drawing = ElementTree.fromstring(power(panel.applier.followed))
     path = [each for each in drawing.iter() if each.tag.endswith("path")][-1]
     assert path.attrib["d"].count("L") > 100
     assert ElementTree.fromstring(power(None)).tag.endswith("svg")
@@ -204,3 +210,102 @@ def test_the_picture_escapes_and_needs_no_script(machine: Machine) -> None:
 def test_importing_the_panels_loads_no_plotting_library() -> None:
     code = "import sys, workbench.panels; assert not {'bokeh', 'anywidget', 'polars'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
+
+
+# in the frontier's panel
+
+POINTS = pl.DataFrame({
+    "time_s": [10.0, 11.0, 14.0], "energy_j": [2500.0, 2100.0, 2000.0],
+    "power_limit_w": [250.0, 200.0, 150.0], "measured": [False, True, True],
+})
+
+
+def test_a_step_on_the_frontier_is_applied_and_undone_where_it_is_chosen(machine: Machine) -> None:
+    panel = workbench.panels.frontier(POINTS)
+    said = Said(panel)
+    greeted, _ = panel.snapshot()
+    assert (greeted["applied"]["view"]["force"], greeted["applied"]["view"]["can_undo"]) == ("250 W", False)
+    ask(panel, "apply", row=1, rule="hand", eta=0.5, slowdown=None, version=panel._frontier.version)
+    assert limit_w(machine) == 150.0
+    assert said.last("applied")["done"] == "applied, and read back: 150 W"
+    assert (said.last("applied")["view"]["force"], said.last("applied")["view"]["can_undo"]) == ("150 W", True)
+    ask(panel, "undo")
+    assert limit_w(machine) == 250.0
+    assert not said.last("applied")["view"]["can_undo"]
+    panel.apply()
+    assert limit_w(machine) == 150.0
+    panel.undo()
+
+
+def test_a_default_that_was_not_measured_is_the_origin_and_said_to_be_predicted(machine: Machine) -> None:
+    panel = workbench.panels.frontier(POINTS, eta=1.0)
+    assert panel.summary().splitlines()[1] == "−20 % energy for +40 % time: 150 W"
+    assert "the default is 250 W (predicted, not measured)" in panel.summary()
+
+
+def test_all_gpus_are_changed_together_or_none(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_current", None)
+    machine = simulated("V100,V100", stepped=True)
+
+    def limits() -> list[float]:
+        return [float(machine.state.control(number, "limit_w")) for number in (0, 1)]
+
+    applier = Applier()
+    applier.take_gpu("all")
+    applier.choose(Setting(200.0))
+    applier.apply()
+    assert limits() == [200.0, 200.0]
+    applier.refresh()
+    assert applier.state()["done"] == "applied, and read back: 200 W on 2 GPUs"
+    applier.undo()
+    assert limits() == [250.0, 250.0]
+    refuses = applier.hands[1].device
+
+    write = NvmlDevice.write
+
+    def no(self: NvmlDevice, setting: Setting) -> Setting:
+        if self is refuses:
+            raise NotPermitted("no")
+        return write(self, setting)
+
+    monkeypatch.setattr(NvmlDevice, "write", no)
+    with pytest.raises(NotPermitted):
+        applier.apply()
+    assert limits() == [250.0, 250.0]
+    monkeypatch.undo()
+    lease.restore_all()
+    sessions._current = None
+
+
+def test_the_next_kernel_says_what_the_one_before_had_applied(machine: Machine) -> None:
+    hand = ApplyPanel(Setting(150.0)).hand
+    hand.apply(Setting(150.0))
+    device, at = hand.device, hand.history[-1].at
+    lease.restore_all()  # as at the end of a kernel
+    assert ManualControl(device).earlier == (
+        f"the kernel before this one had applied 150 W at {at}; when it ended, the GPU was restored to 250 W"
+    )
+    again = ManualControl(device)
+    again.apply(Setting(200.0))
+    assert again.earlier == ""
+    again.undo()
+    assert ManualControl(device).earlier == ""
+
+
+def test_a_running_job_has_a_place_of_its_own_among_the_points(machine: Machine) -> None:
+    device = ApplyPanel().hand.device
+    assert live_point(device, Work("iteration")) is None
+    with workbench.measure("train"):
+        for _ in TrainingJob("imagenet", 256, machine=machine, iterations=8, evaluate=False):
+            workbench.step()
+        found = live_point(device, Work("iteration"))
+        of_a_sample = live_point(device, Work("sample"), 256)
+        assert live_point(device, Work("epoch")) is live_point(device, Work("sample")) is None
+    assert found is not None
+    assert of_a_sample is not None
+    assert 0.3 < found["time"] < 1.0
+    assert found["energy"] == pytest.approx(found["time"] * found["power"])
+    assert of_a_sample["time"] == pytest.approx(found["time"] / 256)
+    assert live_point(device, Work("iteration")) is None  # nobody notes marks any more

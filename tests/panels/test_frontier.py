@@ -72,15 +72,14 @@ def tell(panel: FrontierPanel, **change: Any) -> None:
 def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: FrontierPanel) -> None:
     assert panel.summary().splitlines() == [
         "Energy against time",
-        "250 W, batch size 64: least energy at most 5 % slower",
-        "10.4 s and 2600 ± 20 J an epoch; time +4.0 %, energy −13.3 % against the default (300 W, batch size "
-        "64: "
-        "the highest setting measured, at the batch size that is fastest there)",
-        "In the work of an hour at the default it saves 0.0400 ± 0.00277 kWh, 0.0120 EUR, 16.0 gCO2 and "
+        "−13 % energy for +4.0 % time: 250 W, batch size 64",
+        "Least energy at most 5 % slower: 10.4 s and 2600 ± 20 J an epoch; the default is 300 W, batch size 64 "
+        "(the highest setting measured, at the batch size that is fastest there)",
+        "Per hour of baseline work it saves 0.0400 ± 0.00277 kWh, 0.0120 EUR, 16.0 gCO2 and "
         "takes 2 min 24 s more time",
-        "In an epoch it saves 0.111 ± 0.00770 Wh, 0.0000333 EUR, 0.0444 gCO2 and takes 0.4 s more time",
-        "In a job it saves 0.0100 ± 0.000693 kWh, 0.00300 EUR, 4.00 gCO2 and takes 36 s more time",
-        "Surely on the frontier",
+        "Per epoch it saves 0.111 ± 0.00770 Wh, 0.0000333 EUR, 0.0444 gCO2 and takes 0.4 s more time",
+        "Per job it saves 0.0100 ± 0.000693 kWh, 0.00300 EUR, 4.00 gCO2 and takes 36 s more time",
+        "Pareto-optimal",
         "6 configurations measured, 2 predicted; 3 on the frontier",
         "chosen = workbench.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # "
         "least energy at most 5 % slower",
@@ -89,9 +88,9 @@ def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: 
 
 def test_a_beaten_point_and_a_prediction_are_called_what_they_are(panel: FrontierPanel) -> None:
     panel.choose(at(150.0))
-    assert "150 W, batch size 64 (predicted): chosen by hand, not on the frontier" in panel.summary()
+    assert "−20 % energy for +100 % time: 150 W, batch size 64 (predicted)" in panel.summary()
     assert (
-        "Not on the frontier: one at most as slow needs 200.0 J less, one at most as hungry takes 8 s less"
+        "Dominated: one at most as slow needs 200.0 J less, one at most as hungry takes 8 s less"
         in panel.summary()
     )
 
@@ -279,9 +278,9 @@ def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel
 
 def test_a_default_that_is_not_selected_gives_way_to_one_that_is() -> None:
     panel = workbench.panels.frontier(POINTS, default=at(250.0, 64))
-    assert "it is the default (as given)" in panel.summary()
+    assert "the default is 250 W, batch size 64 (as given)" in panel.summary()
     panel.select(batch_size=32)
-    assert "(300 W, batch size 32: the highest setting measured)" in panel.summary()
+    assert "the default is 300 W, batch size 32 (the highest setting measured)" in panel.summary()
 
 
 # sources

@@ -121,7 +121,7 @@ def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: 
         Setting(150.0, 1005),
         (150.0, 1005),
     )
-    assert first.words == ("power limit 250 W (default) → 150 W", "SM clock left to the driver → 1005 MHz")
+    assert first.words == ("power limit 250 W (default) → 150 W", "SM clock driver default → 1005 MHz")
     second = hand.apply(Setting(sm_clock_mhz=900))  # the limit goes back to the driver
     assert (second.after, truth(machine)) == (Setting(250.0, 900), (250.0, 900))
     third = hand.apply(Configuration(Setting(175.0)))

@@ -139,6 +139,25 @@ class Apply(TypedDict):
     gpus: NotRequired[list[tuple[str, str]]]
 
 
+class JobPoint(TypedDict):
+    time: float
+    energy: float
+    power: float
+
+
+class Applied(TypedDict):
+    kind: NotRequired[str]
+    gpus: list[tuple[str, str]]
+    uuid: str
+    view: ApplyView | None
+    wanted: dict[str, Number] | None
+    doing: str
+    done: str
+    plot: str
+    follows: bool
+    job: JobPoint | None
+
+
 class ClocksWanted(TypedDict):
     objective: str | None
     bound: Number
@@ -264,6 +283,7 @@ class FrontierView(TypedDict):
     count: int
     gpus: list[str]
     front: list[int]
+    names: list[str]
     reference: int | None
     why: str
     referenceTime: float
@@ -291,6 +311,7 @@ class FrontierNews(TypedDict):
 
 
 class FrontierPoints(FrontierNews):
+    applied: NotRequired[Applied | None]
     title: str
     simulated: bool
     said: str
@@ -350,7 +371,8 @@ SAID: dict[str, tuple[type, dict[str, type]]] = {
     "ClusterPanel": (ClusterGreeting, {"news": ClusterNews}),
     "FrontierPanel": (
         FrontierPoints,
-        {"points": FrontierPoints, "choice": FrontierNews, "file": FrontierFile, "traces": FrontierTraces},
+        {"points": FrontierPoints, "choice": FrontierNews, "file": FrontierFile, "traces": FrontierTraces,
+         "applied": Applied},
     ),
     "RecurringPanel": (RecurringGreeting, {"news": RecurringNews}),
 }

@@ -88,7 +88,7 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
     def words(knob: str, setting: Setting) -> str:
         value = getattr(setting, knob)
         if value is None:
-            return "left to the driver"
+            return "driver default"
         usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
         return f"{value:g} {UNITS[knob]}" + (" (default)" if usual else "")
 
@@ -121,7 +121,7 @@ def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") 
     elif nvml.read_only():
         who, words = "", nvml.read_only()
     elif device.simulated:
-        who, words = "simulated", "the GPU is simulated: nobody is asked for rights"
+        who, words = "simulated", "simulated GPU: no privileges needed"
     elif zeusd.present():
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
         who, words = "lent", f"{daemon} lends its rights where this process has none"

@@ -150,6 +150,12 @@ def detach(notebook: MarkRecorder) -> None:
             _open = tuple(each for each in _open if each is not notebook)
 
 
+def latest_steps(count: int) -> list[float]:
+    """The last marks of iterations (s, oldest first) of the window that noted the newest one."""
+    noted = [each.steps for each in _open if len(each.steps)]
+    return list(max(noted, key=lambda steps: steps[-1])[-count:]) if noted else []
+
+
 def detach_all(notebooks: dict[int, MarkRecorder]) -> None:
     """Those of a meter that is gone."""
     for notebook in list(notebooks.values()):

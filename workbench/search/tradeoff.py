@@ -247,20 +247,21 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
     knobs = [name for name in KNOBS if name != "batch_size"]
     if not any(points[name].is_not_null().any() for name in KNOBS):
         return None, "no point names its setting, so none is known to be the default"
+    if not points["measured"].any():
+        return None, "nothing is measured yet"
     free = rows.filter(pl.all_horizontal(pl.col(name).is_null() for name in knobs) & pl.col("measured"))
     why = "the driver's own setting"
     if free.is_empty():  # the highest of each knob that was turned; null is the driver's own and the highest
-        free = rows.filter(pl.col("measured"))
+        free = rows
         for name in knobs:
             known = pl.col(name)
             own = free[name].is_null().any()
             kept = free.filter(known.is_null() if own else known == free[name].max())
             free = free if kept.is_empty() else kept
-        why = "the highest setting measured"
-    if free.is_empty():
-        return None, "nothing is measured yet"
-    best = free.sort("time_s")
-    several = best["batch_size"].n_unique() > 1
+        # Savings are against what the GPU does by itself; where that was not measured, its prediction.
+        why = "the highest setting measured" if free["measured"].any() else "predicted, not measured"
+    best = free.sort("measured", "time_s", descending=[True, False])
+    several = best.filter(pl.col("measured") == best["measured"][0])["batch_size"].n_unique() > 1
     return int(best["row"][0]), why + (", at the batch size that is fastest there" if several else "")
 
 

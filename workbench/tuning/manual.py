@@ -12,19 +12,23 @@ Clocks that another program has locked NVML does not tell, so they are never tou
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import _paths
 from .._html import HtmlFacts
 from ..device import journal, lease, restore, settings
 from ..device.discovery import Gpus
 from ..device.nvml import NvmlDevice
 from ..device.settings import Rights, StepResponse
-from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError, renamed
+from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError, WorkbenchError, renamed
 from ..experiments.job import RecurringJob
 from ..measurement import session
 from ..records import Configuration, Process, Setting
@@ -77,6 +81,7 @@ class ManualControl:
         self._lease = lease.Lease([device])
         self._done: list[Applied] = []
         self._found: Setting | None = None  # before the first of the changes that were undone last
+        self.earlier = _earlier(device.uuid)  # what a kernel before this one had applied, as a sentence
 
     # looking
 
@@ -211,6 +216,8 @@ class ManualControl:
             )
             selection.choose(configuration)
             self._done.append(done)
+            self.earlier = ""
+            _remember(self.device.uuid, done)
             return done
 
     def undo(self) -> str:
@@ -235,9 +242,10 @@ class ManualControl:
                 if left := _left_alone(now.power_limit_w, last.after.power_limit_w):
                     wanted = replace(wanted, power_limit_w=now.power_limit_w)
                 self._to(wanted, now)
-            self.left = left
+            self.left, self.earlier = left, ""
             self._done.pop()
             self._unchoose(last)
+            _remember(self.device.uuid, self._done[-1] if self._done else None)
             return self.left or f"undone: {self.device.setting()} is in force again"
 
     def undo_all(self) -> str:
@@ -250,6 +258,7 @@ class ManualControl:
             self.left = self._back()
             first, self._done = self._done[0], []
             self._unchoose(first)
+            _remember(self.device.uuid, None)
             return self.left
 
     def restore_default(self) -> Applied:
@@ -367,6 +376,38 @@ def _left_alone(now_w: float | None, before_w: float | None) -> str:
     if now_w is None or before_w is None or abs(now_w - before_w) <= restore.SAME_W:
         return ""
     return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
+
+
+def _memory(uuid: str) -> Path:
+    """Where the last change is written down, for the kernel after this one."""
+    return _paths.journals().with_name("applied") / _paths.named(uuid, ".json")
+
+
+def _remember(uuid: str, done: Applied | None) -> None:
+    """Write down what is applied now; nothing where all was undone. A full disk stops nobody."""
+    with contextlib.suppress(OSError):
+        if done is None:
+            _memory(uuid).unlink(missing_ok=True)
+            return
+        configuration = done.wanted
+        known = {**asdict(configuration.setting), "batch_size": configuration.batch_size, "at": done.at}
+        with _paths.replacing(_memory(uuid)) as file:
+            file.write(json.dumps({**known, "before_w": done.before.power_limit_w}).encode())
+
+
+def _earlier(uuid: str) -> str:
+    """What the last kernel had applied and not undone; empty where there is nothing to tell."""
+    if lease.holder(uuid):
+        return ""  # it has not ended
+    try:
+        known = json.loads(_memory(uuid).read_text(encoding="utf-8"))
+        setting = Setting(*(known[knob] for knob in journal.KNOBS))
+        return (
+            f"the kernel before this one had applied {setting} at {known['at']}; when it ended, the GPU was "
+            f"restored to {known['before_w']:g} W"
+        )
+    except (OSError, ValueError, KeyError, TypeError, WorkbenchError):
+        return ""
 
 
 def _configuration(wanted: Configuration | Setting) -> Configuration:

@@ -37,8 +37,10 @@ test("steps end at the ends of what is allowed", () => {
 
 test("words about a point", () => {
   const model = points();
-  assert.equal(model.headline({ ...choice, row: 1 }), "200 W: step 2 of 3, chosen by hand");
-  assert.equal(model.headline({ ...choice, row: 2, rule: "slowdown", slowdown: 50 }), "100 W (predicted): least energy at most 50 % slower");
-  assert.equal(model.details(1), "12.0 s and 250.0 J an epoch; time +20.0 %, energy \u221216.7 % against the default (300 W); probably on the frontier (70 % likely)");
+  assert.equal(model.headline({ ...choice, row: 1 }), "\u221217 % energy for +20 % time: 200 W");
+  assert.equal(model.headline({ ...choice, row: 2, rule: "slowdown", slowdown: 50 }), "\u221233 % energy for +50 % time: 100 W (predicted)");
+  assert.equal(model.headline(choice), "Default: 300 W");
+  const details = "Selected, step 2 of 3: 12.0 s and 250.0 J an epoch; the default is 300 W (stated); perhaps Pareto-optimal (70 % likely)";
+  assert.equal(model.details({ ...choice, row: 1 }), details);
   assert.deepEqual(model.saved(1), { energy: 50, error: 0, longer: 2 });
 });

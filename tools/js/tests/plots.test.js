@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Figure, TEXT, beside, column, columns, fill } from "../../../workbench/panels/static/plots.js";
+import { Figure, TEXT, beside, column, columns, fill, spread } from "../../../workbench/panels/static/plots.js";
 
 /** A figure on models that keep what they are given, and the colours that a page has. */
 function figure(colours) {
@@ -53,4 +53,9 @@ test("a table is filled with rows or columns, and keeps its columns where there 
 
 test("words stand to the left where there is no room to the right", () => {
   assert.deepEqual([beside(true, 9, 14), beside(false, 9, 14), beside(false, 5)], [{ align: "right", dx: -9 }, { align: "left", dx: 14 }, { align: "left", dx: 5 }]);
+});
+
+test("names are spread so that none covers another, and what has no room is left out", () => {
+  const [one, other, ...none] = spread([{ at: [10, 30], text: "250 W" }, { at: [14, 32], text: "225 W" }, { at: [12, 31], text: "200 W" }], [70, 60]);
+  assert.deepEqual([one.text, one.align, one.base, other.text, other.base, none], ["250 W", "left", "bottom", "225 W", "top", []]);
 });

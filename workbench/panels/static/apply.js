@@ -1,15 +1,17 @@
 // @ts-check
-// A GPU's setting: in force, chosen, the difference; apply, undo, default; the power around the change.
+// A GPU's setting: active, chosen, the difference; apply, undo, default; the power around the change.
 /** @import { Apply, ApplyKnobs, ApplyView } from "./messages" */
-import { Code, button, choose, element, facts, labelled, offer, picker, put, row, say } from "./controls.js";
+import { Applying } from "./applying.js";
+import { button, choose, element, facts, labelled, offer, put, row } from "./controls.js";
 import { livePanel } from "./live.js";
 
-const LEFT = "left to the driver";
+const LEFT = "driver default";
 
 /** The facts about a setting, [name, words] each. */
 const known = (/** @type {ApplyView} */ view) => [
-  ["In force", `${view.force} · ${view.origin}`], ["Chosen", view.chosen], ["Difference", view.difference.join("\n") || "nothing would change"], ["", view.note],
-  ["Rights", view.rights], ["Held by", view.holder], ["", view.computing], ["", view.left], ["Done", view.history.map((line) => line.join("  ")).join("\n")],
+  ["Active", `${view.force} · ${view.origin}`], ["Chosen", view.chosen], ["Difference", view.difference.join("\n") || "nothing would change"], ["", view.note],
+  ["Rights", view.rights], ["Held by", view.holder], ["", view.computing], ["", view.left], ["", view.earlier],
+  ["", view.power], ["Done", view.history.map((line) => line.join("  ")).join("\n")],
 ];
 
 /** What is to be set: power limit, clocks, batch size. */
@@ -48,53 +50,33 @@ class Knobs {
 }
 
 function applier({ root, head, post }) {
-  const gpu = picker("workbench-follow workbench-gpu", "GPU", (uuid) => post({ kind: "gpu", uuid }));
-  head.waits.before(gpu);
+  const applying = new Applying((kind, more) => post({ kind, ...more }));
+  head.waits.before(applying.gpu);
   head.show("Apply", false);
   const knobs = new Knobs((wanted) => post({ kind: "choose", ...wanted }));
-  const send = (kind, words, hint) => button(`do-${kind}`, words, hint, () => post({ kind }));
-  const buttons = {
-    apply: send("apply", "Apply", "put the GPU to what is chosen; it stays so until it is undone or the kernel ends"),
-    undo: send("undo", "Undo", "take the last change back"),
-    default: send("default", "Driver's default", "give every knob back to the driver"),
-  };
-  const done = element("span", "workbench-faint workbench-done", { role: "status" });
+  const usual = button("do-default", "Driver default", "give every knob back to the driver", () => post({ kind: "default" }));
   const table = element("div", "workbench-facts");
-  const command = new Code("pre", "workbench-command", "command for an administrator");
-  const plot = element("div", "workbench-power-around");
   root.classList.add("workbench-apply");
-  root.append(table, command.root, knobs.root, row(...Object.values(buttons), done), plot);
-  let seen = /** @type {Apply | null} */ (null);
+  root.append(table, applying.command.root, knobs.root, row(applying.apply, applying.undo, usual, applying.done), applying.plot);
 
   function take(/** @type {Apply} */ message) {
-    seen = message;
-    const { view, gpus } = message;
+    const { view } = message;
     if (message.knobs) knobs.equip(message.knobs);
-    if (gpus) {
-      put(gpu, { hidden: gpus.length < 2 });
-      offer(gpu, gpus);
-    }
     head.show(message.title, view?.simulated ?? message.title.includes("(simulated)"));
+    applying.show(message);
     if (!view) return;
-    gpu.value = message.uuid;
     facts(table, known(view).filter(([, words]) => words));
-    say(command.code, view.command);
-    put(command.root, { hidden: view.allowed || !view.command });
     knobs.show(message.wanted);
-    plot.innerHTML = message.plot;
-    const watching = message.follows && message.done ? "; watching the power" : "";
-    say(done, message.doing ? `${message.doing} …` : message.done + watching);
     Object.assign(root, { workbench: message });
   }
   return {
     take,
     on: { knobs: take },
     state(state) {
-      const [over, view] = [state.greeted && !state.running, seen?.view];
+      const over = state.greeted && !state.running;
       root.classList.toggle("workbench-queued", state.queued);
-      put(buttons.apply, { disabled: over || !view?.can_apply });
-      put(buttons.undo, { disabled: over || !view?.can_undo });
-      put(buttons.default, { disabled: over || !view });
+      applying.able(over);
+      put(usual, { disabled: over || !applying.view });
     },
   };
 }

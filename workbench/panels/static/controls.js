@@ -137,6 +137,9 @@ export class Legend {
 
 export const row = (...children) => element("div", "workbench-controls", ...children);
 
+/** What is seldom needed, behind a line of words. */
+export const folded = (words, ...parts) => element("details", "workbench-more", element("summary", "", words), ...parts);
+
 /** A control with words in front of it. */
 export const labelled = (words, ...children) => element("label", "workbench-control", element("span", "", words), ...children);
 

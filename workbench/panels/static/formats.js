@@ -45,6 +45,9 @@ export function digits(value, count = 3) {
 /** A change in per cent. */
 export const signed = (value) => `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(1)} %`;
 
+/** The same with two digits, or one behind the point. */
+export const rounded = (value) => (Math.abs(value) < 9.95 ? signed(value) : `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(0)} %`);
+
 /** How long an epoch, a job or the like takes. */
 export function duration(seconds) {
   if (seconds < 120) return seconds < 0.1 ? `${digits(1000 * seconds)} ms` : `${digits(seconds)} s`;

@@ -1,7 +1,9 @@
 // @ts-check
-// The energy-time frontier: points, a choice that steps along it, a bound, eta, what is saved, a table, the traces behind a point.
+// The energy-time frontier: points, a choice that steps along it, Apply and Undo, what is saved; under "more" a bound, eta, a table, traces.
 /** @import { FrontierNews, FrontierPoints } from "./messages" */
-import { Asking, Code, Slider, button, cells, element, labelled, offer, picker, press, put, row, say, slowdownSlider, space, toggle, walks } from "./controls.js";
+import { Applying } from "./applying.js";
+import { Asking, Code, Slider, button, cells, element, folded, labelled, offer, picker, press, put, row, say, slowdownSlider, space, toggle, walks } from "./controls.js";
+import { amount, duration, watts } from "./formats.js";
 import { Files, Traces, savingRows } from "./frontier_parts.js";
 import { FrontierPlot } from "./frontier_plot.js";
 import { Points } from "./frontier_points.js";
@@ -9,6 +11,10 @@ import { FrontierTable } from "./frontier_table.js";
 import { livePanel } from "./live.js";
 
 const HIGHEST_BOUND = 100; // per cent, above which the slider says any
+const SETTLED_MS = 400; // that a step rests before it is applied by itself
+const ETA = "eta weighs energy (1) against time (0) in the cost eta x energy + (1 - eta) x highest power x time";
+const KNEE = "the knee: the point of the frontier beyond which a little less energy takes much more time";
+const FRONTIER = "the frontier: configurations that no other beats in both time and energy";
 
 /** What moves the choice: three sliders, two buttons for a step, three for points that stand out. `take` is told what changes. */
 class Choosing {
@@ -18,24 +24,22 @@ class Choosing {
     this.step = new Slider("workbench-step-slider", steps, { min: 0, max: 0, step: 1 }, { changed: (place) => hand(this.model.front[place]) });
     const bound = (slowdown) => take({ slowdown, rule: this.rule === "eta" ? "eta" : "slowdown" });
     this.bound = slowdownSlider("workbench-bound", "allowed slowdown against the default in per cent", HIGHEST_BOUND, bound);
-    this.eta = new Slider("workbench-eta", "eta: 0 counts time only, 1 energy only", { min: 0, max: 1, step: 0.01 }, {
+    this.eta = new Slider("workbench-eta", "eta: 0 counts time only, 1 energy only", { min: 0, max: 1, step: 0.01, title: ETA }, {
       told: (eta) => String(Number(eta.toFixed(2))), changed: (eta) => take({ eta, rule: "eta" }),
     });
     this.back = button("do-back", "\u2039", "one step faster (left arrow)", () => walk(-1));
     this.on = button("do-on", "\u203a", "one step to less energy (right arrow)", () => walk(1));
     put(this.back, { "aria-label": "one step faster" });
     put(this.on, { "aria-label": "one step to less energy" });
-    this.knee = toggle("knee", "knee", "where the frontier bends most", () => hand(this.model.knee));
+    this.knee = toggle("knee", "knee", KNEE, () => hand(this.model.knee));
     this.optimum = toggle("optimum", "best for eta", "where eta's cost is least within the bound (diamond)", () => take({ rule: "eta" }));
     this.least = toggle("least", "least energy", "least energy within the bound", () => take({ rule: "slowdown" }));
     const between = (from, { input, words }, to, ...more) => {
       const ends = [element("span", "workbench-slider-from", from), element("span", "workbench-slider-to", to)];
       return element("label", "workbench-control workbench-slider", ends[0], input, ends[1], words, ...more);
     };
-    this.sliders = element(
-      "div", "workbench-sliders", between("faster", this.step, "less energy", this.back, this.on), between("slower by at most", this.bound, ""),
-      between("eta: time", this.eta, "energy"),
-    );
+    this.steps = element("div", "workbench-sliders", { title: FRONTIER }, between("faster", this.step, "less energy", this.back, this.on));
+    this.sliders = element("div", "workbench-sliders", between("slower by at most", this.bound, ""), between("eta: time", this.eta, "energy"));
     this.points = row(this.knee, this.optimum, this.least);
   }
   fit(model, slowdown) {
@@ -50,7 +54,7 @@ class Choosing {
     const [allowed, place, begins] = [model.allowed(slowdown), model.place[at], model.step[at]];
     put(this.step.input, { max: String(allowed - 1), disabled: allowed < 2 });
     const bounded = allowed < model.front.length ? `, ${allowed} allowed` : "";
-    this.step.show(begins, place < 0 ? "beside the frontier" : `${place + 1} of ${model.front.length}${bounded}`, headline);
+    this.step.show(begins, place < 0 ? "dominated" : `${place + 1} of ${model.front.length}${bounded}`, headline);
     put(this.back, { disabled: begins <= 0 });
     put(this.on, { disabled: begins >= allowed - 1 });
     this.eta.show(eta);
@@ -69,6 +73,7 @@ class Filters {
       const made = picker("workbench-select", words, (value) => select({ [name]: this.about.options[name].find((each) => String(each) === value) ?? "all" }));
       return { name, made, label: labelled(words, made) };
     });
+    this.root = row(...this.selects.map(({ label }) => label));
     this.predicted = toggle("predicted", "predictions", "take predictions in", () => select({ predicted: !this.about.filters.predicted }));
   }
   show(/** @type {FrontierPoints} */ message) {
@@ -85,13 +90,12 @@ class Filters {
 
 /** The parts of the view that only show. */
 class Parts {
-  constructor(take, walk, post, page) {
-    this.headline = element("div", "workbench-headline", { "aria-live": "polite" });
+  constructor(take, walk, post, page, send) {
+    this.headline = element("div", "workbench-headline workbench-result", { "aria-live": "polite" });
     this.details = element("div", "workbench-details");
     this.note = element("div", "workbench-note", { role: "status" });
-    const label = "energy against time; arrow keys step along the frontier";
     const onkeydown = walks(walk, 10, { ArrowRight: 1, ArrowLeft: -1 });
-    this.place = element("div", "workbench-plots workbench-frontier-plot", { tabIndex: 0, role: "application", "aria-label": label, onkeydown });
+    this.place = element("div", "workbench-plots workbench-frontier-plot", { tabIndex: 0, role: "application", onkeydown });
     this.savings = element("table", "workbench-savings");
     this.counts = element("div", "workbench-faint");
     this.choosing = new Choosing(take, walk);
@@ -100,11 +104,27 @@ class Parts {
     this.code.root.classList.add("workbench-code-row");
     this.files = new Files(post, page);
     this.table = new FrontierTable((at) => take({ row: at, rule: "hand" }));
+    this.applying = new Applying(send);
+    this.now = element("div", "workbench-faint workbench-now");
+    const watch = [this.now, this.applying.command.root, this.applying.plot];
+    this.follow = toggle("follow", "apply each step", "set the GPU to every step on which the choice rests", (on) => press(this.follow, on));
+    const { apply, undo, gpu, done } = this.applying;
+    this.apply = element("div", "", { hidden: true }, row(apply, undo, gpu, this.follow, done), ...watch); // until there is a GPU
+  }
+  showApplied(/** @type {import("./messages").Applied} */ message, each) {
+    const { view, job } = message;
+    this.applying.show(message);
+    put(this.apply, { hidden: !view });
+    if (!view) return;
+    const runs = job ? `this job now: ${watts(job.power)}, ${amount(job.energy, "J")} and ${duration(job.time)} ${each}` : "";
+    const name = view.simulated && !view.gpu.includes("(simulated)") ? `${view.gpu} (simulated)` : view.gpu;
+    say(this.now, [`${name}: ${view.force}`, view.origin, runs, view.power, view.left, view.earlier].filter(Boolean).join(" · "));
   }
   show(model, choice) {
     const headline = model.headline(choice);
     say(this.headline, headline);
-    say(this.details, model.details(choice.row));
+    say(this.details, model.details(choice));
+    put(this.place, { "aria-label": `energy against time: ${headline}; arrow keys step along the frontier` });
     this.savings.replaceChildren(...savingRows(model, choice.row).map((words, n) => element("tr", "", ...cells(words, n ? "td" : "th"))));
     this.choosing.show(choice, headline);
     this.table.select(choice.row);
@@ -112,8 +132,8 @@ class Parts {
 }
 
 function frontier({ root, head, post, page }) {
-  const parts = new Parts(turn, walk, post, page);
-  const { note, place, choosing, filters, code, files, table } = parts;
+  const parts = new Parts(turn, walk, post, page, (kind, more) => post({ kind, ...wanted(), ...more }));
+  const { note, place, choosing, filters, code, files, table, applying } = parts;
   const relative = toggle("relative", "relative", "axes in per cent of the default", (on) => {
     redraw({ relative: on });
     post({ kind: "axes", relative: on });
@@ -122,17 +142,21 @@ function frontier({ root, head, post, page }) {
   const whole = toggle("whole", "all points", "show all points, not only the surroundings of the frontier", fit);
   const every = toggle("every", "all in the table", "list all configurations, not only those of the frontier", list);
   const traces = new Traces(post, () => model && { version: model.version, row: choice.row });
-  root.append(
-    parts.headline, parts.details, note, row(...filters.selects.map(({ label }) => label), filters.predicted, space(), relative, whole), place,
-    choosing.sliders, choosing.points, parts.savings, table.root, row(every, parts.counts), code.root, files.root, traces.root,
-  );
+  const rules = row(...choosing.points.children, space(), filters.predicted, relative, whole);
+  const listed = row(every, parts.counts);
+  const more = folded("more: bound and eta, table, files, power trace", choosing.sliders, rules, table.root, listed, code.root, files.root, traces.root);
+  const beside = element("div", "", choosing.steps, parts.apply, parts.savings);
+  const columns = element("div", "workbench-columns", place, beside);
+  root.append(parts.headline, parts.details, note, filters.root, columns, more);
   root.classList.add("workbench-frontier");
   let plot = /** @type {FrontierPlot | null} */ (null);
   let model = /** @type {Points | null} */ (null);
   let choice = /** @type {import("./frontier_points.js").Choice} */ ({ row: 0, rule: "eta", eta: 0.5, slowdown: null, best: null });
   let shown = { relative: false, whole: false };
   // A choice is drawn at once by the kernel's ranks, and told to the kernel one at a time.
-  const asking = new Asking(({ row, rule, eta, slowdown }, asked) => post({ kind: "choose", row, rule, eta, slowdown, version: model.version, asked }));
+  const wanted = () => ({ ...choice, version: model?.version });
+  const asking = new Asking((_, asked) => post({ kind: "choose", ...wanted(), asked }));
+  let settled = 0;
 
   function turn(change) {
     if (!model) return;
@@ -140,6 +164,8 @@ function frontier({ root, head, post, page }) {
     say(note, "");
     show();
     asking.ask(choice);
+    clearTimeout(settled);
+    if (parts.follow.getAttribute("aria-pressed") === "true") settled = window.setTimeout(() => applying.apply.click(), SETTLED_MS);
   }
   function walk(by) {
     if (model) turn({ row: model.walk(choice.row, by, choice.slowdown), rule: "hand" });
@@ -147,6 +173,7 @@ function frontier({ root, head, post, page }) {
   function show() {
     plot.moving.draw(choice);
     parts.show(model, choice);
+    say(applying.apply, `Apply ${model.words(choice.row)}`);
     traces.rest();
     Object.assign(root, { workbench: { plot, model, choice, table, heard: () => !asking.waiting } });
   }
@@ -170,7 +197,7 @@ function frontier({ root, head, post, page }) {
     say(code.code, message.python);
     filters.show(message);
     const drawn = message.view !== null;
-    for (const part of [place, table.root, parts.savings, code.root, traces.root, choosing.sliders, choosing.points, every, whole, relative, ...files.buttons]) {
+    for (const part of [place, beside, more]) {
       put(part, { hidden: !drawn });
     }
     say(parts.counts, drawn ? message.said : "");
@@ -184,6 +211,7 @@ function frontier({ root, head, post, page }) {
     adopt(message);
     list(every.getAttribute("aria-pressed") === "true");
     redraw({ relative: message.relative });
+    if (message.applied) takeApplied(message.applied);
   }
   function takeChoice(/** @type {FrontierNews} */ message) {
     const moves = asking.next !== null;
@@ -196,6 +224,11 @@ function frontier({ root, head, post, page }) {
     say(note, message.note);
     if (moved) show();
   }
+  function takeApplied(/** @type {import("./messages").Applied} */ message) {
+    parts.showApplied(message, model?.each ?? "");
+    plot?.moving.work(message.job);
+    Object.assign(root, { applied: message });
+  }
   return {
     greet(message) {
       plot ??= new FrontierPlot(page, place, message.inks, (row) => turn({ row, rule: "hand" }), fit);
@@ -204,13 +237,15 @@ function frontier({ root, head, post, page }) {
     take,
     on: {
       points: take,
+      applied: takeApplied,
       choice: takeChoice,
       traces: (message) => traces.take(message),
       file: (message, [data]) => files.take(message, data).catch((error) => say(note, error.message)),
       axes: ({ relative: on }) => on !== shown.relative && redraw({ relative: on }),
     },
     waits: { late: "the kernel hears of it when the cell ends" },
-    state({ gone }) {
+    state({ gone, greeted, running }) {
+      applying.able(gone || (greeted && !running));
       if (gone) for (const part of [code.root, traces.root, files.root]) put(part, { hidden: true }); // the kernel's work
     },
   };

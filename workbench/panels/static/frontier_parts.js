@@ -7,7 +7,7 @@ import { digits, duration, hours, mass } from "./formats.js";
 const J_PER_KWH = 3.6e6;
 const PNG_SCALE = 2;
 const REST_MS = 350; // that a choice rests before its traces are asked for
-const PER = { hour: "per hour at the default", epoch: "per epoch", job: "per job" };
+const PER = { hour: "per hour of baseline work", epoch: "per epoch", job: "per job" };
 const FILES = [["png", "PNG", "the picture"], ["svg", "SVG", "the picture"], ["csv", "CSV", "the points"], ["parquet", "Parquet", "the points"]];
 const TYPES = { svg: "image/svg+xml", csv: "text/csv" };
 

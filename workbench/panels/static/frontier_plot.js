@@ -2,10 +2,10 @@
 // The plane of time and energy. What stays is drawn once; what a step moves lies on a canvas of its own ("overlay"), so that ten thousand
 // points are not drawn again for it.
 import { percent, prefixed } from "./formats.js";
-import { AT, BESIDE, Figure, GROUND, TEXT, addBound, addErrors, beside, column, fill, fit } from "./plots.js";
+import { AT, Figure, GROUND, NAMED, TEXT, addBound, addErrors, fill, fit, spread } from "./plots.js";
 
 const FEW = 300; // points, up to which all that are measured have error bars; of more only the frontier's
-const LEGEND = "; hollow: predicted, pale: beaten, dashed: equal cost at eta, diamond: its optimum, bars: 95 %";
+const LEGEND = "; hollow: predicted, pale: dominated, square: default";
 const NEAR = 14; // pixels, within which a click means a point
 const Z = 1.96;
 const OVER = { level: "overlay" };
@@ -45,10 +45,14 @@ class Plane {
   spot(row) {
     return this.at(this.model.time[row], this.model.energy[row]);
   }
-  /** Whether words at a place have no room to its right. */
-  isRight(x) {
-    const { start, end } = this.frame.x;
-    return x > start + 0.85 * (end - start);
+  /** A place in pixels from the lower left corner. */
+  pixels({ x, y }) {
+    const { x: across, y: up } = this.frame;
+    return [(x - across.start) / (across.end - across.start), (y - up.start) / (up.end - up.start)].map((share, n) => share * this.size[n]);
+  }
+  get size() {
+    const { plot, plot: { properties: { inner_width: { is_unset } } } } = this.frame; // until it is laid out
+    return is_unset ? [600, 260] : [plot.inner_width, plot.inner_height];
   }
   /** The row that a click means. */
   tapped({ x, y }) {
@@ -71,16 +75,15 @@ class Standing {
     const { frame } = plane;
     this.plane = plane;
     const dots = (look) => figure.glyph(frame, "Scatter", { ...AT, line_color, fill_color: line_color, ...look });
-    this.beaten = dots({ size: 5, fill_alpha: 0.38, line_color: null });
+    this.dominated = dots({ size: 5, fill_alpha: 0.38, line_color: null });
     this.guessed = dots({ size: 6, fill_color: null, line_alpha: 0.7 });
-    this.stairs = figure.glyph(frame, "Step", { ...AT, mode: "after", line_color, line_alpha: 0.55 });
+    this.stairs = figure.glyph(frame, "Step", { ...AT, mode: "after", line_color, line_alpha: 0.85, line_width: 1.6 });
     this.errors = addErrors(figure, frame, { line_color });
     this.front = dots({ size: 8 });
     this.frontGuessed = dots({ size: 8, fill_color: null, line_width: 1.6 });
     this.default = figure.glyph(frame, "Scatter", { ...AT, marker: "square", size: 13, fill_color: null, line_width: 1.6, line_color: TEXT });
-    figure.words(frame, { ...BESIDE, text_font_size: "10px", text_baseline: "bottom", y_offset: -4 }, { over: this.default });
     const tooltips = [["", "@words"], ["time", "@time"], ["energy", "@energy"], ["on the frontier", "@chance"], ["", "@kind"]];
-    for (const layers of [[this.front, this.frontGuessed], [this.beaten, this.guessed]]) figure.hover(frame, layers, tooltips, { limit: 1 });
+    for (const layers of [[this.front, this.frontGuessed], [this.dominated, this.guessed]]) figure.hover(frame, layers, tooltips, { limit: 1 });
   }
   draw(model) {
     const { plane } = this;
@@ -91,7 +94,7 @@ class Standing {
       const told = (row) => ({ words: model.words(row), time: model.timeWords(row), energy: model.energyWords(row), kind: model.kindWords(row) });
       fill(layer, group.map((row) => ({ ...plane.spot(row), ...told(row), chance: percent(model.chance[row]) })));
     };
-    show(this.beaten, true, false);
+    show(this.dominated, true, false);
     show(this.guessed, false, false);
     show(this.front, true, true);
     show(this.frontGuessed, false, true);
@@ -99,8 +102,7 @@ class Standing {
     const [perTime, perEnergy] = plane.scales.map((scale) => Z / scale);
     const barred = model.count > FEW ? model.front : rows.filter((row) => model.measured[row] || on(row));
     this.errors(barred.map((row) => ({ ...plane.spot(row), dx: perTime * model.time_sd[row], dy: perEnergy * model.energy_sd[row] })));
-    const usual = model.reference === null ? [] : [plane.spot(model.reference)];
-    fill(this.default, usual.map((at) => ({ ...at, text: "default", ...beside(plane.isRight(at.x), 9) })));
+    fill(this.default, model.reference === null ? [] : [plane.spot(model.reference)]);
   }
 }
 
@@ -113,15 +115,42 @@ class Moving {
     this.iso = figure.glyph(frame, "Line", { ...AT, line_color: colour, line_alpha: 0.8, line_dash: [6, 4] }, OVER);
     this.best = figure.glyph(frame, "Scatter", { ...AT, marker: "diamond", size: 12, fill_color: colour, line_color: null }, OVER);
     this.chosen = figure.glyph(frame, "Scatter", { ...AT, size: 18, fill_color: null, line_color: colour, line_width: 2.6 }, OVER);
-    const name = { ...BESIDE, text_font_style: "bold", y_offset: column("dy"), text_baseline: column("base") };
-    figure.words(frame, { ...name, background_fill_color: GROUND, background_fill_alpha: 0.75, padding: 1 }, { over: this.chosen, ...OVER });
+    this.job = figure.glyph(frame, "Scatter", { ...AT, marker: "star", size: 16, fill_color: ground, line_color: TEXT }, OVER);
+    const plain = { ...NAMED, background_fill_color: GROUND, background_fill_alpha: 0.75 };
+    this.names = figure.glyph(frame, "Scatter", { ...AT, size: 0 }, OVER);
+    figure.words(frame, plain, { over: this.names, ...OVER });
+    this.own = figure.glyph(frame, "Scatter", { ...AT, size: 0 }, OVER);
+    figure.words(frame, { ...plain, text_font_style: "bold" }, { over: this.own, ...OVER });
+    for (const size of ["inner_width", "inner_height"]) frame.plot.properties[size].change.connect(() => this.name());
+  }
+  /** Names beside the points of the frontier, as many as have room; those of the choice, the default and the running job first. */
+  name() {
+    const { plane, plane: { model }, choice } = this;
+    if (!model || !choice) return;
+    const row = (at, text) => ({ ...at, at: plane.pixels(at), text });
+    const of = (each) => (model.place[each] < 0 ? model.words(each) : model.names[model.place[each]]);
+    const taken = [...model.front, choice.row].map((each) => plane.pixels(plane.spot(each))).map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
+    if (choice.slowdown !== null) taken.push([0, 0, 150, 18]); // the words of the bound
+    const usual = model.reference === null || model.reference === choice.row ? [] : [row(plane.spot(model.reference), "default")];
+    const job = this.working ? [row(this.working, "this job, now")] : [];
+    fill(this.own, spread([row(plane.spot(choice.row), `${of(choice.row)}${model.reference === choice.row ? " (default)" : ""}`)], plane.size, taken));
+    const front = model.front.filter((each) => each !== choice.row && each !== model.reference);
+    const ends = [front[0], front[front.length - 1], ...front.slice(1, -1)].filter((each) => each !== undefined);
+    fill(this.names, spread([...job, ...usual, ...[...new Set(ends)].map((each) => row(plane.spot(each), of(each)))], plane.size, taken));
+  }
+  /** The running job's own place, in seconds and joules; null where none runs. */
+  work(job) {
+    this.working = job && this.plane.model ? this.plane.at(job.time, job.energy) : null;
+    fill(this.job, this.working ? [this.working] : []);
+    this.name();
   }
   /** The choice, the bound, the line of equal cost through the optimum of eta. */
-  draw({ row, eta, slowdown, best }) {
+  draw(choice) {
+    const { row, rule, eta, slowdown, best } = choice;
     const { plane, plane: { model, frame: { x, y } } } = this;
-    const at = plane.spot(row);
-    const [dy, base] = at.y < y.start + 0.12 * (y.end - y.start) ? [-5, "bottom"] : [5, "top"];
-    fill(this.chosen, [{ ...at, text: "chosen", ...beside(plane.isRight(at.x), 12), dy, base }]);
+    this.choice = choice;
+    fill(this.chosen, [plane.spot(row)]);
+    this.iso.visible = this.best.visible = rule === "eta"; // else they say nothing about the choice
     const optimum = plane.spot(best);
     fill(this.best, [optimum]);
     const cost = (place) => {
@@ -131,6 +160,7 @@ class Moving {
     fill(this.iso, eta === 0 ? { x: [optimum.x, optimum.x], y: [y.start, y.end] } : inFrame(cost, x, y));
     if (slowdown === null) this.bound.draw(null, "");
     else this.bound.draw(plane.at(model.referenceTime * (1 + slowdown / 100), 0).x, `at most ${Number(slowdown.toPrecision(3))} % slower`);
+    this.name();
   }
 }
 

@@ -2,7 +2,7 @@
 // The points of a frontier as they were sent, words about each, and the ranks by which a choice moves before the kernel answers.
 // Nothing in here knows the page.
 /** @import { FrontierView } from "./messages" */
-import { amount, duration, floats, settingWords, signed, withError } from "./formats.js";
+import { amount, duration, floats, rounded, settingWords, withError } from "./formats.js";
 
 const Z = 1.96; // of a 95 % interval
 
@@ -12,7 +12,7 @@ const Z = 1.96; // of a 95 % interval
  */
 
 export class Points {
-  version; count; gpus; front; reference; ranges; knee; maxPower; referenceTime; why; bounds; etas; factors; price; currency; co2; // of the view
+  version; count; gpus; front; names; reference; ranges; knee; maxPower; referenceTime; why; bounds; etas; factors; price; currency; co2; // of the view
   time; energy; time_sd; energy_sd; limit; sm; mem; batch; gpu; chance; measured; repeats; step; // of each row
   constructor(/** @type {FrontierView} */ view, [table, ranks]) {
     const all = floats([table]);
@@ -40,23 +40,26 @@ export class Points {
     if (!this.measured[row]) return "predicted, not measured";
     return this.repeats[row] > 1 ? `mean of ${this.repeats[row]} measurements` : "measured";
   }
-  /** Time and energy of a row, where it stands against the default, and how surely it is on the frontier. */
-  details(row) {
+  /** How a choice came about, what it takes, what the default is, and how surely it is on the frontier. */
+  details({ row, rule, eta, slowdown }) {
     const { reference, why } = this;
-    const against = reference === null ? why : row === reference ? `it is the default (${why})`
-      : `time ${signed(this.relative(row, "time"))}, energy ${signed(this.relative(row, "energy"))} against the default (${this.words(reference)})`;
-    const chance = this.chance[row];
-    const sure = chance >= 0.95 ? "surely" : chance >= 0.5 ? "probably" : chance > 0.05 ? "possibly" : "not";
-    const likely = chance > 0.005 && chance < 0.995 ? ` (${Math.round(100 * chance)} % likely)` : "";
-    return `${this.timeWords(row)} and ${this.energyWords(row)} ${this.each}; ${against}; ${sure} on the frontier${likely}`;
-  }
-  /** What a choice means, and how it came about. */
-  headline({ row, rule, eta, slowdown }) {
     const bounded = slowdown === null ? "" : ` at most ${Number(slowdown.toPrecision(3))} % slower`;
-    const at = this.place[row];
-    const how = rule === "eta" ? `least cost at eta ${Number(eta.toFixed(2))}${bounded}` : rule === "slowdown" ? `least energy${bounded}`
-      : at < 0 ? "chosen by hand, not on the frontier" : `step ${at + 1} of ${this.front.length}, chosen by hand`;
-    return `${this.words(row)}${this.measured[row] ? "" : " (predicted)"}: ${how}`;
+    const place = this.place[row];
+    const how = rule === "eta" ? `Least cost at eta ${Number(eta.toFixed(2))}${bounded}` : rule === "slowdown" ? `Least energy${bounded}`
+      : place < 0 ? "Selected, dominated" : `Selected, step ${place + 1} of ${this.front.length}`;
+    const against = reference === null ? why : `the default is ${this.words(reference)} (${why})`;
+    const chance = this.chance[row];
+    const sure = place < 0 ? "" : `; ${chance >= 0.95 ? "" : "perhaps "}Pareto-optimal${chance < 0.995 ? ` (${Math.round(100 * chance)} % likely)` : ""}`;
+    return `${how}: ${this.timeWords(row)} and ${this.energyWords(row)} ${this.each}; ${against}${sure}`;
+  }
+  /** What a choice brings against the default, what is gained first, and its configuration. */
+  headline({ row }) {
+    const chosen = `${this.words(row)}${this.measured[row] ? "" : " (predicted)"}`;
+    if (this.reference === null) return `${chosen}: ${this.energyWords(row)} in ${this.timeWords(row)}`;
+    if (row === this.reference) return `Default: ${chosen}`;
+    const changes = ["energy", "time"].map((name) => ({ name, by: this.relative(row, name) })).sort((a, b) => Number(a.by > 0) - Number(b.by > 0));
+    const words = changes.map(({ name, by }) => `${rounded(by)} ${name}`);
+    return `${words.join(changes[0].by < 0 && changes[1].by > 0 ? " for " : ", ")}: ${chosen}`;
   }
   /** Change against the default in per cent. */
   relative(row, column) {

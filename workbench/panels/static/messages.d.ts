@@ -14,6 +14,7 @@ export interface ApplyView {
   command: string;
   history: [string, string][];
   left: string;
+  earlier: string;
   power: string;
   can_apply: boolean;
   can_undo: boolean;
@@ -205,6 +206,23 @@ export interface Apply {
   knobs?: ApplyKnobs;
   gpus?: [string, string][];
 }
+export interface JobPoint {
+  time: number;
+  energy: number;
+  power: number;
+}
+export interface Applied {
+  kind?: string;
+  gpus: [string, string][];
+  uuid: string;
+  view: ApplyView | null;
+  wanted: Record<string, number | null> | null;
+  doing: string;
+  done: string;
+  plot: string;
+  follows: boolean;
+  job: JobPoint | null;
+}
 export interface ClocksWanted {
   objective: string | null;
   bound: number | null;
@@ -335,6 +353,7 @@ export interface FrontierView {
   count: number;
   gpus: string[];
   front: number[];
+  names: string[];
   reference: number | null;
   why: string;
   referenceTime: number;
@@ -370,6 +389,7 @@ export interface FrontierPoints {
   note: string;
   python: string;
   asked?: number | null;
+  applied?: Applied | null;
   title: string;
   simulated: boolean;
   said: string;

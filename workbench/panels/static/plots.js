@@ -34,6 +34,26 @@ export const AT = columns("x", "y");
 export const BESIDE = { text_align: column("align"), x_offset: column("dx") };
 export const beside = (left, by, other = by) => (left ? { align: "right", dx: -by } : { align: "left", dx: other });
 
+/**
+ * Words at points of a frame, in pixels from its lower left corner, each on the first of four sides where it covers nothing of `taken`; what has no room is
+ * left out. A row says its place as `at`; it comes back as a row of a layer with `NAMED`.
+ */
+export function spread(rows, [width, height], taken = []) {
+  return rows.flatMap(({ at: [x, y], text, ...more }) => {
+    const wide = 6.6 * text.length + 2;
+    for (const [right, over] of [[1, 1], [1, 0], [0, 0], [0, 1]]) {
+      const [left, low] = [right ? x + 10 : x - 10 - wide, over ? y + 5 : y - 19];
+      const box = [left, low, left + wide, low + 14];
+      const free = left >= 0 && low >= 0 && box[2] <= width && box[3] <= height && taken.every(([l, b, r, t]) => l >= box[2] || r <= left || b >= box[3] || t <= low);
+      if (!free) continue;
+      taken.push(box);
+      return [{ ...more, text, ...beside(!right, 10), dy: over ? -5 : 5, base: over ? "bottom" : "top" }];
+    }
+    return [];
+  });
+}
+export const NAMED = { ...BESIDE, y_offset: column("dy"), text_baseline: column("base") };
+
 /** Fill the table of a layer, the renderer of a glyph, with columns or with rows: what is missing in one is NaN. */
 export function fill({ data_source: source }, table) {
   if (Array.isArray(table) && !table.length && !source.get_length()) return;

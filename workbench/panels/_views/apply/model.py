@@ -1,4 +1,4 @@
-"""What the panel of applying says: the setting in force, the chosen one, what would change and was."""
+"""What the panel of applying says: the active setting, the chosen one, what would change and was."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class ApplyView:
     command: str
     history: tuple[tuple[str, str], ...]  # when, and what; newest first
     left: str
+    earlier: str  # what a kernel before this one had applied
     power: str
     can_apply: bool
     can_undo: bool
@@ -43,28 +44,32 @@ class ApplyView:
         """All of it in words."""
         change = "; ".join(self.difference) or SAME
         said = [
-            f"In force: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}",
+            f"Active: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}",
             self.note, f"Rights: {self.rights}",
         ]
         said += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
-        said += [self.holder and f"Held by {self.holder}", self.computing, self.power, self.left]
+        said += [self.holder and f"Held by {self.holder}", self.computing]
+        said += [self.power, self.left, self.earlier]
         said += [f"{at}  {what}" for at, what in self.history]
         return tuple(each for each in said if each)
 
 
 def view(
-    hand: ManualControl, chosen: Configuration | None, followed: StepResponse | None, *,
+    hands: Sequence[ManualControl], chosen: Configuration | None, followed: StepResponse | None, *,
     jobs: Sequence[str] = (),
 ) -> ApplyView:
-    """Look at a GPU; asks the driver, and changes nothing.
+    """Look at GPUs; asks the driver, and changes nothing.
 
     Args:
-        hand: Of the GPU.
+        hands: Of the GPUs; all but the active settings are the first one's.
         chosen: What would be applied.
         followed: The power around the last change.
         jobs: Names of the recurring jobs that take the batch size.
     """
+    hand = hands[0]
     device, now = hand.device, hand.active()
+    settings_now = [now.setting, *(each.active().setting for each in hands[1:])]
+    active = dict.fromkeys("not known" if each is None else str(each) for each in settings_now)
     wanted, lost = chosen or Configuration(), now.setting is None
     difference: tuple[str, ...] = ()
     if chosen is not None and now.setting is not None:
@@ -76,19 +81,20 @@ def view(
     done = tuple((each.at, "; ".join(each.words)) for each in reversed(history[-HISTORY:]))
     return ApplyView(
         gpu=device.name, simulated=device.simulated,
-        force="not known" if now.setting is None else str(now.setting), origin=now.words,
+        force=", ".join(active), origin=now.words,
         holder="" if now.origin == "process" else now.holder,
         computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
         chosen=NOTHING if chosen is None else words(wanted, hand), difference=difference,
         note=_note(wanted, jobs), rights=rights.words, allowed=bool(rights.who), command=rights.command,
-        history=done, left=hand.left, power=followed.words if followed is not None else "",
+        history=done, left=hand.left, earlier=hand.earlier,
+        power=followed.words if followed is not None else "",
         can_apply=chosen is not None and not lost and not nvml.read_only(),
-        can_undo=bool(history) or bool(hand.left),
+        can_undo=any(each.history or each.left for each in hands),
     )
 
 
 def words(wanted: Configuration, hand: ManualControl) -> str:
-    """A configuration as it will be applied: "150 W, clocks left to the driver, batch size 64"."""
+    """A configuration as it will be applied: "150 W, SM clock: driver default, batch size 64"."""
     whole = settings.whole(wanted.setting, hand.device)
     default_w = hand.device.limits.default_power_limit_w
     said = []
@@ -96,7 +102,7 @@ def words(wanted: Configuration, hand: ManualControl) -> str:
         said.append(f"{whole.power_limit_w:g} W" + (" (default)" if whole.power_limit_w == default_w else ""))
     for knob, word in (("sm_clock_mhz", "SM"), ("mem_clock_mhz", "memory")):
         clock = getattr(whole, knob)
-        said.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock left to the driver")
+        said.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock: driver default")
     if wanted.batch_size is not None:
         said.append(f"batch size {wanted.batch_size}")
     return ", ".join(said)

@@ -1,5 +1,5 @@
-"""A GPU's setting, to apply and to undo: what is in force and whose it is, what is chosen, what changes, how
-the power follows.
+"""A GPU's setting, to apply and to undo: what is active and who set it, what is chosen, what changes, how the
+power follows.
 
     panel = workbench.panels.apply()               choose on the panel
     workbench.panels.apply(frontier_panel)         what is chosen on a frontier
@@ -12,19 +12,16 @@ the kernel ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ....device.discovery import Gpus
-from ....device.settings import AFTER_S, StepResponse
 from ....errors import UsageError, renamed
 from ....experiments.job import RecurringJob
-from ....measurement import session
 from ....records import Configuration, Setting
-from ....tuning import manual
+from ....tuning.manual import ManualControl
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
-from .model import ApplyView, view
+from .applier import Applier, gpu_choices
 from .svg import apply_page, power
 
 
@@ -38,23 +35,27 @@ class ApplyPanel(LivePanel):
         self, wanted: Any = None, *, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (),
         live: bool | None = None,
     ) -> None:
-        self.jobs = tuple(jobs)
-        self.hand = manual.control(gpus)
-        self.chosen: Configuration | None = None
-        self._view: ApplyView | None = None
-        self._followed: StepResponse | None = None
-        self._doing = ""  # what goes on just now
-        self._done = ""  # how the last command went
+        self.applier = Applier(gpus, jobs)
         super().__init__(live=live)
         if callable(getattr(wanted, "on_choice", None)):
-            self.chosen = wanted.chosen
+            self.applier.choose(wanted.chosen)
             wanted.on_choice(self.choose)
         elif wanted is not None:
-            self.choose(wanted)
+            self.applier.choose(wanted)
         with self._report_errors():
             self.refresh()
 
     # for the caller
+
+    @property
+    def hand(self) -> ManualControl:
+        """Control of the GPU; of the first where all are changed."""
+        return self.applier.hand
+
+    @property
+    def chosen(self) -> Configuration | None:
+        """What would be applied."""
+        return self.applier.chosen
 
     def choose(self, wanted: Configuration | Setting | None) -> None:
         """Make a configuration the chosen one; nothing is applied.
@@ -62,44 +63,31 @@ class ApplyPanel(LivePanel):
         Raises:
             UsageError: it is none.
         """
-        if isinstance(wanted, Setting):
-            wanted = Configuration(wanted)
-        if wanted is not None and not isinstance(wanted, Configuration):
-            kind = type(wanted).__name__
-            raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {kind}")
-        self.chosen = wanted
+        self.applier.choose(wanted)
         with self._report_errors(), self._lock:
             self.refresh()
 
     def apply(self) -> None:
-        """Apply what is chosen. Raises as `applying.ManualControl.apply`."""
-        chosen = self.chosen
-        if chosen is None:
-            what = "choose a power limit or clocks, or a point of a frontier"
-            raise UsageError(f"nothing is chosen yet: {what}")
-        self._do("applying", lambda: self.hand.apply(chosen, jobs=self.jobs))
+        """Apply what is chosen. Raises as `workbench.control(...).apply`."""
+        self._do(self.applier.apply)
 
     def undo(self) -> None:
-        """Take the last change back. Raises as `applying.ManualControl.undo`."""
-        self._do("undoing", self.hand.undo)
+        """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
+        self._do(self.applier.undo)
 
     def restore_default(self) -> None:
-        """Give every knob back to the driver. Raises as `applying.ManualControl.apply`."""
-        self._do("restoring the default", self.hand.restore_default)
+        """Give every knob back to the driver. Raises as `apply`."""
+        self._do(self.applier.restore_default)
 
     def refresh(self) -> None:
-        """Look at the GPU again."""
+        """Ask the driver."""
         with self._lock:
-            self._followed = self.hand.follow()
-            self._view = view(self.hand, self.chosen, self._followed, jobs=[job.name for job in self.jobs])
+            self.applier.refresh()
 
-    def _do(self, doing: str, act: Callable[[], manual.Applied | str]) -> None:
-        self._doing, self._done = doing, ""
+    def _do(self, act: Callable[[], None]) -> None:
         try:
-            done = act()
-            self._done = done if isinstance(done, str) else f"applied, and read back: {done.after}"
+            act()
         finally:
-            self._doing = ""
             self.tell()
 
     # showing
@@ -108,12 +96,14 @@ class ApplyPanel(LivePanel):
         return titled(f"Apply · {self.hand.device.name}", self.hand.device.simulated)
 
     def summary(self) -> str:
-        return "\n".join([self.title(), *(self._view.sentences if self._view is not None else ())])
+        seen = self.applier.view
+        return "\n".join([self.title(), *(seen.sentences if seen is not None else ())])
 
     def html(self) -> str:
         """The panel as a picture: HTML without scripts."""
         with self._lock:
-            return apply_page(self.title(), self._view, power(self._followed), self._problem)
+            drawn = power(self.applier.followed)
+            return apply_page(self.title(), self.applier.view, drawn, self._problem)
 
     # for the views
 
@@ -126,23 +116,10 @@ class ApplyPanel(LivePanel):
             "sm": list(limits.sm_clocks_mhz[memories[0]]) if device.can("lock_sm_clock") and memories else [],
             "memory": list(memories) if device.can("lock_mem_clock") else [],
         }
-        gpus = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
-        return {"knobs": knobs, "gpus": gpus}
+        return {"knobs": knobs, "gpus": gpu_choices()}
 
     def news(self, *, whole: bool = False) -> Message:
-        seen, wanted = None if self._view is None else asdict(self._view), None
-        if self.chosen is not None:
-            wanted = {**asdict(self.chosen.setting), "batch_size": self.chosen.batch_size}
-        return {
-            "kind": "news", "title": self.title(), "uuid": self.hand.device.uuid, "view": seen,
-            "wanted": wanted, "doing": self._doing, "done": self._done, "plot": power(self._followed),
-            "follows": self._follows(),
-        }, []
-
-    def _follows(self) -> bool:
-        """Whether the power around the last change is still being watched."""
-        history = self.hand.history
-        return bool(history) and self.hand.device.clock() - history[-1].at_s < AFTER_S
+        return {"kind": "news", "title": self.title(), **self.applier.state()}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "apply":
@@ -151,13 +128,13 @@ class ApplyPanel(LivePanel):
             self.undo()
         elif kind == "default":
             self.restore_default()
-        elif kind in ("choose", "gpu"):
-            if kind == "gpu":
-                self.hand, self._done = manual.control(str(content["uuid"])), ""
-            self.choose(_chosen(content) if kind == "choose" else self.chosen)
+        elif kind == "choose":
+            self.choose(_chosen(content))
             self.tell()
-            if kind == "gpu":
-                self._say({**self.snapshot()[0], "kind": "knobs"})
+        elif kind == "gpu":
+            self.applier.take_gpu(str(content["uuid"]))
+            self.tell()
+            self._say({**self.snapshot()[0], "kind": "knobs"})
 
 
 def _chosen(content: dict[str, Any]) -> Configuration:

@@ -13,7 +13,7 @@ from .model import SAME, ApplyView
 
 HEIGHT = 110
 POINTS = 300
-NONE_YET = "Nothing was changed from here yet; the power around a change is drawn here"
+NONE_YET = "After Apply or Undo the power around the change stands here"
 
 
 def power(followed: StepResponse | None) -> str:
@@ -46,10 +46,11 @@ def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = ""
     if view is None:
         return f'<div style="font-size:13px">{html.escape(problem or title)}</div>'
     rows = [
-        ("In force", f"{view.force} · {view.origin}"), ("Chosen", view.chosen),
+        ("Active", f"{view.force} · {view.origin}"), ("Chosen", view.chosen),
         ("Difference", "\n".join(view.difference) or SAME), ("", view.note), ("Rights", view.rights),
         ("Command", "" if view.allowed else view.command), ("Held by", view.holder), ("", view.computing),
-        ("", view.left), ("", problem), ("Done", "\n".join(f"{at}  {what}" for at, what in view.history)),
+        ("", view.left), ("", view.earlier), ("", problem),
+        ("Done", "\n".join(f"{at}  {what}" for at, what in view.history)),
     ]
     head = '<th style="text-align:left;vertical-align:top;padding-right:12px;font-weight:600">'
     cells = "".join(

@@ -26,6 +26,7 @@ COLUMNS = (
     "time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured",
     "repeats", "traces", "step",
 )
+CHANGES = (("energy", "energy_j"), ("time", "time_s"))
 ETAS = tuple(number / 100 for number in range(101))  # of the slider
 GUESSED_SLOWDOWN = 0.05  # of the first guess where no bound is chosen
 HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
@@ -100,7 +101,8 @@ def plane(seen: FrontierAnalysis, work: Work, tariff: Tariff) -> tuple[dict[str,
     columns, gpus = table(seen)
     about = {
         "bounds": (100 * seen.slowdowns).tolist(), "etas": len(ETAS), "columns": COLUMNS,
-        "count": len(seen.points), "gpus": gpus, "front": seen.front.tolist(), "reference": seen.reference,
+        "count": len(seen.points), "gpus": gpus, "front": seen.front.tolist(), "names": front_names(seen),
+        "reference": seen.reference,
         "why": seen.why, "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
         "maxPower": seen.max_power_w, "ranges": ranges(seen), "unit": work.unit,
         "factors": {} if seen.reference is None else work.factors(seen.reference_time_s),
@@ -128,9 +130,32 @@ def _span(values: np.ndarray) -> Span:
 
 
 def headline(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
-    """The chosen configuration and how it came to be that."""
-    chosen = words(configuration(seen.points, choice.row))
-    return f"{chosen}{predicted(seen, choice.row)}: {rule_words(seen, choice)}"
+    """What the choice brings, and its configuration: "−20 % energy for +12 % time: 175 W"."""
+    chosen = f"{words(configuration(seen.points, choice.row))}{predicted(seen, choice.row)}"
+    if seen.reference is None:
+        row = seen.points.row(choice.row, named=True)
+        return f"{chosen}: {format_energy(row['energy_j'], None)} in {format_duration(row['time_s'])}"
+    return f"{change_words(seen, choice.row)}: {chosen}"
+
+
+def change_words(seen: FrontierAnalysis, row: int) -> str:
+    """What a row takes against the default, what is gained first."""
+    if row == seen.reference or seen.reference is None:
+        return "Default"
+    one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
+    shares = {name: one[column] / other[column] - 1 for name, column in CHANGES}
+    gain_first = sorted(shares.items(), key=lambda item: item[1] > 0)
+    parts = [f"{rounded(share)} {name}" for name, share in gain_first]
+    return (" for " if min(shares.values()) < 0 < max(shares.values()) else ", ").join(parts)
+
+
+def rounded(share: float) -> str:
+    """A share in per cent with its sign: two digits, or one behind the point below 10 %.
+
+    >>> rounded(-0.2042), rounded(0.0312), rounded(0.0996)
+    ('−20 %', '+3.1 %', '+10 %')
+    """
+    return percent(share, digits=0 if abs(share) >= 0.0995 else 1)
 
 
 def a(unit: str) -> str:
@@ -145,7 +170,7 @@ def predicted(seen: FrontierAnalysis, row: int) -> str:
 def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
     """How a choice came to be.
 
-    "least cost at eta 0.5", "least energy at most 5 % slower", "step 3 of 12", "chosen by hand".
+    "least cost at eta 0.5", "least energy at most 5 % slower", "selected, step 3 of 12".
     """
     bound = "" if choice.max_slowdown is None else f" at most {100 * choice.max_slowdown:.3g} % slower"
     place = seen.place(choice.row)
@@ -153,19 +178,18 @@ def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
         return f"least cost at eta {choice.eta:g}{bound}"
     if choice.rule == SLOWDOWN:
         return f"least energy{bound}"
-    if place is None:
-        return "chosen by hand, not on the frontier"
-    return f"step {place + 1} of {len(seen.front)}, chosen by hand"
+    return "selected, dominated" if place is None else f"selected, step {place + 1} of {len(seen.front)}"
 
 
 def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
-    """What it takes, how that compares with the default, what is saved, how sure it is; a sentence each."""
+    """How it came to be chosen, what it takes, what the default is, what is saved, how sure it is."""
     row = seen.points.row(choice.row, named=True)
     error = Z95 * row["energy_sd_j"] if row["energy_sd_j"] else None
     repeats = f", mean of {row['repeats']}" if row["repeats"] > 1 else ""
+    rule = rule_words(seen, choice)
     said = [
-        f"{format_duration(row['time_s'])} and {format_energy(row['energy_j'], error)} "
-        f"{a(work.unit)}{repeats}{against(seen, choice.row)}"
+        f"{rule[:1].upper()}{rule[1:]}: {format_duration(row['time_s'])} and "
+        f"{format_energy(row['energy_j'], error)} {a(work.unit)}{repeats}; {origin(seen)}"
     ]
     said += [saving_words(each, tariff) for each in tradeoff.savings(seen, choice.row, work, tariff)]
     said.append(standing(seen, choice.row))
@@ -193,20 +217,36 @@ def guess_words(seen: FrontierAnalysis, max_slowdown: float | None) -> list[str]
     return [f"{guess}; there: time {time}, energy {energy}"]
 
 
-def against(seen: FrontierAnalysis, row: int) -> str:
+def origin(seen: FrontierAnalysis) -> str:
+    """What changes are against."""
     if seen.reference is None:
-        return f"; {seen.why}" if seen.why else ""
-    name = words(configuration(seen.points, seen.reference))
-    if row == seen.reference:
-        return f"; it is the default ({seen.why})"
-    one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
-    time, energy = (percent(one[name] / other[name] - 1) for name in ("time_s", "energy_j"))
-    return f"; time {time}, energy {energy} against the default ({name}: {seen.why})"
+        return seen.why
+    return f"the default is {words(configuration(seen.points, seen.reference))} ({seen.why})"
+
+
+def front_names(seen: FrontierAnalysis) -> list[str]:
+    """Names of the frontier's rows: the knobs in which they differ, "175 W" or "175 W · 64".
+
+    >>> front_names(tradeoff.analyse_frontier(tradeoff.collect(pl.DataFrame(
+    ...     {"time_s": [1.0, 2.0], "energy_j": [9.0, 8.0], "power_limit_w": [250, 175]})).points))
+    ['250 W', '175 W']
+    """
+    front = seen.frontier
+    units = {"power_limit_w": " W", "sm_clock_mhz": " MHz", "mem_clock_mhz": " MHz mem", "batch_size": ""}
+    differ = [name for name in units if front[name].n_unique() > 1] or [
+        name for name in units if front[name].is_not_null().any()
+    ][:1]
+    rows = front.select(differ).iter_rows()
+    known = [
+        [f"{value:g}{units[name]}" for name, value in zip(differ, row, strict=True) if value is not None]
+        for row in rows
+    ]
+    return [" · ".join(parts) or "driver default" for parts in known] if differ else [""] * len(front)
 
 
 def saving_words(saved: Saving, tariff: Tariff) -> str:
     """A saving as a sentence."""
-    periods = {"hour": "In the work of an hour at the default", "epoch": "In an epoch", "job": "In a job"}
+    periods = {"hour": "Per hour of baseline work", "epoch": "Per epoch", "job": "Per job"}
     verb = "saves" if saved.energy_j >= 0 else "costs"
     scale, unit = next((scale, unit) for least, scale, unit in HOURS if abs(saved.kwh) >= least)
     error = "" if not saved.uncertainty_j else f" ± {significant(scale * saved.uncertainty_j / J_PER_KWH)}"
@@ -225,8 +265,7 @@ def standing(seen: FrontierAnalysis, row: int) -> str:
     chance = float(seen.chance[row])
     if place is not None:
         likely = f" ({100 * chance:.0f} % likely)" if chance < 0.995 else ""
-        sure = f"{frontier.verdict(chance)} on the frontier{likely}"
-        return sure[:1].upper() + sure[1:]
+        return ("Pareto-optimal" if chance >= frontier.SURE else "Perhaps Pareto-optimal") + likely
     at = seen.points.row(row, named=True)
     left = frontier.distance(seen.frontier, at["time_s"], at["energy_j"])
     parts = []
@@ -234,7 +273,7 @@ def standing(seen: FrontierAnalysis, row: int) -> str:
         parts.append(f"one at most as slow needs {format_energy(left.energy_j, None)} less")
     if left.time_s > 0:
         parts.append(f"one at most as hungry takes {format_duration(left.time_s)} less")
-    return f"Not on the frontier: {', '.join(parts)}" if parts else "As good as a point of the frontier"
+    return f"Dominated: {', '.join(parts)}" if parts else "As good as a point of the frontier"
 
 
 def counts(seen: FrontierAnalysis) -> str:

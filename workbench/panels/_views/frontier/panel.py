@@ -6,9 +6,9 @@ one saves.
     panel.chosen                                   the configuration that is chosen
     panel.on_choice(print)                         is called with every new one
 
-A slider and the arrow keys step along the frontier, a second slider bounds the slowdown against the default,
-a third moves eta between time and energy. The browser has all points and moves at once; the kernel hears what
-was chosen, while a cell runs too.
+A slider and the arrow keys step along the frontier; Apply sets the GPU to the step, Undo restores it, and the
+power around the change stands below. Under "more" are a bound on the slowdown, and eta between time and
+energy. The browser has all points and moves at once; the kernel hears what was chosen, while a cell runs too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from ..._core import theme
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
+from ..apply.applier import Applier
 from . import model
 from .model import FrontierChoice
+from .setter import ChoiceSetter
 from .shown import ALL, NAMES, NOTHING, ShownFrontier
 from .sources import NO_POINTS, GivenPoints, PointSource, source
 from .svg import draw, frontier_page, traces
@@ -54,6 +56,7 @@ class FrontierPanel(LivePanel):
         self._frontier = shown
         self._sent_version = -1  # what views know
         self._callbacks: list[Callable[[Configuration], object]] = []
+        self._setter = ChoiceSetter()
         super().__init__(live=live)
         if isinstance(given, GivenPoints):
             self.refresh()  # what is wrong with what was given is the caller's error
@@ -158,6 +161,21 @@ class FrontierPanel(LivePanel):
             self._seen = seen
             self._moved(self._frontier.collect(collected))
 
+    def apply(self) -> None:
+        """Set the GPU to the choice until `undo` or the kernel's end. Raises as `control(...).apply`."""
+        self._do(lambda applier: applier.apply())
+
+    def undo(self) -> None:
+        """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
+        self._do(lambda applier: applier.undo())
+
+    def _do(self, act: Callable[[Applier], None]) -> None:
+        with self._lock:
+            try:
+                act(self._setter.applier(self.chosen))
+            finally:
+                self._say_applied()
+
     def export(self, path: str | Path) -> Path:
         """Write the picture (.svg) or the points (.csv, .parquet); PNG is made by the browser's button.
 
@@ -211,8 +229,26 @@ class FrontierPanel(LivePanel):
     # for the views
 
     def start(self) -> None:
-        if self.source.live:
+        if self.source.live or self._setter.ready:
             super().start()
+
+    def snapshot(self) -> Message:
+        self._setter.prepare()
+        content, buffers = super().snapshot()
+        with self._report_errors():
+            content["applied"] = self._setter.state(self.chosen, self.look, self.work)
+        return content, buffers
+
+    def changes(self) -> Message | None:
+        self._say_applied()
+        return super().changes() if self.source.live else None
+
+    def _say_applied(self) -> None:
+        """Say what is active, what the last change did and where the running job is, if that is new."""
+        with self._report_errors():
+            before, state = self._setter.sent, self._setter.state(self.chosen, self.look, self.work)
+            if state is not None and state != before:
+                self._say({"kind": "applied", **state})
 
     def about(self) -> dict[str, Any]:
         return {"inks": {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}}
@@ -247,6 +283,13 @@ class FrontierPanel(LivePanel):
                     self._moved(self._frontier.heard(content))
                 finally:
                     self._say_choice(asked=content.get("asked"))
+            elif kind == "apply":
+                self._moved(self._frontier.heard(content))
+                self.apply()
+            elif kind == "undo":
+                self.undo()
+            elif kind == "gpu":
+                self._do(lambda applier: applier.take_gpu(str(content["uuid"])))
             elif kind == "select":
                 self.select(**{name: content.get(name) for name in (*NAMES, "predicted")})
             elif kind == "axes":

@@ -1,0 +1,128 @@
+"""One GPU, or all of this process, put to what is chosen and back; as a panel needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ....device.discovery import Gpus
+from ....device.settings import AFTER_S, StepResponse
+from ....errors import UsageError, WorkbenchError
+from ....experiments.job import RecurringJob
+from ....measurement import session
+from ....records import Configuration, Setting
+from ....tuning import manual
+from .model import ApplyView, view
+from .svg import power
+
+ALL = "all"  # in place of a UUID
+
+
+class Applier:
+    """What is chosen for GPUs, what is active on them, and the last change.
+
+    Args:
+        gpus: One GPU, as `workbench.control` takes it.
+        jobs: Recurring jobs whose next recurrence takes a chosen batch size.
+    """
+
+    def __init__(self, gpus: Gpus = None, jobs: Sequence[RecurringJob] = ()) -> None:
+        self.jobs = tuple(jobs)
+        self.hands: tuple[manual.ManualControl, ...] = (manual.control(gpus),)
+        self.chosen: Configuration | None = None
+        self.view: ApplyView | None = None
+        self.followed: StepResponse | None = None
+        self._doing = self._done = ""  # what goes on just now; how the last command went
+
+    @property
+    def hand(self) -> manual.ManualControl:
+        """Control of the first GPU."""
+        return self.hands[0]
+
+    def take_gpu(self, uuid: str) -> None:
+        """Control another GPU of this process, or "all" of them."""
+        devices = session.current().devices if uuid == ALL else (uuid,)
+        self.hands, self._done = tuple(manual.control(each) for each in devices), ""
+
+    def choose(self, wanted: Configuration | Setting | None) -> None:
+        """Make a configuration the chosen one; nothing is applied.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if isinstance(wanted, Setting):
+            wanted = Configuration(wanted)
+        if wanted is not None and not isinstance(wanted, Configuration):
+            kind = type(wanted).__name__
+            raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {kind}")
+        self.chosen = wanted
+
+    def apply(self) -> None:
+        """Apply what is chosen; where one GPU refuses, those before it are put back.
+
+        Raises:
+            UsageError: Nothing is chosen. Else as `workbench.control(...).apply`.
+        """
+        chosen = self.chosen
+        if chosen is None:
+            what = "choose a power limit or clocks, or a point of a frontier"
+            raise UsageError(f"nothing is chosen yet: {what}")
+        self._each("applying", lambda hand: hand.apply(chosen, jobs=self.jobs if hand is self.hand else ()))
+
+    def undo(self) -> None:
+        """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
+        hands = [hand for hand in self.hands if hand.history or hand.left] or [self.hand]
+        self._each("undoing", lambda hand: hand.undo(), hands)
+
+    def restore_default(self) -> None:
+        """Give every knob back to the driver. Raises as `apply`."""
+        self._each("restoring the default", lambda hand: hand.restore_default())
+
+    def _each(
+        self, doing: str, act: Callable[[manual.ManualControl], manual.Applied | str],
+        hands: Sequence[manual.ManualControl] = (),
+    ) -> None:
+        self._doing, self._done = doing, ""
+        changed: list[manual.ManualControl] = []
+        said = ""
+        try:
+            for hand in hands or self.hands:
+                done = act(hand)
+                changed += [hand] if isinstance(done, manual.Applied) else []
+                said = done if isinstance(done, str) else f"applied, and read back: {done.after}"
+        except WorkbenchError:
+            for hand in reversed(changed):
+                hand.undo()
+            raise
+        finally:
+            self._doing = ""
+        self._done = said + (f" on {len(self.hands)} GPUs" if len(self.hands) > 1 else "")
+
+    def refresh(self) -> None:
+        """Ask the driver."""
+        self.followed = self.hand.follow()
+        self.view = view(self.hands, self.chosen, self.followed, jobs=[job.name for job in self.jobs])
+
+    @property
+    def follows(self) -> bool:
+        """Whether the power around the last change is still being watched."""
+        history = self.hand.history
+        return bool(history) and self.hand.device.clock() - history[-1].at_s < AFTER_S
+
+    def state(self) -> dict[str, Any]:
+        """All that a view shows of it."""
+        wanted = None
+        if self.chosen is not None:
+            wanted = {**asdict(self.chosen.setting), "batch_size": self.chosen.batch_size}
+        return {
+            "uuid": self.hand.device.uuid if len(self.hands) == 1 else ALL,
+            "view": None if self.view is None else asdict(self.view), "wanted": wanted, "doing": self._doing,
+            "done": self._done, "plot": power(self.followed), "follows": self.follows,
+        }
+
+
+def gpu_choices() -> list[list[str]]:
+    """The GPUs that can be changed, UUID and words each; all of them at once where there are several."""
+    found = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
+    return [*found, [ALL, f"all {len(found)} GPUs"]] if len(found) > 1 else found
