@@ -474,8 +474,9 @@ def _notebooks(arguments: argparse.Namespace) -> int:
         raise UsageError("this installation has no notebooks with it")
     checked_value("directory", arguments.directory, ("Path",))
     arguments.directory.mkdir(parents=True, exist_ok=True)
-    for path in sorted(source.glob("*.ipynb")):
-        target = arguments.directory / path.name
+    for path in sorted([*source.glob("*.ipynb"), *source.glob("data/*")]):
+        target = arguments.directory / path.relative_to(source)
+        target.parent.mkdir(exist_ok=True)
         if target.exists():
             print(f"{target} is there already and was left alone")
         else:

@@ -250,7 +250,8 @@ class _Turns:
         """Both ways into the log, each as one measurement of several runs."""
         said: list[str] = []
         for number, window in self._windows.items():
-            said += session.keep(repeated(self._measured[number]), window, self._meter, Store())
+            run = repeated(self._measured[number])
+            said += session.keep(run, window, self._meter, Store(), kind="comparison")
         return said
 
 

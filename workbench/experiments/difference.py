@@ -58,7 +58,7 @@ class Ratio(HtmlFacts):
         if not self.high < TOO_WIDE:
             return "not known yet (too few runs)"
         value, low, high = (100 * (each - 1) for each in (self.value, self.low, self.high))
-        digits = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 0), 3)
+        digits = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 0), 1)
         return f"{value:+.{digits}f} % ({low:+.{digits}f} .. {high:+.{digits}f} %)"
 
 

@@ -114,6 +114,9 @@ class EnergyStatement:
 
     _repr_html_ = html
 
+    def __repr__(self) -> str:
+        return self.text
+
     def json(self) -> str:
         """Provenance in JSON-LD: the report is derived from the measurements, each with all of its values."""
         ids = [f"urn:gpu-energy-workbench:measurement:{each.id}" for each in self.measurements]
@@ -285,7 +288,7 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[st
     gpus = [gpu for each in measured for gpu in each.gpus]
     names = ", ".join(sorted({gpu.name for gpu in gpus})) or "no GPU"
     cards = len({gpu.uuid for gpu in gpus})
-    energies = [each.energy_j for each in measured]
+    energies = [None if each.energy_j is None else each.energy_j * each.repeats for each in measured]
     total = None if None in energies else sum(each for each in energies if each is not None)
     sources = {gpu.source for gpu in gpus}
     how = {"counter": "differences of the driver's energy counter (NVML)", "integrated":
