@@ -295,8 +295,8 @@ class Measurement(HtmlFacts):
 
     With `repeats` > 1 values are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations.
     `iterations` is None where they were not looked for. `kind` is what was measured, as the log has it:
-    "cell", "block", "loop", "command", "sweep", "recurring job", "shared GPU", "comparison", "imported"; empty
-    where it was not kept.
+    "cell", "block", "loop", "command", "sweep", "recurring job", "shared GPU", "comparison", "imported";
+    empty where it was not kept.
     `work` is what the training counted.
     """
 
