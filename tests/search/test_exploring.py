@@ -18,7 +18,7 @@ from workbench.search.batch_size.knowledge_gradient import (
     run_costs,
     weigh,
 )
-from workbench.search.batch_size.policy import Progress, Proposal
+from workbench.search.batch_size.policy import TURN, Progress, Proposal
 from workbench.search.batch_size.reasons import exploration_cost, why_untried
 from workbench.search.objective import Energy, ZeusCost
 
@@ -231,7 +231,7 @@ def test_the_largest_batch_size_is_not_left_untried_for_ever() -> None:
     assert evidence.count[3] > evidence.count[[0, 1]].max()
 
 
-def test_a_run_that_may_well_be_as_cheap_is_not_ended_at_its_first_level(
+def test_a_turn_that_may_well_be_as_cheap_is_not_ended_at_its_first_level(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     evidence = evidence_of(default=256, sizes=(256, 512))
@@ -239,14 +239,15 @@ def test_a_run_that_may_well_be_as_cheap_is_not_ended_at_its_first_level(
         profile(evidence, arm, 10.0)
     for _ in range(6):
         evidence.add(Run(0, "reached", 20, 200, 2e4, milestones={0.3: 5.0}, recurrence=9))
-    proposal = Proposal(512, 150.0, stop_after_epochs=90.0)
+    turn = Proposal(512, 150.0, stop_after_epochs=90.0, reason=f"{TURN}9 runs; could save 2 %")
+    ordinary = replace(turn, reason="worth a try")
     # The ordinary rule, what the next recurrences are worth, would end it at once.
     monkeypatch.setattr(knowledge_gradient, "_plans", lambda *_, **__: (np.array([np.inf]), np.array([1.0])))
     ended = [
         KnowledgeGradient().watch(evidence, COST, proposal, Progress(at, 0.0, {0.3: at})) is not None
-        for at in (6.0, 30.0)  # where the others were at 5, of 20
+        for proposal in (ordinary, turn) for at in (6.0, 30.0)  # where the others were at 5, of 20
     ]
-    assert ended == [False, True]
+    assert ended == [True, True, False, True]
 
 
 # what a person reads

@@ -205,7 +205,7 @@ class JobStudy:
         evidence = self.ledger.evidence(without(self.space, barred), before=attempt.number)
         proposal = Proposal(
             attempt.batch_size, attempt.power_limit_w, stop_after_epochs=attempt.stop_after_epochs,
-            stop_after_cost=attempt.stop_after_cost,
+            stop_after_cost=attempt.stop_after_cost, reason=attempt.reason,
         )
         return self.policy.watch(evidence, self.objective, proposal, progress)
 

@@ -26,6 +26,7 @@ class FailureParams:
     spread: float = 0.1  # scatter of log epochs, before any run
     spread_runs: float = 3.0  # runs' worth of that
     far_sds: float = 2.5  # beyond the mean of log epochs, where a run that goes on has failed
+    far_least: float = 0.4  # in log epochs: epochs are whole, and five are not far from four
     odd_share: float = 0.04  # runs that are odd ones (`odd_sd` in log epochs), once many are known
     odd_runs: float = 0.3  # more of them while few are
     odd_sd: float = 0.5
@@ -66,7 +67,7 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
     sd = np.sqrt((squares + params.spread_runs * pooled) / (freedom + params.spread_runs))
     lost = np.zeros(len(count))
     for (arm, epochs), times in evidence.bounds.items():
-        far = math.log(epochs) > mean[arm] + params.far_sds * sd[arm]
+        far = math.log(epochs) > mean[arm] + max(params.far_sds * sd[arm], params.far_least)
         lost[arm] += times * bool(tried[arm] and (far or epochs >= longest))
     runs = (count + lost)[tried].sum()
     rate = (lost.sum() + params.pool_runs * params.rate) / (runs + params.pool_runs)

@@ -20,7 +20,7 @@ from ..objective import Objective
 from .epochs import EpochPosterior, EpochPrior, believe, forecast
 from .failures import failures
 from .history import Evidence, Run
-from .policy import Progress, Proposal
+from .policy import TURN, Progress, Proposal
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,12 @@ class KnowledgeGradientParams:
     dear_quantile: float = 0.9  # of an epoch's cost that a safe try must be able to pay
     optimism: float = 0.02  # quantile of what is believed of a cost that gives a batch size its turn
     least_saving: float = 0.01  # share of the cost below which no turn is worth its noise
-    turns_runs: float = 0.3  # times the logarithm of the recurrences: what turns may cost, in runs
+    turns_runs: float = 0.2  # times the logarithm of the recurrences: what turns may cost, in runs
+    turn_pays: float = 10.0  # times its expected loss that a turn could save within the horizon
+    turn_runs: int = 2  # that reached the target, from which on a batch size needs no turn
+    few_runs: int = 5  # of a batch size, up to which its runs count as tries
     parity: float = 1.1  # times the best's cost, after which a turn cannot pay any more
-    parity_chance: float = 0.1  # of being as cheap as the best, below which a run that lags is stopped
+    parity_chance: float = 0.1  # of being as cheap as the best, below which a turn that lags is stopped
     slice_share: float = 0.02  # of all time, for slices that no run needs
     slice_optimism: float = 0.02  # quantile of what a batch size may cost, below `slice_hope` times the best
     slice_hope: float = 1.5
@@ -124,7 +127,7 @@ class KnowledgeGradient:
             arm = int(np.argmin(options.value))
         stop, reason = float(options.stop[arm]), "worth a try"
         if arm == incumbent and may_try:
-            turn = next_turn(belief, evidence, objective, self.params, incumbent, purse)
+            turn = next_turn(belief, evidence, objective, self.params, incumbent, purse, self.horizon)
             if turn is not None:
                 arm, stop, reason = turn.arm, turn.stop_epochs, turn.reason
         if arm == incumbent and may_try:
@@ -212,10 +215,10 @@ class KnowledgeGradient:
             belief, costs, np.array([arm]), fallback, allowed, objective.degree, horizon, self.samples,
             self.params, sunk=progress.epochs,
         )
-        # A batch size that may well be as cheap is not given up at its first level: it would never be known.
+        # A turn was expected to lose: only one that can hardly be as cheap as the best is given up.
         hopeless = (costs[:, arm] < fallback).mean() < self.params.parity_chance
-        worse = horizon * fallback < going_on[0]
-        return "its metric lags behind: stopping now costs less" if worse and hopeless else None
+        worse = hopeless if proposal.is_turn else horizon * fallback < going_on[0]
+        return "its metric lags behind: stopping now costs less" if worse else None
 
     def _settled(self, evidence: Evidence, objective: Objective) -> int | None:
         """The best batch size by its own runs, where one more run since the last thought cannot have changed
@@ -383,7 +386,7 @@ class Turn:
 
 def next_turn(
     belief: EpochPosterior, evidence: Evidence, objective: Objective, params: KnowledgeGradientParams,
-    incumbent: int, purse: float = math.inf,
+    incumbent: int, purse: float = math.inf, horizon: float = 40.0,
 ) -> Turn | None:
     """The most hopeful batch size whose turn it is; None where none is.
 
@@ -396,9 +399,9 @@ def next_turn(
     best = float(costs[:, incumbent].mean())
     optimistic = np.quantile(costs, params.optimism, axis=0)
     hopeful = evidence.usable & (optimistic < (1 - params.least_saving) * best)
-    hopeful &= evidence.count < params.settled_least
+    hopeful &= evidence.count < params.turn_runs
     hopeful[[incumbent, *evidence.lost_now]] = False
-    if not hopeful.any():
+    if not hopeful.any() or len(evidence.current) < params.settled_after_runs:
         return None
     each = belief.epoch_cost
     room = np.exp(2 * belief.noise.mean() * (evidence.count > 0))
@@ -409,13 +412,18 @@ def next_turn(
     lost = (seen > stop) | (_luck(len(costs))[:, None] < belief.failure_rate)
     loss = (np.where(lost, stop, seen) ** degree * each + lost * best).mean(axis=0) / best - 1
     dearest = stop**degree * np.quantile(each, params.dear_quantile, axis=0)
+    # What tries have cost since the first dozen runs: at batch sizes that have not been chosen for good.
+    few = evidence.count <= params.few_runs
     spent = 0.0
-    for run in evidence.current:
-        if hopeful[run.arm]:
+    for run in evidence.current[params.settled_after_runs :]:
+        if few[run.arm] and run.arm != incumbent:
             spent += float(run.epochs**degree * each[:, run.arm].mean()) / best
             spent -= float(run.state == "reached")
     left = params.turns_runs * math.log1p(float(evidence.count.sum())) - max(spent, 0.0)
     affordable = hopeful & (loss <= left) & (dearest + best <= purse)
+    # What it could save would have to pay for it well within what is planned for.
+    saves_runs = (1 - optimistic / best) * max(horizon, float(evidence.count.sum()))
+    affordable &= saves_runs >= params.turn_pays * loss
     if not affordable.any():
         return None
     gain = np.maximum(best - costs, 0).mean(axis=0) / best
@@ -424,7 +432,7 @@ def next_turn(
     since = runs[::-1].index(arm) if arm in runs else len(runs)
     saves = 1 - float(optimistic[arm]) / best
     reason = (
-        f"not tried for {since} run{'s' * (since != 1)}; could save {100 * saves:.0f} %; costs at most "
+        f"{TURN}{since} run{'s' * (since != 1)}; could save {100 * saves:.0f} %; costs at most "
         f"{float(dearest[arm]) / best:.2g} runs"
     )
     return Turn(arm, float(stop[arm]), float(loss[arm]), saves, reason)

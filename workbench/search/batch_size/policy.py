@@ -25,6 +25,8 @@ import numpy as np
 from ..objective import Objective
 from .history import Evidence, Space
 
+TURN = "not tried for "  # what the reason of a turn begins with, in stored attempts too
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -45,6 +47,11 @@ class Proposal:
     stop_after_epochs: float = math.inf
     stop_after_cost: float = math.inf
     reason: str = ""
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether this is a try that the model expects to lose: of what may be cheaper than it believes."""
+        return self.reason.startswith(TURN)
 
 
 @dataclass(frozen=True, slots=True)
