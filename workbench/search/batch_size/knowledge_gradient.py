@@ -217,7 +217,7 @@ class KnowledgeGradient:
         )
         # A turn was expected to lose: only one that can hardly be as cheap as the best is given up.
         hopeless = (costs[:, arm] < fallback).mean() < self.params.parity_chance
-        worse = hopeless if proposal.is_turn else horizon * fallback < going_on[0]
+        worse = horizon * fallback < going_on[0] and (hopeless or not proposal.is_turn)
         return "its metric lags behind: stopping now costs less" if worse else None
 
     def _settled(self, evidence: Evidence, objective: Objective) -> int | None:
