@@ -117,7 +117,8 @@ def safe_over_default(random: RandomJob, seeds: int) -> float:
     spent = {}
     for safe in (True, False):
         policy = KnowledgeGradient(safe=True) if safe else Default()
-        spent[safe] = sum(np.cumsum(play(policy, random, seed)[0].costs) for seed in range(seeds))
+        costs = [play(policy, random, seed)[0].costs for seed in range(seeds)]
+        spent[safe] = np.cumsum(costs, axis=1).sum(axis=0)
     return float((spent[True] / spent[False])[4:].max())
 
 

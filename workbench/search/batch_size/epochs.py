@@ -335,7 +335,7 @@ def _at_best_limit(
     out, sd = best.copy(), np.full(len(best), prior.slice_sd)
     misses = []
     for arm in whole if len(whole) > 1 else ():
-        near = _nearest(whole[whole != arm], arm, octaves)
+        near = _nearest(whole[whole != arm], int(arm), octaves)
         both = np.flatnonzero(np.isfinite(costs[arm]) & np.isfinite(costs[near]))[-1:]
         if len(both) and best[arm] > 0:
             misses.append(np.log(_through(costs[arm, both], costs[near, both], costs[near]) / best[arm]))
@@ -347,7 +347,7 @@ def _at_best_limit(
         sd[arm] = np.hypot(miss_sd / many[arm], prior.slice_sd)
         if not len(whole):
             continue
-        near = _nearest(whole, arm, octaves)
+        near = _nearest(whole, int(arm), octaves)
         both = np.flatnonzero(np.isfinite(costs[arm]) & np.isfinite(costs[near]) & (costs[near] > 0))
         if len(both):
             out[arm] = min(_through(costs[arm, both], costs[near, both], costs[near]), best[arm])

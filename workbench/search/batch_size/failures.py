@@ -58,7 +58,7 @@ class Failures:
 
 def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
     """What the runs so far say of failures."""
-    count, longest = evidence.count, float(evidence.space.max_epochs)
+    count, longest = np.asarray(evidence.count), float(evidence.space.max_epochs)
     tried = count > 0
     mean = evidence.sum_log / np.maximum(count, 1)
     squares = np.maximum(evidence.sum_log2 - count * mean**2, 0.0)
@@ -73,12 +73,12 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
     rate = (lost.sum() + params.pool_runs * params.rate) / (runs + params.pool_runs)
     failed = params.arm_runs * rate + lost
     reached = params.arm_runs * (1 - rate) + count
-    stop, epochs = np.full(len(count), longest), np.full(len(count), np.nan)
+    stop, mean_epochs = np.full(len(count), longest), np.full(len(count), np.nan)
     if tried.any():
-        stop[tried], epochs[tried] = _best_stop(
+        stop[tried], mean_epochs[tried] = _best_stop(
             mean[tried], sd[tried], (failed / (failed + reached))[tried], count[tried], longest, params
         )
-    return Failures(failed, reached, lost, stop, epochs)
+    return Failures(failed, reached, lost, stop, mean_epochs)
 
 
 def _best_stop(
