@@ -307,6 +307,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     )
     left_out: dict[str, str] = {}
     names = contestants(result["chosen"], left_out)
+    if not jobs:
+        print(f"no traces of Zeus in {options.data}: random jobs only")
+        names = {}
     if options.only:
         names = {name: make for name, make in names.items() if name in options.only}
     if gp_seeds == 0 and names.pop("Optuna GP", None):
