@@ -1,6 +1,6 @@
 """Hyper-parameters of our policy for the replay: chosen with the scored workload left out.
 
-The grid is small on purpose: what else the belief holds was set once, see docs/recurring.md.
+The grid is small on purpose: what else the belief holds was set once, see docs/validation/recurring.md.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class EpochPrior:
     """What is believed of epochs and their cost before any run: the tuned constants of `believe`.
 
     `benchmarks.recurring --tune` chose `own_sd`, `wall` and `forecast_sd` with the scored workload left out;
-    the others were set by hand on the unscored seeds of the same benchmark (docs/recurring.md).
+    the others were set by hand on the unscored seeds of the same benchmark (docs/validation/recurring.md).
 
     Attributes:
         smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves,

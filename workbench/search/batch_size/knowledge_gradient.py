@@ -27,7 +27,7 @@ from .policy import TURN, Progress, Proposal
 class KnowledgeGradientParams:
     """Tuned constants of `KnowledgeGradient`, in units of epochs, octaves of batch size and shares of cost.
 
-    Set by looking at seeds 1000 to 1039 of `benchmarks.recurring` (docs/recurring.md), not scored ones;
+    Set by looking at seeds 1000 to 1039 of `benchmarks.recurring` (docs/validation/recurring.md), not scored ones;
     `bins`, `margin` and those of `watch` and `budget` by hand.
     """
 
