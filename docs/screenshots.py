@@ -207,7 +207,8 @@ def frontier(lab: Lab, page: Page, images: Path) -> None:
 
 def running(lab: Lab, page: Page, images: Path) -> None:
     """Training cells under the live view, their iterations, and a recurring job."""
-    one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("librispeech", 56, batch_size=24)'])
+    trained = "for batch in TrainingJob('librispeech', 24, iterations=56):\n    pass"
+    one = Notebook(lab, page, "one", [PERIOD, f"%%energy train\n{trained}"])
     one.run(0)
     one.finish(0)
     one.run(1)

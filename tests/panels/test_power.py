@@ -14,6 +14,7 @@ from typing import Any
 import nbclient
 import nbformat
 import numpy as np
+import polars as pl
 import pytest
 
 from workbench.device.discovery import devices
@@ -23,7 +24,9 @@ from workbench.panels._core import live as base
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.power.series import COLUMNS, Series
 from workbench.panels._views.power.svg import TraceLine, trace_picture
-from workbench.records import Setting
+from workbench.periods.segment import SCHEMA as SEGMENTS
+from workbench.periods.segment import SegmentedIterations
+from workbench.records import IterationSummary, Setting
 from workbench.simulation.machine import Machine
 
 Sent = list[tuple[dict[str, Any], list[bytes]]]
@@ -515,3 +518,14 @@ def test_a_long_run_is_drawn_as_its_mean_between_lowest_and_highest() -> None:
     assert "line: mean of 3 s, band: lowest to highest" in picture
     assert len(picture) < 30_000
     assert "line: mean" not in trace_picture("short", [line._replace(rows=rows[:200])], (), 10.0).svg()
+
+
+def test_evaluations_that_a_training_named_are_named_in_the_picture(make: Make) -> None:
+    view, _ = make()
+    start_s = view.start_s
+    kinds = ["iteration", "iteration", "evaluation", "iteration"]
+    rows = [{"iteration": n, "kind": kind, "start_s": start_s + n, "end_s": start_s + n + 1.0, "time_s": 1.0,
+             "energy_j": 100.0, "mean_power_w": 100.0} for n, kind in enumerate(kinds)]
+    found = SegmentedIterations(pl.DataFrame(rows, schema=SEGMENTS), IterationSummary(3, 1.0, 0.0, 100.0, 1.0, "marks"))
+    view.settle(found)
+    assert [(round(mark.time_s, 3), mark.text) for mark in view._marks.kept] == [(2.0, "evaluation")]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
 WAKE_EVERY_S = 5.0
+MOST_NAMED = 100  # evaluations and the like that are named in the picture
 MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
@@ -101,8 +102,13 @@ class PowerView(LivePanel):
             self._rhythm.end()
 
     def settle(self, found: SegmentedIterations) -> None:
-        """Show these iterations, found or told by marks, in the picture, as the report does."""
+        """Show these iterations, found or told by marks, in the picture, as the report does; what a training
+        named itself (evaluations, checkpoints) with its name.
+        """
         self._settled = found
+        named = found.frame.filter(~found.frame["kind"].is_in(["iteration", "pause", "other"]))
+        for at_s, kind in named.select("start_s", "kind").head(MOST_NAMED).iter_rows():
+            self.mark(at_s, kind)
 
     def finish(self, result: Any = "", *, end_s: float | None = None) -> None:
         """Stop publishing and put a static picture in the view's place, below its result.
@@ -136,7 +142,8 @@ class PowerView(LivePanel):
             found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
             spans = () if found is None else found.look.spans
             picture = trace_picture(
-                self.title(), [gpu.line for gpu in self._gpus], self._marks.kept, self._elapsed_s(), spans
+                self.title(), [gpu.line for gpu in self._gpus], sorted(self._marks.kept), self._elapsed_s(),
+                spans,
             )
             if found is not None:
                 rhythm(picture, found.look, found.number or 0)
