@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from .tariff import significant
+from .tariff import significant, with_error
 
 UNITS = {"w": "W", "j": "J", "s": "s", "mhz": "MHz", "c": "°C", "kwh": "kWh", "seconds": "s"}
 SIMULATED = " (simulated)"
@@ -137,8 +137,9 @@ def _text(name: str, value: object, uncertainty: object = None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        more = f" ± {significant(uncertainty, 2)}" if isinstance(uncertainty, float) else ""
-        return (f"{value:.4g}" if 1e-3 <= abs(value) < 1e4 else significant(value, 4)) + more + unit
+        if isinstance(uncertainty, float) and 0 < uncertainty < 1e300 and abs(value) < 1e300:
+            return with_error(value, uncertainty) + unit
+        return (f"{value:.4g}" if 1e-3 <= abs(value) < 1e4 else significant(value, 4)) + unit
     if isinstance(value, int):
         return f"{value}{unit}"
     if isinstance(value, Mapping):

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 J_PER_KWH = 3.6e6
+MOST_DIGITS = 6  # of a value with an error: more are beyond any meter's calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,18 @@ def significant(value: float, digits: int = 3) -> str:
         return f"{value:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:.{min(decimals, 9)}f}"
+
+
+def with_error(value: float, error: float) -> str:
+    """A value and its error to two digits of the error, and to `MOST_DIGITS` of the value at most; an error
+    that is smaller than that is rounded up.
+
+    >>> with_error(123.4321, 1.8342), with_error(62.72011, 0.00036)
+    ('123.4 ± 1.8', '62.7201 ± 0.0004')
+    """
+    decimals = max(0, min(9, 1 - math.floor(math.log10(error))))
+    if value:
+        most = max(0, MOST_DIGITS - 1 - math.floor(math.log10(abs(value))))
+        if most < decimals:
+            decimals, error = most, math.ceil(error * 10**most) / 10**most
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"

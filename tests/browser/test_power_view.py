@@ -99,7 +99,7 @@ def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -
     wanted = float(slider.input_value())
     assert wanted < 160
     after = made.until(
-        f"it.limit[0] === {wanted} && it.words === 'asked {wanted:.0f} W · {wanted:.0f} W in force'"
+        f"it.limit[0] === {wanted} && it.words === 'requested {wanted:.0f} W · {wanted:.0f} W active'"
     )
     changed_s = after["time"][0]
     made.wait(

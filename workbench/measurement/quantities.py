@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from ..tariff import significant
-
-MOST_DIGITS = 6  # of a value: more are beyond any meter's calibration
+from ..tariff import significant, with_error
 
 
 def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
@@ -21,7 +17,7 @@ def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
     value = energy_j / scale
     if uncertainty_j is None:
         return f"{significant(value, 4)} {unit}"
-    return f"{_with_error(value, max(uncertainty_j / scale, 1e-9))} {unit}"
+    return f"{with_error(value, max(uncertainty_j / scale, 1e-9))} {unit}"
 
 
 def format_duration(seconds: float) -> str:
@@ -49,19 +45,4 @@ def format_seconds(seconds: float, uncertainty_s: float | None) -> str:
     scale, unit = (1e3, "ms") if seconds < 1 else (1.0, "s")
     if uncertainty_s is None:
         return f"{significant(scale * seconds)} {unit}"
-    return f"{_with_error(scale * seconds, max(scale * uncertainty_s, 1e-3))} {unit}"
-
-
-def _with_error(value: float, error: float) -> str:
-    """A value and its error to two digits of the error, and to `MOST_DIGITS` of the value at most; an error
-    that is smaller than that is rounded up.
-
-    >>> _with_error(123.4321, 1.8342), _with_error(62.72011, 0.00036)
-    ('123.4 ± 1.8', '62.7201 ± 0.0004')
-    """
-    decimals = max(0, min(6, 1 - math.floor(math.log10(error))))
-    if value:
-        most = max(0, MOST_DIGITS - 1 - math.floor(math.log10(abs(value))))
-        if most < decimals:
-            decimals, error = most, math.ceil(error * 10**most) / 10**most
-    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+    return f"{with_error(scale * seconds, max(scale * uncertainty_s, 1e-3))} {unit}"

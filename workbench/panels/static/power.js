@@ -168,8 +168,8 @@ class LimitControl {
   tell() {
     const reason = this.reason();
     const values = new Set(this.targets().map(({ uuid }) => watts(this.inForce.get(uuid) ?? NaN)));
-    const inForce = `${[...values].join(" / ")} in force`;
-    say(this.words, reason ? `${inForce}; ${reason}` : this.asked === null ? inForce : `asked ${watts(this.asked)} · ${inForce}`);
+    const inForce = `${[...values].join(" / ")} active`;
+    say(this.words, reason ? `${inForce}; ${reason}` : this.asked === null ? inForce : `requested ${watts(this.asked)} · ${inForce}`);
   }
   enable(enabled) {
     put(this.slider, { disabled: !enabled || Boolean(this.reason()) });
