@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from workbench import cli
 from workbench._processes import runs as alive
 from workbench.cli import main
 from workbench.measurement import session as sessions
@@ -294,7 +295,7 @@ def test_the_notebooks_are_copied_and_never_overwritten(
     assert main(["notebooks", str(target)]) == 0
     copied = sorted(path.name for path in target.iterdir())
     assert copied
-    assert copied[0].startswith("01")
+    assert copied[0].startswith("00")
     (target / copied[0]).write_text("mine")
     capfd.readouterr()
     assert main(["notebooks", str(target)]) == 0
@@ -416,3 +417,27 @@ def test_a_session_that_cannot_be_made_leaves_the_command_to_run(
         "workbench: FileNotFoundError: [Errno 2] No usable temporary directory found; --simulate A100"
         in capfd.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        (["/usr/bin/python3", "-u", "train.py", "--lr", "1"], "train.py"), (["python", "-m", "train.main"], "train.main"),
+        (["python", "-c", "pass"], "python"), (["python3.11", "-W", "ignore", "runs/b.py"], "b.py"), (["/opt/bench"], "bench"),
+    ],
+)
+def test_a_run_is_called_by_its_script(command: list[str], label: str) -> None:
+    assert cli._label(command) == label
+
+
+def test_the_lab_hands_what_it_does_not_know_to_jupyter_lab_and_opens_the_first_notebook(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_gpu: None
+) -> None:
+    (tmp_path / "01_first.ipynb").write_text("{}")
+    commands: list[list[str]] = []
+    monkeypatch.setattr(cli._Forwarded, "run", lambda self, command: commands.append(list(command)) or 0)
+    assert main(["lab", "--directory", str(tmp_path), "--ip", "0.0.0.0", "--no-browser", "--port", "1"]) == 0
+    assert commands[0][-5:] == ["--ip", "0.0.0.0", "--no-browser", "--port", "1"]
+    assert "--LabApp.default_url=/lab/tree/01_first.ipynb" in commands[0]
+    assert main(["lab", "--directory", str(tmp_path), "--", "--no-browser"]) == 0
+    assert commands[1][-1] == "--no-browser"
