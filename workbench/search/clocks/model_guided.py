@@ -45,7 +45,7 @@ class ModelGuidedParams:
     horizon_s: float = 600.0  # how long the job goes on, if nobody says
     settle_s: float = 1.0  # what a probe costs beside its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
-    worth_later: float = 0.003  # the same where the choice is learnt of anyhow (`learns_later`)
+    worth_later: float = 0.006  # the same where the choice is learnt of anyhow (`learns_later`)
     worth_wary: float = 0.002  # the same where nothing is known of the card
     error_later: float = 0.015  # relative 95 % error of a probe there
     overshoot: float = 0.0  # what a share of time beyond the bound is charged, beside the saving that is lost
