@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import workbench
-from workbench.device import journal, lease, restore, settings
+from workbench.device import journal, lease, nvml, restore, settings
 from workbench.errors import NoDriver, NotPermitted
 from workbench.measurement import session
 from workbench.records import Setting
@@ -116,6 +116,23 @@ def test_clocks_that_somebody_has_locked_are_refused_and_stay(
     with gpu.applied(sm_clock_mhz=1200, force=True):
         assert locks(machine) == (210, 1200)
     assert locks(machine) == (0, 0)
+
+
+@pytest.mark.parametrize(("sm_mhz", "locked"), [(1095, False), (900, True)])
+def test_application_clocks_are_no_lock(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, sm_mhz: int, locked: bool
+) -> None:
+    machine = simulated("A100", stepped=True)
+    monkeypatch.setattr(nvml.nvml, "nvmlDeviceGetApplicationsClock", lambda handle, kind: 1095)
+    monkeypatch.setattr(nvml.nvml, "nvmlDeviceGetDefaultApplicationsClock", lambda handle, kind: 1410)
+    machine.state.publish(0, machine.clock(), [(9.0, 250.0, sm_mhz, 1215, 1.0, 0.5, 0x2)],
+                          (60.0, 210, 1215, 0.0, 0.0, 1))
+    machine.step(1.0)
+    gpu = workbench.open_device(0)
+    assert gpu.application_clock_mhz() == 1095
+    assert gpu.clocks_are_set() is locked  # True for both before: "somebody has locked the clocks"
+    monkeypatch.setattr(nvml.nvml, "nvmlDeviceGetDefaultApplicationsClock", lambda handle, kind: 1095)
+    assert gpu.application_clock_mhz() is None
 
 
 def test_a_lock_that_was_just_let_go_is_nobody_elses(

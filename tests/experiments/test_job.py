@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 import workbench
-from workbench.errors import MeasurementError, NoDriver, UsageError
+from workbench.errors import MeasurementError, NoDriver, StoreError, UsageError
 from workbench.experiments.job import Recurrence, RecurringJob
 from workbench.experiments.power_profiling import default_limits_w
 from workbench.measurement import session as sessions
@@ -498,6 +498,11 @@ def test_history_goes_to_another_machine_as_csv(machine: Machine, tmp_path: Path
     assert elsewhere.import_csv(file) == 0
     np.testing.assert_allclose(elsewhere.study.evidence().epoch_time_s, nightly.study.evidence().epoch_time_s)
     assert elsewhere.next().batch_size == job().next().batch_size
+
+
+def test_a_history_that_cannot_be_written_is_one_sentence(machine: Machine, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"cannot be written \(.*\); name a file"):
+        job().export_csv(tmp_path)  # IsADirectoryError of Polars before
 
 
 def test_limits_that_all_gpus_take() -> None:

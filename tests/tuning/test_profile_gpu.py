@@ -5,6 +5,7 @@ happens.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -339,6 +340,19 @@ def test_without_rights_it_says_so_before_it_measures(
     assert untouched(collector)
 
 
+def test_rights_are_found_out_without_setting_anything(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
+    collector = bench(tmp_path / "rows.csv")
+    machine().inject("nvmlDeviceSetPowerManagementLimit", 4)
+    machine().inject("nvmlDeviceSetGpuLockedClocks", 4)
+    with contextlib.ExitStack() as stack:
+        collector._try_rights(stack)
+        assert lease.holder(collector.device.uuid) == "this process"
+    assert not lease.holder(collector.device.uuid)
+    assert not collector.notes  # "2 settings were left out" where they were tried
+
+
 def test_with_a_right_to_limits_alone_it_learns_about_limits(
     bench: Callable[..., Collector], tmp_path: Path
 ) -> None:
@@ -349,7 +363,7 @@ def test_with_a_right_to_limits_alone_it_learns_about_limits(
     frame = collector.rows.frame()
     assert frame.filter(~pl.col("reference")).select(KNOBS).rows() == [(200.0, None, None)]
     assert len(collector.notes) == 1
-    assert "1 settings were left out: locking the SM clock" in collector.notes[0]
+    assert "1 setting was left out: locking the SM clock" in collector.notes[0]
     assert bench(tmp_path / "rows.csv", workloads=1).done == 4  # it is not tried again for ever
 
 

@@ -35,8 +35,8 @@ LINGERS_S = 3.0  # for which a lock still shows that was let go
 GAPS, GAP_S = 2, 0.05  # looks at a GPU at rest, at which locks do not show, and the time between them
 _LOCKED_BY_OTHERS = (
     "somebody has locked the clocks of {} already, and NVML does not tell to what, so they could not be "
-    "put back: change its power limit only, unlock them first (as root: `nvidia-smi -rgc -rmc`, or `-rac` "
-    "for application clocks), or pass force=True"
+    "put back: change its power limit only, unlock them first (as root: `nvidia-smi -rgc -rmc`), or pass "
+    "force=True"
 )
 
 

@@ -49,6 +49,7 @@ THROTTLE_REASONS = {
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
 }
 CLOCKS_SET, _AT_REST = 0x2, 0x1
+CLOCK_STEP_MHZ = 15
 _RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
            "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
 
@@ -760,7 +761,22 @@ class NvmlDevice:
             reasons = self._try(self._read_reasons)
         if isinstance(reasons, float) or int(reasons) & _AT_REST:
             return None
-        return bool(int(reasons) & CLOCKS_SET)
+        if not int(reasons) & CLOCKS_SET:
+            return False
+        own_mhz = self.application_clock_mhz()  # what holds it back where it runs at them, and no lock
+        return own_mhz is None or self._clock_mhz("sm_clock_mhz") <= own_mhz - CLOCK_STEP_MHZ
+
+    def application_clock_mhz(self) -> int | None:
+        """The SM clock that `nvidia-smi -ac` has set for all programs, which a lock supersedes (nvml.h,
+        nvmlDeviceSetGpuLockedClocks); None where it is the card's own, or the driver does not tell.
+        """
+        found = []
+        for name in ("ApplicationsClock", "DefaultApplicationsClock"):
+            try:
+                found.append(int(getattr(nvml, f"nvmlDeviceGet{name}")(self._handle, nvml.NVML_CLOCK_SM)))
+            except (nvml.NVMLError, AttributeError):
+                return None
+        return found[0] if found[0] != found[1] else None
 
     def check(self, setting: Setting) -> None:
         """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""

@@ -254,7 +254,12 @@ def _modes(device: NvmlDevice) -> list[Finding]:
             "another limit applies: power limits above the enforced one have no effect" if differ
             else "the requested limit is the active one",
         ))
-    if int(modes.get("reasons", 0)) & nvml.CLOCKS_SET:
+    if (applications_mhz := device.application_clock_mhz()) is not None:
+        found.append(Finding(
+            INFO, "application clocks", f"{applications_mhz} MHz (`nvidia-smi -ac`)",
+            "a clock that the workbench locks goes before them, and they hold again when it ends",
+        ))
+    elif int(modes.get("reasons", 0)) & nvml.CLOCKS_SET:
         found.append(Finding(
             WARN, "clocks", "set by a user",
             "to what cannot be read: the workbench leaves them alone and tunes power limits only",

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from ...errors import MeasurementError, UsageError, check_fields, named_file
+from ...errors import MeasurementError, StoreError, UsageError, check_fields, named_file
 from ...measurement.store import for_spreadsheets
 from ...search.objective import check_measured
 from .attempts import STATES, Attempt
@@ -62,13 +62,16 @@ def of_frame(frame: pl.DataFrame) -> list[Attempt]:
 
 
 def write_csv(attempts: Iterable[Attempt], path: Path) -> int:
-    """Write the attempts that have ended."""
+    """Write the attempts that have ended. Raises StoreError where the file cannot be written."""
     ended = [each for each in attempts if each.ended]
     lists = [
         pl.Series(name, [json.dumps(getattr(each, name)) for each in ended], dtype=pl.String)
         for name in LISTS
     ]
-    for_spreadsheets(as_frame(ended).select(*COLUMNS).with_columns(lists)).write_csv(path)
+    try:
+        for_spreadsheets(as_frame(ended).select(*COLUMNS).with_columns(lists)).write_csv(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written ({error.strerror or error}); name a file") from error
     return len(ended)
 
 

@@ -76,7 +76,7 @@ function applier({ root, head, post }) {
       const over = state.greeted && !state.running;
       root.classList.toggle("workbench-queued", state.queued);
       applying.able(over);
-      put(usual, { disabled: over || !applying.view });
+      put(usual, { disabled: over || !applying.view?.can_default });
     },
   };
 }

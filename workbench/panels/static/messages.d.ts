@@ -17,6 +17,7 @@ export interface ApplyView {
   earlier: string;
   power: string;
   can_apply: boolean;
+  can_default: boolean;
   can_undo: boolean;
 }
 export interface SettingMark {

@@ -195,10 +195,14 @@ class Collector:
                     try:
                         with lease.applied(self.device, setting):
                             values = self._measured(step)
-                    # a pair that the card does not take after all
-                    except (NotSupported, NotPermitted) as error:
-                        self.notes.append(f"{setting} was left out: {error}")
-                        self._cannot[setting] = values["note"] = str(error)
+                    except NotPermitted as error:  # nor are others of its kind: the right to limits alone
+                        locks = setting.sm_clock_mhz is not None
+                        self._leave_out([each for each in self.plan.settings
+                                         if (each.sm_clock_mhz is not None) == locks], error)
+                        values["note"] = str(error)
+                    except NotSupported as error:  # a pair that the card does not take after all
+                        self._leave_out([setting], error)
+                        values["note"] = str(error)
                 self.rows.add(number, workload.name, workload.group, setting, values)
                 self.done += 1
 
@@ -251,27 +255,32 @@ class Collector:
                 "them first"
             )
 
+    def _leave_out(self, found: list[Setting], error: Exception) -> None:
+        self._cannot.update(dict.fromkeys(found, str(error)))
+        self.notes.append(f"{len(found)} setting{'s were' if len(found) > 1 else ' was'} left out: {error}")
+
     def _try_rights(self, stack: contextlib.ExitStack) -> None:
-        """Learn which settings may be set before an hour is spent, and hold the GPU all the while."""
-        device, default_w = self.device, self.device.limits.default_power_limit_w
-        refused: NotPermitted | NotSupported | None = None
-        if device.can("set_power_limit") and default_w is not None:
-            try:
-                stack.enter_context(lease.applied(device, Setting(power_limit_w=default_w)))
-            except (NotPermitted, NotSupported) as error:
-                refused = error
+        """Learn which settings may be set before an hour is spent, without setting one, and hold the GPU at
+        its default limit all the while.
+        """
+        if reason := self.device.missing_rights():
+            raise NotPermitted(f"{self.device.name} cannot be profiled: {reason}")
+        refused: NotSupported | None = None
         possible = False
         for kind in ("sm_clock_mhz", "power_limit_w"):
             of_kind = [each for each in self.plan.settings if getattr(each, kind) is not None]
-            if not of_kind:
-                continue
             try:
-                with lease.applied(device, of_kind[-1]):
+                for each in of_kind[-1:]:
+                    self.device.check(each)
                     possible = True
-            except (NotPermitted, NotSupported) as error:
+            except NotSupported as error:
                 refused = error
-                self._cannot.update(dict.fromkeys(of_kind, str(error)))
-                self.notes.append(f"{len(of_kind)} settings were left out: {error}")
+                self._leave_out(of_kind, error)
         if not possible:
             assert refused is not None
             raise refused
+        default_w = self.device.limits.default_power_limit_w
+        at_default = self.device.setting().power_limit_w == default_w
+        settable = self.device.can("set_power_limit") and not at_default
+        # The references are of the default limit; where it is set already, the GPU is held only.
+        stack.enter_context(lease.applied(self.device, Setting(default_w if settable else None)))

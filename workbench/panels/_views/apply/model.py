@@ -38,6 +38,7 @@ class ApplyView:
     power: str
     can_apply: bool
     can_undo: bool
+    can_default: bool
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -89,7 +90,7 @@ def view(
         history=done, left=hand.left, earlier=hand.earlier,
         power=followed.words if followed is not None else "",
         can_apply=chosen is not None and not lost and not nvml.read_only(),
-        can_undo=any(each.history or each.left for each in hands),
+        can_undo=any(each.history or each.left for each in hands), can_default=not nvml.read_only(),
     )
 
 
