@@ -505,6 +505,11 @@ def test_a_history_that_cannot_be_written_is_one_sentence(machine: Machine, tmp_
         job().export_csv(tmp_path)  # IsADirectoryError of Polars before
 
 
+def test_a_storage_may_have_braces_in_its_name(machine: Machine, tmp_path: Path) -> None:
+    RecurringJob("one", SIZES, 1024, target=TARGET, storage=tmp_path / "{0.__class__}.db")  # IndexError before
+    assert (tmp_path / "{0.__class__}.db").exists()
+
+
 def test_limits_that_all_gpus_take() -> None:
     assert default_limits_w([]) == ()
     assert default_limits_w([(100.0, 130.0)]) == (105.0, 130.0)

@@ -35,12 +35,13 @@ def open_study(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if url.startswith("sqlite:///"):
         _check_file(Path(url.removeprefix("sqlite:///")))
+    literal = url.replace("{", "{{").replace("}", "}}")  # Optuna formats it
     arguments = {"connect_args": {"timeout": LOCK_S}} if url.startswith("sqlite") else {"pool_pre_ping": True}
     for patience_s in (0.05, 0.2, 0.5, 1.0, 2.0, None):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                storage = optuna.storages.RDBStorage(url, engine_kwargs=arguments)
+                storage = optuna.storages.RDBStorage(literal, engine_kwargs=arguments)
                 study = optuna.create_study(
                     storage=storage, study_name=name, sampler=sampler, direction="minimize",
                     load_if_exists=True,
