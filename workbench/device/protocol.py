@@ -48,6 +48,9 @@ class Device(Protocol):
     def missing_rights(self) -> str:
         """Why this process may not change it, found out without a change; empty where it may."""
 
+    def check(self, setting: Setting) -> None:
+        """Raises OutOfRange or NotSupported where it does not take a setting; asks no driver."""
+
     def write(self, setting: Setting) -> Setting:
         """Put the device to a setting (None is left alone); returns what was read back. For `lease` alone."""
 
