@@ -54,7 +54,7 @@ def machine(
 
 
 class Sweep:
-    done, budget, remaining_s, cancelled, reason, failure = 12, 40, 180.0, False, "", ""
+    done, budget, remaining_s, cancelled, reason, failure, note = 12, 40, 180.0, False, "", "", ""
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -127,6 +127,8 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     sheet = sweep_sheet(sweep)
     assert sheet.summary() == "Sweep\n12 of 40 configurations, 3 min 0 s left"
     assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
+    sweep.note = "this card does not follow the usual curve: measuring more"
+    assert progress_words(sweep) == f"12 of 40 configurations, 3 min 0 s left; {sweep.note}"
     sheet._received(sheet, {"kind": "cancel", "n": 1}, None)
     assert sweep.cancelled
     assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]

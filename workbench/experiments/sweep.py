@@ -121,6 +121,11 @@ class Sweep:
         return self._search.belief()
 
     @property
+    def note(self) -> str:
+        """A card that follows no usual curve, while the frontier is looked for, as a sentence; else empty."""
+        return "" if self.order == "grid" or self.reason else self._search.note
+
+    @property
     def done(self) -> int:
         """Configurations that need no further trial."""
         return len(self._search.measured) + len(self._out)

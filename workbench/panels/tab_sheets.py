@@ -72,7 +72,8 @@ def progress_words(sweep: Sweep) -> str:
         return f"{words}; ended: {sweep.reason}"
     if sweep.cancelled:
         return f"{words}; cancelled: the trials that run are finished and kept"
-    return words + (f", {format_duration(left_s)} left" if left_s else "")
+    words += f", {format_duration(left_s)} left" if left_s else ""
+    return "; ".join(each for each in (words, sweep.note) if each)
 
 
 def sweep_sheet(sweep: Sweep) -> HtmlPanel:

@@ -161,12 +161,11 @@ class FrontierSearch:
 
     @property
     def note(self) -> str:
-        """Whether the card follows the usual curve of GPUs, as a sentence; empty before that can be told."""
-        if len(self._told) < PARAMS.tells:
-            return ""
-        if self._usual >= 0.5:
-            return "the measurements follow the usual curve of a GPU"
-        return "this card does not follow the usual curve: measuring more"
+        """That the card does not follow the usual curve of GPUs, as a sentence; empty where it does, and
+        before that can be told.
+        """
+        told = len(self._told) >= PARAMS.tells and self._usual < 0.5
+        return "this card does not follow the usual curve: measuring more" if told else ""
 
     @property
     def reason(self) -> str:
@@ -330,17 +329,11 @@ def _one_each(logs: Array, rng: np.random.Generator) -> Array:
 def _heat(likelihood: Array) -> float:
     """The power of the likelihood, 1 at most, that leaves enough worlds: thousands hold none right in all."""
 
-    def enough(heat: float) -> bool:
+    for heat in 0.9 ** np.arange(80):
         weights = np.exp(heat * (likelihood - likelihood.max()))
-        return bool(weights.sum() ** 2 >= PARAMS.least_effective * (weights**2).sum())
-
-    low, high = 0.0, 1.0
-    if enough(high):
-        return high
-    while high - low > 0.02 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if enough(middle) else (low, middle)
-    return high
+        if weights.sum() ** 2 >= PARAMS.least_effective * (weights**2).sum():
+            break
+    return float(heat)
 
 
 def _gains(times: Array, energies: Array, seen: list[int], left: Array) -> Array:

@@ -75,7 +75,8 @@ class SweepPoints:
 
     def points(self) -> Collected:
         measured = self._sweep.points
-        words = (self._sweep.summary(),) if self._sweep.failure else ()
+        note = self._sweep.summary() if self._sweep.failure else self._sweep.note
+        words = (note,) if note else ()
         if measured.is_empty():
             return NO_POINTS._replace(said=words)
         believed = self._sweep.belief.filter(~pl.col("measured"))
