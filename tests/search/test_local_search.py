@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -269,6 +270,42 @@ def test_a_cliff_that_no_physics_makes_does_not_take_the_choice_beyond_the_bound
         assert choice.measured
         kept.append(choice.setting.power_limit_w >= 215)
     assert kept == [True] * 6
+
+
+def test_a_memory_clock_that_costs_no_time_and_saves_half_is_found() -> None:
+    """No draw of physics is like it; few of what is open come near."""
+    space = space_of([
+        Setting(sm_clock_mhz=sm, mem_clock_mhz=mem)
+        for mem in (9501, 9251, 5001, 810) for sm in range(210, 1051, 15)
+    ])
+    x, mu = space.x, space.mu
+    time_s = 0.1 / x
+    energy_j = time_s * (30 + 12 * x + 55 * mu)
+    here, found = space.reference_row, []
+    for seed in range(3):
+        rng, search = np.random.default_rng(seed), make_search("model-guided", space)
+        while isinstance(step := search.next(), Trial):
+            row, slips = space.row(step.setting), np.exp(0.01 * rng.standard_normal(2))
+            took, drew = 10 * time_s[row] * slips[0], 10 * energy_j[row] * slips[1]
+            search.tell(step.setting, 10, took, drew, 0.0196 * drew, 0.032 * time_s[row])
+        found.append(energy_j[space.row(search.choice().setting)] / energy_j[here])
+    assert sum(each < 0.6 for each in found) >= 2
+
+
+def test_it_says_what_it_estimates_why_it_stops_and_that_a_card_is_unusual() -> None:
+    world, search = World(LIMITS, noise=0.01), searching("model-guided", LIMITS)
+    world.run(search)
+    done = search.next()
+    assert isinstance(done, Done)
+    says = r"; .*\d+ W takes -\d+\.\d% ± \d+\.\d% energy and .* with \d+% probability"
+    assert re.search(says, done.reason)
+    assert "usual curve" not in done.reason
+    jumps = World(LIMITS, noise=0.001)
+    jumps.time_s = jumps.time_s * np.where(np.arange(len(LIMITS)) % 4 < 2, 1.0, 1.12)
+    other = searching("model-guided", LIMITS)
+    for row in (LIMITS.reference_row, 1, 2, 4, 6, 8):
+        jumps.tell(other, LIMITS.settings[row])
+    assert "this card does not follow the usual curve" in other.next().reason  # type: ignore[union-attr]
 
 
 def test_after_a_probe_that_broke_the_bound_the_next_is_where_it_is_surely_kept() -> None:

@@ -30,6 +30,7 @@ from ..objective import Objective
 from ..space import SettingSpace
 from ..surrogates.response_surface import Response, fit, prepare
 from .base import Choice, Done, Probing, Trial
+from .power_profile import Z
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class ModelGuidedParams:
 
 
 PARAMS = ModelGuidedParams()
+UNUSUAL = "this card does not follow the usual curve"
 
 
 class ModelGuided(Probing):
@@ -161,15 +163,39 @@ class ModelGuided(Probing):
         if row is None:
             return Done("no other setting can be set and is likely to keep the bound")
         if value > 0 and not (self.wary and len(self._told) >= self.params.most):
-            return self.trial(row, f"it is expected to lower the cost by {gain:.1%}")
+            unusual = f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._told) > 2 else ""
+            return self.trial(row, f"it is expected to lower the cost by {gain:.1%}{unusual}")
         again = self._again(best) if self.wary else self._unsure(self.response, allowed, best)
         if again is not None:
             return again
-        where = "the reference" if best == self.space.reference_row else f"{self.space.settings[best]}"
+        if value > 0:
+            return Done(f"{len(self._told)} probes are the most for a card not known before; {self.summary}")
         return Done(
-            f"no probe is expected to improve on {where} by what it costs (at most {max(gain, 0):.2%} "
-            "of the cost)"
+            f"no probe is expected to improve on {self._name(best)} by what it costs (at most "
+            f"{max(gain, 0):.2%} of the cost); {self.summary}"
         )
+
+    @property
+    def summary(self) -> str:
+        """What is estimated of the choice, how sure that is, and whether the card is as others are.
+
+        Raises:
+            MeasurementError: nothing was probed yet.
+        """
+        choice = self.choice()
+        row = self.space.row(choice.setting)
+        unusual = f"; {UNUSUAL}" if self.response.unusual else ""
+        if row == self.space.reference_row:
+            return f"no other setting is likely to cost less within the bound{unusual}"
+        bound = self.max_slowdown
+        kept = "" if bound is None else f", within the bound with {choice.p_allowed:.0%} probability"
+        return (
+            f"{self._name(row)} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
+            f"{choice.time_ratio - 1:+.1%} ± {Z * choice.time_sd:.1%} time{kept}{unusual}"
+        )
+
+    def _name(self, row: int) -> str:
+        return "the reference" if row == self.space.reference_row else str(self.space.settings[row])
 
     def _most_worth(
         self, charged: np.ndarray, allowed: np.ndarray, best: int, least: float

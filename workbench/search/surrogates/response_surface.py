@@ -50,6 +50,8 @@ class ResponseSurfaceParams:
     soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
     soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
     free_sd: float = 3.0  # of the log of the unknown time and energy at the reference
+    unusual: float = 0.5  # share of rough draws, or
+    unusual_scale: float = 3.0  # scale of the smooth deviation, from which on a card is called unusual
     outlier_sds: float = 3.0  # beyond which a probe's stated error is not believed
 
 
@@ -66,6 +68,7 @@ class Response:
         log_time_s, log_energy_j: ln of time and energy of an iteration at the reference, (draws,).
         deviation: How far the smooth deviation had to be widened, 1 where the equations fit as well as
             expected.
+        rough: Share of the draws that have jumps or plateaus beside the equations, 0..1.
     """
 
     space: SettingSpace
@@ -74,6 +77,12 @@ class Response:
     log_time_s: np.ndarray
     log_energy_j: np.ndarray
     deviation: float
+    rough: float = 0.0
+
+    @property
+    def unusual(self) -> bool:
+        """Whether the probes lie beside the curves that the equations make."""
+        return self.rough > PARAMS.unusual or self.deviation >= PARAMS.unusual_scale
 
     @property
     def time_ratio(self) -> np.ndarray:
@@ -127,7 +136,7 @@ def fit(
     middle = seen.mean(axis=0) if len(rows) else np.zeros(2)
     soft = _soft(space, prior)
     for again in (True, False):
-        fitted, deviation = _mixed(
+        fitted, deviation, jumps = _mixed(
             space, times, powers, _evidence(rows, seen - middle, sigma, soft), rough
         )
         worst = np.min([each[-1] for each in fitted], axis=0)
@@ -137,7 +146,8 @@ def fit(
         sigma *= np.maximum(worst / (0.5 * PARAMS.outlier_sds), 1.0)
     log_times, log_energies, scale = (np.concatenate([each[i] for each in fitted]) for i in range(3))
     return Response(
-        space, log_times, log_energies, scale[:, 0] + middle[0], scale[:, 1] + middle[1], deviation
+        space, log_times, log_energies, scale[:, 0] + middle[0], scale[:, 1] + middle[1], deviation,
+        jumps,
     )
 
 
@@ -198,8 +208,8 @@ def _evidence(rows: np.ndarray, seen: np.ndarray, sigma: np.ndarray, soft: _Soft
 
 def _mixed(
     space: SettingSpace, times: np.ndarray, powers: np.ndarray, evidence: _Evidence, rough: bool
-) -> tuple[list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]], float]:
-    """Draws of each world, as many as it is believed by the probes; and the mean scale of the deviation."""
+) -> tuple[list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]], float, float]:
+    """Draws of each world, as many as the probes make likely; mean scale of the deviation; share of rough."""
     at = evidence.at
     rests = evidence.target - np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
     worlds = [_deviations(space, *world[:3]) for world in PARAMS.worlds]
@@ -208,8 +218,8 @@ def _mixed(
     ]
     pairs = zip(found, PARAMS.worlds, strict=True)
     believed = np.array([float(logsumexp(each)) + world[3] for each, world in pairs])
+    smooth = np.array([world[1] == 0 == world[2] for world in PARAMS.worlds])
     if not rough:
-        smooth = np.array([world[1] == 0 == world[2] for world in PARAMS.worlds])
         believed = np.where(smooth & (believed >= believed[smooth].max()), believed, -np.inf)
     share = np.exp(believed - logsumexp(believed))
     share = np.where(share < PARAMS.least_share, 0.0, share)
@@ -220,7 +230,8 @@ def _mixed(
         _condition(space, times, powers, evidence, found[i], worlds[i], int(draws[i]), rng)
         for i in np.flatnonzero(draws)
     ]
-    return fitted, float(draws @ np.array([world[0] for world in PARAMS.worlds]) / draws.sum())
+    scales = np.array([world[0] for world in PARAMS.worlds])
+    return fitted, float(draws @ scales / draws.sum()), float(draws[~smooth].sum() / draws.sum())
 
 
 def _condition(
