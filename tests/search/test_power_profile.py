@@ -14,12 +14,28 @@ import pytest
 from workbench.errors import MeasurementError, UsageError
 from workbench.search.clocks.power_profile import Done, PowerProfile, Slice
 from workbench.search.objective import Energy, EnergyWithin, Time, ZeusCost
-from workbench.search.surrogates.power_limit_curve import model
 
+CLOCKS = np.linspace(0.1, 1.0, 181)
 LIMITS_W = tuple(range(100, 251, 25))
 # A tenth of a second at 250 W; 80 % of busy time bound by the clock, a tenth a gap, static 18 %, knee 0.7 at
 # 0.8 V.
 JOB = np.array([math.log(0.1), 0.8, 0.1, math.log(0.9), 0.1, 0.18, 0.7, 0.8, 0.15])
+
+
+def model(parameters: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log time and log mean power at limits (relative to the highest)."""
+    log_time, compute, gap, log_dynamic, spread, static, knee, v_knee, gap_power = parameters
+    volts = np.where(knee >= CLOCKS, v_knee, v_knee + (1 - v_knee) * (CLOCKS - knee) / (1 - knee))
+    shape = CLOCKS * volts**2
+    time = np.full(len(limits), gap)
+    energy = np.full(len(limits), gap * gap_power)
+    for factor in (1 + spread, 1 - spread):
+        power = static + np.exp(log_dynamic) * factor * shape
+        x = np.interp(limits, power, CLOCKS)
+        busy = 0.5 * (1 - gap) * (1 + compute * (1 / x - 1))
+        time += busy
+        energy += busy * np.interp(x, CLOCKS, power)
+    return log_time + np.log(time), np.log(energy / time)
 
 
 def truth(limit_w: float, job: np.ndarray = JOB) -> tuple[float, float]:

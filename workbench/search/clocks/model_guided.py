@@ -30,7 +30,7 @@ from ..objective import Objective
 from ..space import SettingSpace
 from ..surrogates.response_surface import Response, fit, prepare
 from .base import Choice, Done, Probing, Trial
-from .power_profile import Z
+from .power_profile import UNUSUAL, Z
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,6 @@ class ModelGuidedParams:
 
 
 PARAMS = ModelGuidedParams()
-UNUSUAL = "this card does not follow the usual curve"
 
 
 class ModelGuided(Probing):

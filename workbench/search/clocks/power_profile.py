@@ -9,7 +9,7 @@ section 4.2).
     step.reason                   # why it is done
     profile.optimum()             # of this objective, or of any other
 
-The first slice is at the highest limit, the next ones where the curve of known shape (`power_curve`) says
+The first slice is at the highest limit, the next ones where physics and the slices (`response_surface`) say
 that something is to be won: downwards in general, and up again where the optimum lies between two. It ends
 when no limit is worth a slice more, not when all were tried. Three limits at least are measured, unless there
 are fewer or a lower one cannot win whatever it draws: a curve fits any two points. Where limits follow no
@@ -29,8 +29,10 @@ import numpy as np
 import polars as pl
 
 from ...errors import MeasurementError, UsageError
+from ...records import Setting
 from ..objective import EnergyWithin, Objective, check_iterations
-from ..surrogates.power_limit_curve import PowerLimitCurve, fit
+from ..space import space_of
+from ..surrogates.response_surface import fit
 
 SLICES = pl.Schema({
     "limit_w": pl.Float64,
@@ -64,11 +66,13 @@ class PowerProfileParams:
     worth: float = 0.0005  # share of the cost that a further limit must be expected to save
     budget_s: float = 120.0  # of slices, beyond which only what `least_limits` need is measured
     scatter_iterations: float = 8.0  # that the first guess of the scatter counts for
+    keeps: float = 0.5  # probability of keeping a bound, below which a limit is not chosen
     start: float = 0.45  # of the range of limits, from its lowest, where the second slice is
 
 
 PARAMS = PowerProfileParams()
 Z = 1.96
+UNUSUAL = "this card does not follow the usual curve"
 
 
 def relative_scatter(
@@ -132,6 +136,22 @@ class Optimum:
     measured: bool
 
 
+@dataclass(frozen=True)
+class PowerLimitCurve:
+    """Time and power of an iteration of one GPU at every limit.
+
+    Attributes:
+        time_s, power_w: Best estimate at each limit.
+        times_s, powers_w: Draws, one a row; equally likely.
+    """
+
+    limits_w: np.ndarray
+    time_s: np.ndarray
+    power_w: np.ndarray
+    times_s: np.ndarray
+    powers_w: np.ndarray
+
+
 class PowerProfile:
     """A profile of power limits at one batch size, in the making or done.
 
@@ -175,11 +195,13 @@ class PowerProfile:
         if gpus < 1:
             raise UsageError(f"a job has {gpus} GPUs; give 1 or more")
         self.limits_w = np.array(limits)
+        self._space = space_of([Setting(power_limit_w=limit) for limit in limits])
         self.objective, self.error, self.gpus, self.worth = objective, error, gpus, worth
         self.counter_update_s, self.budget_s, self._prior_scatter = counter_update_s, budget_s, scatter
         self.unreachable: dict[float, str] = {}
         self._rows: list[tuple[float, int, float, float, float, float | None]] = []
         self._curve: PowerLimitCurve | None = None
+        self._unusual = False
         for row in slices.select(list(SLICES)).iter_rows() if slices is not None else ():
             self.tell(*row)
 
@@ -239,7 +261,17 @@ class PowerProfile:
             if not self._rows:
                 raise MeasurementError("no limit has been measured yet; run a slice first")
             measured, time_s, power_w, errors = self._measured()
-            self._curve = fit(self.limits_w, measured, time_s, power_w / self.gpus, errors)
+            share = float(power_w[0] / self.gpus / self.limits_w[0]) if measured[0] == 0 else None
+            found = fit(
+                self._space, measured, time_s, time_s * power_w / self.gpus, errors, power_share=share
+            )
+            logs = np.stack([found.log_times + found.log_time_s[:, None],
+                             found.log_energies + found.log_energy_j[:, None]])
+            logs[1] -= logs[0]
+            times_s, powers_w = np.exp(logs)
+            middle_s, middle_w = np.exp(logs.mean(axis=1))
+            self._unusual = found.unusual and len(measured) > 3
+            self._curve = PowerLimitCurve(self.limits_w, middle_s, middle_w, times_s, powers_w)
         return self._curve
 
     def frame(self) -> pl.DataFrame:
@@ -311,6 +343,8 @@ class PowerProfile:
         gain = np.nan_to_num(gains, posinf=0.0).mean(axis=0) / costs[best]
         pick = self._downwards(left[int(np.argmax(gain))], left, tried)
         if len(measured) >= min(params.least_limits, len(measured) + len(left)) and gain.max() < self.worth:
+            if self._unusual and math.isfinite(costs[pick]):
+                return self._slice(pick, f"{UNUSUAL}: measuring more")
             return self._once_more(measured, False) or Done(self._why(left, best, costs))
         # The third point is a check of the shape: where it says most about the limits around the best.
         if (gain.max() < self.worth):
@@ -432,9 +466,9 @@ class PowerProfile:
         costs = np.asarray(objective.cost(curve.time_s, energy_j), dtype=float)
         drawn = np.asarray(objective.cost(curve.times_s, energies_j), dtype=float)
         out = np.array([float(limit) in self.unreachable for limit in curve.limits_w])
-        # A bound is kept where it is kept in half of what may be true.
+        # A bound counts as kept where most of what may be true keeps it.
         if isinstance(objective, EnergyWithin):
             slowdowns = curve.times_s / curve.times_s.min(axis=1, keepdims=True)
             drawn = np.asarray(objective.cost(slowdowns * objective.reference_time_s, energies_j))
-            out |= np.isinf(drawn).mean(axis=0) > 0.5
+            out |= np.isinf(drawn).mean(axis=0) > 1 - self.params.keeps
         return np.where(out, np.inf, costs), np.where(out[None, :], np.inf, drawn)

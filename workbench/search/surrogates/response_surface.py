@@ -6,7 +6,7 @@ card (`iteration_physics`). A fit weighs the sets by what the probes say, moves 
 step where they are too few to fit (Evensen, 2003), and lets a smooth deviation explain the rest (Matheron's
 rule: every draw goes through the probes as closely as their errors ask). A prediction made elsewhere enters
 as soft probes with errors that are alike at settings that lie near each other; curves of other workloads of
-the card (`library`) enter as further sets. `power_curve` is a sibling for limits only.
+the card (`library`) enter as further sets.
 """
 
 from __future__ import annotations
