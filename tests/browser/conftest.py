@@ -18,7 +18,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def page(chromium: str) -> Iterator[Page]:
-    with browser_page(chromium, height=1300) as made:
+    with browser_page(chromium, height=1300, unfolded=True) as made:
         yield made
 
 

@@ -59,6 +59,12 @@ LOOK = """() => {
 }"""
 
 
+# Opens what panels keep behind a line of words, as soon as it is there.
+UNFOLD = """new MutationObserver(() => {
+  for (const each of document.querySelectorAll('.workbench-more:not([data-seen])')) Object.assign(each, { open: true }).dataset.seen = '';
+}).observe(document, { childList: true, subtree: true });"""
+
+
 class Lab:
     """A running server with a directory of its own. Use it as a context."""
 
@@ -226,12 +232,6 @@ class Notebook:
         )
         self.wait("name => document.body.dataset.jpThemeName === name", argument=name)
 
-    def unfold(self) -> None:
-        """Open what the panels keep behind a line of words."""
-        self.page.evaluate(
-            "() => document.querySelectorAll('.workbench-panel details').forEach((each) => { each.open = true; })"
-        )
-
     def look(self) -> dict[str, Any] | None:
         """What the live panel shows, None where there is none."""
         return self.page.evaluate(LOOK)  # type: ignore[no-any-return]
@@ -259,10 +259,17 @@ class Notebook:
 
 
 @contextlib.contextmanager
-def browser_page(chromium: str, *, width: int = 1280, height: int = 900) -> Iterator[Page]:
-    """A page of a headless Chromium that reaches nothing but this machine."""
+def browser_page(
+    chromium: str, *, width: int = 1280, height: int = 900, unfolded: bool = False
+) -> Iterator[Page]:
+    """A page of a headless Chromium that reaches nothing but this machine; panels show all they have, if
+    `unfolded`.
+    """
     with sync_playwright() as playwright:
-        yield from _page(playwright, chromium, width, height)
+        for page in _page(playwright, chromium, width, height):
+            if unfolded:
+                page.add_init_script(UNFOLD)
+            yield page
 
 
 def _page(playwright: Playwright, chromium: str, width: int, height: int) -> Iterator[Page]:

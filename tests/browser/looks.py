@@ -60,6 +60,7 @@ OVERLAPS = """([selector, least]) => {
     if (!(node instanceof Element) && !(node instanceof ShadowRoot)) return;
     if (node instanceof Element) {
       if (["SCRIPT", "STYLE", "OPTION", "TITLE", "DESC"].includes(node.tagName.toUpperCase())) return;
+      if (node.parentElement?.tagName === "DETAILS" && !node.parentElement.open && node.tagName !== "SUMMARY") return;
       const style = getComputedStyle(node);
       if (style.display === "none" || style.visibility === "hidden" || style.clipPath !== "none") return;
       if (style.overflow !== "visible") clip = inside(rect(node), clip);

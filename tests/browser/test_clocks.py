@@ -84,7 +84,7 @@ def opened(notebook: Make) -> Notebook:
 def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebook) -> None:
     opened.flag("hold", True)
     opened.run(1)
-    seen(opened, "['detect', 'baseline'].includes(it.state) && it.step === it.state")
+    seen(opened, "['detect', 'baseline'].includes(it.state) && it.step === 'measuring'")
     opened.flag("hold", False)
     first = seen(opened, "it.probes >= 1 && it.choice !== null")
     assert first["badge"]  # simulated, and it says so
@@ -97,11 +97,11 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
     press(opened, "step")
     seen(
         opened,
-        f"(it.disabled.pause && it.probes > {paused['probes']}) || ['hold', 'watch'].includes(it.step)",
+        f"(it.disabled.pause && it.probes > {paused['probes']}) || it.step === 'holding'",
     )
     # or none is worth it, and it holds by itself, also between two looks: then there is nothing to start
     opened.page.evaluate("() => [...document.querySelectorAll('.workbench-do-start')].at(-1).click()")
-    held = seen(opened, "['hold', 'watch'].includes(it.step) && it.headline.startsWith('Holding SM ')")
+    held = seen(opened, "it.step === 'holding' && it.headline.startsWith('Holding SM ')")
     assert held["details"].startswith("held: SM ")
     assert opened.count(1) is None  # all this while the cell runs
 
@@ -138,7 +138,7 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
 def test_start_tunes_whatever_runs_and_stop_puts_the_gpu_back(notebook: Make) -> None:
     opened = notebook([SET_UP, "workbench.panels.clocks()", TRAIN, BACK])
     opened.execute(0, 1)
-    idle = seen(opened, "it.headline.startsWith('Nothing is being tuned here')")
+    idle = seen(opened, "it.headline.startsWith('Nothing is tuned yet')")
     assert idle["disabled"] == {"start": False, "step": True, "pause": True, "hold": True, "stop": True}
     opened.run(2)
     press(opened, "start")

@@ -79,7 +79,6 @@ def opened(notebook: Make) -> Notebook:
     made = notebook([SET_UP, OPEN, BUSY, update, "panel.chosen", DEAF])
     made.execute(0, 1)
     seen(made, "it.row >= 0")
-    made.unfold()
     return made
 
 

@@ -128,7 +128,6 @@ def test_no_key_in_any_panel_starts_a_command_of_jupyterlab_and_saving_still_wor
         if name in TABS:
             tabs.filter(has_text=name).click()
             made.page.wait_for_timeout(500)
-        made.unfold()
         sheet = ".workbench-panel:has(.workbench-do-cancel)"
         found = controls(made, ".workbench-tabs .workbench-panel:visible" if name in TABS else sheet)
         assert found or name == "Log", name

@@ -116,7 +116,6 @@ def test_two_views_of_a_frontier_stay_in_step_and_a_file_is_saved_once(notebook:
     plots.first.focus()
     made.page.keyboard.press("Home")
     made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('Default: 250 W')"))
-    made.unfold()
     made.page.locator(".workbench-toggle-relative").first.click()
     made.wait(ALIKE.replace("CONDITION", "one.title.startsWith('Energy against the default')"))
     saved: list[str] = []

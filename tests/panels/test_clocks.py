@@ -173,8 +173,8 @@ def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved()
     found = {"period_s": 0.4123, "period_uncertainty_s": 0.0031, "period_source": "power"}
     assert workbench.panels.clocks(Tuner(tuning(saved=saved, **found))).summary().splitlines() == [
         "Tuning of train · A card (simulated)",
-        "Trying SM 1200 MHz next",
         "5230 ± 410 J saved (11.2 ± 0.9 %), 3.1 % slower, tuning included",
+        "Trying SM 1200 MHz next",
         "best so far: SM 1200 MHz, memory 9000 MHz: energy −15.0 % ± 1.7, time +4.0 % ± 1.0",
         "tuning has taken 34 s and 1250 J of the job, 2 probes",
         "an iteration takes 412.3 ± 3.1 ms (from the power)",
@@ -522,8 +522,8 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
         def end(self) -> None:
             begun.append("ended")
 
-    def tune(max_slowdown: float | None, objective: str) -> Begun:
-        begun.append((max_slowdown, objective))
+    def tune(max_slowdown: float | None, objective: str, search: str) -> Begun:
+        begun.append((max_slowdown, objective, search))
         return Begun()
 
     monkeypatch.setattr(workbench.tuning.state_machine, "latest", lambda: None)
@@ -536,8 +536,11 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
     assert said.last("problem")["text"] == "nothing is being tuned; press Start first"
     ask(panel, "slowdown", percent=10, asked=1)
     ask(panel, "objective", name="edp")
+    ask(panel, "search", name="gpoeo")
+    ask(panel, "search", name="chance")
+    assert "search='chance' is not known" in said.last("problem")["text"]
     ask(panel, "start")
-    assert begun == [(0.1, "edp")]
+    assert begun == [(0.1, "edp", "gpoeo")]
     assert said.last("news")["words"]["state"] == "search"
     ask(panel, "stop")
     assert (tuner.asked, begun[1:]) == (["stop"], ["ended"])

@@ -108,7 +108,7 @@ def study(tmp_path: Path) -> JobStudy:
 def test_before_the_first_run_it_says_what_comes_first() -> None:
     words = panel_of([]).summary().splitlines()
     assert words == [
-        "Recurring job, replayed (simulated)",
+        "Recurring job, by our policy, replayed (simulated)",
         "Next: a few seconds of batch size 128 at 250 W: what does an epoch cost here?",
         "by eta 0.5: 50 % energy, 50 % time",
     ]
@@ -121,7 +121,7 @@ def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() ->
     assert headline.endswith("likely the cheapest")
     assert paid.startswith("20 recurrences cost 5.68 MJ, ")
     assert " less than the default (batch size 128 at 250 W) would have (energy −" in paid
-    assert even == "cheaper in sum since recurrence 6"
+    assert even == "paid for itself after run 6"
     # Three runs at others than 64: twice 128 at 1.8 times its cost, and 32.
     assert explored[0].startswith("trying other batch sizes has cost ")
     assert explored[0].endswith(" runs of the best in all")
@@ -131,7 +131,7 @@ def test_a_sum_that_is_below_only_on_average_is_probably_cheaper() -> None:
     panel = panel_of([ran(0, 128), ran(1, 64)])
     saved = panel.outlook.recurrences.row(-1, named=True)
     assert saved["saved_low"] < 0 < saved["saved"]
-    assert panel.summary().splitlines()[3].startswith("probably cheaper in sum ")
+    assert panel.summary().splitlines()[3].startswith("probably paid for itself ")
 
 
 def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) -> None:
@@ -388,7 +388,7 @@ def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> No
     )
     panel = recurring(study, finish)
     panel.run(2)
-    assert panel.summary().splitlines()[1].startswith("Believed to cost least: batch size ")
+    assert panel.summary().splitlines()[1].startswith("Estimated to cost least: batch size ")
     assert "a sampler of Optuna's chooses the next batch size" in panel.summary()
 
 

@@ -83,7 +83,7 @@ def test_a_job_log_that_is_none_is_refused_before_anything_is_held(machine: Mach
     assert workbench.panels.open() is opened
     other = workbench.panels.open(log=generate(20, gpus=8, seed=0))
     assert other.panels["Cluster"].logs == ["jobs"]  # type: ignore[attr-defined]
-    assert "Nothing is run yet: Run, or panel.run()" in other.html()
+    assert "No policy is simulated yet: press Run, or call panel.run()" in other.html()
 
 
 def test_what_is_chosen_on_the_frontier_is_what_apply_applies(machine: Machine) -> None:
@@ -134,3 +134,13 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]
     assert progress_words(sweep).endswith("cancelled: the trials that run are finished and kept")
     sheet.end()
+
+
+def test_it_opens_where_something_is_happening(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = pl.DataFrame({"time_s": [10.0, 11.0], "energy_j": [2500.0, 2100.0], "power_limit_w": [250.0, 200.0]})
+    opened = workbench.panels.open(points)
+    assert opened.busiest() == "Frontier"
+    with workbench.measure("train"):
+        assert opened.busiest() == "Power and periods"
+    monkeypatch.setattr(workbench.tuning.state_machine, "running", lambda: (object(),))
+    assert opened.busiest() == "Clocks"

@@ -161,6 +161,7 @@ class Applied(TypedDict):
 class ClocksWanted(TypedDict):
     objective: str | None
     bound: Number
+    search: str
 
 
 class ClocksNews(TypedDict):
@@ -179,6 +180,7 @@ class ClocksGreeting(Greeting, ClocksNews):
     steps: list[str]
     objectives: dict[str, str]
     nothing: str
+    searches: dict[str, str]
 
 
 class Policy(TypedDict):
@@ -188,6 +190,7 @@ class Policy(TypedDict):
 
 
 class ClusterChosen(TypedDict):
+    presets: dict[str, list[str]]
     log: str
     logs: list[str]
     part: str

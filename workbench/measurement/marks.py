@@ -150,6 +150,11 @@ def detach(notebook: MarkRecorder) -> None:
             _open = tuple(each for each in _open if each is not notebook)
 
 
+def is_noted() -> bool:
+    """Whether a window is open: a cell, a block or a job is being measured."""
+    return bool(_open)
+
+
 def latest_steps(count: int) -> list[float]:
     """The last marks of iterations (s, oldest first) of the window that noted the newest one."""
     noted = [each.steps for each in _open if len(each.steps)]

@@ -44,6 +44,11 @@ class HtmlPanel(LivePanel):
     def html(self) -> str:
         return self._read()
 
+    @property
+    def going(self) -> bool:
+        """Whether its sweep is under way."""
+        return self._sweep is not None and not self._sweep.cancelled and not self._sweep.reason
+
     def news(self, *, whole: bool = False) -> Message | None:
         told, sweep, bar = self._seen(), self._sweep, None
         if told == self._told and not whole:
@@ -52,7 +57,7 @@ class HtmlPanel(LivePanel):
         if sweep is not None:
             bar = {
                 "share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": self._words(),
-                "can_cancel": not sweep.cancelled and not sweep.reason,
+                "can_cancel": self.going,
             }
         return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}, []
 

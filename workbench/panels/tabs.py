@@ -18,7 +18,7 @@ import ipywidgets
 from ..device.protocol import Device
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
-from ..measurement import session
+from ..measurement import marks, session
 from ..measurement.recorder import Recorder
 from ..measurement.store import Store
 from ._core.jupyter import interrupt_cell, kernel, unblock
@@ -32,7 +32,7 @@ from ._views.frontier.sources import Logged
 from ._views.log.panel import log as log_panel
 from ._views.power.panel import PowerView
 from ._views.recurring.panel import recurring
-from .tab_sheets import sweep_sheet
+from .tab_sheets import HtmlPanel, sweep_sheet
 
 KEPT_S = 120.0  # of rows that the power tab keeps in the recorder's memory
 
@@ -80,10 +80,27 @@ class Workbench(Displayed):
     def box(self) -> ipywidgets.Tab:
         """The tabs; made when they are first shown."""
         if self._box is None:
-            self._box = ipywidgets.Tab(children=list(self.panels.values()), titles=list(self.panels))
+            place = list(self.panels).index(self.busiest())
+            self._box = ipywidgets.Tab(
+                children=list(self.panels.values()), titles=list(self.panels), selected_index=place
+            )
             self._box.add_class("workbench-tabs")
             unblock(self._box)
         return self._box
+
+    def busiest(self) -> str:
+        """The tab where a tuning, a cell or a sweep runs; else the first with a result."""
+        from ..tuning.state_machine import running
+
+        sweep = self.panels.get("Sweep")
+        power = self.panels.get("Power and periods")
+        going = {
+            "Clocks": bool(running()), "Power and periods": power is not None and marks.is_noted(),
+            "Sweep": isinstance(sweep, HtmlPanel) and sweep.going, "Recurring": "Recurring" in self.panels,
+            "Frontier": self.chosen is not None,
+        }
+        shown = (name for name, now in going.items() if now and name in self.panels)
+        return next(shown, next(iter(self.panels)))
 
     def select(self, name: str) -> None:
         """Bring a tab to the front."""

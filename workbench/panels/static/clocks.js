@@ -1,7 +1,7 @@
 // @ts-check
 // A tuner at work: time against energy, the clocks or power limits, the probes in order, what can be asked of it.
 /** @import { ClocksDrawing, ClocksGreeting, ClocksNews, ClocksWords } from "./messages" */
-import { Asking, button, chip, choose, element, labelled, lines, offer, picker, put, refill, row, say, slowdownSlider, space } from "./controls.js";
+import { Asking, button, chip, choose, element, folded, labelled, lines, offer, picker, put, refill, row, say, slowdownSlider, space } from "./controls.js";
 import { floats, minutes, numbers, rowsOf, settingWords } from "./formats.js";
 import { livePanel } from "./live.js";
 import { AT, BESIDE, Figure, TEXT, addBound, addErrors, beside, column, columns, fill, fit } from "./plots.js";
@@ -10,8 +10,9 @@ const ANY = 0.5; // per cent above the slider's highest bound: any slowdown is a
 const HIGHEST_BOUND = 30;
 const CHIPS = { clocks: "clocks", sm: "SM clock", limit: "power limit" };
 const COMMANDS = [
-  ["start", "Start", "begin, or go on after a pause"], ["step", "One probe", "try one more setting, then pause"], ["pause", "Pause", "try no further setting for now"],
-  ["hold", "Hold here", "search no further and keep the best setting so far"], ["stop", "Stop", "put the GPU back as it was and tune no more"],
+  ["start", "Start tuning", "begin, or go on after a pause"], ["stop", "End tuning", "restore the GPU's setting and tune no more; the cell goes on"],
+  ["pause", "Pause", "try no further setting for now"], ["hold", "Hold here", "search no further and keep the best setting so far"],
+  ["step", "One probe", "try one more setting, then pause"],
 ];
 const LEVELS = 6; // of the ground of the plane of clocks
 const KNOBS = { clocks: "SM clock (MHz)", sm: "SM clock (MHz)", limit: "power limit (W)" };
@@ -19,7 +20,6 @@ const COLUMNS = 8; // of the table of what is believed
 const SHAPE = { ticks: [6, 6], plot: { height: 270 } };
 const SIDES = columns("left", "right", "top", "bottom");
 const AXIS = { line_alpha: 0.45, line_color: TEXT };
-const WAY = { ...AT, line_alpha: 0.35, line_color: TEXT };
 const RING = { ...AT, size: 23, fill_color: null, line_dash: [2, 2], line_color: TEXT };
 const GUESS = { ...AT, size: 10, fill_color: null, line_dash: [4, 3], line_color: TEXT };
 const NUMBER = { ...BESIDE, text: column("number"), text_font_size: "10px", text_baseline: "middle", y_offset: column("dy") };
@@ -53,14 +53,13 @@ class Trade {
     this.zero = figure.glyph(frame, "HSpan", { y: column("at"), ...AXIS });
     figure.glyph(frame, "VSpan", { x: column("at"), ...AXIS }, { over: this.zero });
     this.believed = figure.glyph(frame, "Scatter", { ...AT, size: 5, fill_color: inks.energy, fill_alpha: 0.28, line_color: null });
-    this.way = figure.glyph(frame, "Line", WAY);
     this.errors = addErrors(figure, frame, { line_color: inks.energy });
     const square = { ...AT, marker: "square", size: 7, fill_color: null, line_width: 1.6, line_color: TEXT };
     this.again = figure.glyph(frame, "Scatter", square);
     this.usual = figure.glyph(frame, "Scatter", square);
     figure.words(frame, { text_font_size: "10px", text_align: "right", text_baseline: "top", x_offset: -7, y_offset: 4 }, { over: this.usual });
-    this.tried = figure.glyph(frame, "Scatter", stop(inks.energy), { over: this.way });
-    figure.words(frame, NUMBER, { over: this.way });
+    this.tried = figure.glyph(frame, "Scatter", stop(inks.energy));
+    figure.words(frame, NUMBER, { over: this.tried });
     this.now = figure.glyph(frame, "Scatter", RING);
     this.guess = figure.glyph(frame, "Scatter", GUESS);
     figure.words(frame, { ...NAME, y_offset: -14 }, { over: this.guess });
@@ -69,7 +68,7 @@ class Trade {
     const change = [["time", "@x{+0.0} % ± @time_error{0.0}"], ["energy", "@y{+0.0} % ± @energy_error{0.0}"]];
     figure.hover(frame, [this.tried], [["probe", "@n: @words"], ...change, ["took", "@cost"]]);
     figure.hover(frame, [this.again], [["default", "@words"], ["took", "@cost"]]);
-    figure.hover(frame, [this.believed], [["believed", "@words"], ...change], { limit: 1 });
+    figure.hover(frame, [this.believed], [["estimated", "@words"], ...change], { limit: 1 });
   }
   draw(/** @type {ClocksDrawing} */ { bound, ranges, default: usual, current, choice: chosen, guess }, probes, table) {
     fit(this.frame, ranges.time, ranges.energy);
@@ -155,8 +154,7 @@ class ClockPlane {
     this.inks = inks;
     this.shaded = figure.glyph(frame, "Quad", { ...SIDES, fill_color: column("colour"), fill_alpha: column("alpha"), line_color: null });
     this.framed = figure.glyph(frame, "Quad", { ...SIDES, fill_color: null, line_alpha: 0.7, line_width: 1.2, line_color: TEXT });
-    const way = figure.glyph(frame, "Line", WAY);
-    this.stops = figure.glyph(frame, "Scatter", stop(inks.energy), { over: way });
+    this.stops = figure.glyph(frame, "Scatter", stop(inks.energy));
     figure.words(frame, NUMBER, { over: this.stops });
     this.now = figure.glyph(frame, "Scatter", RING);
     this.marks = figure.glyph(frame, "Scatter", choice(inks.chosen));
@@ -204,7 +202,7 @@ class Words {
   constructor() {
     this.steps = element("span", "workbench-steps");
     this.headline = element("div", "workbench-headline");
-    this.saved = element("div", "workbench-saved");
+    this.saved = element("div", "workbench-saved workbench-result");
     this.details = element("div", "workbench-details");
     this.events = element("div", "workbench-events workbench-faint");
   }
@@ -229,13 +227,19 @@ class Commands {
     this.slowdown = slowdownSlider("workbench-slowdown", "allowed slowdown in per cent", HIGHEST_BOUND + ANY, (percent) => this.asking.ask(percent));
     this.chips = element("span", "workbench-levels");
     const bound = labelled("slower by at most", this.slowdown.input, this.slowdown.words);
-    this.rows = [row(...Object.values(this.buttons), space(), this.chips), row(labelled("for", this.objective), bound)];
+    this.search = picker("workbench-follow workbench-search", "search", (name) => post({ kind: "search", name }));
+    this.search.title = "who chooses the next setting: ours, GPOEO's published search or MF-GPOEO's";
+    const { start, stop, pause, hold, step } = this.buttons;
+    start.classList.add("workbench-primary");
+    this.first = row(start, stop, pause, hold, labelled("search", this.search), bound, space(), this.chips);
+    this.more = row(step, labelled("for", this.objective));
   }
   show(/** @type {ClocksNews} */ { words, begins, wanted }, over) {
     const ended = !words || ["done", "refused"].includes(words.state);
     const can = words?.commands ?? {};
     for (const [name, each] of Object.entries(this.buttons)) put(each, { disabled: over || !(can[name] || (name === "start" && ended && begins)) });
-    say(this.buttons.start, words?.paused && !ended ? "Go on" : "Start");
+    say(this.buttons.start, words?.paused && !ended ? "Go on" : "Start tuning");
+    put(this.search, { value: wanted.search, disabled: over || !(ended && begins) });
     const { objective, slowdown, slowdown: { input } } = this;
     for (const each of [objective, input]) put(each, { disabled: over || !(can.change || (ended && begins)) });
     const [name, bound] = words && !(ended && begins) ? [words.objective, words.bound] : [wanted.objective ?? objective.options[0]?.value, wanted.bound];
@@ -251,8 +255,9 @@ function tuner({ root, head, post, page }) {
   const place = element("div", "workbench-plots");
   const commands = new Commands(post);
   head.waits.before(words.steps);
-  root.append(words.headline, words.saved, words.details, place, ...commands.rows, words.events);
-  root.classList.add("workbench-tuner");
+  const more = folded("more: objective, single probes, what happened", commands.more, words.events);
+  root.append(words.saved, words.headline, words.details, commands.first, place, more);
+  root.classList.add("workbench-tuner", "workbench-wide");
   let plots = /** @type {ClocksPlots | null} */ (null);
   let about = /** @type {ClocksGreeting | null} */ (null);
   let drawing = /** @type {ClocksDrawing | null} */ (null);
@@ -274,6 +279,7 @@ function tuner({ root, head, post, page }) {
     commands.asking.answered(message.asked);
     words.show(message.words, about);
     commands.show(message, over);
+    put(place, { hidden: !message.drawing && !drawing, role: "group", "aria-label": `energy against time: ${message.words?.headline ?? about.nothing}` });
     if (message.drawing) {
       ({ drawing } = message);
       table = floats(buffers);
@@ -285,6 +291,7 @@ function tuner({ root, head, post, page }) {
     greet(message) {
       about = message;
       offer(commands.objective, Object.entries(about.objectives));
+      offer(commands.search, Object.entries(about.searches));
       plots ??= new ClocksPlots(page, place, message.inks);
       commands.asking.forget();
       over = message.state !== "running";

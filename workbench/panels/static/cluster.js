@@ -3,8 +3,8 @@
 /** @import { ClusterBar, ClusterChosen, ClusterDrawn, ClusterGreeting, ClusterNews, ClusterRun, ClusterSwept } from "./messages" */
 import { Drill } from "./cluster_drill.js";
 import { ClusterSettings } from "./cluster_settings.js";
-import { Legend, button, cells, element, lines, offer, picker, press, put, refill, row, say, swatch, table, toggle } from "./controls.js";
-import { decades, floats, steps } from "./formats.js";
+import { Legend, button, cells, element, folded, labelled, lines, offer, picker, press, put, refill, row, say, swatch, table, toggle } from "./controls.js";
+import { decades, floats, signed, steps } from "./formats.js";
 import { livePanel } from "./live.js";
 import { Figure, TEXT, addErrors, column, columns, fill, fit } from "./plots.js";
 
@@ -26,29 +26,30 @@ class Lines {
   }
 }
 
-/** The energy of each policy against the first's, with the part of nodes without a job. */
+/** The energy of each policy against the first's, a bar each with its name, with the part of nodes without a job. */
 class Bars {
   constructor(figure) {
-    this.frame = figure.frame({ label: "policies in the order of the table", title: "Energy against the first policy; pale: nodes without a job", plot: PLOT });
+    this.frame = figure.frame({ label: "energy against the first policy; pale: nodes without a job", title: "Energy", plot: PLOT });
+    this.frame.grid.visible = false;
     this.figure = figure;
-    const sides = { ...columns("x"), bottom: column("low"), top: column("high"), width: 0.62, line_color: null };
-    this.layer = figure.glyph(this.frame, "VBar", { ...sides, fill_color: column("colour"), fill_alpha: column("alpha") });
+    const sides = { ...columns("y"), left: column("low"), right: column("high"), height: 0.62, line_color: null };
+    this.layer = figure.glyph(this.frame, "HBar", { ...sides, fill_color: column("colour"), fill_alpha: column("alpha") });
     figure.hover(this.frame, [this.layer], [["", "@words"], ["against the first", "@ratio{0.000}"]]);
     this.errors = addErrors(figure, this.frame, { line_color: TEXT, line_width: 1.6, line_alpha: 1 });
-    this.labels = figure.words(this.frame, { text_font_size: "10px", text_align: "center", text_baseline: "bottom", y_offset: -3 });
+    this.labels = figure.words(this.frame, { text_baseline: "middle", x_offset: 6 });
   }
   draw(/** @type {ClusterBar[]} */ bars, colour) {
-    const places = [...bars.keys()];
-    const all = bars.map(({ owned, unowned, error, words, number }, x) => ({ x, owned, y: owned + unowned, dy: error ?? 0, words, colour: colour(number) }));
-    const top = all.map(({ y, dy }) => y + dy);
-    fit(this.frame, [-0.6, Math.max(bars.length, 1) - 0.4], [0, 1.12 * Math.max(0.1, ...top)]);
-    this.figure.ticks(this.frame.below, places, places.map((n) => String(n + 1)));
+    const all = bars.map(({ owned, unowned, error, words, number }, n) => {
+      return { y: -n, owned, x: owned + unowned, dx: error ?? 0, words, colour: colour(number) };
+    });
+    fit(this.frame, [0, 1.15 * Math.max(0.1, ...all.map(({ x, dx }) => x + dx))], [0.4 - Math.max(bars.length, 1), 0.6]);
+    this.figure.ticks(this.frame.left, all.map(({ y }) => y), all.map(({ words }) => words));
     fill(this.layer, [
-      ...all.map((bar) => ({ ...bar, ratio: bar.y, low: 0, high: bar.owned, alpha: 1 })),
-      ...all.map((bar) => ({ ...bar, ratio: bar.y, low: bar.owned, high: bar.y, alpha: 0.4 })),
+      ...all.map((bar) => ({ ...bar, ratio: bar.x, low: 0, high: bar.owned, alpha: 1 })),
+      ...all.map((bar) => ({ ...bar, ratio: bar.x, low: bar.owned, high: bar.x, alpha: 0.4 })),
     ]);
     this.errors(all);
-    fill(this.labels, all.map(({ x, y }) => ({ x, y: top[x], text: y.toFixed(2) })));
+    fill(this.labels, all.map(({ x, dx, y }) => ({ x: x + dx, y, text: signed(100 * (x - 1)) })));
   }
 }
 
@@ -72,7 +73,7 @@ class Sweep extends Lines {
     const [low, high] = [Math.min(...tried), Math.max(...tried)];
     const room = 0.06 * (high - low || 1);
     const top = 1.08 * Math.max(...spots.map(({ y, dy }) => y + dy));
-    const title = "Energy (MWh); bars: standard deviation from draw to draw";
+    const title = "Energy (MWh); bars: standard deviation between seeds";
     fit(this.frame, [low - room, high + room], [0, top], { title, label: words });
     if (tried.length <= MOST_MARKS) this.figure.ticks(this.frame.below, tried);
     else this.plain(8);
@@ -92,7 +93,8 @@ class ClusterPlots {
     this.bars = new Bars(figure);
     this.sweep = new Sweep(figure);
     this.sweep.plot.visible = false;
-    figure.embed([figure.frames.slice(0, 2), figure.frames.slice(2, 4), figure.frames.slice(4)], 4);
+    const [nodes, power, shares, bars, sweep] = figure.frames;
+    figure.embed([[bars, shares], [nodes, power], [sweep]], 4);
   }
   colour(number) {
     return this.about.palette[number % this.about.palette.length];
@@ -138,19 +140,25 @@ class ClusterPlots {
 /** How far the runs are, and what begins and ends them. */
 class Runs {
   constructor(send, base) {
-    this.start = button("do-run", "Run", "", () => send({ kind: "run" }));
+    this.start = button("do-run", "Run", "", () => send({ kind: "run" }), "workbench-primary workbench-button");
     this.cancel = button("do-cancel", "Cancel", "", () => send({ kind: "cancel" }));
-    this.atOnce = toggle("at-once", "run on every change", "begin anew whenever a setting changes", (on) => send({ kind: "at once", on }));
+    this.atOnce = toggle("at-once", "run on every change", "begin again whenever a setting changes", (on) => send({ kind: "at once", on }));
     this.progress = element("span", "workbench-faint workbench-progress");
     this.announced = element("span", "workbench-announced", { role: "status" }); // for who listens: what runs are doing, not every tenth of a second how far
     this.stale = element("span", "workbench-stale", "settings have changed since: Run");
     this.bars = element("div", "workbench-controls workbench-bars");
-    this.root = row(this.start, this.cancel, this.atOnce, element("span", "", "compared with"), base, this.progress, this.announced, this.stale);
+    this.preset = picker("workbench-select workbench-preset", "which policies", (name) => name && send({ kind: "set", settings: { policies: this.presets[name] } }));
+    const compare = labelled("compare", this.preset);
+    this.root = row(compare, element("span", "", "with"), base, this.start, this.cancel, this.progress, this.announced, this.stale);
   }
   show(/** @type {ClusterRun} */ run, /** @type {ClusterChosen} */ settings) {
     const running = run.state === "running";
+    this.presets = settings.presets;
+    const chosen = Object.entries(this.presets).find(([, names]) => names.length === settings.chosen.length && names.every((name) => settings.chosen.includes(name)));
+    const own = /** @type {[string, string]} */ (["", `${settings.chosen.length} policies of my own`]);
+    offer(this.preset, [...Object.keys(this.presets).map((name) => [name, name]), ...(chosen ? [] : [own])], chosen?.[0] ?? "");
     press(this.atOnce, settings.atOnce);
-    say(this.start, running ? "Run anew" : "Run");
+    say(this.start, running ? "Run again" : "Run");
     put(this.cancel, { disabled: !running });
     say(this.progress, run.words);
     if (run.state !== this.state) this.announced.textContent = run.words;
@@ -169,7 +177,7 @@ class Runs {
 /** What came of the runs: words, a table, plots, one job or node. */
 class Results {
   constructor(send) {
-    this.headline = element("div", "workbench-headline");
+    this.headline = element("div", "workbench-headline workbench-result");
     this.details = element("div", "workbench-details");
     this.legend = new Legend(() => this.draw());
     this.place = element("div", "workbench-plots");
@@ -182,9 +190,11 @@ class Results {
     this.table = table("policies side by side");
     this.drill = new Drill(send);
     this.root = element(
-      "div", "workbench-results", this.headline, this.details, element("div", "workbench-table-box", this.table.root), this.legend.root, this.place,
+      "div", "workbench-results", element("div", "workbench-table-box", this.table.root, { tabIndex: 0, role: "region", "aria-label": "policies side by side" }),
+      this.legend.root, this.place,
       row(element("span", "", "of the jobs"), this.distribution), this.drill.root,
     );
+    this.answer = element("div", "", this.headline, this.details);
     this.plots = /** @type {ClusterPlots | null} */ (null);
     this.drawn = /** @type {ClusterDrawn | null} */ (null);
     this.chosen = /** @type {string | null} */ (null);
@@ -201,6 +211,7 @@ class Results {
     if (!drawn.lines.length) this.drill.show(null);
     this.root.hidden = !drawn.lines.length;
     say(this.headline, drawn.headline);
+    put(this.place, { role: "group", "aria-label": `plots: ${drawn.headline}; the table above has the numbers` });
     lines(this.details, drawn.details);
     lines(this.note, drawn.about);
     const policies = [...new Set(drawn.lines.map(({ policy }) => policy))];
@@ -227,8 +238,9 @@ function cluster({ root, head, post, page }) {
   const settings = new ClusterSettings(send);
   const runs = new Runs(send, settings.base);
   const results = new Results(send);
-  root.append(...settings.parts, runs.root, runs.bars, results.root, results.note);
-  root.classList.add("workbench-cluster");
+  const more = folded("settings: job log, nodes, policies", ...settings.parts, row(runs.atOnce));
+  root.append(results.answer, runs.root, runs.bars, results.root, more, results.note);
+  root.classList.add("workbench-cluster", "workbench-wide");
   let about = /** @type {ClusterGreeting | null} */ (null);
 
   function take(/** @type {ClusterNews | ClusterGreeting} */ message, buffers) {

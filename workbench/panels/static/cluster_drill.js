@@ -63,7 +63,7 @@ export class Drill {
     this.picture.innerHTML = drilled.picture; // the kernel's own; names of jobs are escaped there
     facts(this.facts, drilled.facts);
     const to = (words, kind, name) => element("button", "workbench-chip", words, { onclick: () => this.ask(kind, name) });
-    const beside = element("span", "workbench-faint", drilled.kind === "job" ? "longest beside:" : "longest here:");
+    const beside = element("span", "workbench-faint", drilled.kind === "job" ? "longest shared with:" : "longest here:");
     this.further.replaceChildren(
       ...(drilled.jobs.length ? [beside] : []), ...drilled.jobs.map(([name, words]) => to(`${name} · ${words}`, "job", name)),
       ...drilled.nodes.map((number) => to(`node ${number}`, "node", number)),

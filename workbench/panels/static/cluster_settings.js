@@ -5,9 +5,9 @@ import { Slider, button, chip, element, field, offer, picker, press, put, refill
 import { percent } from "./formats.js";
 
 const SOON_MS = 150; // a slider that moves on is not asked about
-const OWN = "policy's own";
+const OWN = "policy default";
 const NEVER = "never";
-const SLACK = "deadlines are drawn between 1.05 and so many times the duration after the submission";
+const SLACK = "deadlines are generated between 1.05 and so many times the duration after the submission";
 const seconds = (value) => (value === NEVER ? NEVER : value < 120 ? `${value} s` : value < 7200 ? `${value / 60} min` : `${value / 3600} h`);
 const number = (word) => (word === NEVER ? word : Number(word));
 /** @type {Record<string, [string, any[], (value: any) => string, string]>} */
@@ -15,7 +15,7 @@ const SLIDERS = {
   load_threshold: ["utilisation threshold", [null, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5], percent,
     "highest sum of the utilisations that jobs on one GPU have alone"],
   max_jobs: ["jobs per GPU", [null, 1, 2, 3, 4, 5, 6], String, "most jobs on one GPU"],
-  slack: ["deadlines' slack", [null, 1.1, 1.2, 1.35, 1.5, 2, 3, 5, 10], (value) => `1.05 to ${value} × duration`, SLACK],
+  slack: ["deadline slack", [null, 1.1, 1.2, 1.35, 1.5, 2, 3, 5, 10], (value) => `1.05 to ${value} × duration`, SLACK],
   sleep_after_s: ["sleep after", [null, 0, 60, 300, 900, 3600, NEVER], seconds, "when an empty node goes to standby; policies that are always on stay so"],
 };
 const SWEEPS = { nodes: "16 28 64", load_threshold: "0.6 0.8 1 1.2", max_jobs: "1 2 3 4", slack: "1.2 1.5 2 3", sleep_after_s: "0 60 300 900" };
@@ -69,7 +69,7 @@ export class ClusterSettings {
     this.nodes = count("nodes", "number of nodes", 10000);
     this.kind = choose("kind", "node type", (kind) => set({ kind }));
     this.gpus = element("span", "workbench-faint");
-    this.draws = count("draws", "draws of what the log does not tell", 50);
+    this.draws = count("draws", "seeds of what the log lacks", 50);
     this.base = choose("base", "compared with", (value) => set({ policies: [value, ...this.given.chosen.filter((name) => name !== value)] }));
     this.sweep = choose("sweep", "parameter to vary", (value) => set({ sweep: value || null, values: value ? SWEEPS[value].split(" ").map(number) : [] }));
     const vary = () => set({ values: this.values.value.split(/[\s,;]+/).filter(Boolean).map(number) });
@@ -79,7 +79,7 @@ export class ClusterSettings {
     const words = (text) => element("span", "", text);
     this.parts = [
       row(words("log"), this.log, this.part, this.jobs, this.trimmed, this.valid, space(), path, button("do-open", "Open", "", open)),
-      row(words("on"), this.nodes, this.kind, this.gpus, words("draws"), this.draws, words("vary"), this.sweep, this.values), this.policies,
+      row(words("on"), this.nodes, this.kind, this.gpus, words("seeds"), this.draws, words("sweep"), this.sweep, this.values), this.policies,
       element("div", "workbench-cluster-sliders", ...this.sliders.map((each) => each.root)),
     ];
   }
@@ -100,7 +100,7 @@ export class ClusterSettings {
     say(this.gpus, `${given.gpus.toLocaleString("en")} GPUs`);
     fill(this.nodes, given.nodes, forced);
     fill(this.draws, given.draws, forced);
-    options(this.sweep, ["", ...about.swept], given.sweep ?? "", { "": "nothing", ...about.units });
+    options(this.sweep, ["", ...about.swept], given.sweep ?? "", { "": "none", ...about.units });
     put(this.values, { hidden: !given.sweep });
     fill(this.values, given.values.map((value) => value ?? NEVER).join(" "));
     options(this.base, given.chosen, given.chosen[0], Object.fromEntries(given.policies.map(({ name, words }) => [name, words])));

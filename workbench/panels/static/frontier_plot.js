@@ -2,7 +2,7 @@
 // The plane of time and energy. What stays is drawn once; what a step moves lies on a canvas of its own ("overlay"), so that ten thousand
 // points are not drawn again for it.
 import { percent, prefixed } from "./formats.js";
-import { AT, Figure, GROUND, NAMED, TEXT, addBound, addErrors, fill, fit, spread } from "./plots.js";
+import { AT, Figure, GROUND, NAMED, TEXT, addBound, addErrors, fill, fit, place, sizeOf, spread } from "./plots.js";
 
 const FEW = 300; // points, up to which all that are measured have error bars; of more only the frontier's
 const LEGEND = "; hollow: predicted, pale: dominated, square: default";
@@ -44,15 +44,6 @@ class Plane {
   }
   spot(row) {
     return this.at(this.model.time[row], this.model.energy[row]);
-  }
-  /** A place in pixels from the lower left corner. */
-  pixels({ x, y }) {
-    const { x: across, y: up } = this.frame;
-    return [(x - across.start) / (across.end - across.start), (y - up.start) / (up.end - up.start)].map((share, n) => share * this.size[n]);
-  }
-  get size() {
-    const { plot, plot: { properties: { inner_width: { is_unset } } } } = this.frame; // until it is laid out
-    return is_unset ? [600, 260] : [plot.inner_width, plot.inner_height];
   }
   /** The row that a click means. */
   tapped({ x, y }) {
@@ -127,16 +118,16 @@ class Moving {
   name() {
     const { plane, plane: { model }, choice } = this;
     if (!model || !choice) return;
-    const row = (at, text) => ({ ...at, at: plane.pixels(at), text });
+    const row = (at, text) => ({ ...at, at: place(plane.frame, at), text });
     const of = (each) => (model.place[each] < 0 ? model.words(each) : model.names[model.place[each]]);
-    const taken = [...model.front, choice.row].map((each) => plane.pixels(plane.spot(each))).map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
+    const taken = [...model.front, choice.row].map((each) => place(plane.frame, plane.spot(each))).map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
     if (choice.slowdown !== null) taken.push([0, 0, 150, 18]); // the words of the bound
     const usual = model.reference === null || model.reference === choice.row ? [] : [row(plane.spot(model.reference), "default")];
     const job = this.working ? [row(this.working, "this job, now")] : [];
-    fill(this.own, spread([row(plane.spot(choice.row), `${of(choice.row)}${model.reference === choice.row ? " (default)" : ""}`)], plane.size, taken));
+    fill(this.own, spread([row(plane.spot(choice.row), `${of(choice.row)}${model.reference === choice.row ? " (default)" : ""}`)], sizeOf(plane.frame), taken));
     const front = model.front.filter((each) => each !== choice.row && each !== model.reference);
     const ends = [front[0], front[front.length - 1], ...front.slice(1, -1)].filter((each) => each !== undefined);
-    fill(this.names, spread([...job, ...usual, ...[...new Set(ends)].map((each) => row(plane.spot(each), of(each)))], plane.size, taken));
+    fill(this.names, spread([...job, ...usual, ...[...new Set(ends)].map((each) => row(plane.spot(each), of(each)))], sizeOf(plane.frame), taken));
   }
   /** The running job's own place, in seconds and joules; null where none runs. */
   work(job) {

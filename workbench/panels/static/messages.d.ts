@@ -227,6 +227,7 @@ export interface Applied {
 export interface ClocksWanted {
   objective: string | null;
   bound: number | null;
+  search: string;
 }
 export interface ClocksNews {
   kind: string;
@@ -252,6 +253,7 @@ export interface ClocksGreeting {
   steps: string[];
   objectives: Record<string, string>;
   nothing: string;
+  searches: Record<string, string>;
 }
 export interface Policy {
   name: string;
@@ -259,6 +261,7 @@ export interface Policy {
   takes: string[];
 }
 export interface ClusterChosen {
+  presets: Record<string, string[]>;
   log: string;
   logs: string[];
   part: string;

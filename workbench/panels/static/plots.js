@@ -34,11 +34,21 @@ export const AT = columns("x", "y");
 export const BESIDE = { text_align: column("align"), x_offset: column("dx") };
 export const beside = (left, by, other = by) => (left ? { align: "right", dx: -by } : { align: "left", dx: other });
 
+/** The size of a frame's inside in pixels; until it is laid out, a guess. @returns {[number, number]} */
+export function sizeOf({ plot }) {
+  return plot.properties.inner_width.is_unset ? [400, 200] : [plot.inner_width, plot.inner_height];
+}
+/** A place of a frame in pixels from its lower left corner. */
+export function place(frame, { x, y }) {
+  const [wide, high] = sizeOf(frame);
+  return [((x - frame.x.start) / (frame.x.end - frame.x.start)) * wide, ((y - frame.y.start) / (frame.y.end - frame.y.start)) * high];
+}
+
 /**
  * Words at points of a frame, in pixels from its lower left corner, each on the first of four sides where it covers nothing of `taken`; what has no room is
  * left out. A row says its place as `at`; it comes back as a row of a layer with `NAMED`.
  */
-export function spread(rows, [width, height], taken = []) {
+export function spread(rows, /** @type {[number, number]} */ [width, height], /** @type {number[][]} */ taken = []) {
   return rows.flatMap(({ at: [x, y], text, ...more }) => {
     const wide = 6.6 * text.length + 2;
     for (const [right, over] of [[1, 1], [1, 0], [0, 0], [0, 1]]) {

@@ -1,17 +1,18 @@
 // @ts-check
-// A recurring job: believed costs, the profile of power limits, costs and savings over recurrences, and what can be done with them.
+// A recurring job: estimated costs, the profile of power limits, costs and savings over recurrences, and what can be done with them.
 /** @import { RecurringGreeting, RecurringNews, RecurringView } from "./messages" */
 import { Asking, Slider, button, element, field, labelled, lines, put, row, save, say, space } from "./controls.js";
 import { numbers, percent, rowsOf } from "./formats.js";
 import { livePanel } from "./live.js";
-import { AT, BESIDE, Figure, TEXT, beside, column, columns, fill, fit } from "./plots.js";
+import { AT, BESIDE, Figure, GROUND, NAMED, TEXT, beside, column, columns, fill, fit, place, sizeOf, spread } from "./plots.js";
 
 const MANY = 10; // recurrences on the second button, unless another number is given
 const HIGHEST = 1000;
 const TICKS = [4, 6];
+const ETA = "eta weighs energy (1) against time (0) in the cost eta x energy + (1 - eta) x highest power x time";
 const DASHED = { ...columns("x"), line_color: TEXT, line_dash: [2, 3], line_alpha: 0.6 };
 
-/** What a recurrence is believed to cost at each batch size. */
+/** The estimated cost of a recurrence at each batch size. */
 class Believed {
   constructor(figure, [one, chosen]) {
     this.figure = figure;
@@ -21,10 +22,10 @@ class Believed {
     this.interval = figure.glyph(this.frame, "Segment", { ...ends, line_color: column("colour"), line_width: 3, line_alpha: 0.5 });
     const look = { ...columns("size", "marker"), fill_color: column("colour"), fill_alpha: column("fill"), line_color: column("colour"), line_width: 1.6 };
     this.points = figure.glyph(this.frame, "Scatter", { ...AT, ...look });
-    this.shares = figure.words(this.frame, { text_align: "center", text_baseline: "bottom", y_offset: -6 });
+    this.shares = figure.words(this.frame, { ...BESIDE, text_baseline: "bottom", y_offset: -6 });
     this.crosses = figure.glyph(this.frame, "Scatter", { ...AT, size: 9, marker: "x", line_width: 1.6, line_alpha: 0.6, line_color: TEXT });
     figure.hover(this.frame, [this.points], [
-      ["batch size", "@batch"], ["believed", "@middle{0.000}"], ["90 %", "@low{0.000} to @high{0.000}"], ["costs least", "@best{0 %}"],
+      ["batch size", "@batch"], ["estimated", "@middle{0.000}"], ["90 %", "@low{0.000} to @high{0.000}"], ["costs least", "@best{0 %}"],
       ["runs", "@reached reached the target, @other did not"],
     ]);
     figure.hover(this.frame, [this.crosses], [["not tried", "@why"]]);
@@ -32,7 +33,7 @@ class Believed {
   draw(/** @type {RecurringView} */ { believed, arm, unit, ranges }) {
     const [low, high] = ranges.believed;
     const arms = rowsOf(believed).map((row, x) => ({ ...row, x, colour: this.colours[x === arm ? 1 : 0] }));
-    fit(this.frame, [-0.6, arms.length - 0.4], ranges.believed, { title: `Believed cost of a recurrence (${unit}), 90 %` });
+    fit(this.frame, [-0.6, arms.length - 0.4], ranges.believed, { title: `Estimated cost of a recurrence (${unit}), 90 %` });
     this.figure.ticks(this.frame.below, arms.map(({ x }) => x), believed.batch.map(String));
     const known = arms.filter(({ middle }) => middle !== null);
     const within = known.filter(({ middle }) => middle <= high);
@@ -42,7 +43,10 @@ class Believed {
       ...each, y: Math.min(each.middle, 0.97 * high), fill: each.reached > 0 ? 1 : 0, size: each.x === arm ? 11 : 8, marker: each.middle > high ? "triangle" : "circle",
     })));
     const shared = within.filter(({ best }) => best >= 0.005);
-    fill(this.shares, shared.map(({ x, best, high: end }) => ({ x, y: Math.min(end, 0.86 * high), text: percent(best) })));
+    fill(this.shares, shared.map(({ x, best, high: end }) => {
+      const above = end < 0.86 * high; // else beside the bar
+      return { x, y: above ? end : 0.86 * high, text: percent(best), align: above ? "center" : "left", dx: above ? 0 : 6 };
+    }));
     fill(this.crosses, arms.filter(({ barred }) => barred).map(({ x, barred: why }) => ({ x, y: low + 0.05 * (high - low), why })));
   }
 }
@@ -58,10 +62,9 @@ class Profile {
     line("energy", one, 1.4);
     line("cost", TEXT, 2.2);
     figure.hoverLine(this.frame, this.curves, [["limit", "@x W"], ["time", "@time{0.000}"], ["energy", "@energy{0.000}"], ["cost", "@cost{0.000}"]]);
-    this.names = figure.words(this.frame, { text_baseline: "bottom", x_offset: 3, y_offset: -3 });
     this.best = figure.glyph(this.frame, "VSpan", DASHED);
-    figure.words(this.frame, { y: column("top"), text_align: "center", text_baseline: "top" }, { over: this.best });
     figure.glyph(this.frame, "Scatter", { ...AT, size: 10, fill_color: chosen, line_color: chosen }, { over: this.best });
+    this.names = figure.words(this.frame, { ...NAMED, background_fill_color: GROUND, background_fill_alpha: 0.75 });
   }
   draw(/** @type {RecurringView} */ { profile, optimum, profile_of: batch, ranges }) {
     const { limit_w: limits } = profile;
@@ -72,9 +75,11 @@ class Profile {
     fit(this.frame, [first - room, last + room], ranges.profile, { title: `An epoch at batch size ${batch}, share of that at ${last} W` });
     const names = ["time", "energy", "cost"];
     fill(this.curves, { x: limits, ...Object.fromEntries(names.map((name) => [name, numbers(profile[name])])) });
-    fill(this.names, names.filter((name) => profile[name][0] !== null).map((text) => ({ x: first, y: profile[text][0], text })));
-    const best = optimum === null ? [] : [optimum];
-    fill(this.best, best.map((n) => ({ x: limits[n], y: profile.cost[n], text: `best: ${limits[n]} W`, top: ranges.profile[1] })));
+    const best = optimum === null ? [] : [{ x: limits[optimum], y: profile.cost[optimum], text: `best: ${limits[optimum]} W` }];
+    fill(this.best, best);
+    // Three curves may lie on one another, and the best at either end: each name stands where it covers no other.
+    const named = names.filter((name) => profile[name][0] !== null).map((text) => ({ x: first, y: profile[text][0], text }));
+    fill(this.names, spread([...best, ...named].map((each) => ({ ...each, at: place(this.frame, each) })), sizeOf(this.frame)));
   }
 }
 
@@ -85,7 +90,8 @@ class Costs {
     const strip = { y0: column("low"), y1: column("high"), fill_alpha: 0.1, fill_color: TEXT, line_color: null };
     this.usual = figure.glyph(this.frame, "HStrip", strip, { level: "underlay" });
     figure.glyph(this.frame, "HSpan", { ...columns("y"), line_dash: [5, 4], line_color: TEXT }, { over: this.usual });
-    figure.words(this.frame, { text_align: "right", text_baseline: "bottom", x_offset: -4, y_offset: -2 }, { over: this.usual });
+    const look = { text_align: "right", text_baseline: "bottom", x_offset: -4, y_offset: -2, background_fill_color: GROUND, background_fill_alpha: 0.75 };
+    figure.words(this.frame, look, { over: this.usual });
     this.each = figure.glyph(this.frame, "Scatter", { ...AT, size: 6, fill_color: colour, line_color: colour });
     figure.hover(this.frame, [this.each], [["recurrence", "@x"], ["cost", "@y{0.000}"], ["batch size", "@batch"]]);
   }
@@ -113,7 +119,7 @@ class Savings {
     const { recurrence: x, saved, saved_low: low, saved_high: high } = rows;
     fill(this.sums, saved ? { x, low: numbers(low), y: numbers(saved), high: numbers(high) } : []);
     fill(this.zero, [{ y: 0 }]);
-    const words = { y: ranges.saved[1], text: `cheaper since ${even}`, ...beside(even !== null && even > 0.6 * end, 4) };
+    const words = { y: ranges.saved[1], text: `paid for itself after run ${even}`, ...beside(even !== null && even > 0.6 * end, 4) };
     fill(this.even, even === null ? [] : [{ x: even, ...words }]);
   }
 }
@@ -151,20 +157,22 @@ class Runs {
     put(this.rewind, { hidden: !replayed });
     for (const each of [this.one, this.many]) put(each, { disabled: left > 0 || whyNot !== "", title: whyNot });
     put(this.stop, { hidden: left === 0, disabled: left === 1 });
-    say(this.note, left > 1 ? `${left} recurrences to go` : left === 1 ? "one recurrence to go" : note);
+    say(this.note, left ? `${left} run${left > 1 ? "s" : ""} left` : note);
   }
 }
 
 function recurringJob({ root, head, post, page }) {
-  const headline = element("div", "workbench-headline workbench-next");
+  const headline = element("div", "workbench-headline workbench-next workbench-result");
   const details = element("div", "workbench-details");
-  const place = element("div", "workbench-plots");
+  const plane = element("div", "workbench-plots");
   const asking = new Asking((eta, asked) => post({ kind: "eta", eta, asked }));
   const slider = new Slider("workbench-eta", "eta: 0 counts time only, 1 energy only", { min: 0, max: 1, step: 0.01 }, {
     told: (eta) => `eta ${eta}`, changed: (eta) => asking.ask(eta),
   });
   const runs = new Runs(post);
-  root.append(headline, details, place, row(labelled("time", slider.input, element("span", "", "energy"), slider.words)), runs.root, runs.note);
+  slider.input.title = ETA;
+  root.classList.add("workbench-wide");
+  root.append(headline, details, runs.root, runs.note, plane, row(labelled("time", slider.input, element("span", "", "energy"), slider.words)));
   let plots = /** @type {ReturnType<typeof makePlots> | null} */ (null);
   let about = /** @type {RecurringGreeting | null} */ (null);
 
@@ -173,6 +181,7 @@ function recurringJob({ root, head, post, page }) {
     runs.show(about, left, note);
     if (!view) return;
     say(headline, view.headline);
+    put(plane, { role: "group", "aria-label": `costs, power limits and savings: ${view.headline}` });
     lines(details, view.details);
     if (!asking.waiting) slider.show(view.eta ?? slider.input.value, view.objective);
     const { recurrence } = view.rows;
@@ -183,7 +192,7 @@ function recurringJob({ root, head, post, page }) {
     greet(message) {
       about = message;
       head.show(message.title, message.simulated);
-      plots ??= makePlots(page, place, message.colours);
+      plots ??= makePlots(page, plane, message.colours);
       asking.forget();
     },
     take,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....errors import UsageError
+from ....tuning.options import check_options
 from ....tuning.results import OBJECTIVES
 from ..._core import theme
 from ..._core.jupyter import kernel
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from ....tuning.results import TuningView
     from ....tuning.state_machine import Tuner
 
-NOTHING = (
-    "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
-)
+NOTHING = "Nothing is tuned yet: start a training, then press Start; or write %%energy --tune above its cell"
+SEARCHES = {"model-guided": "ours", "gpoeo": "GPOEO's", "mf-gpoeo": "MF-GPOEO's"}
 
 
 class ClocksPanel(LivePanel):
@@ -52,7 +52,7 @@ class ClocksPanel(LivePanel):
         self._table: Table = np.empty((0, 8), np.float32)
         self._drawn = self._told = 0  # how often there was something new to draw, and was sent
         # Of a tuner that is begun from here.
-        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
+        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05, "search": "model-guided"}
         self._over = False
         super().__init__(live=live)
         with self._report_errors():
@@ -120,7 +120,7 @@ class ClocksPanel(LivePanel):
         places = {"energy": 0, "chosen": 1, "time": 2, "spent": 5}
         return {
             "inks": {name: theme.colour(number) for name, number in places.items()},
-            "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING,
+            "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING, "searches": dict(SEARCHES),
         }
 
     def changes(self) -> Message | None:
@@ -148,6 +148,7 @@ class ClocksPanel(LivePanel):
             "words": None if self._words is None else asdict(self._words), "begins": not self.source.given,
             "wanted": {
                 "objective": self._wanted["objective"], "bound": None if bound is None else 100 * bound,
+                "search": self._wanted["search"],
             },
         }
         if self._drawing is None or (self._told == self._drawn and not whole):
@@ -171,6 +172,9 @@ class ClocksPanel(LivePanel):
                     self.source.end()
             elif kind == "objective":
                 self._change(objective=str(content["name"]))
+            elif kind == "search":
+                check_options("both", str(content["name"]), "model", None, None)
+                self._wanted["search"] = str(content["name"])
             elif kind == "slowdown":
                 bound = content["percent"]
                 self._change(max_slowdown=None if bound is None else float(bound) / 100)

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from ....search.clocks.make import Choice
     from ....tuning.results import TuningView
 
-# The way through; "re-tune" goes back.
-STEPS = ("wait", "detect", "features", "baseline", "predict", "search", "hold", "watch")
+# The three states that a person cares about, and those of the tuner that each stands for.
+STEPS = ("measuring", "searching", "holding")
+STEP_OF = {
+    "wait": 0, "detect": 0, "features": 0, "baseline": 0, "predict": 0, "search": 1, "hold": 2, "watch": 2,
+}
 ENDED = ("done", "refused")
 MOST_EVENTS = 4
 # Where the period is from.
@@ -53,13 +56,13 @@ class Words:
     @property
     def sentences(self) -> tuple[str, ...]:
         """All of it, the weightiest first."""
-        return (self.headline, *([self.saved] if self.saved else []), *self.details, self.objective_words)
+        return (*([self.saved] if self.saved else []), self.headline, *self.details, self.objective_words)
 
 
 def words(tuning: TuningView) -> Words:
     """What there is to be said of a tuner."""
     return Words(
-        tuning.state, STEPS.index(tuning.state) if tuning.state in STEPS else None, tuning.paused,
+        tuning.state, STEP_OF.get(tuning.state), tuning.paused,
         headline(tuning), tuple(details(tuning)), saved_words(tuning), tuple(tuning.events[-MOST_EVENTS:]),
         tuning.objective, objective_words(tuning),
         None if tuning.max_slowdown is None else 100 * tuning.max_slowdown, commands(tuning),

@@ -48,7 +48,7 @@ class ClusterPanel(LivePanel):
         self._look, self._curves = ClusterView(), dict[str, PolicyCurve]()
         self._counted = self._failed = self._version = self._told = 0
         self._drilled: Drilled | None = None
-        self._distribution = DISTRIBUTIONS[0]
+        self._distribution = DISTRIBUTIONS[1]  # where no job waits, a distribution of waiting is empty
         super().__init__(live=live)
 
     # for the caller
@@ -231,7 +231,7 @@ class ClusterPanel(LivePanel):
             "curves": curves, "sweptLines": [asdict(each) for each in found.swept],
             "sweptWords": found.swept_words,
             "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS},
-            "headline": found.headline, "details": found.details, "about": told.about(self.comparison),
+            "headline": found.headline or told.invitation(self.comparison), "details": found.details, "about": told.about(self.comparison),
             "nodeCount": told.node_count(self.comparison),
         }
         return {**content, "drawn": told.sendable(drawn), "version": self._version}, [buffer]

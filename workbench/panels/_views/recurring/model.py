@@ -15,7 +15,7 @@ from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, T
 from ..._core.words import percent, prefixed
 
 MOST_ROWS = 600  # of recurrences that are drawn: more would not be seen
-TALLEST = 3.0  # times the least believed cost; what lies above is marked at the edge
+TALLEST = 3.0  # times the least estimated cost; what lies above is marked at the edge
 Columns = dict[str, list[Any]]
 
 
@@ -101,7 +101,7 @@ def headline(outlook: Outlook, running: list[Attempt]) -> str:
     if proposal is None:
         if outlook.batch_size is None:
             return outlook.reason[:1].upper() + outlook.reason[1:]
-        return f"Believed to cost least: batch size {outlook.batch_size}{_sure(outlook)}"
+        return f"Estimated to cost least: batch size {outlook.batch_size}{_sure(outlook)}"
     what = "a few seconds of batch size" if proposal.purpose == "slice" else "batch size"
     profiled = ", power limits profiled in its first iterations" * bool(outlook.space.power_limits_w)
     limits = _at(proposal.power_limit_w) or profiled
@@ -131,7 +131,7 @@ def details(outlook: Outlook) -> list[str]:
     said += sorted({why for why in outlook.believed["barred"].to_list() if why})
     if outlook.changes:
         times = "once" if outlook.changes == 1 else f"{outlook.changes} times"
-        said.append(f"the job has changed {times} on the way; beliefs are of what it is now")
+        said.append(f"the job has changed {times} on the way; estimates are of what it is now")
     return said
 
 
@@ -177,9 +177,9 @@ def _even(outlook: Outlook, kind: str) -> str:
     rows = outlook.recurrences
     if outlook.break_even is not None:
         maybe = "probably " if rows["saved_low"][-1] < 0 else ""
-        since = f"since recurrence {outlook.break_even}" if outlook.break_even > 1 else "from the first on"
-        return f"{maybe}cheaper in sum {since}"
-    return f"not cheaper in sum yet, {amount(-float(rows['saved'][-1]), kind)} are missing"
+        since = f"after run {outlook.break_even}" if outlook.break_even > 1 else "from the first run on"
+        return f"{maybe}paid for itself {since}"
+    return f"{amount(-float(rows['saved'][-1]), kind)} short of breaking even"
 
 
 def _sure(outlook: Outlook) -> str:

@@ -35,6 +35,7 @@ from .sources import JobSource, Played, Studied, as_csv
 from .svg import draw
 
 MOST = 1000  # recurrences on one click
+POLICIES = {"KnowledgeGradient": "our policy", "ZeusPolicy": "Zeus' policy"}
 
 
 class RecurringPanel(LivePanel):
@@ -123,6 +124,9 @@ class RecurringPanel(LivePanel):
 
     def title(self) -> str:
         words = f"Recurring job {self.source.name}" if self.source.name else "Recurring job"
+        policy = type(self.source.history.policy).__name__
+        if policy in POLICIES:  # else one of the caller's own, or a sampler of Optuna's
+            words += f", by {POLICIES[policy]}"
         return titled(words + (", replayed" if self.source.replayed else ""), self.source.simulated)
 
     def summary(self) -> str:
