@@ -193,7 +193,7 @@ class EnergyMagics(Magics):
                 from workbench.measurement import session
 
                 session.simulate("".join(words[1:]))
-                self.say("this kernel now measures simulated GPUs: no joule of theirs is real")
+                self.say("this kernel now measures simulated GPUs: their energy is not real")
                 self._list_gpus()
             elif words == ["restore"]:
                 left = self.state.session.restore_all()

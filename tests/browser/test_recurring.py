@@ -133,7 +133,7 @@ def test_it_answers_while_a_cell_runs_and_says_what_went_wrong(opened: Notebook)
     page.locator(".workbench-count").last.fill("5000")
     page.locator(".workbench-run-many").last.click()
     wrong = seen(opened, "it.problem !== ''")
-    assert wrong["problem"] == "5000 recurrences cannot be run at once; choose 1 to 1000"
+    assert wrong["problem"] == "5000 recurrences are too many for one click; choose 1 to 1000"
     assert opened.count(2) is None
     opened.enough()
     opened.finish(2)

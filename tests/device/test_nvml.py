@@ -95,7 +95,7 @@ def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine])
     machine = nvml.nvml.nvmlLib.state.path
     try:
         with pytest.raises(
-            UnknownGpu, match=r"has H100 and no A100; choose all cards at once: simulate\('A100', ...\)"
+            UnknownGpu, match=r"has H100 and no A100; choose all cards together: simulate\('A100', ...\)"
         ):
             open_device("sim:A100")
         assert os.environ[ENVIRONMENT_VARIABLE] == str(machine)  # children find it

@@ -16,7 +16,7 @@ def kernel(start: Callable[..., Kernel]) -> Kernel:
     assert made("%load_ext kernels_ext").text == ""
     shown = made("%gpu simulate V100")
     assert shown.text.startswith(
-        "this kernel now measures simulated GPUs: no joule of theirs is real\nGPU 0: Tesla V100"
+        "this kernel now measures simulated GPUs: their energy is not real\nGPU 0: Tesla V100"
     )
     made("%config EnergyMagics.live = False")
     return made

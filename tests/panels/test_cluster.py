@@ -375,7 +375,7 @@ def test_a_slider_that_moves_makes_results_stale_and_with_run_at_once_new_ones()
     ask(panel, "set", settings={"max_jobs": 1})
     assert said.last("news")["run"]["stale"]
     assert panel.results.filter(pl.col("policy") == "eaco")["energy_kwh"][0] == before
-    ask(panel, "at once", on=True)
+    ask(panel, "each change", on=True)
     ask(panel, "set", settings={"max_jobs": 1, "sleep_after_s": "never"})
     assert panel.comparison.runs is not None
     panel.comparison.runs.wait(60)
@@ -530,7 +530,7 @@ def test_a_node_is_said_to_have_woken_as_often_as_it_did(ran: ClusterPanel) -> N
     for policy in POLICIES:
         record = ran.comparison.record(policy)
         for number, wakes in record.result.nodes.select("node", "wakes").iter_rows():
-            words = dict(ran.node(policy, number).facts)["was awake"]
+            words = dict(ran.node(policy, number).facts)["awake"]
             assert words.endswith(f"woken {wakes} time{'s' * (wakes != 1)}")
     assert ran.comparison.record("ours").result.nodes["wakes"].sum() > 0
 

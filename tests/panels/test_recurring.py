@@ -332,7 +332,7 @@ def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> N
     may_end.set()
     assert panel._worker is not None
     panel._worker.join(10)
-    with pytest.raises(UsageError, match="5000 recurrences cannot be run at once; choose 1 to 1000"):
+    with pytest.raises(UsageError, match="5000 recurrences are too many for one click; choose 1 to 1000"):
         panel.run(5000)
 
 
@@ -433,7 +433,7 @@ def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
     assert all(
         words in texts
         for words in (
-            "Believed cost of a recurrence",
+            "Estimated cost of a recurrence",
             "best: ",
             "default",
             "Saved against the default",

@@ -143,10 +143,10 @@ def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: Manu
     hand.apply(Setting(sm_clock_mhz=900))
     hand.restore_default()
     assert truth(machine) == (250.0, 0)
-    assert hand.undo() == "undone: 250 W, SM 900 MHz is in force again"
+    assert hand.undo() == "undone: 250 W, SM 900 MHz is active again"
     hand.undo()
     assert truth(machine) == (150.0, 1005)
-    assert hand.undo() == "undone: 200 W is in force again"
+    assert hand.undo() == "undone: 200 W is active again"
     assert truth(machine) == (200.0, 0)
     assert lease.holder(hand.device.uuid) == ""
     with pytest.raises(UsageError, match="nothing to undo"):
@@ -280,7 +280,7 @@ def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine,
     with pytest.raises(GpuLost):
         hand.undo()
     machine.lose(0, 0)
-    assert hand.undo() == "put back: 250 W is in force again"
+    assert hand.undo() == "put back: 250 W is active again"
     assert truth(machine) == (250.0, 0)
 
 

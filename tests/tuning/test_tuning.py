@@ -316,7 +316,7 @@ def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab])
     here.train(
         tuner,
         30,
-        until=lambda t: any(words == "SM 210 MHz is too slow: ended at once" for _, words in t.log.events),
+        until=lambda t: any(words == "SM 210 MHz is too slow: ended early" for _, words in t.log.events),
     )
     assert at_work(tuner).gpus.current != slow
     assert here.machine.clock() - begun_s < 8.0  # of the 20 s and 40 iterations that it was to take

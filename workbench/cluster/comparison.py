@@ -163,7 +163,7 @@ class PolicyComparison:
             todo = list(tasks(scenario))
             if len(todo) > MOST_RUNS:
                 raise UsageError(
-                    f"that would be {len(todo)} runs; at most {MOST_RUNS} are done at once: fewer draws, "
+                    f"that would be {len(todo)} runs; at most {MOST_RUNS} are allowed: fewer draws, "
                     "values or policies"
                 )
             # What is wrong with the log is said here, once, and not by every run.
@@ -237,7 +237,7 @@ class PolicyComparison:
     def log(self) -> pl.DataFrame:
         """The jobs of the recorded runs, with what was drawn. Raises UsageError before the first run."""
         if self._log is None:
-            raise UsageError("nothing is run yet; run it first")
+            raise UsageError("no policy is simulated yet; run it first")
         return self._log
 
     # where

@@ -265,7 +265,7 @@ def describe_error(error: BaseException) -> str:
     """What went wrong, in a sentence."""
     if isinstance(error, BrokenProcessPool):
         return (
-            "a process of a run ended by itself, perhaps for want of memory; take fewer at once (workers=1) "
+            "a process of a run ended by itself, perhaps for want of memory; run one by one (workers=1) "
             "or a part of the log. In a script, what starts runs must stand under "
             "`if __name__ == '__main__':`"
         )

@@ -185,6 +185,6 @@ def _simulated(card: str) -> OpenGpu:
     if key not in present.cards:
         raise UnknownGpu(
             f"the simulated machine of this process has {', '.join(present.cards)} and no {key}; choose all "
-            f"cards at once: simulate({key!r}, ...) or %gpu simulate {key},..."
+            f"cards together: simulate({key!r}, ...) or %gpu simulate {key},..."
         )
     return nvml.open_index(present.cards.index(key), OpenGpu)

@@ -86,4 +86,4 @@ def words(mps: bool, simulated: bool) -> str:
     """How the jobs share, for a person."""
     if simulated:
         return "time slicing (simulated)"
-    return "MPS: kernels of the jobs run at once" if mps else "CUDA time slicing: the jobs take turns"
+    return "MPS: kernels of the jobs run together" if mps else "CUDA time slicing: the jobs take turns"

@@ -180,7 +180,7 @@ class FirstEpoch:
             time.sleep(TICK_S)
         if have:
             return f"after {SAFE_S:g} s without the end of an epoch or a checkpoint"
-        return "at once: it makes no marks"
+        return "immediately: it makes no marks"
 
 
 def see_to_the_end(jobs: JobSet) -> None:

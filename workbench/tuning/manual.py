@@ -246,7 +246,7 @@ class ManualControl:
             self._done.pop()
             self._unchoose(last)
             _remember(self.device.uuid, self._done[-1] if self._done else None)
-            return self.left or f"undone: {self.device.setting()} is in force again"
+            return self.left or f"undone: {self.device.setting()} is active again"
 
     def undo_all(self) -> str:
         """Everything that was applied from here taken back; returns a sentence if something is left."""
@@ -335,7 +335,7 @@ class ManualControl:
         try:
             return left or _left_alone(self.device.setting().power_limit_w, first.power_limit_w)
         except DeviceError as error:
-            return f"nothing that was set from here is left; what is in force cannot be told: {error}"
+            return f"nothing that was set from here is left; the active setting cannot be read: {error}"
 
     def _settle(self) -> str:
         """Try again to put back what could not be, which the journal knows."""
@@ -350,7 +350,7 @@ class ManualControl:
         now = self.device.setting()
         self.left = self.left or _left_alone(now.power_limit_w, owed_w)
         self._found = None
-        return self.left or f"put back: {now} is in force again"
+        return self.left or f"put back: {now} is active again"
 
     def _choose(self, configuration: Configuration, jobs: tuple[RecurringJob, ...]) -> tuple[str, ...]:
         size = configuration.batch_size

@@ -285,7 +285,7 @@ class Trying:
             return self._take(now_s)
         if self.probe.early and self.job.gpus.current == self.probe.setting:
             # It is beyond the bound for sure, and left at once; what it saw is read afterwards.
-            self.job.log.note(f"{self.job.gpus.name(self.probe.setting)} is too slow: ended at once")
+            self.job.log.note(f"{self.job.gpus.name(self.probe.setting)} is too slow: ended early")
             self.job.cut(now_s, "probe", self.probe.count)
             self._leave()
         return self

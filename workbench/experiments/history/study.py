@@ -143,7 +143,7 @@ class JobStudy:
             return self._begin(None, slices, gpu)
 
     def claim(
-        self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "chosen by hand"
+        self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "selected"
     ) -> Attempt:
         """A new attempt at a batch size that a person has chosen; it runs from now on.
 

@@ -142,7 +142,7 @@ class Runs {
   constructor(send, base) {
     this.start = button("do-run", "Run", "", () => send({ kind: "run" }), "workbench-primary workbench-button");
     this.cancel = button("do-cancel", "Cancel", "", () => send({ kind: "cancel" }));
-    this.atOnce = toggle("at-once", "run on every change", "begin again whenever a setting changes", (on) => send({ kind: "at once", on }));
+    this.atOnce = toggle("at-once", "run on every change", "begin again whenever a setting changes", (on) => send({ kind: "each change", on }));
     this.progress = element("span", "workbench-faint workbench-progress");
     this.announced = element("span", "workbench-announced", { role: "status" }); // for who listens: what runs are doing, not every tenth of a second how far
     this.stale = element("span", "workbench-stale", "settings have changed since: Run");

@@ -54,7 +54,7 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     waited = "not at all"
     if about["wait_h"] > 0:
         late_s = about["start_s"] - about["submit_s"]
-        first = f"first on a GPU {f'{format_duration(late_s)} after it came' if late_s > 0 else 'at once'}"
+        first = f"first on a GPU {f'{format_duration(late_s)} after it came' if late_s > 0 else 'directly'}"
         waited = f"{format_duration(3600 * about['wait_h'])}, {first}"
     came = f"{_since(about['submit_s'] - record.result.start_s)} after the first job"
     against = f"on GPUs, {percent(about['inflation'])} against alone"
@@ -103,7 +103,7 @@ def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: 
     facts = [
         ("is", f"{kind.name}, {kinds}"),
         ("hosted", f"{stays.height} jobs; {hosting:.0f} % of the time it had at least one"),
-        ("was awake", f"{awake:.0f} % of the time, in standby {standby:.0f} %; "
+        ("awake", f"{awake:.0f} % of the time, in standby {standby:.0f} %; "
                       f"woken {wakes} time{'s' * (wakes != 1)}"),
         ("energy", f"{energy_j / 3.6e6:.4g} kWh, {energy_j / span_s if span_s else 0:.0f} W on average"),
     ]

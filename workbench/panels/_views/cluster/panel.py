@@ -231,13 +231,14 @@ class ClusterPanel(LivePanel):
             "curves": curves, "sweptLines": [asdict(each) for each in found.swept],
             "sweptWords": found.swept_words,
             "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS},
-            "headline": found.headline or told.invitation(self.comparison), "details": found.details, "about": told.about(self.comparison),
+            "headline": found.headline or told.invitation(self.comparison),
+            "details": found.details, "about": told.about(self.comparison),
             "nodeCount": told.node_count(self.comparison),
         }
         return {**content, "drawn": told.sendable(drawn), "version": self._version}, [buffer]
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        if not self.running and kind in ("set", "run", "at once", "open"):
+        if not self.running and kind in ("set", "run", "each change", "open"):
             raise UsageError("this panel has ended; display a new one")
         try:
             if kind == "set":
@@ -246,7 +247,7 @@ class ClusterPanel(LivePanel):
                 self.begin()
             elif kind == "cancel":
                 self.cancel()
-            elif kind == "at once":
+            elif kind == "each change":
                 self.at_once = bool(content["on"])
             elif kind == "open":
                 self.comparison.open(str(content["path"]).strip())

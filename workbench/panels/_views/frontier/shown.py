@@ -14,7 +14,7 @@ from ....search.tradeoff import Collected, FrontierAnalysis, words
 from . import model
 from .model import ETA, HAND, SLOWDOWN, FrontierChoice
 
-NOTHING = "Nothing is measured yet; points appear here as they are"
+NOTHING = "Nothing is measured yet: run a cell under %%energy or a sweep; each measurement becomes a point"
 ALL = "all"
 NAMES = ("job", "gpu", "batch_size")  # of what is selected
 KEPT = 3  # versions of the frontier: a browser may speak of the one before

@@ -19,13 +19,13 @@ from ..._core.theme import colour
 from ..._core.words import prefixed
 from ..power.series import Rows, Series, rows_of
 from ..power.svg import TraceLine, trace_picture
-from .model import FrontierChoice, ranges
+from .model import FrontierChoice, front_names, ranges
 
 HEIGHT = 300
 MOST_TRACES = 4  # repeats in one picture, the newest
 MOST = 1500  # beaten points that are drawn: more would not be seen
 ONE, CHOSEN, SAVED = colour(0), colour(1), colour(2)
-LEGEND = "; hollow: predicted, pale: beaten, dashed: equal cost at eta, bars: 95 %"
+LEGEND = "; hollow: predicted, pale: dominated, square: default, bars: 95 %"
 
 
 def draw(
@@ -124,12 +124,14 @@ class _Plane:
 
     def _marks(self) -> None:
         default, chosen = self.seen.reference, self.choice.row
+        names = front_names(self.seen)
+        of = dict(zip(self.seen.front.tolist(), names, strict=True))
         if default is not None and self.inside[default]:
             self.frame.square(self.x[default], self.y[default], 6)
             self._name(self.x[default], self.y[default], -10, "default")
         if self.inside[chosen]:
             self.frame.ring(self.x[chosen], self.y[chosen], 8.5, Pen(CHOSEN, 2.6))
-            self._name(self.x[chosen], self.y[chosen], 20, "chosen", weight="bold")
+            self._name(self.x[chosen], self.y[chosen], 20, of.get(chosen, "chosen"), weight="bold")
 
     def _name(self, x: float, y: float, dy: float, name: str, *, weight: str = "") -> None:
         """Beside a mark, within the frame."""

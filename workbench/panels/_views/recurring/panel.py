@@ -183,7 +183,7 @@ class RecurringPanel(LivePanel):
             if self._left:
                 raise UsageError("a recurrence runs already; let it end, or stop after it")
             if not 1 <= count <= MOST:
-                raise UsageError(f"{count} recurrences cannot be run at once; choose 1 to {MOST}")
+                raise UsageError(f"{count} recurrences are too many for one click; choose 1 to {MOST}")
             self._left, self._note, self._error = count, "", None
             self._worker = threading.Thread(target=self._work, name="recurrences", daemon=True)
             self._worker.start()

@@ -26,7 +26,7 @@ def _believed(picture: Picture, view: RecurringView) -> None:
     about = view.believed
     count = len(about["batch"])
     frame = picture.frame(HEIGHT, (-0.6, count - 0.4), view.ranges["believed"], side="left")
-    frame.axes(f"Believed cost of a recurrence ({view.unit}), 90 %")
+    frame.axes(f"Estimated cost of a recurrence ({view.unit}), 90 %")
     frame.below(
         "batch size; above: probability of costing least", {n: str(b) for n, b in enumerate(about["batch"])}
     )

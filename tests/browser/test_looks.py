@@ -1,0 +1,64 @@
+"""How the panels look: no words over others, and nothing serious for axe-core, at three widths in two themes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import looks
+import pytest
+from lab import Lab, Notebook, browser_page
+from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+SET_UP = """
+%load_ext workbench
+import time, polars as pl, workbench
+from workbench.experiments.job import RecurringJob
+from workbench.simulation.training import TrainingJob
+session = workbench.simulate("V100", stepped=True)
+watts = list(range(100, 251, 10))
+points = pl.DataFrame({
+    "power_limit_w": [float(each) for each in watts], "time_s": [20.0 * (250 / each) ** 0.5 for each in watts],
+    "energy_j": [4000.0 + 12 * each + 60000 / each for each in watts],
+})
+job = RecurringJob("nightly", [64, 128], 128, target=0.6, storage="runs.db", max_epochs=60)
+"""
+TUNED = """%%energy train --tune --max-slowdown 5 --over power
+for batch in TrainingJob("imagenet", 256, iterations=120):
+    workbench.step()
+"""
+PANELS = {
+    "frontier": "workbench.panels.frontier(points, max_slowdown=0.1)", "apply": "workbench.panels.apply()",
+    "clocks": "workbench.panels.clocks()", "recurring": "workbench.panels.recurring(job, run=print)",
+    "cluster": "compared = workbench.panels.cluster(nodes=28, part='whole log')\ncompared.run()\ncompared",
+    "open": "workbench.panels.open(points)",
+}
+CELLS = [SET_UP, TUNED, *PANELS.values()]
+
+
+@pytest.fixture(scope="module")
+def shown(lab: Lab, chromium: str) -> Iterator[Notebook]:
+    with browser_page(chromium, height=1600) as page:
+        looks.note_words(page)
+        made = Notebook(lab, page, "looks", CELLS)
+        made.execute(*range(len(CELLS)))
+        yield made
+    lab.stop_kernels()
+
+
+def scroll_to(page: Page, cell: int) -> None:
+    page.locator(".jp-Notebook-cell").nth(cell).scroll_into_view_if_needed()
+    page.wait_for_timeout(400)  # the plots of what comes into sight are laid out
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("width", [900, 1280, 1800])
+def test_no_words_lie_over_others_and_nothing_shuts_anybody_out(shown: Notebook, width: int, theme: str) -> None:
+    if not looks.AXE.is_file():
+        pytest.skip(f"axe-core is not here: npm ci in tools/js, or WORKBENCH_AXE; {looks.AXE}")
+    shown.page.set_viewport_size({"width": width, "height": 1600})
+    shown.theme(theme)
+    for number, name in enumerate(PANELS, start=2):
+        scroll_to(shown.page, number)
+        assert looks.overlaps(shown.page) == [], name
+        assert looks.serious(shown.page) == [], name

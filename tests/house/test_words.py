@@ -1,0 +1,78 @@
+"""Expressions of our own making stand on no screen and in no document: what a reader must learn first is one
+word too many.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PRIVATE = (
+    "what is believed of", "believed cost", "in force", "energy not told", "cheaper in sum",
+    "are missing", "surely on the frontier", "pale: beaten", "chosen by hand",
+    "that can be told from the errors", "no sure difference", "the power trace alone says", "of the marks",
+    "which the marks contradict", "laid over one another", "nothing is run yet",
+    "everything is simulated, the jobs too", "deadlines' slack", "vary nothing", "policy's own", "was awake",
+    "recurrences to go", "per hour at the default", "the hand on the gpu", "nobody is asked for rights",
+    "left to the driver", "what is in force and whose it is", "points appear here as they are",
+    "no joule of theirs is real", "take it along", "look again", "an honest no", "the work changes",
+    "the map of the rooms", "an administrator would type", "the command stands here", "at once",
+    "worth a try",
+)
+# Theirs is another meaning: "at once" of time, in documents for those who build.
+BUILDERS = ("docs/decisions.md", "docs/validation", "CONTRIBUTING.md", "CHANGELOG.md")
+# What is left to be said plainly; nothing may join it.
+LEFT = {
+    "workbench/measurement/doctor.py", "workbench/measurement/report.py", "workbench/measurement/store.py",
+    "workbench/panels/_views/period/svg.py", "workbench/panels/static/formats.js",
+    "workbench/panels/static/period.js", "workbench/panels/static/power.js", "workbench/periods/segment.py",
+    "workbench/search/batch_size/knowledge_gradient.py", "workbench/tuning/logbook.py",
+    "workbench/tuning/results.py", "notebooks/02_iteration_periods.ipynb",
+    "notebooks/03_batch_size_and_power_limit.ipynb", "notebooks/04_clocks.ipynb",
+    "notebooks/05_frontier.ipynb", "notebooks/06_cluster.ipynb",
+}
+_FOUND = re.compile("|".join(rf"\b{re.escape(each)}\b" for each in PRIVATE), re.IGNORECASE)
+
+
+def _strings(path: Path) -> Iterator[str]:
+    """What a module may say: its strings but for docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docs = {
+        id(node.body[0].value) for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Each place that is read on a screen or in a document, and its text."""
+    for folder in ("workbench", "kernels_ext"):
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            yield str(path.relative_to(REPOSITORY)), "\n".join(_strings(path))
+    for path in sorted((REPOSITORY / "workbench/panels/static").glob("*.js")):
+        code = re.sub(r"(?m)^\s*(//|\*|/\*).*$|\s//\s.*$", "", path.read_text(encoding="utf-8"))
+        yield str(path.relative_to(REPOSITORY)), code
+    for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]:
+        name = str(path.relative_to(REPOSITORY))
+        if not name.startswith(BUILDERS):
+            yield name, path.read_text(encoding="utf-8")
+    for path in sorted((REPOSITORY / "notebooks").glob("*.ipynb")):
+        cells = nbformat.read(path, as_version=4).cells
+        yield str(path.relative_to(REPOSITORY)), "\n".join(cell.source for cell in cells)
+
+
+def private_words() -> list[str]:
+    """Where a private expression stands: "file: expression"."""
+    return [f"{name}: {found.group().lower()}" for name, text in _texts() for found in _FOUND.finditer(text)]
+
+
+def test_no_screen_and_no_document_speaks_a_language_of_its_own() -> None:
+    assert [each for each in private_words() if each.split(":")[0] not in LEFT] == []
