@@ -1,0 +1,201 @@
+"""A newcomer's first session, played in headless Chromium: minutes from the clone to a held setting and to
+Apply, seconds from Run to the first live point, and what is hard to read or to reach.
+
+    python -m benchmarks.newcomer [--json FILE] [--quick]
+
+A fresh clone and `make lab`'s environment, notebook 01 to the first result, notebook 04 to a held setting,
+notebook 05 to Apply and Undo. With --quick the present environment stands in for the clone, and one width and
+theme for six. The time in which looks are counted is no newcomer's. `summary`: `minutes`, `first_point_s`,
+`axe_serious`, `overlaps`, `private_words`, `errors` (cells and parts that failed).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from .common import arguments, finish, table
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LOOKS = ((900, "Light"), (900, "Dark"), (1280, "Light"), (1280, "Dark"), (1800, "Light"), (1800, "Dark"))
+PATIENCE_S = 300.0
+# The first panel of a running cell that has drawn a point.
+POINT = """() => [...document.querySelectorAll('.workbench-panel')]
+  .some(({ workbench: it }) => it?.series?.some((each) => each.length > 0))"""
+HELD = """() => [...document.querySelectorAll('.workbench-tuner')]
+  .some(({ workbench: it }) => ['hold', 'watch', 'done'].includes(it?.words?.state) && it.words.saved)"""
+APPLIED = "() => [...document.querySelectorAll('.workbench-frontier')].at(-1)?.applied"
+
+
+def cells(name: str) -> list[str]:
+    """The code of a notebook."""
+    found = nbformat.read(next((REPOSITORY / "notebooks").glob(f"{name}_*.ipynb")), as_version=4)
+    return [cell.source for cell in found.cells if cell.cell_type == "code"]
+
+
+def environment(directory: Path) -> float:
+    """Seconds that a clone and its environment take, as `make lab` makes them before it starts."""
+    began_s = time.monotonic()
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(directory)], check=True)
+    text = (directory / "Makefile").read_text(encoding="utf-8")
+    extra = "lab" if ".installed-lab" in text else "test"
+    made = ["make", "--silent", f".venv/.installed-{extra}", f"EXTRAS={extra}"]
+    subprocess.run(made, cwd=directory, check=True)
+    return time.monotonic() - began_s
+
+
+class Newcomer:
+    """Runs cells one after the other, and counts what goes wrong and what cannot be read."""
+
+    def __init__(self, lab: Any, page: Any, looks: Any, views: tuple[tuple[int, str], ...]) -> None:
+        self.lab, self.page, self.looks, self.views = lab, page, looks, views
+        self.errors: list[str] = []
+        self.overlaps: list[str] = []
+        self.serious: list[str] = []
+        self.looked_s = 0.0
+
+    def open(self, name: str, code: list[str]) -> Any:
+        from lab import Notebook
+
+        return Notebook(self.lab, self.page, f"newcomer-{name}", code)
+
+    def run(self, notebook: Any, cell: int) -> None:
+        notebook.run(cell)
+        notebook.finish(cell, PATIENCE_S)
+        for each in notebook.outputs(cell):
+            if each["output_type"] == "error":
+                self.errors.append(f"{notebook.path.stem} cell {cell}: {each['ename']}: {each['evalue']}")
+
+    def look(self, notebook: Any) -> None:
+        """Count what lies over other words and what axe-core finds."""
+        began_s = time.monotonic()
+        for width, theme in self.views:
+            self.page.set_viewport_size({"width": width, "height": 1400})
+            notebook.theme(f"JupyterLab {theme}")
+            self.page.locator(".workbench-panel:visible").last.scroll_into_view_if_needed()
+            self.page.wait_for_timeout(500)
+            self.overlaps += self.looks.overlaps(self.page)
+            if self.looks.AXE.is_file():
+                self.serious += self.looks.serious(self.page)
+        notebook.theme("JupyterLab Light")
+        self.looked_s += time.monotonic() - began_s
+
+
+def first_result(newcomer: Newcomer) -> float:
+    """Notebook 01 to the first measured cell; seconds from Run to the first live point."""
+    code = cells("01")
+    first = next(n for n, cell in enumerate(code) if cell.lstrip().startswith("%%energy"))
+    notebook = newcomer.open("01", code[: first + 1])
+    for cell in range(first):
+        newcomer.run(notebook, cell)
+    began_s = time.monotonic()
+    notebook.run(first)
+    notebook.wait(POINT, PATIENCE_S)
+    point_s = time.monotonic() - began_s
+    newcomer.look(notebook)
+    notebook.finish(first, PATIENCE_S)
+    newcomer.lab.stop_kernels()
+    return point_s
+
+
+def held(newcomer: Newcomer) -> None:
+    """Notebook 04 to a held setting with its saving."""
+    code = cells("04")
+    tuned = next(n for n, cell in enumerate(code) if "--tune" in cell)
+    notebook = newcomer.open("04", [*code[: tuned + 1], "workbench.panels.clocks()"])
+    for cell in range(tuned + 2):
+        newcomer.run(notebook, cell)
+    notebook.wait(HELD, PATIENCE_S)
+    newcomer.look(notebook)
+    newcomer.lab.stop_kernels()
+
+
+def applied(newcomer: Newcomer) -> None:
+    """Notebook 05 to Apply and Undo in the frontier's panel."""
+    code = cells("05")
+    shown = next(n for n, cell in enumerate(code) if "panels.frontier(" in cell)
+    notebook = newcomer.open("05", code[: shown + 1])
+    for cell in range(shown + 1):
+        newcomer.run(notebook, cell)
+    notebook.wait(f"{APPLIED}?.view?.can_apply", PATIENCE_S)
+    newcomer.page.locator(".workbench-frontier-plot").last.focus()
+    newcomer.page.keyboard.press("ArrowRight")
+    newcomer.page.locator(".workbench-frontier .workbench-do-apply:enabled").last.click()
+    notebook.wait(f"{APPLIED}?.view?.can_undo", PATIENCE_S)
+    newcomer.page.locator(".workbench-frontier .workbench-do-undo:enabled").last.click()
+    notebook.wait(f"() => !({APPLIED})()?.view?.can_undo", PATIENCE_S)
+    newcomer.look(notebook)
+    newcomer.lab.stop_kernels()
+
+
+PARTS: dict[str, Callable[[Newcomer], float | None]] = {
+    "01: first result": first_result, "04: held setting": held, "05: apply and undo": applied,
+}
+
+
+def play(quick: bool) -> dict[str, Any]:
+    """The whole session.
+
+    Raises:
+        ImportError: Playwright or Chromium is not here.
+    """
+    chromium = (
+        os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
+    if chromium is None:
+        raise ImportError("there is no Chromium here; WORKBENCH_CHROMIUM names one")
+    for folder in ("browser", "house"):
+        sys.path.insert(0, str(REPOSITORY / "tests" / folder))
+    import looks
+    from lab import Lab, browser_page
+    from test_words import private_words
+
+    seconds: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        if not quick:
+            seconds["clone and environment"] = environment(Path(directory) / "clone")
+        began_s = time.monotonic()
+        with Lab(Path(directory) / "server") as lab, browser_page(chromium, height=1400) as page:
+            looks.note_words(page)
+            seconds["start of the lab"] = time.monotonic() - began_s
+            newcomer = Newcomer(lab, page, looks, LOOKS[2:3] if quick else LOOKS)
+            point_s = 0.0
+            for name, part in PARTS.items():
+                began_s, looked_s = time.monotonic(), newcomer.looked_s
+                try:
+                    point_s = part(newcomer) or point_s
+                except Exception as error:
+                    newcomer.errors.append(f"{name}: {str(error).splitlines()[0]}")
+                    lab.stop_kernels()
+                seconds[name] = time.monotonic() - began_s - (newcomer.looked_s - looked_s)
+    words = private_words()
+    summary = {
+        "minutes": sum(seconds.values()) / 60, "first_point_s": point_s, "axe_serious": len(newcomer.serious),
+        "overlaps": len(newcomer.overlaps), "private_words": len(words), "errors": len(newcomer.errors),
+    }
+    print(table(["part", "seconds"], list(seconds.items())))
+    print(table(list(summary), [list(summary.values())]))
+    for each in (*newcomer.errors, *newcomer.overlaps, *newcomer.serious, *words):
+        print(f"  {each}")
+    return {
+        "summary": summary, "seconds": seconds, "errors": newcomer.errors, "overlaps": newcomer.overlaps,
+        "axe_serious": newcomer.serious, "private_words": words, "axe": looks.AXE.is_file(), "quick": quick,
+    }
+
+
+def main() -> None:
+    asked = arguments(__doc__ or "")
+    finish(play(asked.quick), asked.json)
+
+
+if __name__ == "__main__":
+    main()
