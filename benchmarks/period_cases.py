@@ -104,7 +104,7 @@ def from_generated(generated: Any, name: str) -> Case:
     iteration: tuple[Range, ...] = ()
     if generated.periodic:
         ends = (truth.low_s, truth.high_s)
-        iteration = (ends,) if generated.family == "drifting" else ((ends[0], ends[0]), (ends[1], ends[1]))
+        iteration = (ends,) if truth.drifts else ((ends[0], ends[0]), (ends[1], ends[1]))
     levels = {key: ((value, value),) for key, value in truth.levels_s.items() if key != "iteration" and value}
     refreshes = "<= 30" if generated.refresh_s <= 0.03 else "> 30"
     polls = "faster" if generated.poll_s < generated.refresh_s else "slower"

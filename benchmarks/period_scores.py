@@ -10,7 +10,7 @@ published answers are exact as in their labels.
 What the summary's keys mean (shares 0..1; "observable" cases are those whose period the sensor can show):
 
 * `iteration_exact`: observable cases whose level named "iteration" is exact, whether or not it is sure.
-* `level_exact`: observable cases whose single most confident level is exact or within 5 % of another true
+* `level_exact`: observable cases whose most certain rhythm is exact or within 5 % of another true
     level.
 * `step_exact`: observable cases whose most confident level is the iteration or its micro-step, and not a
     cycle of many iterations.
@@ -25,6 +25,12 @@ What the summary's keys mean (shares 0..1; "observable" cases are those whose pe
     level.
 * `unobservable_claims`: periodic cases that cannot be observed, with a sure and wrong iteration
     (`unobservable_wrong` counts them).
+* `rhythm_sure`: observable cases on which it is sure that a rhythm is there, whatever its role;
+    `rhythm_wrong`: of those, the rhythm is no true level.
+* `role_sure`: observable cases on which it is sure what that rhythm is (the iteration, or a cycle of hidden
+    iterations); `role_wrong`: of those, it is no such thing.
+* `unobservable_sure_wrong`: periodic cases that cannot be observed, with any sure claim that is wrong: of a
+    rhythm that is no true level, or of a role that it has not.
 * `crashes`: cases on which it raised an error. `cpu_ms`: mean CPU time a trace.
 """
 
@@ -93,6 +99,10 @@ class Row(NamedTuple):
     ]  # of every level: its name, its confidence, whether it is what it is called
     cpu_s: float
     reason: str
+    rhythm_sure: bool = False
+    rhythm_right: bool = False  # whether the rhythm is a true level
+    role_sure: bool = False
+    role_right: bool = False
 
 
 def score_cases(detect: Detector, cases: Sequence[Case]) -> dict[str, Any]:
@@ -187,8 +197,8 @@ def score(case: Case, answer: Answer) -> Row:
     """Compare an answer with the truth."""
     truth, periods = case.truth, answer.periods
     iteration = periods.iteration
-    ordered = sorted(periods.levels, key=lambda level: -level.confidence)
-    top = ordered[0] if ordered else None
+    top = rhythm = periods.rhythm  # the level that is there most certainly, whatever its role
+    ordered = sorted(periods.levels, key=lambda level: (level is not top, -level.rhythm))
     others = [level for level in ordered[1:] if true_level(level.seconds, truth) is None]
     label, strict = "none", False
     if iteration is not None:
@@ -220,6 +230,10 @@ def score(case: Case, answer: Answer) -> Row:
         claims=tuple((level.name, level.confidence, rightly_named(level, truth)) for level in ordered),
         cpu_s=answer.cpu_s,
         reason=periods.reason,
+        rhythm_sure=periods.rhythm_sure,
+        rhythm_right=rhythm is not None and true_level(rhythm.seconds, truth) is not None,
+        role_sure=periods.role_sure,
+        role_right=rhythm is not None and rightly_named(rhythm, truth),
     )
 
 
@@ -256,6 +270,15 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
         "unobservable_claims": len(wrong) / len(hidden) if hidden else None,
         "unobservable_wrong": len(wrong),
         "unobservable_sure": sum(row.sure for row in hidden),
+        "rhythm_sure": _share(row.rhythm_sure for row in seen),
+        "rhythm_wrong": _share(not row.rhythm_right for row in seen if row.rhythm_sure),
+        "role_sure": _share(row.role_sure for row in seen),
+        "role_wrong": _share(not row.role_right for row in seen if row.role_sure),
+        "unobservable_sure_wrong": _share(
+            (row.rhythm_sure and not row.rhythm_right) or (row.role_sure and not row.role_right)
+            for row in hidden
+        ),
+        "rhythm_false_alarms": _share(row.rhythm_sure for row in negatives),
         "crashes": sum(row.reason.startswith(CRASHED) for row in rows),
         "cpu_ms": 1000 * sum(row.cpu_s for row in rows) / len(rows) if rows else None,
     }

@@ -190,9 +190,12 @@ def test_iterations_are_found_again_in_a_stored_trace(stored: Path) -> None:
     assert (marked.summary.count, marked.summary.source) == (16, "marks")
     assert marked.summary.energy_j == pytest.approx(105.92617014335852, rel=1e-9)
     assert marked.frame.height == 19
-    assert (found.summary.count, found.summary.source) == (13, "detected")
-    assert found.summary.seconds == pytest.approx(0.6151, abs=0.002)
-    assert found.summary.energy_j == pytest.approx(177.8, abs=0.5)
+    # a trace of some seconds shows the rhythm for sure, and not that it is the iteration
+    assert found.periods is not None
+    assert found.periods.rhythm_sure
+    (cycle,) = (level for level in found.summary.levels if level.name == "cycle")
+    assert (cycle.count, cycle.each_s) == (13, pytest.approx(0.6151, abs=0.002))
+    assert cycle.each_j == pytest.approx(177.8, abs=0.5)
 
 
 def test_the_log_and_its_export_are_points_of_a_frontier(stored: Path) -> None:

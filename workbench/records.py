@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -94,12 +94,14 @@ class Level(HtmlFacts):
     """One period of a training job: its micro-step, iteration (optimizer step) or a cycle of many iterations.
 
     Attributes:
-        name: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
+        name: Its role: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
         seconds: The period.
         uncertainty_s: Half width of a 90 % interval of `seconds`.
         confidence: Calibrated probability, 0..1, that the period is right within 5 %, and what `name` says.
         phase_s: The moment of one boundary, on the trace's clock; others follow every `seconds`.
         explained: Share 0..1 of the power's variance that a shape repeated with this period explains.
+        rhythm: The same probability that the job has a rhythm of this period at all, whatever its role.
+            `role` is how sure `name` is, given that the rhythm is there.
     """
 
     name: str
@@ -108,6 +110,16 @@ class Level(HtmlFacts):
     confidence: float
     phase_s: float
     explained: float
+    rhythm: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rhythm < self.confidence:  # what has a role is there
+            object.__setattr__(self, "rhythm", self.confidence)
+
+    @property
+    def role(self) -> float:
+        """Probability, 0..1, that a rhythm of this period is what `name` says, if it is there."""
+        return self.confidence / self.rhythm if self.rhythm > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +128,12 @@ class Periods(HtmlFacts):
 
     Attributes:
         levels: What was found; what is below `sure` is a best guess.
-        sure: Whether the iteration may be relied upon.
+        sure: Whether the iteration may be relied upon: the rhythm, and that it is the iteration.
         reason: Why there is none, or why it is not sure.
         longer_s: How many more seconds of trace would probably settle it; 0 for none, None where unknown.
         notes: What else was seen: gaps, a change of the period on the way, drift.
+        steady: Whether a rhythm is there for sure, whatever its role; `rhythm_sure` counts a sure role too.
+        cycle_sure: Whether `rhythm` is known to be a cycle of iterations that the sensor cannot show.
     """
 
     levels: tuple[Level, ...] = ()
@@ -127,6 +141,31 @@ class Periods(HtmlFacts):
     reason: str = ""
     longer_s: float | None = None
     notes: tuple[str, ...] = ()
+    steady: bool = False
+    cycle_sure: bool = False
+
+    @property
+    def rhythm_sure(self) -> bool:
+        """Whether `rhythm` may be relied upon to be there; its role only where `role_sure`."""
+        return self.steady or self.role_sure
+
+    @property
+    def role_sure(self) -> bool:
+        """Whether it is known what `rhythm` is: the iteration, or a cycle of hidden iterations."""
+        return self.sure or self.cycle_sure
+
+    @property
+    def rhythm(self) -> Level | None:
+        """The level to rely on: the iteration where it is sure, else what is there most certainly."""
+        if self.sure and self.iteration is not None:
+            return self.iteration
+        return max(self.levels, key=lambda level: (level.rhythm, level.name == "iteration"), default=None)
+
+    def doubted(self, reason: str, longer_s: float | None = 0.0) -> Periods:
+        """The same levels as guesses, with the reason why nothing of them may be relied upon."""
+        return replace(
+            self, sure=False, steady=False, cycle_sure=False, reason=reason, longer_s=longer_s
+        )
 
     @property
     def iteration(self) -> Level | None:

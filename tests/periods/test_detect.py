@@ -118,8 +118,7 @@ def test_a_constant_signal_is_flat() -> None:
 def test_two_periods_are_too_few() -> None:
     found = find_periods(square(20.0, 50.0))
     assert not found.sure
-    assert found.reason == "not sure which of 2.4 s and 20 s is the iteration"
-    assert found.longer_s is None
+    assert found.reason == "too short: 20 s fits, but only 2.5 such periods were seen"
 
 
 def test_missing_readings_are_left_out_and_told() -> None:

@@ -109,10 +109,11 @@ def test_every_feature_has_a_name_and_none_knows_seconds() -> None:
 
 def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
     periods_s, features, _ = describe(on_grid(*sine()))
-    iteration, level = ranker.shipped()(periods_s, features)
-    assert ((iteration >= 0) & (iteration <= 1) & (level >= 0) & (level <= 1)).all()
+    roles = ranker.shipped()(periods_s, features)
+    assert all(((shares >= 0) & (shares <= 1)).all() for shares in roles)
+    assert (roles.rhythm >= np.maximum(roles.iteration, roles.cycle)).all()  # what has a role is there
     again = ranker.shipped()(periods_s, features)
-    assert (again[0] == iteration).all()
+    assert (again.iteration == roles.iteration).all()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from .energy_estimate import EnergyTimeline, add_parts
 from .recorder import as_rows, as_trace
 from .sensor_updates import Floats
 
+MOST_VOTES = 4  # GPUs whose traces are looked at
 CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, unless it has marks
 LOOK_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
@@ -34,8 +35,8 @@ def count(
 ) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
-    The period is that of the GPU with the most energy, energies are those of all measured GPUs together. The
-    rows' energies add up to the measured energy.
+    The period is that of the GPU with the most energy, or what most of them show; energies are those of all
+    measured GPUs together. The rows' energies add up to the measured energy.
 
     Args:
         window: Closed.
@@ -52,9 +53,10 @@ def count(
     within_s = (window.start_s, window.end_s)
     gpus = sorted(measurement.gpus, key=lambda gpu: -(gpu.energy_j or 0.0))
     seen = [timelines[gpu.uuid] for gpu in gpus if gpu.uuid in timelines]
-    trace = trace_of(seen[0], *within_s) if seen and len(seen) == len(gpus) else None
+    traces = [trace_of(each, *within_s) for each in seen[:MOST_VOTES]] if len(seen) == len(gpus) else []
+    trace = traces[0] if traces else None
     shown = trace is not None and _readings(trace) >= 2
-    periods = look_at(trace, within_s) if trace is not None and (look or long_enough) else None
+    periods = look_at_all(traces, within_s) if traces and (look or long_enough) else None
     if marked:
         frame = from_marks(window.marks, energies=energies_of(seen), within_s=within_s)
     elif trace is not None and shown:
@@ -97,11 +99,17 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
         return Periods(reason=str(error))
     # A recorder's trace has the counter beside the reading: what is in one of them only is a beat.
     counted = {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns)
-    if found.sure and found.iteration is not None and counted:
-        beat = aliasing.check_aliasing(as_rows(part), found.iteration.seconds, guarded=False)
-        if beat:
-            return replace(found, sure=False, reason=beat)
-    return found
+    return aliasing.with_counter(found, as_rows(part)) if counted else found
+
+
+def look_at_all(traces: Sequence[pl.DataFrame], within_s: tuple[float, float] | None = None) -> Periods:
+    """The periods of GPUs of one job, the busiest first; the others are asked where that one is not sure."""
+    from ..periods.vote import vote
+
+    found = look_at(traces[0], within_s)
+    if found.sure:
+        return found
+    return vote([found, *(look_at(trace, within_s) for trace in traces[1:MOST_VOTES])])
 
 
 def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measurement]) -> SegmentedIterations:
@@ -116,8 +124,8 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
     errors_j = [m.energy_uncertainty_j for m in measurements]
     known_j = [each for each in errors_j if each is not None]
     error_j = math.sqrt(sum(each**2 for each in known_j)) if len(known_j) == len(errors_j) else None
-    sure = [found.periods for found in founds if found.periods is not None and found.periods.sure]
-    periods = sure[0] if sure else founds[-1].periods
+    seen = [found.periods for found in founds if found.periods is not None]
+    periods = max(seen, key=lambda each: (each.sure, each.rhythm_sure), default=None)
     return _found(pl.concat(frames), source, periods, error_j)
 
 
@@ -143,7 +151,7 @@ def from_stored(
         times = parts[0]["time_s"]
         first_s, last_s = frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
         within_s = (max(first_s, times.item(0)), min(last_s, times.item(-1)))
-    periods = look_at(parts[0], within_s)
+    periods = look_at_all(parts, within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
     frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s)

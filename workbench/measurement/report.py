@@ -59,6 +59,11 @@ def describe_iterations(found: IterationSummary | None) -> str:
     """
     if found is None:
         return ""
+    cycle = next((level for level in found.levels if level.name == "cycle"), None)
+    if not found.count and cycle is not None:
+        joules = "" if cycle.each_j is None else f"{format_energy(cycle.each_j, None)} "
+        each = f"{joules}per {format_duration(cycle.each_s)} cycle, {cycle.count} cycles (detected)"
+        return f"{each}; {found.reason}" if found.reason else each
     if not found.count and found.detected_s is not None:
         return (f"iterations of perhaps {format_duration(found.detected_s)}, not sure "
                 f"({found.reason or 'the period is a best guess'})")

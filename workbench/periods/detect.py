@@ -23,9 +23,9 @@ from ..errors import UsageError
 from ..records import Level, Periods
 from .estimators import ranker
 from .estimators.candidates import SignalView
-from .estimators.features import NAMES, describe
+from .estimators.features import describe
 from .estimators.precise import Precise, precise
-from .estimators.signals import PARAMS as SIGNAL_PARAMS
+from .estimators.ranker import Roles
 from .estimators.signals import SignalGrid, on_grid
 
 
@@ -33,29 +33,25 @@ from .estimators.signals import SignalGrid, on_grid
 class PeriodDetectorParams:
     """Tuned constants of `find_periods`.
 
-    `sure`, `likely`, `together`, `beats` and `sine` were chosen with the 400 traces of `benchmarks.periods`
-    in view, `dissent` by what came true there (docs/periods.md); the others by hand.
+    `rhythm_sure` and `role_sure` were chosen on generated jobs of some families and scored on others
+    (docs/validation/periods.md), the rest by hand.
     """
 
     least_readings: int = 20
-    sure: float = 0.8  # confidence in the iteration from which it may be relied upon at once
-    likely: float = 0.6  # from here on, if the trace without its beginning and without its end say the same,
-    together: float = 0.65  # and all three are so sure on average
-    left_out: float = 0.12  # of the trace
-    # of the confidence remains where they do not: of such answers 0.44 came true, of agreeing ones 0.75
-    dissent: float = 0.65
+    rhythm_sure: float = 0.87  # confidence that a rhythm is there from which it may be relied upon,
+    role_sure: float = 0.65  # and then in that it is the iteration,
+    cycle_sure: float = 0.9  # or a cycle of iterations that do not show
     level: float = 0.6  # confidence from which another level is named
     guess: float = 0.12  # below this nothing is named at all
     flat: float = 0.004  # relative spread of the power below which there is nothing to see
     flat_utilisation: float = 0.01  # standard deviation of utilisations below which there is nothing either
-    same: float = 0.03  # periods nearer than this share are one
     neighbour: float = 1.15  # times a period, within which a rival is its neighbour
-    beats: float = 3.5  # in the shortest periods that the sensor can show: where a sine may be a beat
-    sine: float = 0.94  # share of a rhythm's variance in its fundamental
-    witnessed: float = 0.5  # correlation in a utilisation from which a beat is out of the question
+    beats: float = 3.5  # in the shortest periods that the sensor can show: where a doubtful one may be a beat
 
 
 PARAMS = PeriodDetectorParams()
+SUSPECTED = "aliasing suspected"
+_HIDDEN = "too fast for this sensor"
 MOST_EMPTY = 200_000  # places of a grid without a reading, which take memory all the same
 _READ = ("power_w", "utilisation", "memory_utilisation")
 
@@ -97,31 +93,7 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     periods_s, features, views = describe(grid)
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
-    iteration, level = ranker.shipped()(periods_s, features)
-    best = int(np.argmax(iteration))
-    sure = bool(iteration[best] >= PARAMS.sure)
-    if PARAMS.likely <= iteration[best] < PARAMS.sure:
-        parts = (PARAMS.left_out, 1.0), (0.0, 1.0 - PARAMS.left_out)
-        others = [_opinion(time_s, columns, part) for part in parts]
-        agreed = all(abs(math.log(period_s / periods_s[best])) < PARAMS.same for period_s, _ in others)
-        sure = agreed and (float(iteration[best]) + sum(score for _, score in others)) / 3 >= PARAMS.together
-        iteration[best] *= 1.0 if agreed else PARAMS.dissent
-    return _decide(grid, views, periods_s, features, iteration, level, sure, best, notes)
-
-
-def _opinion(time_s: Any, columns: dict[str, Any], part: tuple[float, float]) -> tuple[float, float]:
-    """The best period of a part of the trace, and the confidence in it; (infinity, 0) where there is none."""
-    first, last = (time_s[0] + share * (time_s[-1] - time_s[0]) for share in part)
-    inside = (time_s >= first) & (time_s <= last)
-    if inside.sum() < PARAMS.least_readings or np.ptp(columns["power_w"][inside]) == 0:
-        return math.inf, 0.0
-    part_of = {name: values[inside] for name, values in columns.items()}
-    periods_s, features, _ = describe(on_grid(time_s[inside], part_of))
-    if not len(periods_s):
-        return math.inf, 0.0
-    iteration, _ = ranker.shipped()(periods_s, features)
-    best = int(np.argmax(iteration))
-    return float(periods_s[best]), float(iteration[best])
+    return _decide(grid, views, periods_s, ranker.shipped()(periods_s, features), notes)
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
@@ -183,53 +155,71 @@ def _nothing(grid: SignalGrid) -> str:
 
 
 def _decide(
-    grid: SignalGrid, views: list[SignalView], periods_s: Any, features: Any, iteration: Any, level: Any,
-    sure: bool, best: int, notes: tuple[str, ...],
+    grid: SignalGrid, views: list[SignalView], periods_s: Any, roles: Roles, notes: tuple[str, ...]
 ) -> Periods:
-    """Name the levels, and say how sure that is."""
-    if iteration[best] < PARAMS.guess and level.max() < PARAMS.level:
-        return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, iteration), notes=notes)
-    named = [(best, "iteration", float(iteration[best]))]
-    for name, kin in (
-        ("micro-step", periods_s < periods_s[best] / PARAMS.neighbour),
-        ("cycle", periods_s > periods_s[best] * PARAMS.neighbour),
-    ):
-        if kin.any():
-            other = int(np.argmax(np.where(kin, level, -1.0)))
-            if level[other] >= PARAMS.level:
-                named.append((other, name, float(level[other])))
+    """Name the levels, and say how sure the rhythm is, and how sure its role."""
+    named = _named(periods_s, roles)
+    if not named:
+        return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, roles), notes=notes)
     levels, moved = [], 0.0
-    for k, name, confidence in sorted(named, key=lambda one: float(periods_s[one[0]])):
+    for k, name in sorted(named.items(), key=lambda one: float(periods_s[one[0]])):
         found = precisely(views, grid, float(periods_s[k]))
-        levels.append(_level(found, grid, name, confidence))
-        if name == "iteration":
+        levels.append(_level(found, grid, name, roles.confidence(k, name), float(roles.rhythm[k])))
+        if len(named) == 1 or name == "iteration":
             moved = found.moves
     if moved > 0.02:
         notes = (*notes, f"the period changes by {100 * moved:.0f} % on the way")
     if any(signal.weights.min() == 0 for signal in grid.signals):
         notes = (*notes, "there are gaps in the trace")
-    alias = _may_be_a_beat(grid, float(periods_s[best]), dict(zip(NAMES, features[best], strict=True)))
-    sure = sure and not alias
-    periods = Periods(tuple(levels), sure, "", 0.0 if sure else _longer(grid, periods_s, iteration), notes)
-    if sure:
+    periods = Periods(tuple(levels), notes=notes)
+    iteration, rhythm = periods.iteration, periods.rhythm
+    assert rhythm is not None
+    there = rhythm.rhythm >= PARAMS.rhythm_sure
+    sure = iteration is not None and _has_role(iteration)
+    hidden = not sure and rhythm.name == "cycle" and _has_role(rhythm)
+    longer_s = 0.0 if sure else _longer(grid, periods_s, roles)
+    periods = replace(periods, sure=sure, steady=there, cycle_sure=hidden, longer_s=longer_s)
+    return periods if sure else replace(periods, reason=_doubt(periods, grid, periods_s, roles))
+
+
+def confirmed(periods: Periods) -> Periods:
+    """The same, where a second sensor has shown that its rhythm is no beat: only its role may be doubted."""
+    level = periods.rhythm
+    if level is None:
         return periods
-    return replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
+    sure = level.name == "iteration" and level.role >= PARAMS.role_sure
+    reason = "" if sure else f"a rhythm of {level.seconds:.3g} s; not sure that it is the iteration"
+    return replace(periods, steady=True, sure=sure, reason=reason)
 
 
-def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) -> str:
-    """Whether something faster than the sensor may have made a rhythm, in words.
-
-    A beat with the sensor's refresh keeps the fundamental only: a sine. Iterations have an edge somewhere,
-    unless they too are near the limit: then a utilisation must show the rhythm as well.
+def _has_role(level: Level) -> bool:
+    """Whether a level is there and is what it is called, both for sure. A few alike and then a gap may be an
+    iteration of micro-steps or a cycle of iterations: calling it a cycle takes more.
     """
-    limit_s = SIGNAL_PARAMS.refreshes * max(grid.refresh_s, grid.poll_s)
-    if period_s > PARAMS.beats * limit_s or not seen["power_w:pure"] >= PARAMS.sine:
-        return ""
-    # NaN where a utilisation cannot show such a period: no witness.
-    if any(seen[f"{name}:x1"] >= PARAMS.witnessed for name in _READ[1:]):
-        return ""
-    return (f"aliasing suspected: {period_s:.3g} s may be the beat of something faster than {limit_s:.2g} s, "
-            "the shortest that this sensor can show")
+    least = PARAMS.cycle_sure if level.name == "cycle" else PARAMS.role_sure
+    return level.rhythm >= PARAMS.rhythm_sure and level.role >= least
+
+
+def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
+    """Candidates by number that are worth naming, and their roles; at most one of each."""
+    top, iteration = int(np.argmax(roles.rhythm)), roles.iteration
+    named: dict[int, str] = {}
+    if roles.rhythm[top] >= PARAMS.level and roles.cycle[top] >= PARAMS.cycle_sure * roles.rhythm[top]:
+        # One rhythm has one role: where the likeliest rhythm is a cycle, another may be the iteration.
+        named[top] = "cycle"
+        iteration = np.where(np.arange(len(iteration)) == top, -1.0, iteration)
+    best = int(np.argmax(iteration))
+    if iteration[best] < PARAMS.guess:
+        return named or ({top: roles.of(top)} if roles.rhythm[top] >= PARAMS.level else {})
+    shorter, longer = (periods_s < periods_s[best] / PARAMS.neighbour,
+                       periods_s > periods_s[best] * PARAMS.neighbour)
+    named = {k: "micro-step" if shorter[k] else name for k, name in named.items()} | {best: "iteration"}
+    for name, kin in (("micro-step", shorter), ("cycle", longer)):
+        if kin.any() and name not in named.values():
+            other = int(np.argmax(np.where(kin, roles.rhythm, -1.0)))
+            if roles.rhythm[other] >= PARAMS.level:
+                named[other] = name
+    return named
 
 
 def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Precise:
@@ -243,28 +233,51 @@ def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Pre
     return replace(best, explained=power.explained, boundary=power.boundary)
 
 
-def _level(found: Precise, grid: SignalGrid, name: str, confidence: float) -> Level:
+def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> Level:
     uncertainty_s = found.period_s * ranker.shipped().uncertainty(found.doubts(grid.step_s, grid.seconds))
     phase_s = grid.start_s + found.boundary * grid.step_s
     explained = float(np.clip(found.explained, 0.0, 1.0))
-    return Level(name, found.period_s, uncertainty_s, confidence, phase_s, explained)
+    return Level(name, found.period_s, uncertainty_s, confidence, phase_s, explained, rhythm)
 
 
-def _longer(grid: SignalGrid, periods_s: Any, iteration: Any) -> float | None:
+def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
     """Seconds of trace that are missing for twelve of the likeliest periods; None where none are."""
-    likely_s = float(periods_s[int(np.argmax(iteration))])
+    likely_s = float(periods_s[int(np.argmax(roles.iteration))])
     missing_s = 12 * likely_s - grid.seconds
     return float(missing_s) if missing_s > 0 else None
 
 
-def _doubt(grid: SignalGrid, periods_s: Any, iteration: Any, level: Any, best: int) -> str:
-    period_s = float(periods_s[best])
+def _doubt(periods: Periods, grid: SignalGrid, periods_s: Any, roles: Roles) -> str:
+    """Why the iteration is not sure, in words."""
+    rhythm = periods.rhythm
+    assert rhythm is not None
+    if periods.cycle_sure:
+        return (f"a rhythm of {rhythm.seconds:.3g} s; the iterations inside it are "
+                f"{_HIDDEN if periods.iteration is None else 'not sure'}")
+    level = periods.iteration or rhythm
+    if grid.seconds < 5 * level.seconds:
+        count = grid.seconds / level.seconds
+        return f"too short: {level.seconds:.3g} s fits, but only {count:.1f} such periods were seen"
+    limit_s = min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
+    rival_s = _rival(level.seconds, periods_s, roles)
+    if rival_s is not None:
+        first, second = sorted((level.seconds, rival_s))
+        there = f"a rhythm of {rhythm.seconds:.3g} s; " if periods.rhythm_sure else ""
+        return f"{there}not sure which of {first:.3g} s and {second:.3g} s is the iteration"
+    if periods.rhythm_sure:
+        return f"a rhythm of {rhythm.seconds:.3g} s; not sure that it is the iteration"
+    if level.seconds < PARAMS.beats * limit_s:
+        return (f"{SUSPECTED}: {level.seconds:.3g} s may be the beat of something faster than "
+                f"{limit_s:.2g} s, the shortest that this sensor can show")
+    return f"aperiodic: {level.seconds:.3g} s comes back, but not regularly enough"
+
+
+def _rival(period_s: float, periods_s: Any, roles: Roles) -> float | None:
+    """Another candidate that may be the iteration (s), or that surely is a rhythm."""
     others = np.abs(np.log(periods_s / period_s)) > math.log(PARAMS.neighbour)
-    rival = int(np.argmax(np.where(others, np.maximum(iteration, 0.5 * level), -1.0)))
-    if grid.seconds < 5 * period_s:
-        count = grid.seconds / period_s
-        return f"too short: {period_s:.3g} s fits, but only {count:.1f} such periods were seen"
-    if others.any() and max(iteration[rival], level[rival]) > 0.5 * iteration[best]:
-        first, second = sorted((period_s, float(periods_s[rival])))
-        return f"not sure which of {first:.3g} s and {second:.3g} s is the iteration"
-    return f"aperiodic: {period_s:.3g} s comes back, but not regularly enough"
+    if not others.any():
+        return None
+    own = float(roles.iteration[int(np.argmin(np.abs(np.log(periods_s / period_s))))])
+    likely = np.where(others, np.maximum(roles.iteration, 0.5 * roles.rhythm), -1.0)
+    best = int(np.argmax(likely))
+    return float(periods_s[best]) if max(roles.iteration[best], roles.rhythm[best]) > 0.5 * own else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +105,7 @@ def iterations(
         )
     start_s, end_s = within_s or (float(known["time_s"][0]), float(known["time_s"][-1]))
     known = known.filter(pl.col("time_s").is_between(start_s, end_s))
-    level = periods.iteration or next(iter(periods.levels), None)
+    level = periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
     found = _aligned(known, level) if level is not None else None
     inner: list[Span] = []
     if found is not None:
@@ -247,7 +247,8 @@ def per_iteration(
     Args:
         frame: Of `iterations` or `from_marks`.
         source: "detected" or "marks".
-        periods: What was found in the trace: adds levels that are no rows, and whether it is sure.
+        periods: What was found in the trace: adds levels that are no rows, and whether it is sure. Where a
+            rhythm is sure, but not that it is the iteration, `levels` has its cycle and no iteration.
         own_error_j: 95 % half width of the energy of all rows together; shared out over the iterations.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
@@ -257,6 +258,10 @@ def per_iteration(
     if not count:
         reason = (periods.reason if periods is not None else "") or "no iteration was found"
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
+    if source == "detected" and periods is not None and periods.rhythm_sure and not periods.sure:
+        costs = _costs(frame, None)
+        cycles = (replace(each, name="cycle") if each.name == "iteration" else each for each in costs)
+        return IterationSummary(0, sure=False, reason=periods.reason, levels=tuple(cycles))
     seconds, half_s = _mean(single["time_s"].to_numpy())
     energy_j = half_j = None
     if not single["unknown"].any():

@@ -121,12 +121,12 @@ class PeriodTracker:
         """One sentence: the known period (s), or how much longer the search takes."""
         level, now_s = main(self.periods), self._memory.newest_s
         if not math.isnan(self._paused_s):
-            rest = f"; before, one {level.name} took {_seconds(level)}" if level and self._locked else ""
+            rest = f"; before, {_takes(self.periods, level, 'took')}" if level and self._locked else ""
             return f"paused: the GPU has been idle for {now_s - self._paused_s:.0f} s{rest}"
         if self._locked is not None and level is not None:
             doubt = self._locked.doubt
             other = f"; something else for {now_s - doubt.since_s:.0f} s now" if doubt else ""
-            return f"one {level.name} takes {_seconds(level)}{other}"
+            return f"{_takes(self.periods, level)}{other}"
         longer_s = self.periods.longer_s
         more = f"; about {max(longer_s, 1.0):.0f} s more are needed" if longer_s else ""
         return f"{self.periods.reason or 'looking'}{more}"
@@ -221,7 +221,7 @@ class PeriodTracker:
         if found is None:
             return
         level = main(found)
-        if found.sure and level is not None:
+        if found.rhythm_sure and level is not None:
             self._take_up(found, level, self._memory.since(search.rows_from_s), now_s)
             return
         self.state = "none" if search.hopeless else "looking"
@@ -253,7 +253,8 @@ class PeriodTracker:
         step_s = float(np.nanmax([*aliasing.intervals(rows), 1e-3]))
         power_w, from_s = rows["power_w"].astype(np.float64), float(rows["time_s"][0])
         lock = phase_lock.learn(rows["time_s"], power_w, level.seconds, level.phase_s, step_s)
-        self._set(lock, found, level, step_s, from_s, now_s, max(now_s - from_s, 5.0))
+        review_in_s = max(now_s - from_s, 5.0) if found.sure else self._until_review_s(found, now_s - from_s)
+        self._set(lock, found, level, step_s, from_s, now_s, review_in_s)
 
     def _take_up_again(self, before: Before, lock: PhaseLock, from_s: float, now_s: float) -> None:
         level = main(before.found)
@@ -331,29 +332,42 @@ class PeriodTracker:
             rows = self._memory.since(doubt.since_s + PARAMS.settle_s)
             found = self._detect(buffer.frame(rows)) if len(rows) >= SEARCH_PARAMS.least_rows else Periods()
             level = main(found)
-            if level is not None and found.sure and same(level.seconds, locked.lock.seconds):
+            if level is not None and found.rhythm_sure and same(level.seconds, locked.lock.seconds):
                 self._note(f"the same period with another shape or power since {doubt.since_s:.1f} s")
                 self._take_up(found, level, rows, now_s)
                 return
         self.version += 1
 
+    @staticmethod
+    def _until_review_s(found: Periods, seen_s: float) -> float:
+        """How soon the detector is asked again: for the role of a rhythm as often as for a rhythm."""
+        if found.sure:
+            return min(max(seen_s, 10.0), 600.0)
+        growth = SEARCH_PARAMS.growth if seen_s < SEARCH_PARAMS.eager_s else SEARCH_PARAMS.idle_growth
+        return min(max(0.5, (growth - 1) * seen_s), SEARCH_PARAMS.rarest_s)
+
     def _review(self, locked: _Locked, now_s: float) -> None:
         """Ask the detector again, with more data: for a cycle, or another level as the iteration."""
-        locked.review_s = now_s + min(max(now_s - locked.from_s, 10.0), 600.0)
+        locked.review_s = now_s + self._until_review_s(locked.found, now_s - locked.from_s)
         rows = self._memory.since(locked.from_s)
         found = self._detect(buffer.frame(rows))
         level = main(found)
-        if level is None or not found.sure:
+        if level is None or not found.rhythm_sure:
             locked.misses += 1
             if not locked.lock.telling and locked.misses >= 2:  # nothing but an old answer speaks for it
                 self._begin(max(locked.from_s, now_s - 30.0))
-                self._say(replace(found, sure=False))
+                self._say(found.doubted(found.reason, found.longer_s))
             return
         locked.misses = 0
         if same(level.seconds, locked.lock.seconds):
-            locked.found, locked.anchor_s = found, level.seconds
-        # Another level; what differs by less has drifted.
-        elif abs(math.log(level.seconds / locked.lock.seconds)) > PARAMS.drift:
+            if not locked.found.sure:  # followed since few periods: with more of them its shape is clearer
+                self._take_up(found, level, rows, now_s)
+                return
+            if found.sure:  # a role that was sure stays until another one is
+                locked.found = found
+            locked.anchor_s = level.seconds
+        # Another level, if its role is sure; what differs by less has drifted.
+        elif found.sure and abs(math.log(level.seconds / locked.lock.seconds)) > PARAMS.drift:
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
             agreed = half is not None and same(half.seconds, level.seconds)
@@ -375,7 +389,7 @@ class PeriodTracker:
             else replace(each, seconds=each.seconds * ratio)
             for each in locked.found.levels
         )
-        self._say(replace(locked.found, levels=followed, sure=True, reason="", longer_s=None))
+        self._say(replace(locked.found, levels=followed, longer_s=None))
 
     def _say(self, periods: Periods) -> None:
         notes = [*(note for note in periods.notes if note not in self._notes), *self._notes]
@@ -388,6 +402,14 @@ class PeriodTracker:
 
     def _note(self, sentence: str) -> None:
         self._notes = (*self._notes[-4:], sentence)
+
+
+def _takes(periods: Periods, level: Level, verb: str = "takes") -> str:
+    """What is followed: an iteration, or a rhythm whose role is not the iteration's or not sure."""
+    if periods.sure:
+        return f"one {level.name} {verb} {_seconds(level)}"
+    inside = "; the iterations inside it are too fast for this sensor" if periods.cycle_sure else ""
+    return f"a rhythm of {_seconds(level)}{inside}"
 
 
 def _seconds(level: Level) -> str:

@@ -156,9 +156,11 @@ class IterationDetector:
         tracker = self._following.update()
         self.words = tracker.words
         level = main(tracker.periods)
-        if tracker.state == "locked" and tracker.periods.sure and level is not None:
+        if tracker.state == "locked" and tracker.periods.rhythm_sure and level is not None:
+            # A sure rhythm stretches with the iterations in it, whatever its role.
+            rhythm = f"one {level.name} takes" if tracker.periods.sure else "a rhythm of"
             return self._traced(level.seconds, max(tracker.since_s, self.from_s), now_s,
-                                f"one {level.name} takes {level.seconds:.4g} s (seen in the power trace)")
+                                f"{rhythm} {level.seconds:.4g} s (seen in the power trace)")
         if tracker.version != self._version and level is not None:
             self._version = tracker.version
             if not self._answers or (level.seconds, level.confidence) != self._answers[-1][1:]:

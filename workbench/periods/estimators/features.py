@@ -8,6 +8,7 @@ import numpy as np
 
 from .candidates import Candidate, SignalView, look_between, propose, refine, signal_view
 from .shapes import SHAPE_NAMES, shape_of
+from .signals import PARAMS as SIGNAL_PARAMS
 from .signals import Pauses, SignalGrid, pauses
 
 Array = np.ndarray[Any, Any]
@@ -19,8 +20,9 @@ BETWEEN = (1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 3 / 2, 5 / 2, 4 / 3, 5 / 3)
 LONGER = (1, 2, 4, 8)
 AROUND = ("middle", "lift", "valley", "best_before", "best_after", "place_before")
 CORRELATED = len(LAGS) + len(MULTIPLES) + len(PARTS) + len(LONGER) + len(AROUND)
-SPECTRAL = len(COMB) + len(BETWEEN) + 5
+SPECTRAL = len(COMB) + len(BETWEEN) + 8
 WIDTH = 1 + CORRELATED + SPECTRAL
+_LINES = 600  # of a density, the lowest: 14 periods in a window put its 40th harmonic there
 SIGNALS = ("power_w", "utilisation", "memory_utilisation", "between_pauses")
 
 
@@ -28,7 +30,7 @@ def names() -> list[str]:
     found = ["votes_share", "votes_rank", "clarity_share", "peak", "limit_ratio"]
     found += [
         "candidates", "top_clarity", "depth", "sm_spread", "memory_spread", "polls_a_refresh",
-        "after_refresh",
+        "after_refresh", "clocks", "power_jumps", "sm_jumps",
     ]
     for name in SIGNALS:
         found += [f"{name}:allowed"]
@@ -39,7 +41,8 @@ def names() -> list[str]:
         found += [f"{name}:{what}" for what in AROUND]
         found += [f"{name}:comb{k}" for k in COMB]
         found += [f"{name}:between{k:.2f}" for k in BETWEEN]
-        found += [f"{name}:comb", f"{name}:odd", f"{name}:below", f"{name}:peakshare", f"{name}:pure"]
+        found += [f"{name}:{what}" for what in ("comb", "odd", "below", "peakshare", "pure")]
+        found += [f"{name}:{what}" for what in ("rest", "off_comb", "off_comb_at")]
     for name in SIGNALS[:3]:
         found += [f"{name}:{what}" for what in SHAPE_NAMES]
     found += ["pause", "piece", "cycle"]
@@ -93,7 +96,7 @@ def _distinct(periods: Array) -> list[int]:
 def _proposals(
     views: list[SignalView], grid: SignalGrid, candidates: list[Candidate], periods: Array
 ) -> Array:
-    """Columns of the proposing estimators and of the whole trace, (candidates, 12)."""
+    """Columns of the proposing estimators and of the whole trace, (candidates, 15)."""
     by_name = {view.signal.name: view for view in views}
     power = views[0]
     votes = np.array([one.votes for one in candidates])
@@ -103,12 +106,33 @@ def _proposals(
     whole = [
         float(len(candidates)), float(clarity.max()), power.signal.sd / max(power.signal.centre, 1e-9),
         *spreads, min(grid.refresh_s / grid.poll_s, 10.0), power.levels[-1].at(grid.refresh_s),
+        _clocks(by_name), *(_jumps(by_name.get(name), grid.step_s) for name in SIGNALS[:2]),
     ]
     own = np.column_stack([
         votes / votes.max(), np.arange(len(candidates)), clarity / max(clarity.max(), 1e-6),
         [one.peak for one in candidates], np.minimum(periods / shortest, 12.0),
     ])
     return np.hstack([own, np.tile(whole, (len(candidates), 1))])
+
+
+def _clocks(by_name: dict[str, SignalView]) -> float:
+    """How often power refreshes to one refresh of a utilisation: what both show is no beat with either."""
+    other = next((by_name[name].signal for name in SIGNALS[1:3] if name in by_name), None)
+    if other is None or other.sd <= 0:
+        return float("nan")
+    return float(np.clip(other.shortest_s / by_name["power_w"].signal.shortest_s, 0.1, 10.0))
+
+
+def _jumps(view: SignalView | None, step_s: float) -> float:
+    """Variance of a reading's differences from refresh to refresh over twice its own (von Neumann 1941): near
+    1 where each refresh shows another part of something faster.
+    """
+    if view is None or view.signal.sd <= 0:
+        return float("nan")
+    values = view.signal.values
+    every = round(view.signal.shortest_s / SIGNAL_PARAMS.refreshes / step_s)
+    every = min(max(every, 1), len(values) - 1)
+    return float(np.mean((values[every:] - values[:-every]) ** 2) / (2 * view.signal.sd**2))
 
 
 def _correlations(views: list[SignalView], periods: Array) -> Array:
@@ -177,7 +201,23 @@ def _spectral(view: SignalView, index: int, periods: Array) -> Array:
     return np.column_stack([
         shares, total, comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9), below,
         shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9),
+        1.0 - total - below, *_off_comb(density, bin_hz, periods),
     ])
+
+
+def _off_comb(density: Array, bin_hz: float, periods: Array) -> tuple[Array, Array]:
+    """The strongest line above 1/period that is no multiple of it: its height over the highest line's, and
+    its place in multiples of 1/period. What does not repeat with a period is of something else, or faster.
+    """
+    top = float(density.max())
+    kept = density[: _LINES]
+    place = np.multiply.outer(periods * bin_hz, np.arange(len(kept)))
+    width = np.clip(1.6 * periods * bin_hz, 0.0, 0.3)[:, None]
+    off = (np.abs(place - np.rint(place)) > width) & (place > 1.0)
+    lines = np.where(off, kept, 0.0)
+    best = lines.argmax(axis=1)
+    rows = np.arange(len(periods))
+    return lines[rows, best] / max(top, 1e-12), np.minimum(place[rows, best], 64.0)
 
 
 def _shapes(views: list[SignalView], grid: SignalGrid, period_s: float) -> list[float]:

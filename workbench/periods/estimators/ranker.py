@@ -1,8 +1,10 @@
 """Which candidate is the iteration, which another level, how sure that is: boosted trees over `features`.
 
-Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals
-(stacking, Wolpert 1992). Trained by `python -m tools.fit_period_ranker` on generated jobs only; a table maps
-scores to shares that came true. The file begins with how it was made ("about"), which nothing here reads.
+Three stages: the first judges each candidate alone, the second and the third again with what the one before
+thinks of its rivals (stacking, Wolpert 1992). The first two know jobs whose periods suit their sensor, the
+third a wider world in physical seconds, in which much is hidden. Trained by `python -m
+tools.fit_period_ranker` on generated jobs only; a table maps scores to shares that came true. The file begins
+with how it was made ("about"), which nothing here reads.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +25,8 @@ Array = np.ndarray[Any, Any]
 FILE = "ranker.json.gz"
 REMEDY = "`python -m tools.fit_period_ranker` makes it anew"
 ERROR = "error"
-STAGES = ("iteration_alone", "level_alone", "iteration", "level")
+ALONE, BESIDE = ("iteration_alone", "level_alone"), ("iteration_beside", "level_beside")
+ROLES = ("iteration", "level", "cycle")
 RIVAL_NAMES = ("iteration", "level", "share", "rank", "level_rank", "best_other", "longer_level",
                "longer_level_iteration", "longer_level_ratio", "longer_level_off", "longer_iteration",
                "longer_iteration_ratio", "shorter_level", "shorter_level_iteration", "shorter_level_ratio",
@@ -43,22 +46,52 @@ PARAMS = RankerParams()
 NEIGHBOUR = float(np.log(PARAMS.neighbour))
 
 
+class Roles(NamedTuple):
+    """Probabilities (n,) of candidates: that each is the iteration, that the job has such a rhythm at all,
+    and that it is a cycle of several iterations.
+    """
+
+    iteration: Array
+    rhythm: Array
+    cycle: Array
+
+    def of(self, k: int) -> str:
+        """The likeliest role of a candidate."""
+        return max(("iteration", "cycle", "micro-step"), key=lambda name: self.confidence(k, name))
+
+    def confidence(self, k: int, name: str) -> float:
+        """The probability that a candidate has a role."""
+        if name == "micro-step":
+            return max(0.0, float(self.rhythm[k] - self.iteration[k] - self.cycle[k]))
+        return float((self.iteration if name == "iteration" else self.cycle)[k])
+
+
 @dataclass(frozen=True, slots=True)
 class Ranker:
-    """Five boosters, and the tables that turn their scores into probabilities."""
+    """Eight boosters, the columns (k,) that the first two stages know, and the tables that turn scores into
+    probabilities.
+    """
 
     boosters: dict[str, Any]
     tables: dict[str, tuple[Array, Array]]
     # predicted errors times this hold 90 % of those of unseen cases (split conformal prediction)
     wider: float
+    base: Array
 
-    def __call__(self, periods_s: Array, features: Array) -> tuple[Array, Array]:
-        """Probabilities (n,) that each candidate is the iteration, and that it is any level of the job."""
-        alone = [self._predict(name, features) for name in STAGES[:2]]
-        together = np.hstack([features, rivals(periods_s, *alone)])
-        tables = [(self._predict(name, together), *self.tables[name]) for name in STAGES[2:]]
-        iteration, level = (np.interp(*table) for table in tables)
-        return iteration, level
+    def __call__(self, periods_s: Array, features: Array) -> Roles:
+        """What each of (n,) candidates may be, from their features (n, len(NAMES))."""
+        together = self.stacked(periods_s, features)
+        tables = [(self._predict(name, together), *self.tables[name]) for name in ROLES]
+        iteration, level, cycle = (np.interp(*table) for table in tables)
+        return Roles(iteration, np.maximum(level, np.maximum(iteration, cycle)), cycle)
+
+    def stacked(self, periods_s: Array, features: Array) -> Array:
+        """Features (n, ...) of the third stage: with the second stage's scores and those of its rivals."""
+        known = features[:, self.base]
+        alone = [self._predict(name, known) for name in ALONE]
+        with_rivals = np.hstack([known, rivals(periods_s, *alone)])
+        beside = [self._predict(name, with_rivals) for name in BESIDE]
+        return np.hstack([features, np.column_stack(beside), rivals(periods_s, *beside)])
 
     def uncertainty(self, doubts: list[float]) -> float:
         """Half width of a 90 % interval of a period, as a share of it (`Precise.doubts`)."""
@@ -113,6 +146,8 @@ def shipped() -> Ranker:
         raise WorkbenchError(f"the period ranker {FILE} cannot be read ({error}); {REMEDY}") from error
     if stored["features"] != NAMES:
         raise WorkbenchError(f"the period ranker {FILE} was made for other features; {REMEDY}")
-    boosters = {name: lightgbm.Booster(model_str=stored["boosters"][name]) for name in (*STAGES, ERROR)}
+    names = (*ALONE, *BESIDE, *ROLES, ERROR)
+    boosters = {name: lightgbm.Booster(model_str=stored["boosters"][name]) for name in names}
     tables = {name: (np.array(x), np.array(y)) for name, (x, y) in stored["tables"].items()}
-    return Ranker(boosters, tables, stored["wider"])
+    base = np.array([NAMES.index(name) for name in stored["base"]])
+    return Ranker(boosters, tables, stored["wider"], base)

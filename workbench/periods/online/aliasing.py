@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...records import Periods
+from ..detect import SUSPECTED, confirmed
+
 Array = np.ndarray[Any, Any]
 
 
@@ -26,6 +29,7 @@ class AliasingParams:
     same: float = 0.03  # a period that another polling interval leaves within 3 % is none of its making
     weak: float = 0.05  # relative swing that shows nothing
     harmonics: int = 3
+    stays: float = 0.6  # of the share that a rhythm explains at one pace, at another
 
 
 PARAMS = AliasingParams()
@@ -98,12 +102,50 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
                 "would look the same"
             )
     believed = share is not None and share >= PARAMS.believed
-    if not guarded or not near_limit(seconds, look_s, refresh_s) or believed:
+    if not guarded or believed:
         return ""
-    if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow
+    if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow: beats of any length
         return None
+    if not near_limit(seconds, look_s, refresh_s):
+        return ""
     return (f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor "
             "refreshes, and there is no second witness")
+
+
+def with_counter(found: Periods, rows: Array) -> Periods:
+    """What the detector found in a recorder's rows, checked against the energy counter: a rhythm that it does
+    not show is doubted, and one whose only fault is that it may be a beat is sure where it does.
+    """
+    level = found.rhythm
+    if level is None:
+        return found
+    if found.rhythm_sure:
+        beat = check_aliasing(rows, level.seconds, guarded=False)
+        return found.doubted(beat) if beat else found
+    if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.seconds:
+        seen = testimony(rows, level.seconds)
+        if seen is not None and seen.share >= PARAMS.believed:
+            return confirmed(found)
+    return found
+
+
+def stays(before: Array, after: Array, seconds: float) -> bool:
+    """Whether a rhythm in readings at one pace is in those at another: a beat with the polling moves away.
+
+    Compared are the shares of the variance that the period's first harmonics explain in stretches of one
+    length.
+    """
+    span_s = after["time_s"][-1] - after["time_s"][0]
+    shares = []
+    for rows in (before[before["time_s"] >= before["time_s"][-1] - span_s], after):
+        rows = rows[np.isfinite(rows["power_w"])]
+        harmonics = list(range(1, PARAMS.harmonics + 1))
+        if len(rows) < 4 * len(harmonics) + 4:
+            return False
+        power_w = rows["power_w"].astype(np.float64)
+        _, _, share = _swing(rows["time_s"], power_w, seconds, harmonics)
+        shares.append(share)
+    return shares[1] >= PARAMS.stays * shares[0]
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
@@ -126,8 +168,8 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
     harmonics = [h for h in range(1, PARAMS.harmonics + 1) if seconds / h >= 2.5 * step_s]
     read_w = reading["power_w"].astype(np.float64)
-    steady, noise_w = _swing(reading["power_tick_s"], read_w, seconds, harmonics)
-    averaged, _ = _swing(middle_s, mean_w, seconds, harmonics)
+    steady, noise_w, _ = _swing(reading["power_tick_s"], read_w, seconds, harmonics)
+    averaged, *_ = _swing(middle_s, mean_w, seconds, harmonics)
     given_back = np.array([1.0 / np.sinc(h * step_s / seconds) for h in harmonics])
     seen_w = float(np.sqrt(np.sum(steady**2)))
     if seen_w < 3.0 * noise_w:
@@ -136,12 +178,18 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     return AliasEvidence(share, 2.0 * seen_w, float(np.mean(reading["power_w"])))
 
 
-def _swing(time_s: Array, power_w: Array, seconds: float, harmonics: list[int]) -> tuple[Array, float]:
-    """Amplitudes of a period's harmonics by least squares, and the standard error of one."""
+def _swing(
+    time_s: Array, power_w: Array, seconds: float, harmonics: list[int]
+) -> tuple[Array, float, float]:
+    """Amplitudes of a period's harmonics by least squares, the standard error of one, and the share of the
+    variance that they explain, adjusted for their number.
+    """
     angle = 2 * np.pi * (time_s - time_s[0])[:, None] * np.array(harmonics) / seconds
     columns = np.hstack([np.ones((len(time_s), 1)), np.cos(angle), np.sin(angle)])
     found, *_ = np.linalg.lstsq(columns, power_w, rcond=None)
     rest = power_w - columns @ found
     n = len(harmonics)
     sd = math.sqrt(float(rest @ rest) / max(1, len(time_s) - 2 * n - 1))
-    return np.hypot(found[1 : n + 1], found[n + 1 :]), sd * math.sqrt(2.0 / len(time_s))
+    variance = float(np.var(power_w, ddof=1))
+    share = max(0.0, 1.0 - sd**2 / variance) if variance > 0 else 0.0
+    return np.hypot(found[1 : n + 1], found[n + 1 :]), sd * math.sqrt(2.0 / len(time_s)), share

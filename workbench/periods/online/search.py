@@ -42,6 +42,14 @@ class PeriodSearchParams:
     # after so long in vain it is said: where the detector sees no use in waiting, and where it does
     hopeless_s: tuple[float, float] = (10.0, 60.0)
     obey_s: float = 10.0  # how long to wait for another polling interval
+    # how long, and for how many periods, the role of a sure rhythm is waited for
+    role_s: float = 8.0
+    role_periods: float = 8.0
+    likely: float = 0.5  # confidence in a rhythm from which it is checked for a beat, before it is sure
+
+    def again(self, seconds: float) -> float:
+        """How long (s) a rhythm is sampled at another pace: a beat that moves is gone within three turns."""
+        return max(3.0 * seconds, 2.0)
 
 
 PARAMS = PeriodSearchParams()
@@ -99,7 +107,7 @@ class Search:
         self._guarded = guarded
         self._looks = self._misses = 0
         self._guesses: tuple[float, ...] = ()
-        self._rejected: tuple[tuple[float, str], ...] = ()
+        self._judged: tuple[tuple[float, str], ...] = ()  # periods, and what speaks against each: "" nothing
         self._trial: _Trial | None = None
         self._beats = False
 
@@ -130,32 +138,58 @@ class Search:
                 self.due_s = now_s + wait_s
             expected_s = self.before.expected_s(kept, rows) if self.before else None
             if expected_s is not None and same(level.seconds, expected_s) and level.confidence >= 0.3:
-                found, agreed = replace(found, sure=True, reason=""), True
+                known, agreed = self.before.found if self.before else found, True
+                found = replace(found, sure=known.sure and level.name == "iteration", steady=True,
+                                reason=known.reason)
             span_s = rows["time_s"][-1] - rows["time_s"][0]
             # A long trace may hold an earlier rhythm, with more of the readings: the newer half must agree.
-            if found.sure and span_s > 6 * level.seconds and (not agreed or span_s > 3 * PARAMS.eager_s):
+            long = span_s > 6 * level.seconds and (not agreed or span_s > 3 * PARAMS.eager_s)
+            if found.rhythm_sure and long:
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
             self._guesses = (*self._guesses[-5:], level.seconds)
-        if level is None or not found.sure:
+        if level is not None and not found.rhythm_sure and level.rhythm >= PARAMS.likely:
+            found = aliasing.with_counter(found, rows)
+            early = None if found.rhythm_sure else self._doubt_early(found, level, rows, now_s)
+            if early is not None:
+                return early
+        if level is None or not self._enough(found, level, now_s):
             self._misses += 1
             # Short is not aperiodic, whatever a detector says of a few seconds.
             hopeless_s = PARAMS.hopeless_s[0 if found.longer_s == 0 else 1]
             self.hopeless = self._misses >= 3 and now_s - self.from_s > hopeless_s
             longer_s = wait_s if found.longer_s is None and not self.hopeless else found.longer_s
-            return replace(found, sure=False, longer_s=longer_s)
+            return found.doubted(found.reason, longer_s)
         self._misses, self.hopeless = 0, False
         if not agreed:
             self.due_s = now_s + min(wait_s, max(0.5, 0.5 * level.seconds))
             reason = "sure once a second look agrees"
-            return replace(found, sure=False, reason=reason, longer_s=self.due_s - now_s)
+            return found.doubted(reason, self.due_s - now_s)
         return self._guard(found, level, rows, now_s)
+
+    def _enough(self, found: Periods, level: Level, now_s: float) -> bool:
+        """Whether an answer may be followed: a sure iteration at once, a rhythm of unsure role once more data
+        did not tell its role.
+        """
+        if found.sure or not found.rhythm_sure:
+            return found.sure
+        return now_s - self.from_s >= max(PARAMS.role_s, PARAMS.role_periods * level.seconds)
 
     # the guard against beats
 
+    def _doubt_early(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods | None:
+        """A beat, or what may be one, before it is sure: the sooner it is checked, the sooner it is known."""
+        if rows["time_s"][-1] - rows["time_s"][0] < 3 * level.seconds:
+            return None
+        why = self.verdict(level.seconds, rows)
+        seen = aliasing.testimony(rows, level.seconds) if why else None
+        if why and seen is not None and seen.share < aliasing.PARAMS.doubted:
+            return self._reject(found, level, why)
+        return self._resample(found.doubted(found.reason), level, rows, now_s) if why is None else None
+
     def verdict(self, seconds: float, rows: Array) -> str | None:
-        """As `aliasing.check_aliasing`; what was rejected once stays rejected."""
-        known = next((why for rejected_s, why in self._rejected if same(rejected_s, seconds)), None)
+        """As `aliasing.check_aliasing`; what was judged once stays judged."""
+        known = next((why for judged_s, why in self._judged if same(judged_s, seconds)), None)
         if known is not None:
             return known
         why = aliasing.check_aliasing(rows, seconds, guarded=self._guarded)
@@ -168,19 +202,26 @@ class Search:
             return found
         if why is not None:
             return self._reject(found, level, why)
+        return self._resample(found, level, rows, now_s)
+
+    def _resample(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods:
+        """Ask for another pace, and wait for what it shows."""
         look_s = aliasing.intervals(rows)[0]
         self.wanted_interval_s = look_s / 1.37 if look_s > 0.012 else look_s * 1.37
-        needed_s = max(5 * level.seconds, 4.0)
+        needed_s = PARAMS.again(level.seconds)
         self._trial = _Trial(found, level, now_s, look_s, now_s + needed_s + PARAMS.obey_s)
         self.due_s = now_s + 0.5
-        reason = "a rhythm near the limit of the sampling is looked at again at another pace"
-        return replace(found, sure=False, reason=reason, longer_s=needed_s)
+        reason = "a rhythm that the sampling may have made is sampled again at another pace"
+        return found.doubted(reason, needed_s)
 
     def _reject(self, found: Periods, level: Level, why: str) -> Periods:
-        if not any(same(seconds, level.seconds) for seconds, _ in self._rejected):
-            self._rejected = (*self._rejected[-7:], (level.seconds, why))
+        self._remember(level, why)
         self.hopeless = True
-        return replace(found, sure=False, reason=why, longer_s=0.0)
+        return found.doubted(why)
+
+    def _remember(self, level: Level, why: str) -> None:
+        if not any(same(seconds, level.seconds) for seconds, _ in self._judged):
+            self._judged = (*self._judged[-7:], (level.seconds, why))
 
     def _try(self, trial: _Trial, kept: Memory, now_s: float) -> Periods | None:
         """Look at a rhythm again at another polling interval; what stays is no beat of the sampling."""
@@ -189,18 +230,24 @@ class Search:
         seconds = trial.level.seconds
         if abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.look_s - 1) < 0.1:  # not obeyed yet
             trial.from_s += 0.5
-        elif now_s - trial.from_s >= max(5 * seconds, 4.0) and len(rows) >= PARAMS.least_rows:
-            again = main(self.detect(buffer.frame(rows)))
-            self._trial, self.wanted_interval_s, self.rows_from_s = None, None, trial.from_s
-            if again is not None and abs(again.seconds / seconds - 1) <= aliasing.PARAMS.same:
+        elif now_s - trial.from_s >= PARAMS.again(seconds) and len(rows) >= PARAMS.least_rows:
+            before = kept.since(self.rows_from_s)
+            stays = aliasing.stays(before[before["time_s"] < trial.from_s - 0.5], rows, seconds)
+            self._trial, self.wanted_interval_s = None, None
+            if stays:
+                self._remember(trial.level, "")
+                self.due_s = now_s  # with what was seen meanwhile
                 return trial.found
-            became = f"{again.seconds:.3g} s" if again else "nothing"
+            self.rows_from_s = trial.from_s
             self._beats, self.from_s = True, now_s  # readings of both paces together would show neither
-            why = f"aliasing suspected: {seconds:.3g} s became {became} when looked at at another pace"
+            why = f"aliasing suspected: {seconds:.3g} s was gone when the power was sampled at another pace"
             return self._reject(trial.found, trial.level, why)
         if now_s < trial.until_s:
             return None
         self._trial, self.wanted_interval_s = None, None
+        if not aliasing.near_limit(seconds, trial.look_s, math.nan):
+            self._remember(trial.level, "")
+            return trial.found  # nothing but the chance of a beat speaks against it
         return self._reject(
             trial.found, trial.level,
             f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.look_s:.3g} s, "
@@ -209,8 +256,8 @@ class Search:
 
 
 def main(periods: Periods) -> Level | None:
-    """The level to follow: the iteration, or else the one that is most certain."""
-    return periods.iteration or max(periods.levels, key=lambda level: level.confidence, default=None)
+    """The level to follow: a sure rhythm, else the iteration, else what is most certain."""
+    return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
 
 
 def same(a_s: float, b_s: float) -> bool:

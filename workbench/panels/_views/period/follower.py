@@ -117,7 +117,7 @@ class PeriodFollower:
 
             periods = look_at(trace)
         known = settled if number == busiest else None
-        if not periods.sure and (known is None or not known.summary.count):
+        if not periods.rhythm_sure and (known is None or not known.summary.count):
             self._update(end_s, last=True)
             if self.look.sure:  # what was known for the last part of it, after a change
                 return
@@ -142,7 +142,7 @@ class PeriodFollower:
         # On the device's clock; the pauses that the notes tell of are drawn.
         periods = replace(tracker.periods, notes=())
         since_s = max(self.start_s, now_s - WINDOW_S)
-        if periods.sure and math.isfinite(tracker.since_s):
+        if periods.rhythm_sure and math.isfinite(tracker.since_s):
             since_s = max(since_s, tracker.since_s)  # what came before was another rhythm
         new = look(
             self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s,

@@ -79,8 +79,7 @@ def look(
 
     marked = known is not None and known.summary.source == "marks"
     chosen = level or (_marked(known.summary, known.frame) if known is not None and marked else None)
-    likeliest = max(periods.levels, key=lambda each: each.confidence, default=None)
-    chosen = chosen or periods.iteration or likeliest
+    chosen = chosen or (periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm)
     spectrum = _table(fold.spectrum(trace, points=SPECTRUM_POINTS), "period_s", "amplitude")
     if chosen is None:
         return PeriodView(*_no(periods, looking), spectrum=spectrum)
@@ -103,7 +102,8 @@ def look(
         waits = f"this sensor is too slow to show where in {period(chosen.seconds)} the GPU waits"
     details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
-    if not (periods.sure or marked) and level is None:  # a guess is not drawn as if it were known
+    known_one = periods.rhythm_sure or marked
+    if not known_one and level is None:  # a guess is not drawn as if it were known
         details, frame, idle = list(periods.notes), frame.clear(), None
         if turns.height < FEWEST_TURNS or late.height < FEWEST_READINGS:
             late, shape = late.clear(), shape.clear()
@@ -113,7 +113,7 @@ def look(
     )
     edges = _table(shape, "phase", "low_w", "power_w", "high_w")
     return PeriodView(
-        headline, tuple(filter(None, details)), periods.sure or marked, chosen, periods.levels, tuple(spans),
+        headline, tuple(filter(None, details)), known_one, chosen, periods.levels, tuple(spans),
         _broken(late, chosen), edges * np.array([chosen.seconds, 1, 1, 1], np.float32), spectrum,
         (idle.at_s, min(idle.at_s + idle.longest_s, chosen.seconds)) if idle and idle.longest_s > 0 else None,
     )
@@ -134,7 +134,7 @@ def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
     from ....periods.segment import iterations
 
     others = [each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds]
-    periods = replace(periods, levels=(*others, replace(level, name="iteration")))
+    periods = replace(periods, levels=(*others, replace(level, name="iteration")), sure=True)
     return iterations(trace, periods, energies=energies_of([trace]))
 
 
@@ -158,8 +158,19 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
         if summary.energy_j is not None:
             joules = f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
         return f"One {level.name} takes {period(seconds, error_s)}{joules}, {sure}"
+    if periods.rhythm_sure and level is periods.rhythm:
+        each_j = next((each.each_j for each in summary.levels if each.name == "cycle"), None)
+        joules = "" if each_j is None else f", {format_energy(each_j, None)} per cycle"
+        return f"A rhythm of {period(level.seconds, level.uncertainty_s)}{joules}; {_role(periods)}"
     why = _looking(periods) if looking else _why(periods)
     return f"Perhaps one {level.name} takes {period(level.seconds)} ({sure}): {why[0].lower()}{why[1:]}"
+
+
+def _role(periods: Periods) -> str:
+    """What is known of a rhythm that is not known to be the iteration."""
+    if periods.cycle_sure:
+        return "the iterations inside it are too fast for this sensor"
+    return "not sure that it is the iteration"
 
 
 def _no(periods: Periods, looking: bool) -> tuple[str, tuple[str, ...]]:

@@ -1,0 +1,43 @@
+"""GPUs of one job vote on its rhythm: one's doubt is another's evidence."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.periods.vote import vote
+from workbench.records import Level, Periods
+
+
+def answer(
+    seconds: float, rhythm: float, role: float, *, name: str = "iteration", sure: bool = False
+) -> Periods:
+    level = Level(name, seconds, 0.01 * seconds, role * rhythm, 0.0, 0.5, rhythm)
+    return Periods((level,), sure=sure, reason="" if sure else "not sure", steady=rhythm > 0.87)
+
+
+def test_one_sure_gpu_speaks_for_those_that_see_nothing() -> None:
+    found = vote([Periods(reason="flat"), answer(2.0, 0.95, 0.9, sure=True), answer(2.01, 0.5, 0.5)])
+    assert found.sure
+    assert found.iteration is not None
+    assert found.iteration.seconds == 2.0
+
+
+def test_a_rhythm_that_most_gpus_show_is_there_though_none_is_sure_alone() -> None:
+    found = vote([answer(2.0, 0.8, 0.8), answer(2.02, 0.75, 0.9), Periods(reason="flat")])
+    assert (found.rhythm_sure, found.sure, found.reason) == (True, True, "")
+    unclear = vote([answer(2.0, 0.8, 0.4), answer(2.02, 0.75, 0.3)])
+    assert (unclear.rhythm_sure, unclear.sure) == (True, False)
+    faint = vote([answer(2.0, 0.8, 0.8), answer(2.02, 0.5, 0.9)])
+    assert not faint.rhythm_sure
+
+
+def test_gpus_that_are_sure_of_different_periods_leave_the_role_open() -> None:
+    found = vote([answer(2.0, 0.95, 0.9, sure=True), answer(13.2, 0.95, 0.9, sure=True)])
+    assert not found.sure
+    assert not found.role_sure
+    assert found.reason == "the GPUs of the job do not agree: 2 s and 13.2 s"
+
+
+@pytest.mark.parametrize("founds", [[answer(2.0, 0.7, 0.5)], [Periods(reason="flat"), Periods(reason="idle")]])
+def test_nothing_is_made_up(founds: list[Periods]) -> None:
+    assert vote(founds) is founds[0]

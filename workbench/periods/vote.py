@@ -1,0 +1,64 @@
+"""One answer from several GPUs of one job: one's doubt is another's evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..records import Level, Periods
+from .detect import PARAMS as DETECTOR_PARAMS
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodVoteParams:
+    """Tuned constants of the vote, by hand."""
+
+    same: float = 0.05  # of the longer of two periods that are one
+    rhythm: float = 0.7  # mean confidence in a rhythm that most GPUs show, from which it is relied upon
+
+
+PARAMS = PeriodVoteParams()
+
+
+def vote(founds: Sequence[Periods]) -> Periods:
+    """What GPUs of one job show together: the surest answer, unless another GPU is as sure of another period.
+
+    A rhythm of which no GPU is sure alone is sure where most of them show it, and its role where they agree
+    on that too.
+
+    Args:
+        founds: One answer of `find_periods` a GPU, at least one.
+    """
+    best = max(founds, key=_certainty)
+    if len(founds) == 1 or best.rhythm is None:
+        return best
+    for other in founds:
+        if other.role_sure and best.role_sure and not _same(other.rhythm, best.rhythm):
+            assert other.rhythm is not None
+            both = f"{best.rhythm.seconds:.3g} s and {other.rhythm.seconds:.3g} s"
+            return replace(best, sure=False, cycle_sure=False, longer_s=0.0,
+                           reason=f"the GPUs of the job do not agree: {both}")
+    if best.role_sure:
+        return best
+    shown = [level for found in founds for level in found.levels if _same(level, best.rhythm)]
+    if 2 * len(shown) <= len(founds) or sum(level.rhythm for level in shown) < PARAMS.rhythm * len(shown):
+        return best
+    level = max(shown, key=lambda level: level.confidence)
+    role = sum(each.role for each in shown if each.name == level.name) / len(shown)
+    least = DETECTOR_PARAMS.cycle_sure if level.name == "cycle" else DETECTOR_PARAMS.role_sure
+    sure = role >= least
+    owner = next(found for found in founds if level in found.levels)
+    return replace(owner, steady=True, sure=sure and level.name == "iteration",
+                   cycle_sure=sure and level.name == "cycle", reason="" if sure else owner.reason)
+
+
+def _certainty(found: Periods) -> tuple[bool, bool, float, float]:
+    level = found.rhythm
+    return (found.role_sure, found.rhythm_sure, level.rhythm if level else 0.0,
+            level.confidence if level else 0.0)
+
+
+def _same(a: Level | None, b: Level | None) -> bool:
+    if a is None or b is None:
+        return False
+    return abs(a.seconds - b.seconds) <= PARAMS.same * max(a.seconds, b.seconds)
