@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,11 @@ from ..._core import theme
 from .series import Rows, Series, rows_of
 from .svg import TraceLine, VerticalMark
 
+if TYPE_CHECKING:
+    from ....periods.segment import SegmentedIterations
+
 MOST_MARKS = 500
+MOST_NAMED = 100  # evaluations and the like that are named in the picture
 
 
 class WatchedGpu:
@@ -96,3 +100,10 @@ class MarkList:
             [self._dropped + n, round(mark.time_s, 3), mark.text]
             for n, mark in enumerate(self.kept[first:], first)
         ]
+
+
+def named_phases(found: SegmentedIterations) -> list[tuple[float, str]]:
+    """What a training named itself, as evaluations: when it began, on the trace's clock, and its name."""
+    named = found.frame.filter(~found.frame["kind"].is_in(["iteration", "pause", "other"]))
+    rows = named.select("start_s", "kind").head(MOST_NAMED).iter_rows()
+    return [(float(at_s), str(kind)) for at_s, kind in rows]

@@ -26,7 +26,7 @@ from ..._core.live import ABSENT_S, LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
-from .model import MarkList, WatchedGpu
+from .model import MarkList, WatchedGpu, named_phases
 from .series import Rows, packed
 from .svg import VerticalMark, trace_picture
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
 WAKE_EVERY_S = 5.0
-MOST_NAMED = 100  # evaluations and the like that are named in the picture
 MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
@@ -102,12 +101,9 @@ class PowerView(LivePanel):
             self._rhythm.end()
 
     def settle(self, found: SegmentedIterations) -> None:
-        """Show these iterations, found or told by marks, in the picture, as the report does; what a training
-        named itself (evaluations, checkpoints) with its name.
-        """
+        """Show these iterations in the picture, as the report does, and what a training named itself."""
         self._settled = found
-        named = found.frame.filter(~found.frame["kind"].is_in(["iteration", "pause", "other"]))
-        for at_s, kind in named.select("start_s", "kind").head(MOST_NAMED).iter_rows():
+        for at_s, kind in named_phases(found):
             self.mark(at_s, kind)
 
     def finish(self, result: Any = "", *, end_s: float | None = None) -> None:
@@ -142,8 +138,7 @@ class PowerView(LivePanel):
             found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
             spans = () if found is None else found.look.spans
             picture = trace_picture(
-                self.title(), [gpu.line for gpu in self._gpus], sorted(self._marks.kept), self._elapsed_s(),
-                spans,
+                self.title(), [gpu.line for gpu in self._gpus], self._marks.kept, self._elapsed_s(), spans
             )
             if found is not None:
                 rhythm(picture, found.look, found.number or 0)

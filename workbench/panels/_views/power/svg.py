@@ -65,6 +65,7 @@ def trace_picture(
     """
     bins = max(100, POINTS // 2 // len(lines))
     long = {line.number for line in lines if line.means is not None and _crowded(line.rows, end_s)}
+    marks = sorted(marks)
     step_s = max(1, -(-int(end_s) // (bins // 2)))  # of a mean that is drawn
     lines = [
         line._replace(rows=thin(line.rows, bins), means=None if line.means is None else
