@@ -510,6 +510,11 @@ def test_a_storage_may_have_braces_in_its_name(machine: Machine, tmp_path: Path)
     assert (tmp_path / "{0.__class__}.db").exists()
 
 
+def test_a_storage_that_is_no_url_is_one_sentence(machine: Machine) -> None:
+    with pytest.raises(StoreError, match=r"the storage ://... is no URL of a database; give one such as"):
+        RecurringJob("one", SIZES, 1024, target=TARGET, storage="://")  # ArgumentError of SQLAlchemy before
+
+
 def test_limits_that_all_gpus_take() -> None:
     assert default_limits_w([]) == ()
     assert default_limits_w([(100.0, 130.0)]) == (105.0, 130.0)

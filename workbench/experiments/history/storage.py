@@ -108,6 +108,12 @@ def translate_storage_errors(url: str) -> Iterator[None]:
         sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError,
         UnicodeDecodeError, json.JSONDecodeError,  # in a row that the database takes for whole
     ) as error:
-        where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True) if "://" in url else url
+        try:
+            where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
+        except sqlalchemy.exc.ArgumentError:  # which may hold a password all the same
+            raise StoreError(
+                f"the storage {url.partition('://')[0]}://... is no URL of a database; give one such as "
+                "sqlite:///runs.db or postgresql://user@host/name, or the path of a file"
+            ) from None
         cause = str(getattr(error, "orig", None) or error.__cause__ or error).splitlines()[0]
         raise StoreError(_damaged(where, cause)) from error
