@@ -210,7 +210,7 @@ class FrontierSearch:
             + self._prior[:, None]
             for each, world, height in zip(told, worlds, self._height, strict=True)
         ]
-        whole = sum(logsumexp(each, axis=0) for each in found)
+        whole = np.sum([logsumexp(each, axis=0) for each in found], axis=0)
         # How rough the card is, is judged by the worlds that fit best; which worlds there are, more widely.
         best = rng.choice(PARAMS.worlds, PARAMS.draws, p=np.exp(trust * whole - logsumexp(trust * whole)))
         kinds = np.stack([_one_each(trust * each[:, best], rng) for each in found], axis=1)
