@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+import pytest
 
-from benchmarks.frontier_sweeps import family, problem, problems, ratios
+from benchmarks.fixtures.grids import FAMILIES, KINDS, sweep
+from benchmarks.frontier_sweeps import AXES, family, problem, problems, ratios
 
 
 def _stages(path: Path, slower: float) -> None:
@@ -46,3 +49,16 @@ def test_what_one_measurement_solves_is_scored_by_measurements_not_by_ratio() ->
     assert row["extra"] == row["ours"] - 1
     hard = {"family": "cards", "one": False, "ratio": 0.5}
     assert ratios([row, hard, hard | {"ratio": 1.5}]) == {"cards": 1.0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_generated_sweep_is_a_problem(name: str, kind: str) -> None:
+    frame = sweep(name, kind, 3)
+    assert frame.equals(sweep(name, kind, 3))
+    axes = frame.columns[:-2]
+    assert set(axes) < set(AXES)
+    assert frame.select(axes).is_unique().all()
+    values = frame.select("time_s", "energy_j").to_numpy()
+    assert np.isfinite(values).all()
+    assert (values > 0).all()
