@@ -40,7 +40,7 @@ class ModelGuidedParams:
     `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
     --only search` (kernels and four of 32 stages, docs/clocks.md), those of `learns_later` by
     `benchmarks.clocks --only online`, those of the wary by `benchmarks.limits` on the generated cards of its
-    `CHOSEN_ON` (docs/validation/limits.md), the others by hand.
+    `CHOSEN_ON` (docs/validation/limits.md), but `most` and `alone` by both, the others by hand.
     """
 
     horizon_s: float = 600.0  # how long the job goes on, if nobody says
