@@ -516,7 +516,8 @@ def _plans(
     # explain is taken off.
     explained = slope**2 * squares
     chance = np.maximum((off**2).sum(axis=0) - explained, 0) / draws
-    slope = slope * np.maximum(1 - params.chance_factor * chance / np.maximum(explained, 1e-300), 0)
+    by_chance = chance / np.maximum(explained, 1e-9 * chance + 1e-300)
+    slope = slope * np.maximum(1 - params.chance_factor * by_chance, 0)
     # What would be believed of all after the tries: of the batch size itself its bin, of others along a line.
     # Bins of others would be noisy means of few draws, and the least of noisy means flatters.
     future = costs.mean(axis=0) + binned(centred)[..., None] * slope[:, :, None, :]
