@@ -96,6 +96,8 @@ class Newcomer:
 def first_result(newcomer: Newcomer) -> float:
     """Notebook 01 to the first measured cell; seconds from Run to the first live point."""
     code = cells("01")
+    # As `workbench lab` chooses it where there is no GPU.
+    code[0] += "\nimport workbench\nif not workbench.devices():\n    workbench.simulate('V100')"
     measured = [n for n, cell in enumerate(code) if cell.lstrip().startswith("%%energy")][:2]
     notebook = newcomer.open("01", code[: measured[-1] + 1])
     for cell in range(measured[0]):
