@@ -323,7 +323,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     for key in ("contestants", "curves", "recurrences_per_s", "recurrences_per_cpu_s"):
         result[key] = {}
     pool = ProcessPoolExecutor(options.workers) if options.workers > 1 else None
-    each_job = (lambda f, *rows: list(pool.map(f, *rows))) if pool else (lambda f, *rows: list(map(f, *rows)))
+    spread: Callable[..., Any] = pool.map if pool else map
+
+    def each_job(function: Callable[..., Any], *rows: Any) -> list[Any]:
+        return list(spread(function, *rows))
+
     for name in names:
         many = len(jobs)
         played = each_job(

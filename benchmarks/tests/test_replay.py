@@ -1,4 +1,4 @@
-"""The replay charges everything; the policies do on published traces what docs/validation/recurring.md says."""
+"""The replay charges everything; on the traces policies do what docs/validation/recurring.md says."""
 
 from __future__ import annotations
 

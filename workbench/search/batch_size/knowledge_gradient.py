@@ -27,8 +27,8 @@ from .policy import TURN, Progress, Proposal
 class KnowledgeGradientParams:
     """Tuned constants of `KnowledgeGradient`, in units of epochs, octaves of batch size and shares of cost.
 
-    Set by looking at seeds 1000 to 1039 of `benchmarks.recurring` (docs/validation/recurring.md), other ones
-    than those that are scored; `bins`, `margin` and those of `watch` and `budget` by hand.
+    Set by looking at seeds 1000 to 1039 of `benchmarks.recurring`, not scored ones
+    (docs/validation/recurring.md); `bins`, `margin` and those of `watch` and `budget` by hand.
     """
 
     bins: int = 16  # of draws, between which a run may be stopped
