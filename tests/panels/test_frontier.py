@@ -413,7 +413,7 @@ def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() 
     sweep = Sweep(lambda batch_size: 1000.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
     panel = workbench.panels.frontier(sweep, live=True)
     assert panel.chosen is None
-    assert "Nothing is measured yet; points appear here as they are" in panel.summary()
+    assert "Nothing is measured yet: run a cell under %%energy or a sweep; each measurement becomes a point" in panel.summary()
     ElementTree.fromstring(panel.svg())
     said = Said(panel)
     told = {
