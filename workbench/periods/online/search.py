@@ -43,6 +43,7 @@ class PeriodSearchParams:
     hopeless_s: tuple[float, float] = (10.0, 60.0)
     obey_s: float = 10.0  # how long to wait for another polling interval
     # how long, and for how many periods, the role of a sure rhythm is waited for
+    at_once: float = 0.7  # of a sure role: few iterations make a shape by which a change is seen too late
     role_s: float = 8.0
     role_periods: float = 8.0
     likely: float = 0.5  # confidence in a rhythm from which it is checked for a beat, before it is sure
@@ -171,7 +172,7 @@ class Search:
         """Whether an answer may be followed: a sure iteration at once, a rhythm of unsure role once more data
         did not tell its role.
         """
-        if found.sure or not found.rhythm_sure:
+        if not found.rhythm_sure or (found.sure and level.role >= PARAMS.at_once):
             return found.sure
         return now_s - self.from_s >= max(PARAMS.role_s, PARAMS.role_periods * level.seconds)
 
