@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -85,3 +86,17 @@ def test_a_journal_names_its_host_by_boot_and_gpu(monkeypatch: pytest.MonkeyPatc
     assert journal.path.name == "GPU-1.json"
     elsewhere = Journal(**here, host="another-name", boot_id="another boot")  # type: ignore[arg-type]
     assert not elsewhere.of_this_host
+
+
+def test_a_pipe_or_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with _paths.replacing(pipe) as file:
+            file.write(b"whole")
+        assert os.read(reader, 100) == b"whole"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]

@@ -98,10 +98,16 @@ def named(uuid: str, ending: str) -> str:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path`, whole, at the end of the block, or not at all.
 
+    A device or pipe (/dev/null) is written to and stays what it is.
+
     Raises:
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:
+            yield file
+        return
     scratch = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with open(scratch, "wb") as file:

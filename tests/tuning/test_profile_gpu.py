@@ -483,6 +483,16 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     assert [path.read_text() for path in models.models_directory().glob("*.profile.*.csv")] == [before]
 
 
+@pytest.mark.usefixtures("small")
+def test_a_fresh_profile_moves_no_pipe_or_device_away(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    options = arguments("--simulate", "H100", "--fresh", "--list", "--output", str(pipe))
+    with pytest.raises(UsageError, match="no regular file"):
+        options.act(options)
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_a_model_needs_workloads(tmp_path: Path) -> None:
     rows = Rows(tmp_path / "rows.csv", "a GPU")
     for setting in (None, SLOW):

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MeasurementError, UsageError
+from ...errors import MeasurementError, UsageError, named_file
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,7 +127,9 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
             f"{device.name} has nothing to set over {arguments.over}{why}; try another --over, or another GPU"
         )
     plan = collecting.ProfilePlan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
-    path = arguments.output or models.models_directory() / f"{models.slug(device.name)}.profile.csv"
+    path = models.models_directory() / f"{models.slug(device.name)}.profile.csv"
+    if arguments.output:
+        path = named_file(arguments.output)  # a device would be moved away by --fresh
     if arguments.fresh and path.exists():
         kept = path.replace(path.with_suffix(time.strftime(".%Y%m%d-%H%M%S.csv")))
         print(f"the older measurements are kept as {kept}")
