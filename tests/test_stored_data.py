@@ -321,7 +321,7 @@ def test_a_recurring_job_knows_its_history(machine: Machine) -> None:
     assert evidence.count.tolist() == [4, 2, 0, 0]
     assert evidence.spent_energy_j == pytest.approx(9581.365051854917, rel=1e-12)
     assert nightly.next().batch_size in SIZES  # the job goes on
-    assert workbench.panels.recurring(nightly).title() == "Recurring job nightly (simulated)"
+    assert workbench.panels.recurring(nightly).title() == "Recurring job nightly, by our policy (simulated)"
 
 
 def test_an_exported_history_is_played_again_and_imported(machine: Machine, stored: Path) -> None:

@@ -88,9 +88,10 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     assert list(energy) == ["FIFO spread, always on", "EaCO, 3 jobs, 100 %", "workbench", "Lucid-like"]
     assert energy["workbench"] < energy["EaCO, 3 jobs, 100 %"] < energy["FIFO spread, always on"]
     assert "less energy than FIFO spread, always on" in done["headline"]
-    assert done["energy"][0] == "1.00"
-    assert float(done["energy"][2]) == pytest.approx(
-        energy["workbench"] / energy["FIFO spread, always on"], abs=0.011
+    assert done["energy"][0] == "+0.0 %"
+    saved = float(done["energy"][2].removesuffix(" %").replace("\u2212", "-"))
+    assert saved == pytest.approx(
+        100 * (energy["workbench"] / energy["FIFO spread, always on"] - 1), abs=1.1
     )
     assert max(done["power"]) < 4 * 1.97
     assert done["wide"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import looks
 import pytest
-from lab import Lab, Notebook, browser_page
+from lab import Lab, Notebook
 from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -37,12 +37,14 @@ CELLS = [SET_UP, TUNED, *PANELS.values()]
 
 
 @pytest.fixture(scope="module")
-def shown(lab: Lab, chromium: str) -> Iterator[Notebook]:
-    with browser_page(chromium, height=1600) as page:
-        looks.note_words(page)
-        made = Notebook(lab, page, "looks", CELLS)
-        made.execute(*range(len(CELLS)))
-        yield made
+def shown(lab: Lab, page: Page) -> Iterator[Notebook]:
+    own = page.context.new_page()  # one browser a process: Playwright's loop is not made twice
+    own.set_viewport_size({"width": 1280, "height": 1600})
+    looks.note_words(own)
+    made = Notebook(lab, own, "looks", CELLS)
+    made.execute(*range(len(CELLS)))
+    yield made
+    own.close()
     lab.stop_kernels()
 
 

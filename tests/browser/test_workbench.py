@@ -141,7 +141,7 @@ def test_after_a_restart_it_says_so_and_a_saved_notebook_shows_what_was_seen_las
     kept = "JSON.stringify(NOTEBOOK.content.widgets[1].model.outputs.toJSON()[0].data['text/html'])".replace(
         "NOTEBOOK", NOTEBOOK
     )
-    made.wait(f"() => {kept}.includes('150 W: step 3 of 3')")  # the picture follows when the choice rests
+    made.wait(f"() => {kept}.includes('Selected, step 3 of 3')")  # the picture follows when the choice rests
     assert all("<svg" not in "".join(each["data"].get("text/html", "")) for each in made.outputs(1)[1:])
     assert len(made.page.evaluate(DISPLAYED)) == 2  # the pictures are hidden while the panels live
     made.save()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ import workbench
 from workbench.errors import NoDriver, UsageError
 from workbench.measurement import session as sessions
 from workbench.measurement.store import Store
-from workbench.records import Setting
+from workbench.records import GpuMeasurement, Measurement, Setting
 from workbench.simulation.machine import Machine
 
 Simulated = Callable[..., Machine]
@@ -82,6 +83,20 @@ def test_settings_are_compared_and_put_back(machine: Machine) -> None:
     assert found.energy.value == pytest.approx(0.75, rel=0.02)
     assert found.labels == ("200 W", "150 W")
     assert device.setting() == before
+
+
+def test_the_log_has_the_joules_of_one_call(machine: Machine) -> None:
+    workbench.compare(job(machine, 200, 0.25), job(machine, 200, 0.5), labels=("short", "long"), seed=1)
+    joules = dict(Store().log().select("label", "energy_j").iter_rows())
+    assert joules["short"] == pytest.approx(50.0, rel=0.03)
+    assert joules["long"] == pytest.approx(100.0, rel=0.03)
+
+
+def test_one_logged_run_each_is_compared_by_label_and_not_by_time(machine: Machine) -> None:
+    gpu = GpuMeasurement("A100", "u", 50.0, 1.0, "counter", False)
+    Store().save(Measurement("1", "after", 1.7e9, 1.0, (gpu,)))
+    Store().save(Measurement("2", "before", 1.8e9, 1.0, (replace(gpu, energy_j=100.0),)))
+    assert workbench.compare("before", "after").energy.value == pytest.approx(0.5)
 
 
 def test_the_budget_ends_it(machine: Machine) -> None:

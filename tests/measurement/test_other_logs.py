@@ -272,6 +272,22 @@ def test_a_log_is_put_beside_ones_own_measurements(tmp_path: Path, capsys: pytes
     assert workbench.compare("run-1", "epoch").runs.height == 3
 
 
+def test_jobs_of_one_name_and_length_stay_apart(tmp_path: Path) -> None:
+    (tmp_path / "sacct.txt").write_text(
+        "JobID|JobName|Elapsed|ConsumedEnergyRaw\n1_1|train|01:00:00|1000000\n1_2|train|01:00:00|1200000\n")
+    assert [each.energy_j for each in import_log(tmp_path / "sacct.txt")] == [1e6, 1.2e6]
+
+
+def test_a_gpu_without_energy_leaves_the_others_their_traces(tmp_path: Path) -> None:
+    rows = [(at, {"gpu.1.powerWatts": 50.0}) for at in TIMES]
+    rows[0][1]["gpu.0.powerWatts"] = 100.0
+    (tmp_path / "run.wandb").write_bytes(wandb_file(rows))
+    (kept,) = import_log(tmp_path / "run.wandb")
+    trace = Store().trace(kept.id)
+    assert trace is not None
+    assert set(trace["power_w"]) == {50.0}
+
+
 def test_a_log_without_energy_is_not_imported(tmp_path: Path) -> None:
     (tmp_path / "sacct.txt").write_text("JobID|JobName|Elapsed|ConsumedEnergyRaw\n13|zero|00:10:00|0\n")
     with pytest.raises(UsageError, match="nothing that can be true"):

@@ -29,7 +29,7 @@ def test_a_row_says_what_a_person_asks() -> None:
     assert row == {
         "id": "abc", "when": "today 14:59:00", "label": "train", "what": "loop",
         "GPU": "2 x Tesla V100, simulated", "energy": "246.9 ± 2.6 J", "time": "9.98 s",
-        "J/iteration": "96.0 ± 2.1 J", "setting": "200 W, SM 1380 MHz",
+        "J/iteration": "96.0 ± 2.1 J", "work": "", "setting": "200 W, SM 1380 MHz",
         "note": "before; other processes used this GPU and are in the figure",
     }
 

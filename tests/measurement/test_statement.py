@@ -53,6 +53,8 @@ def test_what_a_reader_must_know_is_said() -> None:
 
 @pytest.mark.parametrize("ending", FORMATS)
 def test_every_number_that_was_changed_is_found(tmp_path: Path, ending: str) -> None:
+    around = {"location": 'Zürich, "north"', "g_co2_per_kwh": 0.0}
+    assert workbench.verify(workbench.report(**around).write(tmp_path / f"around{ending}")) == []
     path = workbench.report(pue=1.2).write(tmp_path / f"energy{ending}")
     assert workbench.verify(path) == []
     text = path.read_text()

@@ -130,6 +130,10 @@ def test_batches_tell_tokens_and_padding() -> None:
     assert of_batch({"input_ids": ids, "attention_mask": mask}) == {"samples": 2.0, "tokens": 8.0, "padding": 2.0}
     assert of_batch({"pixels": np.zeros((7, 2))}) == {"samples": 7.0}
     assert of_batch((np.zeros((6, 2)), np.zeros(6))) == {"samples": 6.0}
+    assert of_batch([[np.zeros((3, 8, 8)), np.zeros((3, 9, 9))], [{}, {}]]) == {"samples": 2.0}
+    assert of_batch([np.zeros((4, 3, 8, 8)), np.zeros(4)]) == {"samples": 4.0}
+    for nothing in ([np.zeros((3, 8, 8)), np.zeros((3, 9, 9))], (np.zeros((3, 8, 8)), 5)):
+        assert of_batch(nothing) == {}
     for nothing in (None, 3, "text", [1, 2], [], {}, object(), np.float64(2.0), ["a", "b"]):
         assert of_batch(nothing) == {}
 
@@ -168,6 +172,16 @@ def test_lightning_counts_every_micro_batch_and_keras_what_it_is_told(machine: M
             hooks.on_train_batch_end(trainer, None, None, (np.zeros((16, 2)), np.zeros(16)), number)
         _KerasHooks(batch_size=32).on_train_batch_end(0)
     assert done(result.measurement) == {"samples": 4 * 16.0 + 32.0}
+
+
+def test_a_training_that_counts_is_not_counted_for(machine: Machine) -> None:
+    hooks, trainer = _LightningHooks(), SimpleNamespace(global_step=0)
+    with workbench.measure("train") as result:
+        for number in range(3):
+            train(machine)
+            workbench.work(samples=1)
+            hooks.on_train_batch_end(trainer, None, None, np.zeros((16, 2)), number)
+    assert done(result.measurement) == {"samples": 3.0}
 
 
 def test_runs_of_a_repeated_cell_are_averaged() -> None:

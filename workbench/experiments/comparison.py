@@ -15,7 +15,7 @@ import html
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,14 @@ from ..measurement.api import applied
 from ..measurement.meter import Meter
 from ..measurement.repeats import repeated
 from ..measurement.store import Store, from_row
-from ..records import Measurement, Setting, Window
+from ..records import Measurement, Setting, Window, WorkDone
 from .difference import LEAST_PAIRS, TOO_WIDE, UNKNOWN, Ratio, difference, enough, order
 
 RUN_S = 2.0  # a run is as many calls as take this long: a shorter one has a wide error of its own
 WARM_C = 5.0  # by which mean temperatures of logged runs may differ without a warning
 RUNS = pl.Schema({
     "way": pl.Int64, "label": pl.String, "calls": pl.Int64,
-    "energy_j": pl.Float64, "time_s": pl.Float64,  # of one call
+    "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64, "time_s": pl.Float64,  # of one call
     "temperature_c": pl.Float64,  # of the hottest GPU as the run began
 })
 Work = Callable[[], object]
@@ -232,6 +232,7 @@ class _Turns:
         energy_j = countable_j(measured)
         self._rows.append({
             "way": number, "label": label, "calls": calls, "energy_j": energy_j / calls,
+            "energy_uncertainty_j": (measured.energy_uncertainty_j or 0.0) / calls,
             "time_s": measured.time_s / calls, "temperature_c": temperature_c,
         })
 
@@ -250,7 +251,8 @@ class _Turns:
         """Both ways into the log, each as one measurement of several runs."""
         said: list[str] = []
         for number, window in self._windows.items():
-            run = repeated(self._measured[number])
+            calls = {row["calls"] for row in self._rows if row["way"] == number}
+            run = _of_one_call(repeated(self._measured[number]), max(calls, default=1))
             said += session.keep(run, window, self._meter, Store(), kind="comparison")
         return said
 
@@ -307,7 +309,8 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
     found = [from_row(row) for row in whole.drop("way").iter_rows(named=True)]
     runs = pl.DataFrame({
         "way": whole["way"], "label": whole["label"], "calls": pl.Series([1] * whole.height, dtype=pl.Int64),
-        "energy_j": whole["energy_j"], "time_s": whole["time_s"],
+        "energy_j": whole["energy_j"], "energy_uncertainty_j": whole["energy_uncertainty_j"].fill_null(0.0),
+        "time_s": whole["time_s"],
         "temperature_c": pl.Series([_logged_c(store, each) for each in found], dtype=pl.Float64),
     }, schema=RUNS)
     first, second = ([each for each, way in zip(found, whole["way"], strict=True) if way == number]
@@ -356,7 +359,7 @@ def _result(
     rows = runs.to_dicts()
     energy, time = (difference(*_columns(rows, name), looked=looked) for name in ("energy_j", "time_s"))
     if energy is UNKNOWN and runs.height == 2:
-        energy = _by_errors(*measured)
+        energy = _by_errors(rows)
     shared = [m for m in measured if any(gpu.other_processes for gpu in m.gpus)]
     if shared:
         notes += (f"other processes used the GPU in {len(shared)} of {len(measured)} runs",)
@@ -364,13 +367,31 @@ def _result(
                             tuple(dict.fromkeys((*notes, *energy.notes))))
 
 
-def _by_errors(a: Measurement, b: Measurement) -> Ratio:
+def _by_errors(rows: Sequence[dict[str, Any]]) -> Ratio:
     """Of one run each: the errors of the two measurements alone, which say nothing about other runs."""
-    (first_j, first_error_j), (second_j, second_error_j) = (
-        (each.energy_j or math.nan, each.energy_uncertainty_j or 0.0) for each in (a, b))
-    half, ratio = math.hypot(first_error_j / first_j, second_error_j / second_j), second_j / first_j
+    first, second = sorted(rows, key=lambda row: int(row["way"]))
+    ratio = second["energy_j"] / first["energy_j"]
+    half = math.hypot(*(row["energy_uncertainty_j"] / row["energy_j"] for row in (first, second)))
     note = "one run each: the interval holds the errors of measurement, not the spread from run to run"
     return Ratio(ratio, ratio * math.exp(-half), ratio * math.exp(half), 0, (note,))
+
+
+def _of_one_call(m: Measurement, calls: int) -> Measurement:
+    """A measurement of so many calls as that of one, as it is when it is measured alone."""
+    if calls == 1:
+        return m
+
+    def part(value: float | None) -> float | None:
+        return None if value is None else value / calls
+
+    gpus = tuple(
+        replace(gpu, energy_j=part(gpu.energy_j), energy_uncertainty_j=part(gpu.energy_uncertainty_j))
+        for gpu in m.gpus)
+    work = tuple(WorkDone(each.name, each.amount / calls) for each in m.work)
+    return replace(
+        m, gpus=gpus, time_s=m.time_s / calls, time_sd_s=part(m.time_sd_s), energy_sd_j=part(m.energy_sd_j),
+        cpu_energy_j=part(m.cpu_energy_j), dram_energy_j=part(m.dram_energy_j), work=work,
+        notes=(*m.notes, f"of one call; a run made {calls}"))
 
 
 # the picture

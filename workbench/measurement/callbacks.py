@@ -14,13 +14,13 @@ A framework is imported when its class is first asked for, never before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Protocol
 
 from ..errors import UsageError
-from . import marks
-from .work import of_batch, work
+from . import marks, work
 
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 
@@ -41,7 +41,14 @@ class _Reporting:
     def __init__(self, run: ReportedRun | None = None, metric: str | None = None) -> None:
         super().__init__()
         self._run, self._metric = run, metric
+        self._calls = work.calls
         self._ended = False  # the epoch that is under way is not a whole one
+
+    def _did(self, amounts: Mapping[str, float]) -> None:
+        """Count work, unless the training has counted its own since the last step."""
+        before, self._calls = self._calls, work.calls
+        if before == work.calls and amounts:
+            marks.work(amounts)
 
     def _epoch(self, metrics: Any) -> bool:
         """A whole epoch has ended; whether to stop. Nothing is reported of one that was cut short."""
@@ -108,7 +115,7 @@ class _HuggingFaceHooks(_Reporting):
             done["samples"] = batch * getattr(args, "gradient_accumulation_steps", 1)
         if tokens is not None and before is not None and tokens > before:
             done["tokens"] = (tokens - before) / max(getattr(args, "world_size", 1) or 1, 1)
-        work(**done)
+        self._did(done)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         # The trainer evaluates after this hook, where it evaluates by epochs; `should_evaluate` says so.
@@ -143,7 +150,7 @@ class _LightningHooks(_Evaluating):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any = None, batch: Any = None, *more: Any, **rest: Any
     ) -> None:
-        work(**of_batch(batch))
+        self._did(work.of_batch(batch))
         if trainer.global_step != self._steps:
             self._steps = trainer.global_step
             marks.step()
@@ -175,7 +182,7 @@ class _KerasHooks(_Evaluating):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._batch_size is not None:
-            work(samples=self._batch_size)
+            self._did({"samples": self._batch_size})
         marks.step()
         if self._asked():
             self.model.stop_training = True

@@ -123,7 +123,7 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
     Raises:
         UsageError: nothing that is known, or no times or power in it; says what was found and is needed.
     """
-    given = Path(path)
+    given = Path(path).expanduser()
     if given.is_dir():
         return _mlflow_folder(given)
     raw = _bytes(given)
@@ -174,14 +174,18 @@ def import_log(path: str | Path, label: str = "", *, every_s: float | None = Non
     store, rows = Store(), found.energies.filter(pl.col("energy_j").is_not_null())
     if not rows.height:
         raise UsageError(f"{Path(path).name} tells no energy: {'; '.join(set(found.energies['note']))}")
-    changed_s = Path(path).stat().st_mtime
-    groups = [rows] if found else rows.partition_by("label", "started_unix_s", "time_s", maintain_order=True)
+    changed_s = Path(path).expanduser().stat().st_mtime
+    if found.written_by == "Zeus":  # a row for each GPU of a window
+        groups = rows.partition_by("label", "started_unix_s", "time_s", maintain_order=True)
+    else:
+        groups = [rows] if found else [rows[number : number + 1] for number in range(rows.height)]
     known, kept = set(store.log()["id"]), []
     for number, group in enumerate(groups):
         measurement = _imported(found, group.to_dicts(), label, changed_s, number)
         if measurement.id not in known:
-            store.save(measurement, {gpu.uuid: trace for gpu, trace in
-                                     zip(measurement.gpus, found.values(), strict=False)} if found else None)
+            names = group["gpu"].to_list() if found else []
+            store.save(measurement, {gpu.uuid: found[name] for gpu, name in
+                                     zip(measurement.gpus, names, strict=False)})
         kept.append(measurement)
     return kept
 
@@ -390,15 +394,19 @@ def _bytes(path: Path) -> bytes:
 
 def _mlflow_folder(folder: Path) -> EnergyLog:
     """A run of a file store: `metrics/system/gpu_0_power_usage_watts` has lines of time, value, step."""
-    files = sorted(each for each in folder.rglob("*gpu_*_*") if each.is_file())
+    places = (folder, folder / "system", folder / "metrics", folder / "metrics" / "system")
+    try:
+        files = sorted(each for place in places for each in place.glob("*gpu_*_*") if each.is_file())
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be read: {error.strerror or error}") from error
     triples = [
         (words[0], file.name, words[1]) for file in files if _named(file.name)
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
         if len(words := line.split()) >= 2
     ]
     if not triples:
-        raise UsageError(f"{folder} holds no run of MLflow with GPU metrics; give the folder of a run with "
-                         "log_system_metrics=True, which has metrics/system/gpu_0_power_usage_watts")
+        raise UsageError(f"{folder} is no regular file, and no run of MLflow with GPU metrics; give the "
+                         "folder of a run, which has metrics/system/gpu_0_power_usage_watts")
     return _of_samples("MLflow", _keyed(triples), folder)
 
 

@@ -89,7 +89,8 @@ class EnergyStatement:
     def provenance(self) -> dict[str, Any]:
         """Which measurements it rests on, with their digest, and what was given beside."""
         return {"ids": [each.id for each in self.measurements], "sha256": digest(self.measurements),
-                "surroundings": {name: value for name, value in asdict(self.surroundings).items() if value}}
+                "surroundings": {name: value for name, value in asdict(self.surroundings).items()
+                                 if value not in (None, "")}}
 
     def markdown(self) -> str:
         rows = ["| " + " | ".join(row) + " |" for row in (HEADS, ("---",) * len(HEADS), *self.rows)]
@@ -214,12 +215,10 @@ def digest(measurements: Sequence[Measurement]) -> str:
 
 
 def _kept(text: str, path: Path) -> dict[str, Any]:
-    found = re.search(re.escape(MARK) + r"\s*(\{.*\})", text)
-    raw = found[1] if found else ""
-    if path.suffix == ".json":
-        raw = raw.replace('\\"', '"')
     try:
-        kept = json.loads(raw)
+        line = json.loads(text)["mark"] if path.suffix == ".json" else text
+        found = re.search(re.escape(MARK) + r"\s*(\{.*\})", line)
+        kept = json.loads(found[1] if found else "")
         return {"ids": [str(each) for each in kept["ids"]], "sha256": str(kept["sha256"]),
                 "surroundings": dict(kept["surroundings"])}
     except (ValueError, KeyError, TypeError) as error:

@@ -12,7 +12,7 @@ where a batch tells its size. What is counted inside of a `workbench.phase("eval
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..records import Measurement
@@ -76,6 +76,19 @@ def rates(m: Measurement) -> list[WorkRate]:
     return found
 
 
+def _of_list(batch: Sequence[Any]) -> dict[str, float]:
+    """Of inputs and targets: the inputs'; nothing of one example or of pictures not stacked."""
+    first = batch[0]
+    if any(isinstance(each, int | float | str) for each in batch):
+        return {}
+    if isinstance(first, list | tuple):  # a picture or a sentence each
+        return {"samples": float(len(first))}
+    shapes = [getattr(each, "shape", ()) for each in batch]
+    if len(shapes[0]) == 3 and all(len(shape) == 3 and shape[0] in (1, 3, 4) for shape in shapes):
+        return {}
+    return of_batch(first)
+
+
 def of_batch(batch: Any) -> dict[str, float]:
     """Samples, and tokens where there are ids of them, of a batch as data loaders give it; empty where it
     does not tell. Nothing waits for a GPU: padding is told apart only by a mask in the host's memory.
@@ -91,8 +104,8 @@ def of_batch(batch: Any) -> dict[str, float]:
                 real = float(mask.sum())
                 return {"samples": samples, "tokens": real, "padding": tokens - real}
             return {"samples": samples, "tokens": tokens}
-        if isinstance(batch, list | tuple) and batch and not isinstance(batch[0], int | float | str):
-            return of_batch(batch[0])
+        if isinstance(batch, list | tuple) and batch:
+            return _of_list(batch)
         shape = getattr(batch, "shape", None)
         return {"samples": float(shape[0])} if shape else {}
     except Exception:  # somebody else's class, which only looks like a batch

@@ -17,8 +17,8 @@ export interface ApplyView {
   earlier: string;
   power: string;
   can_apply: boolean;
-  can_default: boolean;
   can_undo: boolean;
+  can_default: boolean;
 }
 export interface SettingMark {
   words: string;

@@ -42,7 +42,7 @@ class LogPanel(LivePanel):
             UsageError: there is no such run, or there are more than two.
         """
         if len(runs) > 2:
-            raise UsageError(f"{len(runs)} runs cannot be compared at once; choose one or two")
+            raise UsageError(f"{len(runs)} runs cannot be compared; choose one or two")
         found = tuple(self.store.find(run).id for run in runs)
         self.selection = replace(self.selection, chosen=found)
         self.tell()
