@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 import workbench
 from workbench.measurement import session
@@ -54,6 +59,44 @@ def test_what_fails_to_be_written_ends_nothing() -> None:
     writer.put(done.set)
     writer.flush()
     assert done.is_set()
+
+
+def test_the_only_block_of_a_script_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    script = """
+import workbench
+workbench.simulate("V100")
+with workbench.measure("only"):
+    pass
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=50)
+    assert Store().log()["label"].to_list() == ["only"]
+
+
+def test_without_a_thread_it_is_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    writer, done = LogQueue(), []
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", refused)
+        for number in range(2):
+            writer.put(lambda number=number: done.append(number))
+            assert done == list(range(number + 1))
+    writer.put(lambda: done.append(2))
+    writer.flush()
+    assert done == [0, 1, 2]
+
+
+def test_a_block_whose_writer_fails_ends_as_it_would(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated("V100", stepped=True)
+    monkeypatch.setattr(LogQueue, "put", lambda *_: 1 / 0)
+    with workbench.measure("epoch") as result:
+        pass
+    assert "ZeroDivisionError" in result.measurement.notes[0]
+    session.current().close()
 
 
 def test_a_measurement_keeps_its_words(simulated: Callable[..., Machine]) -> None:

@@ -70,7 +70,7 @@ class TrainingWindow:
 
     def keep_later(self, kind: str, measured: Callable[[], tuple[Measurement, Any]]) -> None:
         """Have what `measured` returns, a measurement and its iterations or None, written to the log."""
-        left_out = keeping.writer().admit(self._label)
+        left_out = self.attempt(lambda: keeping.writer().admit(self._label))
         if left_out is None:
             return
         self._left_out = left_out
@@ -84,7 +84,7 @@ class TrainingWindow:
             if self.closed is not None:
                 keep(measurement, self.closed, self._meter, Store(), frame, kind=kind)
 
-        keeping.writer().put(write)
+        self.attempt(lambda: keeping.writer().put(write))
 
     def measure(self, outcome: str = "ok") -> tuple[Measurement, SegmentedIterations | None]:
         """Its measurement, and its iterations where they were looked for and found."""

@@ -7,6 +7,7 @@ runs; each one that is written says how many before it were left out.
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  (Polars imports it, and cannot while a process ends)
 import contextlib
 import math
 import os
@@ -47,9 +48,15 @@ class LogQueue:
         """Have something written, soon."""
         with self._lock:
             self._waiting.append(write)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+            try:
                 self._thread.start()
+                return
+            except RuntimeError:  # the process is ending, or has no thread left
+                self._thread = None
+        self._run()
 
     def flush(self, timeout_s: float = FLUSH_S) -> None:
         """Wait until everything is written."""
