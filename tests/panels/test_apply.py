@@ -20,7 +20,7 @@ import workbench.panels
 from tests.panels.listening import Said, ask
 from workbench.device import lease, watchdog
 from workbench.device.nvml import NvmlDevice
-from workbench.errors import NotPermitted, UsageError
+from workbench.errors import DriverError, NotPermitted, UsageError
 from workbench.measurement import session as sessions
 from workbench.panels._views.apply.applier import Applier
 from workbench.panels._views.apply.model import NOTHING
@@ -277,6 +277,59 @@ def test_all_gpus_are_changed_together_or_none(
     monkeypatch.undo()
     lease.restore_all()
     sessions._current = None
+
+
+def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_no_other(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_current", None)
+    machine = simulated("V100,V100,V100", stepped=True)
+
+    def limits() -> list[float]:
+        return [float(machine.state.control(number, "limit_w")) for number in range(3)]
+
+    before = workbench.tuning.selection.configuration
+    applier = Applier()
+    applier.take_gpu("all")
+    applier.choose(Configuration(Setting(200.0), 64))
+    applier.apply()
+    applier.undo()
+    assert workbench.tuning.selection.configuration == before
+
+    applier.apply()
+    undo, fails = ManualControl.undo, list(applier.hands[1:])
+
+    def no(self: ManualControl) -> str:
+        if self in fails:
+            raise DriverError(f"GPU {applier.hands.index(self)} does not answer")
+        return undo(self)
+
+    monkeypatch.setattr(ManualControl, "undo", no)
+    with pytest.raises(DriverError, match="GPU 2 does not answer; GPU 1 does not answer"):
+        applier.undo()
+    assert limits() == [250.0, 200.0, 200.0]
+    fails.clear()
+    applier.undo()
+    assert limits() == [250.0, 250.0, 250.0]
+
+    write, refuses = NvmlDevice.write, applier.hands[2].device
+
+    def refused(self: NvmlDevice, setting: Setting) -> Setting:
+        if self is refuses:
+            raise NotPermitted("it takes root")
+        return write(self, setting)
+
+    fails.append(applier.hands[1])
+    monkeypatch.setattr(NvmlDevice, "write", refused)
+    with pytest.raises(NotPermitted, match="it takes root; GPU 1 does not answer"):
+        applier.apply()
+    assert limits() == [250.0, 200.0, 250.0]
+    fails.clear()
+    applier.undo()
+    assert limits() == [250.0, 250.0, 250.0]
+    lease.restore_all()
+    sessions._current = None
+    workbench.tuning.selection.choose(None)
 
 
 def test_the_next_kernel_says_what_the_one_before_had_applied(machine: Machine) -> None:

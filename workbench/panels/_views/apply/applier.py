@@ -71,33 +71,40 @@ class Applier:
         self._each("applying", lambda hand: hand.apply(chosen, jobs=self.jobs if hand is self.hand else ()))
 
     def undo(self) -> None:
-        """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
+        """Restore what was before the last change, on every GPU that can be. Raises as
+        `workbench.control(...).undo`.
+        """
         hands = [hand for hand in self.hands if hand.history or hand.left] or [self.hand]
-        self._each("undoing", lambda hand: hand.undo(), hands)
+        self._doing, self._done = "undoing", ""
+        try:
+            said, errors = _undone(hands)
+        finally:
+            self._doing = ""
+        if errors:
+            raise _together(errors)
+        self._done = said + self._where()
 
     def restore_default(self) -> None:
         """Give every knob back to the driver. Raises as `apply`."""
         self._each("restoring the default", lambda hand: hand.restore_default())
 
-    def _each(
-        self, doing: str, act: Callable[[manual.ManualControl], manual.Applied | str],
-        hands: Sequence[manual.ManualControl] = (),
-    ) -> None:
+    def _each(self, doing: str, act: Callable[[manual.ManualControl], manual.Applied]) -> None:
         self._doing, self._done = doing, ""
         changed: list[manual.ManualControl] = []
         said = ""
         try:
-            for hand in hands or self.hands:
-                done = act(hand)
-                changed += [hand] if isinstance(done, manual.Applied) else []
-                said = done if isinstance(done, str) else f"applied, and read back: {done.after}"
-        except WorkbenchError:
-            for hand in reversed(changed):
-                hand.undo()
+            for hand in self.hands:
+                said = f"applied, and read back: {act(hand).after}"
+                changed.append(hand)
+        except WorkbenchError as error:
+            _together([error, *_undone(changed)[1]])
             raise
         finally:
             self._doing = ""
-        self._done = said + (f" on {len(self.hands)} GPUs" if len(self.hands) > 1 else "")
+        self._done = said + self._where()
+
+    def _where(self) -> str:
+        return f" on {len(self.hands)} GPUs" if len(self.hands) > 1 else ""
 
     def refresh(self) -> None:
         """Ask the driver."""
@@ -126,3 +133,24 @@ def gpu_choices() -> list[list[str]]:
     """The GPUs that can be changed, UUID and words each; all of them at once where there are several."""
     found = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
     return [*found, [ALL, f"all {len(found)} GPUs"]] if len(found) > 1 else found
+
+
+def _undone(hands: Sequence[manual.ManualControl]) -> tuple[str, list[WorkbenchError]]:
+    """The last change of each taken back, the newest first, as each knows what was chosen before it; what
+    that said, and what could not be.
+    """
+    said: list[str] = []
+    errors: list[WorkbenchError] = []
+    for hand in reversed(hands):
+        try:
+            said.append(hand.undo())
+        except WorkbenchError as error:
+            errors.append(error)
+    return "; ".join(dict.fromkeys(said)), errors
+
+
+def _together(errors: Sequence[WorkbenchError]) -> WorkbenchError:
+    """The first of them, with the words of all."""
+    if len(errors) > 1:
+        errors[0].args = ("; ".join(str(error) for error in errors),)
+    return errors[0]
