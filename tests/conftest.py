@@ -24,6 +24,7 @@ import pytest
 
 from benchmarks.fixtures.bulk import replace_ring
 from workbench.device import nvml
+from workbench.measurement import keeping
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import SEGMENT
@@ -50,8 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the caller's settings, GPUs or home, nor writes there."""
+def own_surroundings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """No test sees the caller's settings, GPUs or home, nor writes there, nor what another test has measured."""
     for name in list(os.environ):
         if name.startswith("WORKBENCH_") and name not in ("WORKBENCH_DATA", "WORKBENCH_REQUIRE_BROWSER"):
             monkeypatch.delenv(name)
@@ -66,6 +69,8 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
         directory = home / name.lower()
         directory.mkdir(mode=0o700)
         monkeypatch.setenv(name, str(directory))
+    yield
+    keeping.renew()  # while the home is still the test's own
 
 
 @pytest.fixture

@@ -99,6 +99,15 @@ def test_a_block_whose_writer_fails_ends_as_it_would(
     session.current().close()
 
 
+@pytest.mark.parametrize("test", ["one", "another"])
+def test_no_test_counts_the_blocks_of_another(simulated: Callable[..., Machine], test: str) -> None:
+    simulated("V100", stepped=True)
+    with workbench.measure("shared label"):
+        pass
+    assert Store().log()["label"].to_list() == ["shared label"]
+    session.current().close()
+
+
 def test_a_measurement_keeps_its_words(simulated: Callable[..., Machine]) -> None:
     store = Store()
     store.tag("abc123", "before the refactoring")

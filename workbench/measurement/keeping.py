@@ -83,6 +83,13 @@ def writer() -> LogQueue:
     return _writer
 
 
+def renew() -> None:
+    """Write what waits, and forget which labels were written when: tests in one process are strangers."""
+    global _writer
+    _writer.flush()
+    _writer = LogQueue()
+
+
 def _forked() -> None:
     global _writer
     _writer = LogQueue()  # the thread stayed with the parent
