@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import socket
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ import workbench
 from workbench.errors import UsageError
 from workbench.measurement import session as sessions
 from workbench.measurement.sinks import EnergyLogger, PrometheusSink
+from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine
 
 NEVER_S = 1e6  # the thread does not wake; `publish` is called in its place
@@ -110,6 +112,36 @@ def test_prometheus_answers_on_this_machine_alone(machine: Machine) -> None:
             workbench.log_to(f"prometheus:{logger.sink.port}")
     assert "# TYPE gpu_energy_power_w gauge\ngpu_energy_power_w " in text
     assert "gpu_energy_steps 12.0" in text
+
+
+def test_a_logger_that_cannot_be_made_leaves_no_sink_open(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    closed: list[int] = []
+    close = PrometheusSink.close
+
+    def noted(self: PrometheusSink) -> None:
+        closed.append(self.port)
+        close(self)
+
+    def refused(*_: object) -> None:
+        raise UsageError("CUDA_VISIBLE_DEVICES hides it")
+
+    monkeypatch.setattr(PrometheusSink, "close", noted)
+    monkeypatch.setattr(sessions.Session, "uuids", refused)
+    with pytest.raises(UsageError, match="hides it"):
+        workbench.log_to(f"prometheus:{port}", gpus=[1])
+    assert closed == [port]
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(ValueError, "error"), (KeyboardInterrupt, "interrupted")])
+def test_a_training_that_fails_is_logged_as_that(
+    machine: Machine, error: type[BaseException], outcome: str
+) -> None:
+    with pytest.raises(error), workbench.log_to(Kept(), every_s=NEVER_S):
+        raise error
+    assert Store().log()["outcome"].to_list() == [outcome]
 
 
 def double(monkeypatch: pytest.MonkeyPatch, name: str, **parts: Any) -> None:

@@ -167,8 +167,8 @@ class EnergyLogger:
     def __enter__(self) -> EnergyLogger:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop(kind)
 
     def publish(self) -> None:
         """Give the sink what was measured since the last time."""
@@ -187,12 +187,15 @@ class EnergyLogger:
 
     def stop(self) -> Measurement | None:
         """End it: the measured total with its 95 % half width goes to the sink, and is returned."""
+        return self._stop(None)
+
+    def _stop(self, kind: type[BaseException] | None) -> Measurement | None:
         if self._end.is_set():
             return None
         self._end.set()
         self._thread.join(timeout=10 + self._every_s)
         marks.detach(self._marks)
-        self._block.__exit__(None)
+        self._block.__exit__(kind)
         measured = self._block.measurement
         if measured.energy_j is not None:
             self._give({"total_j": measured.energy_j, "total_s": measured.time_s,
@@ -235,8 +238,14 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     """
     if not every_s > 0:
         raise UsageError(f"every_s={shown(every_s)}: give seconds above 0")
-    sink = _sink(str(where)) if isinstance(where, str | Path) else where
-    return EnergyLogger(sink, every_s, gpus)
+    if not isinstance(where, str | Path):
+        return EnergyLogger(where, every_s, gpus)
+    sink = _sink(str(where))
+    try:
+        return EnergyLogger(sink, every_s, gpus)
+    except BaseException:
+        sink.close()
+        raise
 
 
 def _sink(where: str) -> Sink:
