@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import socket
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -164,14 +165,27 @@ def test_wandb_joins_the_row_that_the_training_logs_next(machine: Machine, monke
 
 
 def test_mlflow(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[int] = []
-    double(monkeypatch, "mlflow", active_run=lambda: 1, log_metrics=lambda values, step: said.append(step))
-    with workbench.log_to("mlflow", every_s=NEVER_S) as logger:
-        train(machine, logger)
-    assert said == [4, 8, 12, 12]
-    double(monkeypatch, "mlflow", active_run=lambda: None)
+    said: list[tuple[str, int]] = []
+    active = threading.local()  # as MLflow keeps it; without one `log_metrics` begins a run
+
+    def log_metrics(values: dict[str, float], step: int, run_id: str | None = None) -> None:
+        said.append((run_id or getattr(active, "run_id", "a stray one"), step))
+
+    def active_run() -> SimpleNamespace | None:
+        run_id = getattr(active, "run_id", "")
+        return SimpleNamespace(info=SimpleNamespace(run_id=run_id)) if run_id else None
+
+    double(monkeypatch, "mlflow", active_run=active_run, log_metrics=log_metrics)
     with pytest.raises(UsageError, match="start_run"):
         workbench.log_to("mlflow")
+    active.run_id = "mine"
+    with workbench.log_to("mlflow", every_s=NEVER_S) as logger:
+        train(machine, logger)
+        machine.step(1.0)
+        thread = threading.Thread(target=logger.publish)
+        thread.start()
+        thread.join()
+    assert said == [("mine", 4), ("mine", 8), ("mine", 12), ("mine", 12), ("mine", 12)]
 
 
 def test_tensorboard(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,15 +76,17 @@ class WandbSink:
 
 
 class MlflowSink:
-    """The active run of MLflow."""
+    """The run of MLflow that is active in the thread that makes this; others have runs of their own."""
 
     def __init__(self) -> None:
         self._mlflow = _library("mlflow")
-        if self._mlflow.active_run() is None:
+        run = self._mlflow.active_run()
+        if run is None:
             raise UsageError("no run of MLflow is active; call mlflow.start_run() first")
+        self._run_id = run.info.run_id
 
     def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._mlflow.log_metrics(dict(values), step=step)
+        self._mlflow.log_metrics(dict(values), step=step, run_id=self._run_id)
 
     def close(self) -> None:
         """The run is its owner's."""
