@@ -99,6 +99,22 @@ def test_a_block_whose_writer_fails_ends_as_it_would(
     session.current().close()
 
 
+def test_blocks_and_loops_without_a_label_are_told_apart_by_their_lines(
+    simulated: Callable[..., Machine]
+) -> None:
+    simulated("V100", stepped=True)
+    for _ in range(2):
+        with workbench.measure():
+            pass
+    with workbench.measure() as another:
+        pass
+    for _ in workbench.track(range(1)):
+        pass
+    assert another.measurement.notes == ()
+    assert Store().log()["kind"].to_list() == ["block", "block", "loop"]
+    session.current().close()
+
+
 @pytest.mark.parametrize("test", ["one", "another"])
 def test_no_test_counts_the_blocks_of_another(simulated: Callable[..., Machine], test: str) -> None:
     simulated("V100", stepped=True)

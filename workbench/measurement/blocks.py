@@ -5,6 +5,7 @@ Nothing in here ends a training: what goes wrong is a note of the measurement.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import uuid as uuid_module
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def _begun_at() -> str:
+    """The line outside of the workbench that is being run: what has no label is known by it."""
+    frame = sys._getframe()
+    while str(frame.f_globals.get("__name__")).partition(".")[0] in ("workbench", "contextlib"):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 class TrainingWindow:
     """A window of a training. Where measuring fails there is the time alone, and a note that says why."""
 
@@ -38,6 +49,7 @@ class TrainingWindow:
         self._meter, self._label, self._problem = meter, label, ""
         self._begun_s = time.monotonic()
         self._time_s: float | None = None
+        self._key = label or _begun_at()
         self._left_out = 0
         self.opened = self.attempt(lambda: meter.open(label))
         self.closed: Window | None = None
@@ -70,7 +82,7 @@ class TrainingWindow:
 
     def keep_later(self, kind: str, measured: Callable[[], tuple[Measurement, Any]]) -> None:
         """Have what `measured` returns, a measurement and its iterations or None, written to the log."""
-        left_out = self.attempt(lambda: keeping.writer().admit(self._label))
+        left_out = self.attempt(lambda: keeping.writer().admit(self._key))
         if left_out is None:
             return
         self._left_out = left_out
@@ -99,7 +111,8 @@ class TrainingWindow:
         failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
         notes = [note for note in (self._meter.why, failed) if note]
         if self._left_out:
-            notes.append(f"{self._left_out} runs of this label before this one are not in the log")
+            what = "label" if self._label else "line"
+            notes.append(f"{self._left_out} runs of this {what} before this one are not in the log")
         return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
 
 

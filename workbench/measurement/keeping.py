@@ -32,8 +32,8 @@ class LogQueue:
         self._left_out: dict[str, int] = {}
 
     def admit(self, label: str) -> int | None:
-        """How many runs of a label were left out since the last one that was written; None where this one is
-        left out too.
+        """How many runs of a label, or of the line of what has none, were left out since the last one that
+        was written; None where this one is left out too.
         """
         with self._lock:
             now_s = self._clock()
