@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -35,6 +36,7 @@ MAX_EPOCHS = {
 }
 SLICE_S = 3.0  # 1 s to settle, 2 s measured: 0.4 % error with a counter that moves ten times a second
 SLICE_ERROR = 0.005
+UNMEASURED = ["nan", "NaN"]
 TRIES = 20  # per recurrence
 
 
@@ -83,6 +85,14 @@ class Job:
             [np.mean([min(path.epochs, self.space.max_epochs) for path in paths]) for paths in self.paths]
         )
 
+    def measured_at(self, arm: int, column: int) -> int:
+        """The column itself, or the nearest limit at which the batch size was measured: what is asked for at
+        another one runs there.
+        """
+        there = np.flatnonzero(~np.isnan(self.epoch_time_s[arm]))
+        limits = np.asarray(self.space.power_limits_w)
+        return int(there[np.argmin(np.abs(limits[there] - limits[column]))])
+
     def mean_epochs(self) -> np.ndarray:
         """Mean epochs to the target, failed runs repeated until one reaches it."""
         out = []
@@ -98,54 +108,89 @@ class Job:
 
 
 def load(data: Path) -> list[Job]:
-    """All workload-GPU pairs of the traces; those whose files are not there are left out."""
+    """All workload-GPU pairs of the traces; those whose files or trainings are not there are left out.
+
+    Batch sizes without trainings or without any measured epoch are dropped, and so are limits at which no
+    batch size was measured.
+    """
     needed = ("policy_baseline_setup.csv", "summary_train.csv")
     if not all((data / "zeus" / name).is_file() for name in needed):
         return []
     setup = pl.read_csv(data / "zeus" / "policy_baseline_setup.csv")
-    train = pl.read_csv(data / "zeus" / "summary_train.csv", null_values=["nan"])
+    train = pl.read_csv(data / "zeus" / "summary_train.csv", null_values=UNMEASURED)
     jobs = []
     for row in setup.iter_rows(named=True):
         measured = data / "zeus" / f"summary_power_{row['gpu']}.csv"
         if not measured.is_file() or row["workload"] not in TARGETS:
             continue
-        power = pl.read_csv(measured, null_values=["nan"])
-        mine = train.filter(pl.col("dataset") == row["workload"])
-        power = power.filter(
-            (pl.col("dataset") == row["workload"]) & (pl.col("optimizer") == mine["optimizer"][0])
-        )
-        batch_sizes = tuple(int(b) for b in row["batch_sizes"].split())
-        limits = tuple(float(p) for p in row["power_limits"].split())
-        times = np.full((len(batch_sizes), len(limits)), np.nan)
-        watts = times.copy()
-        for b, limit, time_s, power_w in power.select(
-            "batch_size", "power_limit", "time_per_epoch", "average_power"
-        ).iter_rows():
-            if b in batch_sizes and limit in limits:
-                times[batch_sizes.index(b), limits.index(limit)] = time_s
-                watts[batch_sizes.index(b), limits.index(limit)] = power_w
-        target = TARGETS[row["workload"]]
-        falling = row["workload"] == "librispeech"  # a word error rate
-        paths = []
-        for b in batch_sizes:
-            each = []
-            for (_,), run in mine.filter(pl.col("batch_size") == b).group_by(["run"], maintain_order=True):
-                rows = run.select("target_metric", "target_epoch").drop_nulls()
-                at = {level: float(epoch) for level, epoch in rows.iter_rows()}
-                lower = {k: v for k, v in at.items() if (k > target + 1e-9 if falling else k < target - 1e-9)}
-                each.append(
-                    Training(next((v for k, v in at.items() if abs(k - target) < 1e-9), math.inf), lower)
-                )
-            paths.append(each)
-        space = Space(batch_sizes, int(row["b0"]), limits, MAX_EPOCHS[row["workload"]], target, row["gpu"])
-        jobs.append(Job(row["workload"], row["gpu"], space, times, watts, paths, float(row["max_power"])))
+        job = _job(row, pl.read_csv(measured, null_values=UNMEASURED), train)
+        if isinstance(job, str):
+            print(f"{row['workload']} {row['gpu']} is left out: {job}")
+        else:
+            jobs.append(job)
     return jobs
 
 
+def _job(row: dict[str, Any], power: pl.DataFrame, train: pl.DataFrame) -> Job | str:
+    """The job of a row of the set-up, or why there is none."""
+    workload, default = row["workload"], int(row["b0"])
+    mine = train.filter(pl.col("dataset") == workload)
+    if mine.is_empty():
+        return "no training of it was recorded"
+    power = power.filter((pl.col("dataset") == workload) & (pl.col("optimizer") == mine["optimizer"][0]))
+    batch_sizes = [int(b) for b in str(row["batch_sizes"]).split()]
+    limits = [float(p) for p in str(row["power_limits"]).split()]
+    times = np.full((len(batch_sizes), len(limits)), np.nan)
+    watts = times.copy()
+    for b, limit, time_s, power_w in power.select(
+        "batch_size", "power_limit", "time_per_epoch", "average_power"
+    ).drop_nulls().iter_rows():
+        if b in batch_sizes and limit in limits:
+            times[batch_sizes.index(b), limits.index(limit)] = time_s
+            watts[batch_sizes.index(b), limits.index(limit)] = power_w
+    paths = [_trainings(mine.filter(pl.col("batch_size") == b), workload) for b in batch_sizes]
+    arms = [i for i, each in enumerate(paths) if each and not np.isnan(times[i]).all()]
+    columns = [i for i in range(len(limits)) if not np.isnan(times[arms, i]).all()]
+    kept = tuple(batch_sizes[i] for i in arms)
+    if default not in kept:
+        return f"its default batch size, {default}, has no trainings or no measured epochs"
+    space = Space(
+        kept, default, tuple(limits[i] for i in columns), MAX_EPOCHS[workload], TARGETS[workload], row["gpu"]
+    )
+    times, watts = times[np.ix_(arms, columns)], watts[np.ix_(arms, columns)]
+    found = Job(
+        workload, row["gpu"], space, times, watts, [paths[i] for i in arms], float(row["max_power"])
+    )
+    arm = kept.index(default)
+    if np.isnan(times[arm, int(np.argmax(space.power_limits_w))]):
+        return f"its default batch size, {default}, was not measured at {max(space.power_limits_w):g} W"
+    if found.mean_epochs()[arm] == math.inf:
+        return f"no training at its default batch size, {default}, reaches the target"
+    return found
+
+
+def _trainings(mine: pl.DataFrame, workload: str) -> list[Training]:
+    target, falling = TARGETS[workload], workload == "librispeech"  # a word error rate
+    each = []
+    for _, run in mine.group_by(["run"], maintain_order=True):
+        rows = run.select("target_metric", "target_epoch").drop_nulls()
+        at = {level: float(epoch) for level, epoch in rows.iter_rows()}
+        lower = {k: v for k, v in at.items() if (k > target + 1e-9 if falling else k < target - 1e-9)}
+        each.append(Training(next((v for k, v in at.items() if abs(k - target) < 1e-9), math.inf), lower))
+    return each
+
+
 class World:
-    """One seed of one job: draws that are the same for every contestant, and the bill."""
+    """One seed of one job: draws that are the same for every contestant, and the bill.
+
+    Raises:
+        ValueError: a batch size that was measured at no power limit.
+    """
 
     def __init__(self, job: Job, seed: int, runs: int) -> None:
+        for size, times_s in zip(job.space.batch_sizes, job.epoch_time_s, strict=True):
+            if np.isnan(times_s).all():
+                raise ValueError(f"{job.name}: batch size {size} was measured at no power limit")
         rng = np.random.default_rng([seed, 1])
         self.job = job
         self.draws = [rng.integers(len(paths), size=2 * runs + 2 * TRIES) for paths in job.paths]
@@ -241,7 +286,8 @@ def replay(
 
 
 def _slice(world: World, evidence: Evidence, arm: int, column: int) -> None:
-    time_s, power_w = world.job.epoch_time_s[arm, column], world.job.power_w[arm, column]
+    at = world.job.measured_at(arm, column)
+    time_s, power_w = world.job.epoch_time_s[arm, at], world.job.power_w[arm, at]
     spent = min(SLICE_S, time_s)
     evidence.add_slice(spent, spent * power_w)
     limit = evidence.space.power_limits_w[column]
@@ -284,7 +330,7 @@ def _run(
         descending = np.argsort(-np.asarray(evidence.space.power_limits_w))
         column = int(descending[int(np.nanargmin(costs[descending]))])
     else:
-        column = evidence.column(proposal.power_limit_w)
+        column = job.measured_at(arm, evidence.column(proposal.power_limit_w))
     profile = (time_s, energy_j)
     each_s = job.epoch_time_s[arm, column]
     each_j = each_s * job.power_w[arm, column]
