@@ -41,6 +41,7 @@ SCHEMA = pl.Schema(
         "energy_j": pl.Float64,
     }
 )
+EMPTY = ["nan", "NaN"]  # what cells hold that were not measured, beside nothing
 SAME = 0.001  # curves that differ by less than this share everywhere are one
 STEP_MHZ = 15  # between the SM clocks of most cards' lists
 
@@ -176,31 +177,33 @@ def grids(
     data: Path,
     kinds: Sequence[str] = ("kernels", "applications", "stages", "trainings", "windows", "counters"),
 ) -> list[Grid]:
-    """Every grid of these kinds below a folder, by file and problem; problems of fewer than three settings
-    are left out.
+    """Every grid of these kinds below a folder, by file and problem; points that lack a setting, a time or an
+    energy are left out, and then problems of fewer than three points.
     """
     found = []
     for path in sorted(
         [*data.glob("clocks/*.csv"), *data.glob("counters/*.csv"), *data.glob("zeus/*power*.csv")]
     ):
-        frame = pl.read_csv(path, infer_schema_length=None)
+        frame = pl.read_csv(path, infer_schema_length=None, null_values=EMPTY)
         reader = next((read for columns, read in _READERS if columns <= set(frame.columns)), None)
         if reader is None:
             continue
         kind, tidy = reader(frame, path)
         if kind not in kinds:
             continue
-        for (problem,), points in tidy.group_by("problem", maintain_order=True):
+        for (problem,), part in tidy.group_by("problem", maintain_order=True):
+            points = complete(part)
             if points.height >= 3:
-                found.append(
-                    Grid(
-                        path.stem,
-                        kind,
-                        str(problem),
-                        points.select(*(pl.col(n).cast(t) for n, t in SCHEMA.items())),
-                    )
-                )
+                found.append(Grid(path.stem, kind, str(problem), points))
     return found
+
+
+def complete(points: pl.DataFrame) -> pl.DataFrame:
+    """In the columns of `SCHEMA`, those that have a clock or a limit, and a time and an energy above zero."""
+    return points.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).filter(
+        pl.any_horizontal(pl.col("sm_clock_mhz", "power_limit_w").is_not_null()),
+        *(pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j")),
+    )
 
 
 def distinct(found: Sequence[Grid]) -> list[Grid]:
@@ -256,14 +259,14 @@ def _kernels(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
 
 
 def _applications(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
-    return "applications", _clocked(frame, pl.col("application") + " " + pl.col("argument"))
+    return "applications", _clocked(frame, pl.format("{} {}", "application", "argument"))
 
 
 def _clocked(frame: pl.DataFrame, problem: pl.Expr) -> pl.DataFrame:
     return frame.select(
         "sm_clock_mhz",
-        "mem_clock_mhz",
         problem=problem,
+        mem_clock_mhz="mem_clock_mhz" if "mem_clock_mhz" in frame.columns else pl.lit(None, pl.Int64),
         power_limit_w=pl.lit(None, pl.Float64),
         time_s=pl.col("time_ms") / 1e3,
         energy_j=pl.col("time_ms") / 1e3 * pl.col("power_w"),

@@ -27,7 +27,7 @@ from workbench.search.frontier import area
 from workbench.search.surrogates.expected_hypervolume import FrontierSearch
 from workbench.search.surrogates.sweep_prior import AXES
 
-from .clocks_grids import distinct, grids
+from .clocks_grids import EMPTY, distinct, grids
 
 ENOUGH = 0.99
 LEAST_POINTS = 30
@@ -43,7 +43,7 @@ def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[s
     """
     found: dict[str, pl.DataFrame] = {}
     for path in sorted((data / "zeus").glob("summary_power_*.csv")):
-        frame = pl.read_csv(path)
+        frame = pl.read_csv(path, infer_schema_length=None, null_values=EMPTY)
         for key, part in frame.group_by("dataset", "network", "optimizer", maintain_order=True):
             found[f"{path.stem.removeprefix('summary_power_')} {key[0]} {key[2]}"] = (
                 part.select(
@@ -52,6 +52,7 @@ def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[s
                     pl.col("time_per_epoch").alias("time_s"),
                     (pl.col("average_power") * pl.col("time_per_epoch")).alias("energy_j"),
                 )
+                .drop_nulls()
                 .group_by("batch_size", "power_limit_w")
                 .mean()
                 .sort("batch_size", "power_limit_w")

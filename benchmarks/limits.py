@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .clocks_grids import SCHEMA, Grid, distinct, grids
+from .clocks_grids import EMPTY, Grid, complete, distinct, grids
 from .clocks_search import BOUND, one
 from .common import arguments, finish, table
 from .fixtures.cards import FAMILIES, curve
@@ -44,7 +44,7 @@ def measured(data: Path) -> list[Grid]:
     """Curves over power limits, each counted once."""
     found = []
     for path in sorted(data.glob("limits/*.csv")):
-        frame = pl.read_csv(path, infer_schema_length=None)
+        frame = pl.read_csv(path, infer_schema_length=None, null_values=EMPTY)
         for (gpu, workload), part in frame.group_by("gpu", "workload", maintain_order=True):
             found.append(_grid(path.stem, f"{gpu} {workload}", part))
     if not found:
@@ -116,10 +116,8 @@ def _cells(name: str, row: dict[str, float]) -> tuple[str, ...]:
 
 
 def _grid(file: str, problem: str, points: pl.DataFrame) -> Grid:
-    whole = points.with_columns(
-        sm_clock_mhz=pl.lit(None, pl.Int64), mem_clock_mhz=pl.lit(None, pl.Int64)
-    ).select(*(pl.col(name).cast(kind) for name, kind in SCHEMA.items())).drop_nulls("power_limit_w")
-    return Grid(file, "limits", problem, whole)
+    by_limit = points.with_columns(sm_clock_mhz=pl.lit(None, pl.Int64), mem_clock_mhz=pl.lit(None, pl.Int64))
+    return Grid(file, "limits", problem, complete(by_limit))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,6 +17,8 @@ from workbench.search.batch_size.history import Evidence, Run, Space
 from workbench.search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from workbench.search.objective import Objective, ZeusCost
 
+from .clocks_grids import EMPTY
+
 # What counts as reached, and how many epochs a run may take (Zeus, NSDI'23, table 1, and its artifact).
 TARGETS = {
     "cifar100": 0.6,
@@ -36,7 +38,6 @@ MAX_EPOCHS = {
 }
 SLICE_S = 3.0  # 1 s to settle, 2 s measured: 0.4 % error with a counter that moves ten times a second
 SLICE_ERROR = 0.005
-UNMEASURED = ["nan", "NaN"]
 TRIES = 20  # per recurrence
 
 
@@ -117,13 +118,13 @@ def load(data: Path) -> list[Job]:
     if not all((data / "zeus" / name).is_file() for name in needed):
         return []
     setup = pl.read_csv(data / "zeus" / "policy_baseline_setup.csv")
-    train = pl.read_csv(data / "zeus" / "summary_train.csv", null_values=UNMEASURED)
+    train = pl.read_csv(data / "zeus" / "summary_train.csv", infer_schema_length=None, null_values=EMPTY)
     jobs = []
     for row in setup.iter_rows(named=True):
         measured = data / "zeus" / f"summary_power_{row['gpu']}.csv"
         if not measured.is_file() or row["workload"] not in TARGETS:
             continue
-        job = _job(row, pl.read_csv(measured, null_values=UNMEASURED), train)
+        job = _job(row, pl.read_csv(measured, infer_schema_length=None, null_values=EMPTY), train)
         if isinstance(job, str):
             print(f"{row['workload']} {row['gpu']} is left out: {job}")
         else:
