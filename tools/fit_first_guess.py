@@ -158,13 +158,14 @@ def stages(data: Path, without: str = "") -> list[Curve]:
         points = grid.points.sort("sm_clock_mhz")
         time, energy = points["time_s"].to_numpy(), points["energy_j"].to_numpy()
         power = np.maximum.accumulate(energy / time) + 1e-6 * np.arange(len(time))
-        card = grid.file.split("_")[1]
+        words = grid.file.split("_")
+        card = words[min(1, len(words) - 1)]
         for _ in range(4):
             top_w = power[-1] * rng.uniform(0.97, 1.1)
             low_w = max(rng.uniform(0.3, 0.5) * top_w, power[0])
             limits = np.arange(top_w, low_w, -rng.choice([0.025, 0.05, 0.1]) * top_w)[::-1]
             times = np.interp(limits, power, time)
-            if card != without:
+            if len(limits) and without not in words:  # none: its power is the same at all clocks
                 drawn = np.minimum(limits, power[-1])
                 found.append(curve(card, limits, times, drawn * times, WEIGHTS["stages"], 2020.0))
     return found
