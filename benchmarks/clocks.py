@@ -12,12 +12,15 @@ import importlib
 import os
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # the matrices are small; threads only wait for each other
+
+from workbench.errors import WorkbenchError  # noqa: E402
 
 from .common import data_directory, finish  # noqa: E402
 
@@ -41,22 +44,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(line_buffering=True)  # tables appear as they are made, into files too
     summary: dict[str, Any] = {}
     result: dict[str, Any] = {"summary": summary}
+    ended = False
     for part in options.only or PARTS:
         began = time.monotonic()
-        module = f"{__package__}.clocks_{part}"
         try:
-            run = getattr(importlib.import_module(module), part)
-        except ModuleNotFoundError as missing:
-            if missing.name != module:
-                raise
-            print(f"{part}: there is no benchmarks/clocks_{part}.py")
-            continue
-        found = dict(run(options.data, options.quick))
+            run = getattr(importlib.import_module(f"{__package__}.clocks_{part}"), part)
+            found = dict(run(options.data, options.quick))
+            ended = True
+        except Exception as error:  # what one part lacks costs no other its figures
+            found = {"not_run": f"{type(error).__name__}: {error}"}
+            if not isinstance(error, WorkbenchError | ImportError):
+                traceback.print_exc()
+            print(f"\n{part} was not run: {error}")
         summary[part] = found.pop("summary", {})
         result[part] = found | {"seconds": time.monotonic() - began}
         print(f"\n{part}: {time.monotonic() - began:.0f} s")
         finish(result, options.json)  # after every part: an interruption loses the running one only
-    return 0 if summary else 1
+    return 0 if ended else 1
 
 
 if __name__ == "__main__":
