@@ -714,6 +714,29 @@ def test_a_view_can_be_had_in_every_state(lab: Callable[..., Lab]) -> None:
     tuner.end()
 
 
+@pytest.mark.parametrize("stop", [SystemExit("like Ctrl-C"), ValueError("no such thing")])
+def test_whatever_stops_what_is_kept_the_gpu_is_put_back_first(
+    lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, stop: BaseException
+) -> None:
+    here, found = lab(), []
+
+    def keep(*_: object) -> None:
+        found.append(here.as_found)
+        raise stop
+
+    monkeypatch.setattr("workbench.tuning.state_machine.keep", keep)
+    tuner = here.tuner(label="train")
+    here.until(tuner, "watch")
+    assert not here.as_found
+    if isinstance(stop, Exception):
+        tuner.end()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            tuner.end()
+    assert found == [True]
+    assert tuner not in running()
+
+
 def test_a_script_tunes_its_loop(lab: Callable[..., Lab]) -> None:
     here = lab()
     with workbench.tune(0.05, model=False, label="loop") as tuning:

@@ -208,8 +208,8 @@ class Tuner:
                 except Exception as error:  # a GPU that is gone must not hide how it went
                     self.log.note(str(error))
                 self.phase = Finished("done", self.phase)
+            self._release()  # first: whatever stops the writing, the GPU is put back
             self._keep()
-            self._release()
             done = self._result
             self._result = self._conclude() if done is None else replace(done, left=tuple(self.log.left))
             return self._result
@@ -228,7 +228,7 @@ class Tuner:
         work = self.at_work
         if work is None or self._result is not None:
             return
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):
             keep(self.request.label, work.gpus.devices[0].name, work.measured())
 
     def _refuse(self, reason: str) -> None:
