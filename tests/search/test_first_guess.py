@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.search.surrogates.first_guess import (
     INPUTS,
     KNOWN,
@@ -15,6 +17,7 @@ from workbench.search.surrogates.first_guess import (
     shipped,
     year_of,
 )
+from workbench.tuning.advice import guess_for
 
 LIMITS_W = tuple(range(100, 401, 20))
 
@@ -91,3 +94,20 @@ def test_the_guess_is_the_best_of_those_whose_odds_suffice() -> None:
     guess = guesser.guess([100, 150, 200, 250], 240.0)
     assert (guess.power_limit_w, guess.odds) == (150, 0.85)
     assert guess.saving == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("error", [OSError("libgomp.so.1: cannot open"), ImportError("no lightgbm")])
+def test_where_lightgbm_cannot_be_loaded_there_is_no_guess(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Missing:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "lightgbm":
+                raise error
+
+    shipped.cache_clear()
+    monkeypatch.delitem(sys.modules, "lightgbm", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    with pytest.raises(WorkbenchError, match=r"lightgbm cannot be loaded .*install it, and libgomp"):
+        first_guess([100.0, 200.0, 300.0], 250.0)
+    assert guess_for("A card", [100.0, 200.0, 300.0], 250.0, 0.05) is None  # tuning goes on without

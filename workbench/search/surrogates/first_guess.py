@@ -169,7 +169,7 @@ def first_guess(
 
     Raises:
         UsageError: no limits, or a power or bound that cannot be.
-        WorkbenchError: the model's file is missing or damaged.
+        WorkbenchError: the model's file is missing or damaged, or LightGBM cannot be loaded.
     """
     given = {"year": year_of(gpu), "utilisation": utilisation, "memory_utilisation": memory_utilisation}
     if idle_w is not None and len(limits_w):
@@ -180,9 +180,14 @@ def first_guess(
 
 @lru_cache(maxsize=1)
 def shipped() -> FirstGuesser:
-    """The model of this package. Raises WorkbenchError where its file is missing, damaged or another's."""
-    import lightgbm
-
+    """The model of this package. Raises WorkbenchError where its file is missing, damaged or another's, or
+    LightGBM cannot be loaded.
+    """
+    try:
+        import lightgbm
+    except (ImportError, OSError) as error:  # without libgomp it is an OSError
+        told = f"lightgbm cannot be loaded ({error}); install it, and libgomp where that is missing"
+        raise WorkbenchError(told) from error
     file = resources.files(__package__).joinpath(FILE)
     try:
         stored = json.loads(gzip.decompress(file.read_bytes()))
