@@ -41,3 +41,18 @@ def test_gpus_that_are_sure_of_different_periods_leave_the_role_open() -> None:
 @pytest.mark.parametrize("founds", [[answer(2.0, 0.7, 0.5)], [Periods(reason="flat"), Periods(reason="idle")]])
 def test_nothing_is_made_up(founds: list[Periods]) -> None:
     assert vote(founds) is founds[0]
+
+
+def test_what_is_voted_for_is_what_is_reported() -> None:
+    def level(name: str, seconds: float, rhythm: float, role: float) -> Level:
+        return Level(name, seconds, 0.01 * seconds, role * rhythm, 0.0, 0.5, rhythm)
+
+    plain = Periods((level("cycle", 1.0, 0.86, 0.95),), reason="not sure")
+    both = Periods((level("iteration", 0.2, 0.85, 0.5), level("cycle", 1.0, 0.84, 0.99)), reason="not sure")
+    assert both.rhythm is not None
+    assert both.rhythm.seconds == 0.2
+    for founds in ([plain, both], [both, plain]):
+        found = vote(founds)
+        assert found.cycle_sure
+        assert found.rhythm is not None
+        assert (found.rhythm.name, found.rhythm.seconds) == ("cycle", 1.0)

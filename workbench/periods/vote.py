@@ -43,11 +43,12 @@ def vote(founds: Sequence[Periods]) -> Periods:
     shown = [level for found in founds for level in found.levels if _same(level, best.rhythm)]
     if 2 * len(shown) <= len(founds) or sum(level.rhythm for level in shown) < PARAMS.rhythm * len(shown):
         return best
-    level = max(shown, key=lambda level: level.confidence)
+    # of those who would report it: another's answer would speak of another of its levels
+    agreed = [(found, found.rhythm) for found in founds if found.rhythm and _same(found.rhythm, best.rhythm)]
+    owner, level = max(agreed, key=lambda each: each[1].confidence)
     role = sum(each.role for each in shown if each.name == level.name) / len(shown)
     least = DETECTOR_PARAMS.cycle_sure if level.name == "cycle" else DETECTOR_PARAMS.role_sure
     sure = role >= least
-    owner = next(found for found in founds if level in found.levels)
     return replace(owner, steady=True, sure=sure and level.name == "iteration",
                    cycle_sure=sure and level.name == "cycle", reason="" if sure else owner.reason)
 
