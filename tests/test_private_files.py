@@ -100,3 +100,15 @@ def test_a_pipe_or_device_is_written_to_and_never_replaced(tmp_path: Path) -> No
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_symbolic_link_stays_and_what_it_names_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
+    link.symlink_to(target)
+    for content in (b"made", b"replaced"):
+        with _paths.replacing(link) as file:
+            file.write(content)
+        assert link.is_symlink()
+        assert target.read_bytes() == content
+    assert [each.name for each in target.parent.iterdir()] == ["file"]

@@ -98,11 +98,14 @@ def named(uuid: str, ending: str) -> str:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path`, whole, at the end of the block, or not at all.
 
-    A device or pipe (/dev/null) is written to and stays what it is.
+    A device or pipe (/dev/null) is written to and stays what it is; so does a symbolic link, whose target is
+    replaced.
 
     Raises:
         OSError: it cannot be written.
     """
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():
         with open(path, "wb") as file:

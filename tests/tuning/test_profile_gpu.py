@@ -493,6 +493,20 @@ def test_a_fresh_profile_moves_no_pipe_or_device_away(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
 
 
+@pytest.mark.usefixtures("small")
+def test_a_fresh_profile_leaves_a_symbolic_link_where_it_is(tmp_path: Path) -> None:
+    target, link = tmp_path / "elsewhere" / "rows.csv", tmp_path / "link.csv"
+    target.parent.mkdir()
+    target.write_text("", encoding="utf-8")
+    link.symlink_to(target)
+    options = arguments("--simulate", "H100", "--fresh", "--list", "--output", str(link))
+    assert options.act(options) == 0
+    assert link.is_symlink()
+    assert link.resolve() == target
+    (kept,) = target.parent.glob("rows.2*.csv")
+    assert kept.read_text(encoding="utf-8") == ""
+
+
 def test_a_model_needs_workloads(tmp_path: Path) -> None:
     rows = Rows(tmp_path / "rows.csv", "a GPU")
     for setting in (None, SLOW):

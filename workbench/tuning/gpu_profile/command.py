@@ -131,6 +131,7 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
     if arguments.output:
         path = named_file(arguments.output)  # a device would be moved away by --fresh
     if arguments.fresh and path.exists():
+        path = path.resolve()  # a symbolic link stays, and what it names is moved
         kept = path.replace(path.with_suffix(time.strftime(".%Y%m%d-%H%M%S.csv")))
         print(f"the older measurements are kept as {kept}")
     collector = collecting.Collector(mine.meter, plan, path)
