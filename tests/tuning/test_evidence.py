@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.records import Limits, Setting
+from workbench.search.clocks.base import Trial
 from workbench.search.objective import Energy
 from workbench.search.space import space_from
 from workbench.tuning import evidence
@@ -118,3 +119,31 @@ def test_a_search_that_starts_from_evidence_probes_less() -> None:
     ratios = [(each, *(a / b for a, b in zip(cost(each), top, strict=True))) for each in SPACE.settings[1:]]
     known = tuple(EarlierSetting(*row) for row in ratios if math.isfinite(row[1]))
     assert probes(known) < probes(())
+
+
+def test_a_run_that_probed_little_adds_to_what_earlier_runs_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(*limits_w: float, time_s: float) -> dict[Setting, tuple[float, float]]:
+        return {Setting(power_limit_w=limit_w): (time_s, 120.0) for limit_w in limits_w}
+
+    keep("train", "A card", [(BASELINE, at(100.0, 120.0, 140.0, 160.0, 180.0, time_s=0.55))])
+    keep("train", "A card", [((2.0, 500.0), at(200.0, time_s=2.2))])  # another batch size
+    keep("train", "A card", [((0.51, 131.0), at(160.0, 220.0, time_s=0.51 * 1.2))])
+    found = {each.setting.power_limit_w: each.time_ratio for each in recall("train", "A card", *BASELINE)}
+    assert found == pytest.approx({160.0: 1.2, 220.0: 1.2, 100.0: 1.1, 120.0: 1.1, 140.0: 1.1, 180.0: 1.1})
+    monkeypatch.setattr(evidence, "MOST_SETTINGS", 3)
+    newest = [each.setting.power_limit_w for each in recall("train", "A card", *BASELINE)]
+    assert newest[:2] == [160.0, 220.0]
+    assert len(newest) == 3
+
+
+def test_evidence_makes_no_probe_longer() -> None:
+    def longest(known: tuple[EarlierSetting, ...]) -> float:
+        belief = posterior()
+        baseline = 4.0, 1000.0  # of long iterations: evidence counts for one of them
+        belief.assume(known, baseline)
+        belief.read(Reading(Setting(), 4, 16.0, 4000.0, 5.0, 0.01, 0.0, 16.0))
+        trial = belief.search.trial(1, "")
+        assert isinstance(trial, Trial)
+        return trial.seconds
+
+    assert longest(KNOWN) == longest(())

@@ -33,23 +33,24 @@ class EarlierSetting:
 
 
 def recall(label: str, gpu: str, iteration_s: float, iteration_j: float) -> tuple[EarlierSetting, ...]:
-    """What an earlier run of a job measured; nothing where none is known whose baseline is alike.
+    """What earlier runs of a job with a baseline like this measured, each setting as last, newest first.
 
     Args:
         label: Of the job; without one nothing is known.
         gpu: The GPU's name, as its driver tells it.
         iteration_s, iteration_j: Of an iteration at the default setting, all GPUs together.
     """
+    known: dict[Setting, EarlierSetting] = {}
     for job in _read(_file(label, gpu)) if label else ():
         try:
             off = max(abs(math.log(iteration_s / job["iteration_s"])),
                       abs(math.log(iteration_j / job["iteration_j"])))
-            found = tuple(_evidence(*row) for row in job["settings"])
+            found = [_evidence(*row) for row in job["settings"]]
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
         if off < ALIKE:
-            return found
-    return ()
+            known |= {each.setting: each for each in found if each.setting not in known}
+    return tuple(known.values())[:MOST_SETTINGS]
 
 
 def keep(

@@ -239,7 +239,10 @@ class Probing:
         iterations = math.ceil((Z * self.scatter / error) ** 2)
         edge_s = probing.edge_s * self.counter_update_s / 0.1
         if self._told:  # an edge's error is joules, whatever the length of a window
-            edge_s = max(told[4] / (told[3] / told[2]) for told in self._told) or edge_s
+            # one iteration that was not timed is evidence of another run, and has no edges
+            edges = [told[4] / (told[3] / told[2]) for told in self._told
+                     if told[1] > 1 or told[5] is not None]
+            edge_s = max(edges, default=0.0) or edge_s
             iteration_s = self._told[-1][2] / self._told[-1][1]
             iterations = max(1, min(iterations, math.ceil(probing.longest_s / iteration_s)))
         seconds = min(max(edge_s / error, 2 * self.counter_update_s), probing.longest_s)
