@@ -59,7 +59,8 @@ class _Locked:
     """A rhythm that is followed.
 
     `found` is the detector's last answer and `anchor_s` the period in it; `seen_s` is until when readings
-    were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since.
+    were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since, `left`
+    what was doubted until one stretch was alike, until a second one is: one may be alike by chance.
     """
 
     lock: PhaseLock
@@ -73,6 +74,7 @@ class _Locked:
     review_s: float
     unlike: float = 0.0
     doubt: _Doubt | None = None
+    left: _Doubt | None = None
     look_s: float = math.inf
     misses: int = 0
 
@@ -293,9 +295,10 @@ class PeriodTracker:
         if odd < 1.3:
             locked.lock = phase_lock.follow(lock, seen, now_s)
         if locked.unlike == 0.0:
-            locked.good_s = now_s
+            locked.good_s, locked.left = now_s, None
         elif locked.unlike > 1.5:
-            locked.doubt, locked.look_s = _Doubt(locked.good_s), locked.good_s + SEARCH_PARAMS.first_s
+            locked.doubt = locked.left or _Doubt(locked.good_s)
+            locked.look_s = locked.good_s + SEARCH_PARAMS.first_s
         if locked.doubt is None and now_s >= locked.review_s:
             self._review(locked, now_s)
         else:
@@ -306,8 +309,12 @@ class PeriodTracker:
         if doubt.pause:
             self._note(f"paused until {doubt.since_s:.1f} s, then the same iteration again")
         elif away_s > 1.0:
-            self._aways, self._away_count = (*self._aways[-7:], (doubt.since_s, away_s)), self._away_count + 1
+            again = bool(self._aways) and self._aways[-1][0] == doubt.since_s  # it was not back before
+            earlier = self._aways[:-1] if again else self._aways[-7:]
+            self._aways = (*earlier, (doubt.since_s, away_s))
+            self._away_count += not again
         locked.lock, locked.doubt, locked.unlike, locked.good_s = lock, None, 0.0, now_s
+        locked.left = None if doubt.evidence else doubt
         self._publish(locked)
 
     def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
