@@ -83,8 +83,8 @@ def _of_list(batch: Sequence[Any]) -> dict[str, float]:
         return {}
     if isinstance(first, list | tuple):  # a picture or a sentence each
         return {"samples": float(len(first))}
-    shapes = [getattr(each, "shape", ()) for each in batch]
-    if len(shapes[0]) == 3 and all(len(shape) == 3 and shape[0] in (1, 3, 4) for shape in shapes):
+    shapes: list[Sequence[int]] = [getattr(each, "shape", ()) for each in batch]
+    if all(len(shape) == 3 and shape[0] in (1, 3, 4) for shape in shapes):
         return {}
     return of_batch(first)
 
