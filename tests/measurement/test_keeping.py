@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -71,6 +72,33 @@ with workbench.measure("only"):
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=50)
     assert Store().log()["label"].to_list() == ["only"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_childs_block_is_in_the_log_or_says_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the parent has loaded Polars, the child cannot write, nor does it wait for ever."""
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    script = """
+import multiprocessing, workbench
+workbench.simulate("V100")
+def child(label):
+    with workbench.measure(label) as result:
+        pass
+    print(*result.measurement.notes)
+fork = multiprocessing.get_context("fork")
+for label in ("before", "after"):
+    process = fork.Process(target=child, args=[label])
+    process.start()
+    process.join()
+    import polars
+"""
+    said = subprocess.run([sys.executable, "-c", script], check=True, timeout=50, capture_output=True, text=True).stdout
+    assert Store().log()["label"].to_list() == ["before"]
+    assert "not in the log" not in said.splitlines()[0]
+    assert "not in the log: " in said.splitlines()[1]
+    assert "Polars does not outlive a fork" in said.splitlines()[1]
 
 
 def test_without_a_thread_it_is_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

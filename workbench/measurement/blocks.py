@@ -50,7 +50,7 @@ class TrainingWindow:
         self._begun_s = time.monotonic()
         self._time_s: float | None = None
         self._key = label or _begun_at()
-        self._left_out = 0
+        self._left_out, self._unkept = 0, ""
         self.opened = self.attempt(lambda: meter.open(label))
         self.closed: Window | None = None
         # of the trace, as long as it may be asked for
@@ -82,6 +82,11 @@ class TrainingWindow:
 
     def keep_later(self, kind: str, measured: Callable[[], tuple[Measurement, Any]]) -> None:
         """Have what `measured` returns, a measurement and its iterations or None, written to the log."""
+        try:
+            require_polars()
+        except MeasurementError as error:
+            self._unkept = f"this is not in the log: {error}"
+            return
         left_out = self.attempt(lambda: keeping.writer().admit(self._key))
         if left_out is None:
             return
@@ -109,7 +114,7 @@ class TrainingWindow:
             measured = self.attempt(lambda: self._meter.measure(closed, outcome=outcome)) or measured
             found = self.attempt(lambda: self._meter.count(closed, measured))
         failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
-        notes = [note for note in (self._meter.why, failed) if note]
+        notes = [note for note in (self._meter.why, failed, self._unkept) if note]
         if self._left_out:
             what = "label" if self._label else "line"
             notes.append(f"{self._left_out} runs of this {what} before this one are not in the log")

@@ -11,6 +11,7 @@ import concurrent.futures.thread  # noqa: F401  (Polars imports it, and cannot w
 import contextlib
 import math
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -23,8 +24,8 @@ FLUSH_S = 5.0  # at the end of a process, at most
 class LogQueue:
     """Runs what writes to the log, one after another, in a daemon thread that lives while there is some."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, forked: bool = False) -> None:
+        self._clock, self._unended = clock, forked
         self._waiting: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -47,6 +48,9 @@ class LogQueue:
     def put(self, write: Callable[[], object]) -> None:
         """Have something written, soon."""
         with self._lock:
+            if self._unended and (ends := sys.modules.get("multiprocessing.util")) is not None:
+                ends.Finalize(None, self.flush, exitpriority=0)  # its forked children pass `atexit` by
+                self._unended = False
             self._waiting.append(write)
             if self._thread is not None:
                 return
@@ -92,7 +96,7 @@ def renew() -> None:
 
 def _forked() -> None:
     global _writer
-    _writer = LogQueue()  # the thread stayed with the parent
+    _writer = LogQueue(forked=True)  # the thread stayed with the parent
 
 
 if hasattr(os, "register_at_fork"):
