@@ -28,7 +28,8 @@ class Hooks:
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
         self._thread = 0
-        self._shown_before: tuple[Any, Any] | None = None  # how errors were shown before this cell
+        self._shown_before: tuple[tuple[Any, ...], Any] = (), None  # how errors were shown before this cell
+        self._shown_by: Any = None  # and are in it
 
     def install(self) -> None:
         self._shell.input_transformers_cleanup.append(strip)
@@ -87,7 +88,8 @@ class Hooks:
                 self._magics.cells[options.label] = _body(info)
             self._running, self._options = running, options
             self._shown_before = self._shell.custom_exceptions, self._shell.CustomTB
-            self._shell.set_custom_exc((KeyboardInterrupt,), self._interrupted)
+            self._shell.set_custom_exc((KeyboardInterrupt, *self._shown_before[0]), self._failed)
+            self._shown_by = self._shell.CustomTB
             self._info, self._thread = info, threading.get_ident()
 
     def after(self, result: Any) -> None:
@@ -96,7 +98,7 @@ class Hooks:
         if running is None or not self._ends(result):
             return
         self._info = None  # cells that a repeat runs are inside this one
-        if self._shown_before is not None:
+        if self._shell.CustomTB is self._shown_by:  # and not what the cell has set itself
             self._shell.custom_exceptions, self._shell.CustomTB = self._shown_before
         try:
             remark = ""
@@ -111,12 +113,16 @@ class Hooks:
         finally:
             self._running = None
 
-    def _interrupted(
-        self, shell: Any, kind: Any, error: Any, trace: Any, tb_offset: int | None = None
-    ) -> None:
-        """Show an interrupt of the cell; that of its Stop button is meant, and shows no traceback."""
-        if self._running is None or not self._running.stopped:
-            shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+    def _failed(self, shell: Any, kind: Any, error: Any, trace: Any, tb_offset: int | None = None) -> Any:
+        """Show what ended the cell, as it would be without us; an interrupt by the cell's Stop button is
+        meant, and shows no traceback.
+        """
+        kinds, show = self._shown_before
+        if issubclass(kind, KeyboardInterrupt) and self._running is not None and self._running.stopped:
+            return None
+        if issubclass(kind, kinds):
+            return show(kind, error, trace, tb_offset=tb_offset)
+        return shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
     def _ends(self, result: Any) -> bool:
         """Whether the measured cell ends here, and not one inside it or in a subshell."""
