@@ -331,7 +331,8 @@ def _run(
         descending = np.argsort(-np.asarray(evidence.space.power_limits_w))
         column = int(descending[int(np.nanargmin(costs[descending]))])
     else:
-        column = job.measured_at(arm, evidence.column(proposal.power_limit_w))
+        column = evidence.column(proposal.power_limit_w)
+    column = job.measured_at(arm, column)
     profile = (time_s, energy_j)
     each_s = job.epoch_time_s[arm, column]
     each_j = each_s * job.power_w[arm, column]

@@ -9,9 +9,11 @@ import polars as pl
 import pytest
 
 from benchmarks.replay import Job, Training, load, replay, zeus_cost
-from workbench.search.batch_size.history import Space
+from workbench.search.batch_size.history import Evidence, Space
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
-from workbench.search.batch_size.zeus import ZeusPolicy
+from workbench.search.batch_size.policy import Proposal
+from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
+from workbench.search.objective import Objective
 
 SIZES, LIMITS = (8, 16, 32, 64), (100, 150, 200, 250)
 
@@ -41,6 +43,15 @@ ALL = pl.lit(True)
 SIZE, LIMIT, NAME = pl.col("batch_size"), pl.col("power_limit"), pl.col("dataset")
 
 
+class Cheapest(DefaultBatchSize):
+    """Asks for a slice at the lowest limit of 16, and then for a run of it at whatever limit is best."""
+
+    def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
+        if not evidence.sliced_s:
+            return Proposal(16, 100.0, "slice")
+        return Proposal(16, None, stop_after_epochs=evidence.space.max_epochs)
+
+
 def test_a_power_table_with_holes_is_replayed_to_the_end(tmp_path: Path) -> None:
     there = ~((NAME == "squad") & (SIZE == 16) & (LIMIT < 200)) & (LIMIT != 150)
     jobs = _traces(tmp_path, power=there & (NAME != "cifar100") & (SIZE != 64), runs=ALL)
@@ -48,10 +59,11 @@ def test_a_power_table_with_holes_is_replayed_to_the_end(tmp_path: Path) -> None
     for job in jobs:
         assert job.space.batch_sizes == (8, 16, 32)
         assert job.space.power_limits_w == (100.0, 200.0, 250.0)
-        for policy in (KnowledgeGradient(), ZeusPolicy()):
-            bill = replay(policy, job, zeus_cost(job, 0.5), 0, 12)
-            assert np.isfinite(bill.cost).all()
-            assert all(np.isfinite(job.epoch_time_s[place]) for place in bill.chosen)
+        for policy in (KnowledgeGradient(), KnowledgeGradient(safe=True), ZeusPolicy(), Cheapest()):
+            for seed in range(4):
+                bill = replay(policy, job, zeus_cost(job, 0.5), seed, 12)
+                assert np.isfinite(bill.cost).all()
+                assert all(np.isfinite(job.epoch_time_s[place]) for place in bill.chosen)
 
 
 def test_batch_sizes_and_workloads_without_trainings_are_left_out(tmp_path: Path) -> None:
