@@ -49,6 +49,7 @@ SEEDS = {"model-guided": 4, "gpoeo": 4, "mf-gpoeo": 4, "random": 4, "tpe": 2, "g
 ITERATIONS = 10  # of a probe; its scatter is told such that ten of them have the error of the probe
 MOST = 60  # probes, if a method never stops
 MAIN = ("kernels", "stages")
+FEW = 40  # grids that a quick look takes whole
 Task = tuple[
     Grid, str, float, int, float, str, bool
 ]  # problem, method, noise, seed, bound, objective, whether a library is given
@@ -108,8 +109,8 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
 
 def _tasks(found: Sequence[Grid], methods: Sequence[str], informed: bool, quick: bool) -> list[Task]:
     tasks: list[Task] = []
-    # of a few kinds of small data a fifth is none: those stay whole
-    thinned = {grid.kind for grid in found[::5]} if quick else set()
+    # few grids are all played, and all of a kind of which a fifth is none
+    thinned = {grid.kind for grid in found[::5]} if quick and len(found) > FEW else set()
     for name in methods:
         for number, grid in enumerate(found):
             sampled = name in ("tpe", "gp", "random")

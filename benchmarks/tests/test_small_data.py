@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import clocks, limits
+from benchmarks import clocks, clocks_search, limits
 from benchmarks.clocks_grids import grids
-from benchmarks.clocks_search import MAIN, _tasks
 from benchmarks.frontier_sweeps import problems
 from tools import fit_first_guess
 from workbench.errors import UsageError
@@ -66,14 +65,19 @@ def test_a_sweep_has_no_point_that_was_not_measured(tmp_path: Path) -> None:
     assert sum(frame.null_count().row(0)) == 0
 
 
-@pytest.mark.parametrize("kernels", [1, 2])
-def test_a_quick_search_leaves_something_of_the_main_kinds(tmp_path: Path, kernels: int) -> None:
+@pytest.mark.parametrize("few", [0, clocks_search.FEW])
+def test_a_quick_search_leaves_something_of_the_main_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(clocks_search, "FEW", few)
+    kernels = 2
     _kernels(tmp_path, kernels)
     rows = [("app", f"in{i}", mhz, 5000, 1e3 / mhz + i, 90) for i in range(3) for mhz in (800, 900, 1000)]
     header = "application,argument,sm_clock_mhz,mem_clock_mhz,time_ms,power_w"
     _written(tmp_path / "clocks" / "a_first.csv", header, rows)
-    tasks = _tasks(grids(tmp_path), ["model-guided"], False, True)
-    assert len({task[0].name for task in tasks if task[0].kind in MAIN}) == kernels
+    tasks = clocks_search._tasks(grids(tmp_path), ["model-guided"], False, True)
+    main = {task[0].name for task in tasks if task[0].kind in clocks_search.MAIN}
+    assert len(main) == kernels
 
 
 def test_a_stage_of_flat_power_gives_no_curve_over_limits_whatever_its_file_is_called(tmp_path: Path) -> None:
