@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from playwright.sync_api import JSHandle, Page, Playwright, TimeoutError, sync_playwright
+from playwright.sync_api import Browser, JSHandle, Page, Playwright, TimeoutError, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # A wait ends with what it waits for: only a test that fails waits so long, or one on a machine that is busy.
@@ -275,12 +275,17 @@ def browser_page(
 def _page(playwright: Playwright, chromium: str, width: int, height: int) -> Iterator[Page]:
     browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
     try:
-        context = browser.new_context(viewport={"width": width, "height": height})
-        context.route(
-            lambda url: not url.startswith(("http://127.0.0.1", "http://localhost", "blob:", "data:")),
-            lambda route: route.abort(),
-        )
-        context.set_default_timeout(1000 * PATIENCE_S)
-        yield context.new_page()
+        yield page_of_its_own(browser, width, height)
     finally:
         browser.close()
+
+
+def page_of_its_own(browser: Browser, width: int, height: int) -> Page:
+    """A page in a window of its own: the tabs of one window hide one another, and a hidden one draws nothing."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    context.route(
+        lambda url: not url.startswith(("http://127.0.0.1", "http://localhost", "blob:", "data:")),
+        lambda route: route.abort(),
+    )
+    context.set_default_timeout(1000 * PATIENCE_S)
+    return context.new_page()

@@ -37,7 +37,7 @@ def run(directory: Path, test: str, *options: str, power_w: float = 200.0) -> st
     (directory / "test_it.py").write_text(JOB.format(power_w=power_w) + test, encoding="utf-8")
     repository = str(Path(__file__).parent.parent.parent)
     keep = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-rs", *options]
+    command = [sys.executable, "-m", "pytest", "-p", "no:workbench-energy", "-p", PLUGIN, "-p", "no:cacheprovider", "-rs", *options]
     done = subprocess.run([*command, "-c", os.devnull, "--rootdir", str(directory), str(directory)], text=True,
                           capture_output=True, env=keep | {"PYTHONPATH": repository}, timeout=300)
     return done.stdout + done.stderr
@@ -102,7 +102,7 @@ def test_without_a_gpu_it_is_skipped(tmp_path: Path) -> None:
     keep = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     repository = str(Path(__file__).parent.parent.parent)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-rs", "-c", os.devnull,
+        [sys.executable, "-m", "pytest", "-p", "no:workbench-energy", "-p", PLUGIN, "-p", "no:cacheprovider", "-rs", "-c", os.devnull,
          "--rootdir", str(tmp_path), str(tmp_path)],
         text=True, capture_output=True, env=keep | {"PYTHONPATH": repository}, timeout=300)
     assert "1 skipped" in done.stdout
