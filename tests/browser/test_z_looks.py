@@ -1,4 +1,7 @@
-"""How the panels look: no words over others, and nothing serious for axe-core, at three widths in two themes."""
+"""How the panels look: no words over others, and nothing serious for axe-core, at three widths in two themes.
+
+The last file of this folder: its window stands before the page that the other tests share.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,7 @@ def shown(lab: Lab, page: Page) -> Iterator[Notebook]:
     made.execute(*range(len(CELLS)))
     yield made
     own.context.close()
+    page.bring_to_front()
     lab.stop_kernels()
 
 
