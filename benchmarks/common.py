@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ def data_directory() -> Path:
     """`$WORKBENCH_DATA`, or `shared/data` beside the repository."""
     named = os.environ.get("WORKBENCH_DATA")
     return Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def chromium() -> str:
+    """The browser's path. Raises ImportError where there is none, as for a package that is not installed."""
+    found = os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        raise ImportError("there is no Chromium here; WORKBENCH_CHROMIUM names one")
+    return found
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -9,15 +9,13 @@ in pure Python.
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from .common import table
+from .common import chromium, table
 
 OBSERVATIONS = 10_000
 STEPS = 100
@@ -69,11 +67,7 @@ def steps(quick: bool) -> dict[str, Any]:
     Raises:
         ImportError: Playwright or Chromium is not here.
     """
-    chromium = (
-        os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    )
-    if chromium is None:
-        raise ImportError("there is no Chromium here; WORKBENCH_CHROMIUM names one")
+    browser = chromium()
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
     from lab import Lab, Notebook, browser_page
 
@@ -82,7 +76,7 @@ def steps(quick: bool) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as directory,
         Lab(Path(directory) / "server") as lab,
-        browser_page(chromium, height=1300) as page,
+        browser_page(browser, height=1300) as page,
     ):
         traffic = {"sent": 0, "received": 0}
         page.on("websocket", lambda socket: _count(socket, traffic))

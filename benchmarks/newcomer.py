@@ -12,8 +12,6 @@ theme for six. The time in which looks are counted is no newcomer's. `summary`: 
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +22,7 @@ from typing import Any
 
 import nbformat
 
-from .common import arguments, finish, table
+from .common import arguments, chromium, finish, table
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOOKS = ((900, "Light"), (900, "Dark"), (1280, "Light"), (1280, "Dark"), (1800, "Light"), (1800, "Dark"))
@@ -162,11 +160,7 @@ def play(quick: bool) -> dict[str, Any]:
     Raises:
         ImportError: Playwright or Chromium is not here.
     """
-    chromium = (
-        os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    )
-    if chromium is None:
-        raise ImportError("there is no Chromium here; WORKBENCH_CHROMIUM names one")
+    browser = chromium()
     for folder in ("browser", "house"):
         sys.path.insert(0, str(REPOSITORY / "tests" / folder))
     import looks
@@ -178,7 +172,7 @@ def play(quick: bool) -> dict[str, Any]:
         if not quick:
             seconds["clone and environment"] = environment(Path(directory) / "clone")
         began_s = time.monotonic()
-        with Lab(Path(directory) / "server") as lab, browser_page(chromium, height=1400) as page:
+        with Lab(Path(directory) / "server") as lab, browser_page(browser, height=1400) as page:
             looks.note_words(page)
             seconds["start of the lab"] = time.monotonic() - began_s
             newcomer = Newcomer(lab, page, looks, LOOKS[2:3] if quick else LOOKS)

@@ -90,6 +90,20 @@ def simulated() -> Iterator[Callable[..., Machine]]:
 
 
 @pytest.fixture
+def machine(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A stepped V100 without noise that this process' session has measured at rest for 3 s."""
+    from workbench.measurement import session
+
+    monkeypatch.setattr(session, "_current", None)
+    made = simulated("V100", stepped=True)
+    made.state.set_card(0, "noise", 0.0)
+    _ = session.current().meter
+    made.step(3.0)
+    yield made
+    session.current().close()
+
+
+@pytest.fixture
 def stepped(simulated: Callable[..., Machine]) -> Machine:
     """A stepped V100 for numbers that one can work out on paper.
 

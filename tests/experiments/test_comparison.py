@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,17 +15,6 @@ from workbench.records import GpuMeasurement, Measurement, Setting
 from workbench.simulation.machine import Machine
 
 Simulated = Callable[..., Machine]
-
-
-@pytest.fixture
-def machine(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setattr(sessions, "_current", None)
-    made = simulated("V100", stepped=True)
-    made.state.set_card(0, "noise", 0.0)
-    _ = sessions.current().meter
-    made.step(3.0)
-    yield made
-    sessions.current().close()
 
 
 def job(machine: Machine, power_w: float, seconds: float = 2.0) -> Callable[[], None]:

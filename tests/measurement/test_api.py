@@ -17,17 +17,6 @@ from workbench.simulation.machine import Machine
 Simulated = Callable[..., Machine]
 
 
-@pytest.fixture
-def machine(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setattr(sessions, "_current", None)
-    made = simulated("V100", stepped=True)
-    made.state.set_card(0, "noise", 0.0)
-    _ = sessions.current().meter
-    made.step(3.0)
-    yield made
-    sessions.current().close()
-
-
 def work(machine: Machine, power_w: float, seconds: float) -> None:
     machine.state.publish(0, machine.clock(), [], (power_w, 1380, 877, 1.0, 0.5, 0))
     machine.step(seconds)

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -22,17 +22,6 @@ from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine
 
 NEVER_S = 1e6  # the thread does not wake; `publish` is called in its place
-
-
-@pytest.fixture
-def machine(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setattr(sessions, "_current", None)
-    made = simulated("V100", stepped=True)
-    made.state.set_card(0, "noise", 0.0)
-    _ = sessions.current().meter
-    made.step(3.0)
-    yield made
-    sessions.current().close()
 
 
 class Kept:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,24 +11,12 @@ import polars as pl
 import pytest
 
 import workbench
-from workbench.measurement import session as sessions
 from workbench.measurement.callbacks import _HuggingFaceHooks, _KerasHooks, _LightningHooks
 from workbench.measurement.report import line, page
 from workbench.measurement.store import Store, as_frame
 from workbench.measurement.work import of_batch, rates
 from workbench.records import GpuMeasurement, Measurement, WorkDone
 from workbench.simulation.machine import Machine
-
-
-@pytest.fixture
-def machine(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setattr(sessions, "_current", None)
-    made = simulated("V100", stepped=True)
-    made.state.set_card(0, "noise", 0.0)
-    _ = sessions.current().meter
-    made.step(3.0)
-    yield made
-    sessions.current().close()
 
 
 def train(machine: Machine, seconds: float = 1.0, power_w: float = 200.0) -> None:
