@@ -45,8 +45,8 @@ def test_what_a_reader_must_know_is_said() -> None:
                          other_processes=(Process(1, "python"),))
     Store().save(Measurement("s", "sim", 1.79e9, 5.0, (gpu,), outcome="error"))
     found = workbench.report("sim")
-    assert "no joule of this is real" in found.text
-    assert "1 of the runs did not end well" in found.text
+    assert "their energy is not real" in found.text
+    assert "1 of 1 measurements did not end well" in found.text
     assert "other processes used the GPUs" in found.text
     assert found.rows[0][0] == "sim (simulated)"
 

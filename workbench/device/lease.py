@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -52,6 +53,7 @@ class _Holding:
 
 
 _held: dict[str, _Holding] = {}
+_let_go_s: dict[str, float] = {}  # when locks of ours were let go last
 _owed: set[str] = set()  # let go with a journal of what could not be put back
 _locked: set[str] = set()  # whose clocks this process has locked: what is locked there since is its own
 _guard = threading.RLock()
@@ -326,7 +328,8 @@ def _somebody_has_locked(device: Device) -> bool:
     """Whether clocks are locked that this process has not locked; one that was let go shows for a moment."""
     there = device.clocks_are_set()
     if getattr(device.clock, "stepped", False):  # who waits on such a clock moves it, and all that listens
-        return bool(there)
+        own = 0 <= device.clock() - _let_go_s.get(device.uuid, -math.inf) <= LINGERS_S
+        return bool(there) and not own
     for _ in range(GAPS):
         if there is None:  # a gap between two kernels
             device.clock.sleep(GAP_S)
@@ -407,6 +410,8 @@ def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
     else:
         holding.journal.remove()
         _owed.discard(uuid)
+    if uuid in _locked:
+        _let_go_s[uuid] = holding.device.clock()
     _locked.discard(uuid)  # what is locked from now on is not ours
     _held.pop(uuid, None)
     holding.lock.close()

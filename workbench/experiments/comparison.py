@@ -186,8 +186,9 @@ class _Turns:
                 ended = self._take_turns(held, smallest, budget_s, most, seed)
         finally:
             kept = self._keep()
-        return _result(self._labels, pl.DataFrame(self._rows, schema=RUNS), ended, self._all(), looked=True,
-                       notes=tuple(kept))
+        runs = pl.DataFrame(self._rows, schema=RUNS)
+        measured = [*self._measured[0], *self._measured[1]]
+        return _result(self._labels, runs, ended, measured, looked=True, notes=tuple(kept))
 
     def _take_turns(
         self, held: ExitStack, smallest: float, budget_s: float, most: int, seed: int | None
@@ -199,7 +200,7 @@ class _Turns:
             for number in (next(turns), next(turns)):
                 self._once(held, number, calls[number])
             pairs = len(self._rows) // 2
-            if pairs >= LEAST_PAIRS and enough(*self._columns("energy_j"), smallest):
+            if pairs >= LEAST_PAIRS and enough(*_columns(self._rows, "energy_j"), smallest):
                 return f"a difference of {100 * smallest:g} % would have been found: {2 * pairs} runs"
             if (spent_s := clock() - began_s) >= budget_s or pairs >= most:
                 return (f"the budget is spent ({spent_s:.0f} s, {2 * pairs} runs); a larger one (budget_s=, "
@@ -240,12 +241,6 @@ class _Turns:
         """Of the hottest GPU now; None where none tells."""
         known = [device.sample().temperature_c for device in self._meter.devices]
         return max((each for each in known if math.isfinite(each)), default=None)
-
-    def _columns(self, name: str) -> tuple[list[int], list[float], list[float]]:
-        return _columns(self._rows, name)
-
-    def _all(self) -> list[Measurement]:
-        return [*self._measured[0], *self._measured[1]]
 
     def _keep(self) -> list[str]:
         """Both ways into the log, each as one measurement of several runs."""
@@ -334,10 +329,10 @@ def _differences(
 ) -> list[str]:
     """What besides the way differs between logged runs."""
     said = []
-    for what, name in (("GPUs", "uuid"), ("settings", "setting")):
+    for what, name in (("on different GPUs", "uuid"), ("under different settings", "setting")):
         sets = [{getattr(gpu, name) for m in side for gpu in m.gpus} for side in (first, second)]
         if sets[0] != sets[1]:
-            said.append(f"the two ran on other {what}: that is part of the difference")
+            said.append(f"the two ran {what}: that is part of the difference")
     warm = [runs.filter(way=number)["temperature_c"].drop_nulls().to_numpy() for number in (0, 1)]
     means = [float(each.mean()) if len(each) else math.nan for each in warm]
     if abs(means[1] - means[0]) > WARM_C:

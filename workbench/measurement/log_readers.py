@@ -1,6 +1,6 @@
 """Logs that people already have, as power traces and energies with an interval.
 
-    read_log(path)      any of these; `.traces` by GPU, `.energies` a row for each GPU, window or job
+    read_log(path)      any of these: traces by GPU, and `.energies` a row for each GPU, window or job
 
 | written by | file |
 |---|---|
@@ -33,11 +33,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError, checked, named_file
+from ..errors import UsageError, checked
 from ..records import GpuMeasurement, Measurement
+from ..tariff import J_PER_KWH
 from ..trace import SCHEMA
 from .log_records import WANDB, is_event_file, tensorboard_scalars, wandb_metrics
-from .log_tables import ENTITY, EXPORTER, MOST_W, NO_VALUE, by_gpu, lines_of, read_dcgm, rows_of
+from .log_tables import (
+    ENTITY,
+    EXPORTER,
+    MOST_W,
+    NO_VALUE,
+    by_gpu,
+    bytes_of,
+    lines_of,
+    read_dcgm,
+    rows_of,
+    text_of,
+)
 from .log_tables import read_nvidia_smi as read_nvidia_smi
 from .store import Store
 
@@ -48,7 +60,6 @@ ENERGIES = pl.Schema({
     "scope": pl.String,  # "GPU", or "node" where all of a machine is in it
     "note": pl.String,
 })
-J_PER_KWH = 3.6e6
 COUNTER_S = 0.1  # how old the answer of a driver's energy counter may be
 # What names of metrics mean: the GPU's number, the column, the factor. The first that fits counts.
 NAMES = tuple((re.compile(pattern), column, factor) for pattern, column, factor in (
@@ -97,10 +108,6 @@ class EnergyLog(dict[str, pl.DataFrame]):
             [energy_of(trace) | {"label": label, "gpu": gpu, "started_unix_s": started_unix_s}
              for gpu, trace in traces.items()], schema=ENERGIES) if energies is None else energies
 
-    @property
-    def traces(self) -> dict[str, pl.DataFrame]:
-        return dict(self)
-
     def __repr__(self) -> str:
         total = self.energies["energy_j"].sum()
         what = f"{len(self)} GPUs" if self else f"{self.energies.height} energies"
@@ -126,7 +133,7 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
     given = Path(path).expanduser()
     if given.is_dir():
         return _mlflow_folder(given)
-    raw = _bytes(given)
+    raw = bytes_of(given)
     if raw.startswith(WANDB):
         return _of_samples("W&B", _keyed(wandb_metrics(raw)), given)
     if is_event_file(raw):
@@ -346,7 +353,7 @@ def _exporter(lines: Sequence[str], path: Path, every_s: float | None) -> Energy
 
 def _json(path: Path) -> EnergyLog:
     """Prometheus' range queries, and exported events of W&B (a list, or a row a line)."""
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    text = text_of(path)
     try:
         whole = json.loads(text)
     except ValueError:
@@ -380,13 +387,6 @@ def _prometheus(results: Iterable[Any]) -> Iterator[Sample]:
             number = _number(value)
             if number is not None:
                 yield float(at), gpu, column, number * factor
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return named_file(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 # MLflow
@@ -481,5 +481,3 @@ def _elapsed_s(text: str) -> float | None:
     days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
-
-read = read_log  # its name in version 0.1

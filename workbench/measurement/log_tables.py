@@ -162,11 +162,17 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
 # what they share
 
 
-def _text(path: str | Path) -> str:
+def bytes_of(path: str | Path) -> bytes:
+    """What a file holds. Raises UsageError where it cannot be read."""
     try:
-        raw = named_file(path).read_bytes()
+        return named_file(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def text_of(path: str | Path) -> str:
+    """The text of a file, in UTF-8 or as PowerShell writes it."""
+    raw = bytes_of(path)
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):  # a redirect of PowerShell
         return raw.decode("utf-16", errors="replace")
     return raw.decode("utf-8-sig", errors="replace")
@@ -174,7 +180,7 @@ def _text(path: str | Path) -> str:
 
 def lines_of(path: str | Path) -> list[str]:
     """Lines that were written to their end."""
-    text = _text(path).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    text = text_of(path).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     lines = text.split("\n")
     # no end of line: it may have been cut off in the middle of a number
     if lines and lines[-1] and len(lines) > 2:

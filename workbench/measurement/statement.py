@@ -203,7 +203,7 @@ def verify(path: str | Path) -> list[str]:
     again = EnergyStatement([from_row(known[each]) for each in kept["ids"]], around)
     told = []
     if again.provenance["sha256"] != kept["sha256"]:
-        told.append("the digest is another one: it, or a measurement in the log, was changed")
+        told.append("the digest differs: the last line of the report or a measurement in the log was changed")
     fresh = getattr(again, FORMATS.get(Path(path).suffix, "markdown"))()
     return told + _differences(text, fresh)
 
@@ -251,11 +251,14 @@ def _day_s(day: str) -> float:
 def _row(group: Sequence[Measurement]) -> tuple[str, ...]:
     first = group[0]
     runs = sum(each.repeats for each in group)
-    energy_j, half_j = _mean([each.energy_j for each in group], [each.energy_uncertainty_j for each in group])
-    time_s, _ = _mean([each.time_s for each in group], [])
+    weights = [each.repeats for each in group]
+    halves = [each.energy_uncertainty_j for each in group]
+    energy_j, half_j = _mean([each.energy_j for each in group], halves, weights)
+    time_s, _ = _mean([each.time_s for each in group], [], weights)
     counted = [each.iterations for each in group if each.iterations is not None and each.iterations.sure]
-    each_j, each_half = _mean([each.energy_j for each in counted],
-                              [each.energy_uncertainty_j for each in counted])
+    halves = [each.energy_uncertainty_j for each in counted]
+    weights = [max(each.count, 1) for each in counted]
+    each_j, each_half = _mean([each.energy_j for each in counted], halves, weights)
     gpus = ", ".join(dict.fromkeys(gpu.name for gpu in first.gpus)) or "none"
     if len(first.gpus) > 1:
         gpus = f"{len(first.gpus)} × {gpus}"
@@ -269,9 +272,11 @@ def _row(group: Sequence[Measurement]) -> tuple[str, ...]:
 
 
 def _mean(
-    values: Sequence[float | None], halves: Sequence[float | None]
+    values: Sequence[float | None], halves: Sequence[float | None], weights: Sequence[int]
 ) -> tuple[float | None, float | None]:
-    """The mean, and a 95 % half width: the larger of Student's over the runs and what their errors leave."""
+    """The weighted mean, and a 95 % half width: the larger of Student's over the measurements and what their
+    errors leave.
+    """
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None, None
@@ -279,7 +284,7 @@ def _mean(
     spread = 0.0
     if len(known) > 1:
         spread = float(stdtrit(len(known) - 1, 0.975)) * float(np.std(known, ddof=1)) / math.sqrt(len(known))
-    return float(np.mean(known)), max(own, spread)
+    return float(np.average(known, weights=weights)), max(own, spread)
 
 
 def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[str]:
@@ -300,7 +305,7 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[st
     simulated = any(each.simulated for each in measured)
     driver = f", driver {around.driver}" if around.driver else ""
     whole = [
-        "The GPUs are simulated: no joule of this is real." if simulated else "",
+        "The GPUs are simulated: their energy is not real." if simulated else "",
         f"Energy of {cards} {'GPU' if cards == 1 else 'GPUs'} ({names}{driver}) is that of whole boards, "
         f"from {sensors}.",
         "CPU, memory, fans, power supply and network are not in it" + (
@@ -311,8 +316,9 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[st
         "(typically within 5 %) comes on top.",
         f"Power limits were {', '.join(f'{each:g}' for each in limits)} W." if limits else "",
         f"Runs were ordered: {around.order}." if around.order else "",
-        f"{failed} of the runs did not end well." if failed else "",
-        f"During {shared} of them other processes used the GPUs: their energy is in it." if shared else "",
+        f"{failed} of {len(measured)} measurements did not end well." if failed else "",
+        f"During {shared} of {len(measured)} measurements other processes used the GPUs: their energy is in "
+        "it." if shared else "",
     ]
     if total is not None:
         kwh = total / J_PER_KWH * (around.pue or 1.0)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..records import Measurement
-from ..tariff import significant
+from ..tariff import significant, with_error
 from . import marks
 
 calls = 0  # of `work`: whoever counts is not counted for
@@ -46,8 +46,7 @@ class WorkRate(NamedTuple):
         value, half, unit = self.per_j, (self.high - self.low) / 2, f"{self.name}/J"
         if value < 1:
             value, half, unit = 1 / value, half / value**2, f"J/{self.name.removesuffix('s')}"
-        digits = max(0, min(6, 1 - math.floor(math.log10(max(half, 1e-9)))))
-        return f"{value:.{digits}f} ± {half:.{digits}f} {unit}"
+        return f"{with_error(value, max(half, 1e-9))} {unit}"
 
 
 def work(**amounts: float) -> None:

@@ -16,9 +16,9 @@ from ....measurement.report import format_duration, format_energy
 from ....measurement.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
-from ....search.surrogates.first_guess import first_guess
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
 from ....tariff import J_PER_KWH, Tariff, significant
+from ....tuning.advice import guess_for
 from ..._core.svg import Span, padded
 from ..._core.words import percent
 
@@ -209,8 +209,8 @@ def guess_words(seen: FrontierAnalysis, max_slowdown: float | None) -> list[str]
     if alike["power_limit_w"].n_unique() < 2 or usual["power_limit_w"] != top_w or draw_w > top_w:
         return []
     bound = GUESSED_SLOWDOWN if max_slowdown is None else max_slowdown
-    guess = first_guess(alike["power_limit_w"].to_list(), draw_w, min(bound, 1.0), gpu=usual["gpu"] or "")
-    if not guess.offered:
+    guess = guess_for(usual["gpu"] or "", set(alike["power_limit_w"]), draw_w, min(bound, 1.0))
+    if guess is None or not guess.offered:
         return []
     there = alike.filter(power_limit_w=guess.power_limit_w).row(0, named=True)
     time, energy = (percent(there[name] / usual[name] - 1) for name in ("time_s", "energy_j"))
