@@ -239,7 +239,11 @@ class Notebook:
     def until(self, condition: str, timeout_s: float = PATIENCE_S, *, look: str = LOOK) -> dict[str, Any]:
         """Wait for a condition (JavaScript) on what `look` returns, `it`; returns what fulfilled it."""
         script = f"() => {{ const it = ({look})(); return it !== null && ({condition}) && it; }}"
-        return self.wait(script, timeout_s).json_value()  # type: ignore[no-any-return]
+        try:
+            return self.wait(script, timeout_s).json_value()  # type: ignore[no-any-return]
+        except TimeoutError as error:
+            error.add_note(f"looked at last: {json.dumps(self.page.evaluate(look))[:3000]}")
+            raise
 
     def wait(self, script: str, timeout_s: float = PATIENCE_S, argument: object = None) -> JSHandle:
         """Wait until a script returns something true; returns that."""

@@ -71,6 +71,7 @@ class ModelGuidedParams:
     alone: float = 0.5
     most: int = 8  # probes where nothing is known of the card
     chosen: float = 0.5  # least such probability
+    reach: float = 0.5  # of the lowest memory clock tried: an iteration takes twice as long there, at worst
 
 
 PARAMS = ModelGuidedParams()
@@ -322,7 +323,7 @@ class ModelGuided(Probing):
     ) -> np.ndarray:
         """Settings that win in some draw, the choice and the reference, but none surely beyond the bound."""
         params = self.params
-        fit_ = open_ & (allowed.mean(axis=0) >= least)
+        fit_ = open_ & self._in_reach() & (allowed.mean(axis=0) >= least)
         winners = np.argmin(np.where(open_, charged, np.inf), axis=1)
         wins = np.bincount(winners, minlength=charged.shape[1]) * fit_
         rows = [row for row in np.argsort(-wins)[: params.candidates - 4].tolist() if wins[row] > 0]
@@ -332,6 +333,17 @@ class ModelGuided(Probing):
         each_memory = [int(np.argmin(np.where(clocks == mu, mean, np.inf))) for mu in np.unique(clocks)]
         rows = [best, self.space.reference_row, *each_memory, *rows, *spread.tolist()]
         return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: params.candidates + 8], dtype=int)
+
+    def _in_reach(self) -> np.ndarray:
+        """Settings whose memory clock a running job may be put to where nothing is known of the card: at least
+        `reach` of the lowest tried, or the next below that. Some cards offer a twentieth of the highest, at
+        which an iteration may take twenty times as long, and no probe ends before its second.
+        """
+        clocks = self.space.mu
+        if self.prior is not None or not (self.learns_later and self._told):
+            return np.ones(len(clocks), bool)
+        lowest = float(clocks[[told[0] for told in self._told]].min())
+        return clocks >= min(lowest * self.params.reach, clocks[clocks < lowest].max(initial=lowest))
 
     def _apart(self, row: int) -> float:
         """Distance of a setting from all probed ones, in ln clock or limit."""
