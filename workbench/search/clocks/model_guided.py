@@ -335,9 +335,10 @@ class ModelGuided(Probing):
         return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: params.candidates + 8], dtype=int)
 
     def _in_reach(self) -> np.ndarray:
-        """Settings whose memory clock a running job may be put to where nothing is known of the card: at least
-        `reach` of the lowest tried, or the next below that. Some cards offer a twentieth of the highest, at
-        which an iteration may take twenty times as long, and no probe ends before its second.
+        """Settings whose memory clock a running job may be put to where nothing is known of the card.
+
+        At least `reach` of the lowest tried, or the next below that. Some cards offer a twentieth of the
+        highest, at which an iteration may take twenty times as long, and no probe ends before its second.
         """
         clocks = self.space.mu
         if self.prior is not None or not (self.learns_later and self._told):
