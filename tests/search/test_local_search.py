@@ -292,6 +292,21 @@ def test_a_memory_clock_that_costs_no_time_and_saves_half_is_found() -> None:
     assert sum(each < 0.6 for each in found) >= 2
 
 
+@pytest.mark.parametrize("memory", [0.0, 0.02, 0.4])
+def test_a_running_job_is_never_put_to_a_memory_clock_far_below_all_that_were_tried(memory: float) -> None:
+    levels = (9501, 9251, 5001, 810, 405)
+    space = space_from(Limits(100.0, 350.0, 350.0, {m: tuple(range(2100, 585, -15)) for m in levels}), "clocks")
+    for seed in range(4):
+        world = World(space, compute=0.95 - memory, memory=memory, noise=0.01, seed=seed)
+        asked = world.run(searching("model-guided", space, learns_later=True))
+        lowest = levels[0]
+        for setting in asked:
+            there = setting.mem_clock_mhz or levels[0]
+            below = max((level for level in levels if level < lowest), default=lowest)
+            assert there >= min(lowest / 2, below)
+            lowest = min(lowest, there)
+
+
 def test_it_says_what_it_estimates_why_it_stops_and_that_a_card_is_unusual() -> None:
     world, search = World(LIMITS, noise=0.01), searching("model-guided", LIMITS)
     world.run(search)

@@ -344,7 +344,8 @@ class ModelGuided(Probing):
         if self.prior is not None or not (self.learns_later and self._told):
             return np.ones(len(clocks), bool)
         lowest = float(clocks[[told[0] for told in self._told]].min())
-        return clocks >= min(lowest * self.params.reach, clocks[clocks < lowest].max(initial=lowest))
+        following = clocks[clocks < lowest].max(initial=lowest)
+        return np.asarray(clocks >= min(lowest * self.params.reach, following))
 
     def _apart(self, row: int) -> float:
         """Distance of a setting from all probed ones, in ln clock or limit."""
