@@ -19,7 +19,7 @@ NPM := $(shell PATH="$(CURDIR)/$(BIN):$$PATH" command -v npm)
 IN_JS = cd tools/js && PATH="$(CURDIR)/$(BIN):$$PATH"
 NO_NODE = @echo "JavaScript is left out: Node and npm are not here"
 
-.PHONY: lab test lint bundle house benchmarks benchmark-tests lock clean
+.PHONY: lab test lint bundle house package benchmarks benchmark-tests lock clean
 lab: $(VENV)/.installed-lab
 	$(BIN)/workbench lab $(LAB)
 
@@ -47,23 +47,30 @@ benchmark-tests: $(VENV)/.installed-$(EXTRAS)
 benchmarks: benchmark-tests
 	for name in measurement overhead simulator physics kills bad_inputs periods power_profile recurring limits clocks frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-# "lab" has nothing but what users have; any other name is an extra of pyproject.toml.
+# "lab" has nothing but what users have; any other name is an extra of pyproject.toml, or several, with commas.
+# What is downloaded has the hashes of requirements.lock, from its parts "build", "plain" and those of the extras.
 $(VENV)/.installed-%: pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip==26.3
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.$(if $(filter lab,$*),,[$*])'
+	$(BIN)/python -m tools.lock --parts build,plain,$(filter-out lab,$*) > $(VENV)/locked.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/locked.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 tools/js/node_modules: tools/js/package-lock.json
 	$(IN_JS) npm ci --ignore-scripts --no-audit --no-fund
 	touch $@
 
-# The versions that a fresh environment gets tomorrow; run it to move on.
+# The newest versions that fit, with the hashes of their files; KEEP=--keep keeps those that are there already.
+KEEP ?=
 lock:
-	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,peers,cluster]'
-	build/lock/bin/python -m pip freeze --exclude gpu-energy-workbench | grep -v '@' > requirements.lock
+	test -x build/lock/bin/uv || { $(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv; }
+	build/lock/bin/python -m tools.lock $(KEEP)
+
+# sdist and wheel in dist/, checked, and tried in an environment that has nothing else.
+package: $(VENV)/.installed-package
+	rm -rf dist && $(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tools.try_package dist/*.whl
 
 clean:
 	rm -rf $(VENV) build dist

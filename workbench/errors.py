@@ -123,6 +123,21 @@ def describe_error(error: BaseException) -> str:
 # arguments, checked where they come in
 
 
+def missing(what: str, extra: str, more: str = "") -> str:
+    """That a library is missing, and the command that installs the extra of ours which brings it.
+
+    Args:
+        what: The library or libraries.
+        extra: Of `pyproject.toml`.
+        more: Packages to install with it.
+
+    >>> missing("Dask", "cluster")
+    "Dask is not installed here: pip install 'gpu-energy-workbench[cluster]'"
+    """
+    packages = f"{more} 'gpu-energy-workbench[{extra}]'".lstrip()
+    return f"{what} is not installed here: pip install {packages}"
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """A decorator: arguments annotated as numbers, text, paths or lists of such are checked to be so.
 

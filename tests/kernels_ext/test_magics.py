@@ -70,7 +70,7 @@ def test_a_traceback_points_to_the_cells_own_line(kernel: Kernel) -> None:
 
 
 def test_a_syntax_error_is_one(kernel: Kernel) -> None:
-    ran = kernel("%%energy\nx = (")
+    ran = kernel("%%energy\nx = )")
     assert (ran.status, ran.reply["ename"]) == ("error", "SyntaxError")
     assert kernel("%%energy\n1").status == "ok"
 

@@ -214,5 +214,5 @@ def test_what_makes_no_sense_is_said(machine: Machine, where: str, options: dict
 
 def test_a_library_that_is_missing_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UsageError, match="pip install mlflow"):
+    with pytest.raises(UsageError, match=r"MLflow is not installed here: pip install .gpu-energy-workbench\[sinks\]"):
         workbench.log_to("mlflow")

@@ -21,7 +21,7 @@ from concurrent.futures import Executor, Future
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ..errors import UsageError, WorkbenchError
+from ..errors import UsageError, WorkbenchError, missing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -241,9 +241,7 @@ def dask_client(gpus: Sequence[str]) -> Client:
     try:
         from distributed import Client, Nanny, Scheduler, SpecCluster
     except ImportError as error:
-        raise UsageError(
-            "Dask is not installed; pip install 'gpu-energy-workbench[cluster]', or leave out executor="
-        ) from error
+        raise UsageError(f"{missing('Dask', 'cluster')}; or leave out executor=") from error
     local = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     common = {**local, "nthreads": 1, "resources": {"GPU": 1}, "silence_logs": logging.ERROR}
     workers = {

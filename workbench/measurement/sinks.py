@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..device.discovery import Gpus
-from ..errors import UsageError, checked, describe_error, shown
+from ..errors import UsageError, checked, describe_error, missing, shown
 from ..records import Measurement
 from . import marks, session
 from .blocks import BlockResult
@@ -64,7 +64,7 @@ class WandbSink:
     """The run of W&B that is active; values join the row that the training logs next."""
 
     def __init__(self) -> None:
-        self._run = _library("wandb").run
+        self._run = _library("wandb", "W&B").run
         if self._run is None:
             raise UsageError("no run of W&B is active; call wandb.init() first")
 
@@ -79,7 +79,7 @@ class MlflowSink:
     """The run of MLflow that is active in the thread that makes this; others have runs of their own."""
 
     def __init__(self) -> None:
-        self._mlflow = _library("mlflow")
+        self._mlflow = _library("mlflow", "MLflow")
         run = self._mlflow.active_run()
         if run is None:
             raise UsageError("no run of MLflow is active; call mlflow.start_run() first")
@@ -96,7 +96,8 @@ class TensorboardSink:
     """Event files in a folder, by PyTorch's writer."""
 
     def __init__(self, folder: str = "runs") -> None:
-        self._writer = _library("torch.utils.tensorboard", "torch and tensorboard").SummaryWriter(folder)
+        library = _library("torch.utils.tensorboard", "torch or TensorBoard", "torch")
+        self._writer = library.SummaryWriter(folder)
 
     def write(self, values: Values, step: int, at_unix_s: float) -> None:
         for name, value in values.items():
@@ -264,9 +265,8 @@ def _sink(where: str) -> Sink:
                      "prometheus[:PORT], a .csv file or a sink of your own")
 
 
-def _library(module: str, packages: str = "") -> Any:
+def _library(module: str, name: str, more: str = "") -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        needed = packages or module
-        raise UsageError(f"{needed} is not installed here: pip install {needed}") from error
+        raise UsageError(missing(name, "sinks", more)) from error

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import StoreError
+from ...errors import StoreError, missing
 
 if TYPE_CHECKING:
     import optuna
@@ -97,12 +97,13 @@ def translate_storage_errors(url: str) -> Iterator[None]:
     import optuna
     import sqlalchemy
 
+    scheme = url.partition("://")[0]
     try:
         yield
     except ImportError as error:
         raise StoreError(
-            f"no driver for {url.partition('://')[0]} is installed: {error.__cause__ or error}; pip install "
-            "psycopg for PostgreSQL"
+            missing("the driver for PostgreSQL", "postgres") if scheme.startswith("postgres") else
+            f"the driver for {scheme} is not installed here ({error.__cause__ or error})"
         ) from error
     except (
         sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError,
@@ -112,7 +113,7 @@ def translate_storage_errors(url: str) -> Iterator[None]:
             where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
         except sqlalchemy.exc.ArgumentError:  # which may hold a password all the same
             raise StoreError(
-                f"the storage {url.partition('://')[0]}://... is no URL of a database; give one such as "
+                f"the storage {scheme}://... is no URL of a database; give one such as "
                 "sqlite:///runs.db or postgresql://user@host/name, or the path of a file"
             ) from None
         cause = str(getattr(error, "orig", None) or error.__cause__ or error).splitlines()[0]
