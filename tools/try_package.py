@@ -1,8 +1,8 @@
 """`python -m tools.try_package WHEEL`: the wheel in a new environment, as a user has it.
 
-Imports the package, loads the extension into a kernel, measures a cell on a simulated GPU, and runs the command;
-prints how many packages and megabytes that took. Where nothing can be downloaded it says so and tries nothing
-(and fails with WORKBENCH_REQUIRE_INSTALL=1).
+Imports the package, loads the extension into a kernel, measures a cell on a simulated GPU, and runs the
+command; prints how many packages and megabytes that took. Where nothing can be downloaded it says so and tries
+nothing (and fails with WORKBENCH_REQUIRE_INSTALL=1).
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def main(wheel: Path) -> int:
         assert len(list((place / "books").glob("*.ipynb"))) > 5
         listed = [str(python), "-m", "pip", "--disable-pip-version-check", "list", "--format=freeze"]
         packages = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.splitlines()
-        size = sum(path.stat().st_blocks for path in (place / "venv").rglob("*") if not path.is_symlink()) * 512
+        files = [path for path in (place / "venv").rglob("*") if not path.is_symlink()]
+        size = sum(path.stat().st_blocks for path in files) * 512
         count = sum(not each.startswith(("pip=", "setuptools=")) for each in packages)
         print(f"the wheel works: {count} packages, {size / 1e6:.0f} MB with Python's own environment")
     return 0
