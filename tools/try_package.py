@@ -1,8 +1,8 @@
 """`python -m tools.try_package WHEEL`: the wheel in a new environment, as a user has it.
 
 Imports the package, loads the extension into a kernel, measures a cell on a simulated GPU, and runs the
-command; prints how many packages and megabytes that took. Where nothing can be downloaded it says so and tries
-nothing (and fails with WORKBENCH_REQUIRE_INSTALL=1).
+command; prints how many packages and megabytes that took. Where nothing can be downloaded it says so and
+tries nothing (and fails with WORKBENCH_REQUIRE_INSTALL=1).
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`,
-`report`, `verify`, `gpus`, `notebooks`, `lab`."""
+`report`, `verify`, `gpus`, `notebooks`, `lab`.
+
+With `--json` a command's answer is one JSON object on standard output, and its words are on standard error.
+Each object has "schema" (a number that grows when a key goes or changes its meaning) and "command".
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernels_ext import cells
+from kernels_ext import cells, shells
 
 from .errors import UsageError, WorkbenchError, checked_value, describe_error, shortened
 
+SCHEMA = 1  # of what --json writes
+STDOUT = "-"
 SHOWN = 20  # measurements that `log` shows where it is not told how many
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -43,7 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         file = Path(getattr(arguments, "json", None) or ".")
         if not file.absolute().parent.is_dir():  # said before hours of training, not after
             raise UsageError(f"there is no directory {file.parent} for {file.name}")
-        return int(arguments.act(arguments))
+        arguments.stdout = sys.stdout
+        alone = str(file) == STDOUT
+        with contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext():
+            return int(arguments.act(arguments))
     except (WorkbenchError, cells.BadOptions) as error:
         print(f"workbench: {error}", file=sys.stderr)
         return 2
@@ -63,62 +72,167 @@ class _Parser(argparse.ArgumentParser):
         super().error(shortened(message))
 
 
+def write_json(arguments: argparse.Namespace, document: Mapping[str, Any]) -> None:
+    """The answer of a command where `--json` asks for it, on standard output or in a file."""
+    if not arguments.json:
+        return
+    text = json.dumps({"schema": SCHEMA, "command": arguments.name, **document}, indent=2)
+    if arguments.json == STDOUT:
+        print(text, file=arguments.stdout, flush=True)
+    else:
+        Path(arguments.json).write_text(text, encoding="utf-8")
+
+
+class _Commands:
+    """The sub-commands: each with the examples in its help, and with `--json` where it has an answer."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parsers: Any = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(
+        self, name: str, act: Callable[[argparse.Namespace], int], words: str, *examples: str,
+        **options: Any,
+    ) -> argparse.ArgumentParser:
+        """Add a command; `examples` are lines that can be typed, explained after `#`."""
+        made: argparse.ArgumentParser = self._parsers.add_parser(
+            name, help=words, description=f"{words[0].upper()}{words[1:]}.", epilog=_examples(*examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter, **options,
+        )
+        made.set_defaults(act=act, name=name)
+        return made
+
+
+def _examples(*lines: str, more: str = "") -> str:
+    parts = [[part.strip() for part in line.split("#")] for line in lines]
+    width = max(len(line) for line, _ in parts)
+    rows = [f"  {line:{width}}  # {words}" for line, words in parts]
+    return "\n".join(["Examples:", *rows, *filter(None, [more and f"\n{more}"])])
+
+
+def _json_option(parser: argparse.ArgumentParser, *, named: bool = False) -> None:
+    """`--json [FILE]`; `named` where words follow that would be taken for the file."""
+    where: dict[str, Any] = {} if named else {"nargs": "?", "const": STDOUT}
+    parser.add_argument("--json", metavar="FILE", **where,
+                        help="write the answer as JSON to a file; - is standard output"
+                             + ("" if named else ", as is no FILE"))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="workbench", description="What a training costs in joules.")
     from .tuning.gpu_profile import command as profile_gpu
 
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run a command and measure the energy of its GPUs")
+    parser = _Parser(
+        prog="workbench", description="What a training costs in joules.",
+        formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_examples(
+            "workbench run -- python train.py             # measure a training",
+            "workbench run --simulate A100 -- ./train.sh  # try it without a GPU",
+            "workbench log                                # what was measured",
+            "workbench COMMAND --help                     # options and examples of a command",
+            more="Exit status: that of the command for run; else 0, 1 (it did not hold or work), 2 (wrong "
+                 "use),\n130 (interrupted). Everything is kept in WORKBENCH_HOME, by default a directory of "
+                 "the user."),
+    )
+    version = sys.modules[str(__package__)].__version__
+    parser.add_argument("--version", action="version", version=f"workbench {version}")
+    commands = _Commands(parser)
+    run = commands.add(
+        "run", _run, "run a command and measure the energy of its GPUs",
+        "workbench run -- python train.py                        # in the log as train.py",
+        "workbench run --label night --gpus 0,1 -- ./train.sh    # two GPUs, under a name",
+        "workbench run --tune --max-slowdown 5 -- ./train.sh     # the cheapest setting within 5 %",
+        "workbench run --simulate A100 --json m.json -- ./job    # simulated, for a script",
+    )
     run.add_argument("--label", default="", help="name of the measurement in the log")
     run.add_argument("--simulate", metavar="CARDS",
                      help="simulated GPUs, by name, for the command too: A100,V100")
-    run.add_argument("--json", metavar="FILE", help="write the measurement to a file")
+    _json_option(run, named=True)
     cells.add_measuring(run)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    run.set_defaults(act=_run)
-    log = commands.add_parser("log", help="show stored measurements")
+    log = commands.add(
+        "log", _log, "show stored measurements",
+        "workbench log --last 10                # the newest ten",
+        "workbench log --label night --json     # all of one label, as JSON",
+        "workbench log --export runs.csv        # for a spreadsheet; also .parquet and .json",
+        "workbench log --compare before after   # two labels: ratio of energies with its 95 % interval",
+    )
     cells.add_log(log)
-    log.set_defaults(act=_log)
+    _json_option(log)
     _report_arguments(commands)
-    profile_gpu.add_arguments(commands)
+    profile = commands.add(
+        "profile-gpu", _profile_gpu, "learn how a GPU answers its clocks and limits, in half an hour",
+        "workbench profile-gpu --list            # what would be measured, and how long it takes",
+        "workbench profile-gpu --gpu 1           # the second GPU; interrupted, it goes on where it was",
+        "workbench profile-gpu --simulate A100   # simulated",
+    )
+    profile_gpu.add_arguments(profile)
+    _json_option(profile)
     _share_arguments(commands)
-    gpus = commands.add_parser("gpus", help="what GPUs are here and what they can do")
-    gpus.set_defaults(act=_gpus)
-    doctor = commands.add_parser(
-        "doctor", help="what driver and sensors of this machine's GPUs do, and what it means for joules"
+    gpus = commands.add(
+        "gpus", _gpus, "what GPUs are here and what they can do",
+        "workbench gpus          # limits, clocks, and what can be measured and set",
+        "workbench gpus --json   # the same for a script",
+    )
+    _json_option(gpus)
+    doctor = commands.add(
+        "doctor", _doctor, "what driver and sensors of this machine's GPUs do, and what it means for joules",
+        "workbench doctor                        # all GPUs, about a minute each",
+        "workbench doctor --gpus 0 --no-load     # one GPU, without running anything on it",
+        "workbench doctor --report finding.json  # a file for a bug report, without names",
     )
     doctor.add_argument("--gpus", metavar="GPUS", help="these (index, UUID, PCI id; default: all)")
     doctor.add_argument("--seconds", type=float, default=20.0, metavar="S",
                         help="how long each GPU is watched, at rest and under load (default: %(default)g)")
     doctor.add_argument("--no-load", action="store_true", help="run nothing on the GPUs")
     doctor.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,part-time")
-    doctor.add_argument("--json", "--report", metavar="FILE", dest="json",
+    doctor.add_argument("--json", "--report", metavar="FILE", dest="json", nargs="?", const=STDOUT,
                         help="write findings, versions and the last readings to a file to attach to a bug "
                              "report: without names of users, hosts or paths")
-    doctor.set_defaults(act=_doctor)
-    restore = commands.add_parser(
-        "restore", help="put back what processes that are gone left changed, as an epilog or preStop hook"
+    restore = commands.add(
+        "restore", _restore, "put back what processes that are gone left changed",
+        "workbench restore --dry-run   # say what would be done",
+        "workbench restore --all       # in an epilog or preStop hook: every GPU to its defaults",
     )
     restore.add_argument("--all", action="store_true",
                          help="every GPU that nobody holds to the driver's defaults, whoever has changed it")
     restore.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    restore.set_defaults(act=_restore)
-    notebooks = commands.add_parser("notebooks", help="copy the notebooks that come with the workbench")
+    _json_option(restore)
+    notebooks = commands.add(
+        "notebooks", _notebooks, "copy the notebooks that come with the workbench",
+        "workbench notebooks notebooks   # into this directory; what is there stays",
+    )
     notebooks.add_argument("directory", type=Path)
-    notebooks.set_defaults(act=_notebooks)
-    lab = commands.add_parser(
-        "lab", help="open JupyterLab on the first notebook; simulated GPUs where there are none",
-        epilog="Any other option is one of jupyter lab: --no-browser, --ip, --port.", allow_abbrev=False,
+    _json_option(notebooks)
+    lab = commands.add(
+        "lab", _lab, "open JupyterLab on the first notebook; simulated GPUs where there are none",
+        "workbench lab                              # with the notebooks in ./notebooks",
+        "workbench lab --cards A100,A100            # another simulated machine where there is no GPU",
+        "workbench lab --no-browser --ip 127.0.0.1  # any other option is one of jupyter lab",
+        allow_abbrev=False,
     )
     lab.add_argument("--cards", default="V100",
                      help="which GPUs to simulate where there are none (default: %(default)s)")
     lab.add_argument("--directory", type=Path, default=Path("notebooks"))
-    lab.set_defaults(act=_lab)
+    completion = commands.add(
+        "completion", _completion, "print what completes this command in a shell",
+        'eval "$(workbench completion bash)"   # in ~/.bashrc',
+        'eval "$(workbench completion zsh)"    # in ~/.zshrc, after compinit',
+        "workbench completion fish | source    # in ~/.config/fish/config.fish",
+    )
+    completion.add_argument("shell", choices=tuple(shells.SCRIPTS))
     return parser
 
 
-def _report_arguments(commands: Any) -> None:
-    report = commands.add_parser("report", help="a table and an energy statement for a paper, from the log")
+def _completion(arguments: argparse.Namespace) -> int:
+    print(shells.SCRIPTS[arguments.shell](_parser()))
+    return 0
+
+
+def _report_arguments(commands: _Commands) -> None:
+    report = commands.add(
+        "report", _report, "a table and an energy statement for a paper, from the log",
+        "workbench report night --pue 1.2            # one label, with the data centre's overhead",
+        "workbench report --since 2026-11-01 -o energy.tex  # a table for LaTeX",
+        "workbench report night --json               # with its provenance, for a script",
+    )
     report.add_argument("names", nargs="*", metavar="LABEL", help="labels or ids (default: all of the log)")
     report.add_argument("--label", help="another way to give a label")
     report.add_argument("--last", type=int, metavar="N", help="the newest of them only")
@@ -133,26 +247,36 @@ def _report_arguments(commands: Any) -> None:
     report.add_argument("--intensity-source", default="", metavar="TEXT", help="where that number is from")
     report.add_argument("--order", default="", help="how the runs were ordered")
     report.add_argument("--driver", default="", help="version of the GPU's driver")
-    report.set_defaults(act=_report)
-    logs = commands.add_parser("import", help="put logs of other tools into the log of measurements")
+    logs = commands.add(
+        "import", _import, "put logs of other tools into the log of measurements",
+        "workbench import emissions.csv              # of codecarbon",
+        "workbench import power.csv --label before --every 1  # rows a second apart that have no times",
+    )
     logs.add_argument("files", nargs="+", metavar="FILE",
                       help="of nvidia-smi, DCGM, Prometheus, nvitop, W&B, MLflow, TensorBoard, codecarbon, "
                            "Zeus, Slurm")
     logs.add_argument("--label", default="", help="name in the log; the files' own names by default")
     logs.add_argument("--every", type=float, metavar="S", help="seconds between rows that have no times")
-    logs.set_defaults(act=_import)
-    verify = commands.add_parser("verify", help="compare each number of a report with the log")
+    _json_option(logs)
+    verify = commands.add(
+        "verify", _verify, "compare each number of a report with the log",
+        "workbench verify energy.tex         # 1 where a number is not that of the log",
+        "workbench verify energy.md --json   # for a script",
+    )
     verify.add_argument("file", metavar="FILE")
-    verify.set_defaults(act=_verify)
+    _json_option(verify)
 
 
 def _import(arguments: argparse.Namespace) -> int:
     from .measurement import report
     from .measurement.log_readers import import_log
 
+    found = []
     for path in arguments.files:
         for measurement in import_log(path, arguments.label, every_s=arguments.every):
             print(report.line(measurement))
+            found.append(report.as_dict(measurement))
+    write_json(arguments, {"measurements": found})
     return 0
 
 
@@ -174,12 +298,16 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     wrong = verify(arguments.file)
     print("\n".join(wrong) or f"{arguments.file}: every number is that of the log")
+    write_json(arguments, {"file": arguments.file, "differences": wrong})
     return 1 if wrong else 0
 
 
-def _share_arguments(commands: Any) -> None:
-    share = commands.add_parser(
-        "share", help="run two to four trainings on one GPU: what it saves, what it costs each, whether to"
+def _share_arguments(commands: _Commands) -> None:
+    share = commands.add(
+        "share", _share,
+        "run two to four trainings on one GPU: what it saves, what it costs each, whether to",
+        "workbench share 'python a.py' 'python b.py'  # on the first GPU; b.py is the newcomer",
+        "workbench share --until verdict './a' './b'  # ask whether to, and stop them",
     )
     share.add_argument("jobs", nargs="+", metavar="'COMMAND ...'",
                        help="one quoted command per job; the last one is the newcomer")
@@ -202,8 +330,7 @@ def _share_arguments(commands: Any) -> None:
     share.add_argument("--watch", action=argparse.BooleanOptionalAction, default=True,
                        help="watch the first epoch together")
     share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
-    share.add_argument("--json", metavar="FILE", help="write the result to a file")
-    share.set_defaults(act=_share)
+    _json_option(share, named=True)
 
 
 def _share(arguments: argparse.Namespace) -> int:
@@ -226,8 +353,7 @@ def _share(arguments: argparse.Namespace) -> int:
     shared = sharing.last
     if shared is not None:
         print(shared)
-        if arguments.json:
-            Path(arguments.json).write_text(json.dumps(shared.as_dict(), indent=2), encoding="utf-8")
+        write_json(arguments, shared.as_dict())
     if interrupted:
         return 130
     return int(shared is None or any(job.outcome not in ("ok", "stopped") for job in shared.jobs))
@@ -286,11 +412,8 @@ def _run(arguments: argparse.Namespace) -> int:
             frame = found.frame if found is not None and found.summary.count else None
             for message in session.keep(measurement, window, meter, Store(), frame, kind="command"):
                 print(f"workbench: {message}", file=sys.stderr)
-            if arguments.json:
-                whole = report.as_dict(measurement)
-                if tuning is not None:
-                    whole["tuning"] = tuning.tuner.end().as_dict()
-                Path(arguments.json).write_text(json.dumps(whole, indent=2), encoding="utf-8")
+            tuned = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
+            write_json(arguments, {**report.as_dict(measurement), **tuned})
         # whoever waits for the command needs its status, whatever became of the measurement
         except BaseException as error:
             with contextlib.suppress(OSError):
@@ -399,6 +522,13 @@ def _log(arguments: argparse.Namespace) -> int:
     log, done = select_log(store, arguments)
     for message in store.messages():
         print(f"workbench: {message}", file=sys.stderr)
+    if log is None:
+        write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
+    elif arguments.json:
+        from .measurement.report import as_dict
+        from .measurement.store import from_row
+
+        write_json(arguments, {"measurements": [as_dict(from_row(row)) for row in log.iter_rows(named=True)]})
     if log is None or done:
         print(done)
         return 0
@@ -409,9 +539,27 @@ def _log(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _gpus(_arguments: argparse.Namespace) -> int:
+def _compared(first: Measurement, second: Measurement) -> dict[str, Any]:
+    """Two measurements, and by what share the second took more energy; nulls where one has none."""
+    from .measurement.report import as_dict
+    from .measurement.result_card import relative_change
+
+    change, half_width = relative_change(first, second) or (None, None)
+    return {"measurements": [as_dict(first), as_dict(second)], "energy_change": change,
+            "energy_change_half_width": half_width}
+
+
+def _profile_gpu(arguments: argparse.Namespace) -> int:
+    from .tuning.gpu_profile.command import run
+
+    status, found = run(arguments)
+    write_json(arguments, found)
+    return status
+
+
+def _gpus(arguments: argparse.Namespace) -> int:
     from .measurement import session
-    from .measurement.gpu_table import lines
+    from .measurement.gpu_table import as_dicts, lines
 
     mine = session.current()
     for text in lines(mine.devices, mine.recorder):
@@ -421,6 +569,8 @@ def _gpus(_arguments: argparse.Namespace) -> int:
             f"{mine.why_no_gpu()}; simulated ones can be had by name: %gpu simulate A100, workbench run "
             "--simulate A100"
         )
+    why = "" if mine.devices else mine.why_no_gpu()
+    write_json(arguments, {"gpus": as_dicts(mine.devices), "why_none": why})
     return 0
 
 
@@ -446,8 +596,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         print(f"\nno GPU: {why_no_gpu()}")
     found = doctor.report(machine, gpus)  # type: ignore[arg-type]
     print(f"\n{found['fail']} FAIL, {found['warn']} WARN")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=2), encoding="utf-8")
+    write_json(arguments, found)
     return int(found["fail"] > 0 or not gpus)
 
 
@@ -464,6 +613,8 @@ def _restore(arguments: argparse.Namespace) -> int:
         done = all(outcome.settled for outcome in outcomes)
     done = done and (arguments.dry_run or not restore.owed())
     print(*told or ["nothing is left changed by a process that is gone"], sep="\n")
+    messages = [each for each in told if each]
+    write_json(arguments, {"done": done, "dry_run": arguments.dry_run, "messages": messages})
     return int(not done)
 
 
@@ -474,13 +625,18 @@ def _notebooks(arguments: argparse.Namespace) -> int:
         raise UsageError("this installation has no notebooks with it")
     checked_value("directory", arguments.directory, ("Path",))
     arguments.directory.mkdir(parents=True, exist_ok=True)
+    copied: list[str] = []
+    kept: list[str] = []
     for path in sorted([*source.glob("*.ipynb"), *source.glob("data/*")]):
         target = arguments.directory / path.relative_to(source)
         target.parent.mkdir(exist_ok=True)
         if target.exists():
             print(f"{target} is there already and was left alone")
+            kept.append(str(target))
         else:
             print(shutil.copy(path, target))
+            copied.append(str(target))
+    write_json(arguments, {"copied": copied, "kept": kept})
     return 0
 
 

@@ -420,8 +420,8 @@ def test_a_workload_that_does_not_fit_is_left_out_and_said(
 
 def arguments(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser.add_subparsers())
-    return parser.parse_args(["profile-gpu", *words])
+    command.add_arguments(parser)
+    return parser.parse_args(words)
 
 
 @pytest.fixture
@@ -443,7 +443,7 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = arguments("--simulate", "H100", "--seconds", "0.3", "--over", "clocks")
-    assert options.act(options) == 0
+    assert command.run(options)[0] == 0
     said = capsys.readouterr()
     gpu = "NVIDIA H100 80GB HBM3 (simulated)"
     assert (
@@ -474,11 +474,11 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     # the same command again, and a fresh one
     before = kept.read_text()
     options = arguments("--simulate", "H100", "--seconds", "0.3", "--over", "clocks", "--list")
-    assert options.act(options) == 0
+    assert command.run(options)[0] == 0
     assert "0 of 45 measurements are to be made" in capsys.readouterr().out
     assert kept.read_text() == before
     options = arguments("--simulate", "H100", "--fresh", "--list")
-    assert options.act(options) == 0
+    assert command.run(options)[0] == 0
     assert "the older measurements are kept as" in capsys.readouterr().out
     assert [path.read_text() for path in models.models_directory().glob("*.profile.*.csv")] == [before]
 
@@ -489,7 +489,7 @@ def test_a_fresh_profile_moves_no_pipe_or_device_away(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     options = arguments("--simulate", "H100", "--fresh", "--list", "--output", str(pipe))
     with pytest.raises(UsageError, match="no regular file"):
-        options.act(options)
+        command.run(options)
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
 
 
@@ -500,7 +500,7 @@ def test_a_fresh_profile_leaves_a_symbolic_link_where_it_is(tmp_path: Path) -> N
     target.write_text("", encoding="utf-8")
     link.symlink_to(target)
     options = arguments("--simulate", "H100", "--fresh", "--list", "--output", str(link))
-    assert options.act(options) == 0
+    assert command.run(options)[0] == 0
     assert link.is_symlink()
     assert link.resolve() == target
     (kept,) = target.parent.glob("rows.2*.csv")
@@ -558,7 +558,7 @@ def test_an_interrupt_says_how_to_go_on(
 
     monkeypatch.setattr(Rows, "add", interrupted)
     options = arguments("--simulate", "A100", "--seconds", "0.3")
-    assert options.act(options) == 130
+    assert command.run(options)[0] == 130
     assert "stopped: 6 of" in (said := capsys.readouterr().err)
     assert "the GPU is as it was; the same command goes on from there" in said
 
@@ -570,7 +570,7 @@ def test_a_card_with_nothing_to_set_says_why() -> None:
         UsageError,
         match=r"nothing to set over clocks: locked SM clocks need Volta or newer; try another --over",
     ):
-        options.act(options)
+        command.run(options)
 
 
 def test_the_command_line_has_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from ..device.nvml import NvmlDevice
 from ..errors import DeviceError
@@ -43,3 +45,21 @@ def lines(devices: Sequence[NvmlDevice], recorder: Recorder | None = None) -> It
             yield f"    {device.note}"
     if recorder and (resting := recorder.resting()):
         yield resting
+
+
+def as_dicts(devices: Sequence[NvmlDevice]) -> list[dict[str, Any]]:
+    """The same for a script: a dictionary for each device, as JSON can hold it; None where it is unknown."""
+    return [_as_dict(number, device) for number, device in enumerate(devices)]
+
+
+def _as_dict(number: int, device: NvmlDevice) -> dict[str, Any]:
+    try:
+        setting: dict[str, Any] | None = asdict(device.setting())
+    except DeviceError:
+        setting = None
+    return {
+        "index": number, "name": device.name, "uuid": device.uuid, "pci_bus_id": device.pci_bus_id,
+        "architecture": device.architecture, "simulated": device.simulated, "setting": setting,
+        "limits": asdict(device.limits), "note": device.note,
+        "capabilities": [asdict(each) for each in device.capabilities],
+    }

@@ -60,11 +60,8 @@ def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list
 # the command
 
 
-def add_arguments(commands: Any) -> None:
-    """Add `profile-gpu` to the subcommands of the command line."""
-    parser = commands.add_parser(
-        "profile-gpu", help="learn how a GPU answers its clocks and limits, in half an hour"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `profile-gpu`."""
     parser.add_argument(
         "--gpus", "--gpu", default="0", metavar="GPU",
         help="which one (index, UUID, PCI id; default: %(default)s)",
@@ -88,11 +85,10 @@ def add_arguments(commands: Any) -> None:
         "--list", action="store_true",
         help="say what would be measured, and how long it takes, and measure nothing",
     )
-    parser.set_defaults(act=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """`workbench profile-gpu`; returns the exit status."""
+def run(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """`workbench profile-gpu`; returns the exit status and what was found, as JSON can hold it."""
     from ...measurement import session
 
     if arguments.simulate:
@@ -104,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         mine.close()
 
 
-def _profile(mine: Session, arguments: argparse.Namespace) -> int:
+def _profile(mine: Session, arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     from .. import models
     from . import collector as collecting
     from . import workloads
@@ -143,10 +139,14 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
         f"settings; {left} of {collector.total} measurements are to be made{about}",
         flush=True,
     )
+    found: dict[str, Any] = {
+        "gpu": device.name, "simulated": device.simulated, "file": str(path), "measurements": collector.total,
+        "left": left, "workloads": [workload.name for workload in plan.workloads], "models": [], "notes": [],
+    }
     if arguments.list:
         for workload in plan.workloads:
             print(f"    {workload.name} ({workload.group})")
-        return 0
+        return 0, found
     try:
         if left:
             show(collector)
@@ -156,7 +156,7 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
             "it was; the same command goes on from there",
             file=sys.stderr,
         )
-        return 130
+        return 130, {**found, "left": collector.total - collector.done}
     made = train(collector.rows.frame(), device.name, collector.notes)
     for note in collector.notes:
         print(f"    {note}")
@@ -171,7 +171,11 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
             "    time hangs most on "
             + ", ".join(f"{name} {share:.0%}" for name, share in top.select("input", "time").rows())
         )
-    return 0
+    told = [
+        {"features": model.feature_set, "file": str(file), "time_error": model.error[0],
+         "power_error": model.error[1]} for file, model in made
+    ]
+    return 0, {**found, "left": 0, "models": told, "notes": list(collector.notes)}
 
 
 def show(collector: Collector) -> None:

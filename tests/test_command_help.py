@@ -1,0 +1,188 @@
+"""For scripts: help with examples that work, completion, and one JSON object wherever something is reported."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench
+from kernels_ext import shells
+from workbench.cli import SCHEMA, _parser, main
+from workbench.measurement import session as sessions
+from workbench.simulation.machine import Machine, attached
+from workbench.simulation.state import ENVIRONMENT_VARIABLE
+
+COMMANDS = {name: made for name, (_, made) in shells._commands(_parser()).items()}
+SILENT = {"lab", "completion"}  # one runs until it is ended, the other prints a script
+JOB = [sys.executable, "-c", "pass"]
+
+
+@pytest.fixture(autouse=True)
+def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]) -> Iterator[None]:
+    monkeypatch.setattr(sessions, "_current", None)
+    yield
+    if sessions._current is not None:
+        sessions._current.close()
+    if os.environ.get(ENVIRONMENT_VARIABLE) and (made := attached()) is not None:
+        made.close()
+
+
+def examples(parser: argparse.ArgumentParser) -> list[str]:
+    told = (parser.format_help().partition("\nExamples:\n")[2]).partition("\n\n")[0]
+    return [line.strip() for line in told.splitlines() if line.strip()]
+
+
+def arguments_of(example: str) -> list[str]:
+    """The words behind `workbench` in a line of a shell."""
+    line = example.removeprefix('eval "$(').replace(')"', "").partition(" | ")[0]
+    return shlex.split(line, comments=True)[1:]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_examples_that_are_understood(name: str) -> None:
+    lines = examples(COMMANDS[name])
+    assert lines
+    assert all(len(line) < 108 for line in COMMANDS[name].format_help().splitlines())
+    for line in lines:
+        assert arguments_of(line)[0] == name
+        assert line.partition("#")[2].strip(), f"{line}: what is it for?"
+        found, others = _parser().parse_known_args(arguments_of(line))
+        assert not others or name == "lab", others
+        assert found.name == name
+
+
+def test_the_first_help_names_all_commands_examples_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert {line.split()[0] for line in told.splitlines() if line.strip()} >= set(COMMANDS)
+    assert "workbench run -- python train.py" in told
+    assert "Exit status" in told
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"workbench {workbench.__version__}\n"
+
+
+# completion
+
+
+def in_bash(script: str, *words: str) -> list[str]:
+    line = " ".join(map(shlex.quote, words))
+    ask = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _workbench\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert in_bash(script, "workbench", "re") == ["report", "restore"]
+    assert in_bash(script, "workbench", "restore", "--") == ["--help", "--all", "--dry-run", "--json"]
+    assert in_bash(script, "workbench", "run", "--over", "c") == ["clocks"]
+    assert in_bash(script, "workbench", "completion", "z") == ["zsh"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_are_offered_every_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for name, made in COMMANDS.items():
+        for option in shells._options(made):
+            word = option.word if shell == "zsh" else option.word.lstrip("-")
+            assert any(name in line and word in line for line in script.splitlines()), (name, word)
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+# --json
+
+
+def answer(capfd: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, object]:
+    """What a command writes to standard output: one JSON object, whatever it has to say besides."""
+    capfd.readouterr()
+    assert main(list(words)) == status
+    found = json.loads(capfd.readouterr().out)
+    assert found["command"] == words[0]
+    assert found["schema"] == SCHEMA
+    return found
+
+
+def test_whatever_reports_something_reports_it_as_json() -> None:
+    for name in set(COMMANDS) - SILENT:
+        assert any(option.word == "--json" for option in shells._options(COMMANDS[name])), name
+
+
+def test_a_measurement_is_the_same_object_in_run_log_import_and_compare(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ran = answer(capfd, "run", "--simulate", "V100", "--label", "a", "--json", "-", "--", *JOB)
+    main(["run", "--label", "b", "--", *JOB])
+    logged = answer(capfd, "log", "--json")["measurements"]
+    assert [each["label"] for each in logged] == ["a", "b"]
+    assert set(logged[0]) | {"schema", "command"} == set(ran)
+    for name in ("id", "energy_j", "energy_uncertainty_j", "time_s", "simulated"):
+        assert logged[0][name] == ran[name]
+    assert answer(capfd, "log", "--last", "1", "--json")["measurements"] == logged[1:]
+    compared = answer(capfd, "log", "--compare", "a", "b", "--json")
+    assert compared["measurements"] == logged
+    expected = logged[1]["energy_j"] / logged[0]["energy_j"] - 1
+    assert compared["energy_change"] == pytest.approx(expected)
+    power = tmp_path / "power.csv"
+    power.write_text("timestamp, power.draw [W]\n" + "".join(
+        f"2026/11/22 10:00:{second:02d}.000, 250.00 W\n" for second in range(20)))
+    (brought,) = answer(capfd, "import", str(power), "--json")["measurements"]
+    assert set(brought) == set(logged[0])
+
+
+def test_gpus_doctor_and_restore_answer(capfd: pytest.CaptureFixture[str], simulated: Callable[..., Machine]) -> None:
+    simulated("V100", scale=4.0)
+    (gpu,) = answer(capfd, "gpus", "--json")["gpus"]
+    assert (gpu["index"], gpu["simulated"], gpu["limits"]["max_power_limit_w"]) == (0, True, 250.0)
+    assert gpu["setting"]["power_limit_w"] == 250.0
+    assert {"name", "present", "reason"} == set(gpu["capabilities"][0])
+    assert answer(capfd, "restore", "--dry-run", "--json") == {
+        "schema": 1, "command": "restore", "done": True, "dry_run": True, "messages": []}
+    found = answer(capfd, "doctor", "--no-load", "--seconds", "1", "--json")
+    assert {"fail", "warn", "gpus"} <= set(found)
+
+
+def test_a_report_is_verified_and_notebooks_are_copied(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["run", "--simulate", "V100", "--label", "a", "--", *JOB])
+    page = tmp_path / "a.md"
+    main(["report", "a", "-o", str(page)])
+    assert answer(capfd, "verify", str(page), "--json")["differences"] == []
+    page.write_text(page.read_text().replace(" J", "1 J"))
+    assert answer(capfd, "verify", str(page), "--json", status=1)["differences"]
+    assert json.loads(_printed(capfd, "report", "a", "--json"))["mark"]
+    copied = answer(capfd, "notebooks", str(tmp_path / "books"), "--json")
+    assert len(copied["copied"]) > 5
+    assert answer(capfd, "notebooks", str(tmp_path / "books"), "--json")["kept"] == copied["copied"]
+
+
+def _printed(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    capfd.readouterr()
+    assert main(list(words)) == 0
+    return capfd.readouterr().out
+
+
+def test_a_profile_is_planned(capfd: pytest.CaptureFixture[str]) -> None:
+    found = answer(capfd, "profile-gpu", "--simulate", "A100", "--list", "--json")
+    assert found["left"] == found["measurements"] > 0
+    assert found["models"] == []
+    assert found["workloads"]
+
+
+def test_errors_stay_off_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "/nowhere/at/all.md", "--json"]) == 2
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("workbench: ")
