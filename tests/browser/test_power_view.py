@@ -198,3 +198,19 @@ def test_a_front_end_whose_messages_wait_for_the_cell_says_so(notebook: Make) ->
     made.finish(2)
     after = made.until("!it.disabled && it.hint === ''")
     assert after["first"] == idle["first"]
+
+
+@pytest.mark.slow
+def test_a_view_of_a_kernel_that_hears_nothing_moves_all_the_same_and_says_what_to_type(notebook: Make) -> None:
+    """As with ipykernel 6, and in front ends that ask for no subshell: the cell that shows it runs already."""
+    made = notebook([SET_UP, "train()"])
+    made.page.evaluate("() => { window.jupyterapp.serviceManager.kernels.commsOverSubshells = 'disabled'; }")
+    made.execute(0)
+    made.run(1)
+    first = made.until("it.points[0] > 5 && it.disabled && it.hint === 'queued until the cell ends'")
+    made.until(f"it.points[0] > {first['points'][0]} + 20")
+    assert made.count(1) is None
+    typed = made.page.locator(".workbench-typed").text_content()
+    assert typed == 'with workbench.applied(power_limit_w=250, gpus="0"):'
+    made.enough()
+    made.finish(1)

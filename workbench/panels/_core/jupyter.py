@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -30,6 +31,14 @@ def has_widgets() -> bool:
     except Exception:
         return False
     return "cellId" in metadata
+
+
+def cell_is_running() -> bool:
+    """Whether the main thread executes a cell now: IPython's `run_code` is among what it is in."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_name != "run_code":
+        frame = frame.f_back
+    return frame is not None
 
 
 def unblock(widget: Any) -> None:

@@ -5,6 +5,10 @@ then is anything sent. The answer is BokehJS (once a page, from the installed bo
 needed), then the `snapshot`, from which a view can be drawn from nothing, then `changes`, one binary message
 an update. Every message of the front end is answered by a `pong` at once: where that takes more than a second
 the front end says that input waits for the cell's end.
+
+A kernel without subshells hears no `hello` before the cell has ended. So a view that was displayed and of
+which nothing was heard after a second is greeted unasked, some times more in the next minute, and then sent
+what is new.
 """
 
 from __future__ import annotations
@@ -28,13 +32,15 @@ import anywidget
 
 from ...errors import WorkbenchError
 from . import theme
-from .jupyter import kernel, unblock
+from .jupyter import cell_is_running, kernel, unblock
 from .persistent import Displayed, DisplayHandle, captioned, widget_bundle
 
 STATIC = Path(__file__).parents[1] / "static"
 UPDATE_S = 0.1
 UNWATCHED_S = 5.0
 GREET_AGAIN_S = 0.25
+UNASKED_S = 1.5  # after a view was displayed, before it is greeted unasked; then after twice the time
+UNASKED_UNTIL_S = 60.0
 ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
 
@@ -106,6 +112,7 @@ class Publisher:
 
     def __init__(self, publish: Callable[[bool], None], every_s: float) -> None:
         self._publish, self._every_s = publish, every_s
+        self.unwatched_s = UNWATCHED_S
         self.watched = threading.Event()  # also set when it is over
         self.ended = threading.Event()
         self.thread: threading.Thread | None = None
@@ -125,7 +132,7 @@ class Publisher:
     def _run(self) -> None:
         due_s = time.monotonic()
         while not self.ended.is_set():
-            if not self.watched.wait(UNWATCHED_S):
+            if not self.watched.wait(self.unwatched_s):
                 self._publish(False)
                 continue
             if self.ended.wait(max(0.0, due_s - time.monotonic())):
@@ -157,6 +164,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self._equipped: set[str] = set()  # views that were sent BokehJS
         self._sent: dict[str, Any] = {}  # what views know
         self._read_s = self._heard_s = time.monotonic()  # the source; a browser
+        self._unasked_s, self._unasked_again_s = math.inf, UNASKED_S  # when to greet, and how long after
+        self._hears = False  # while a cell runs
         super().__init__()
         self.on_msg(self._received)
         unblock(self)
@@ -187,7 +196,9 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         no browser has spoken for long. Called with the lock held.
         """
         now_s = time.monotonic()
-        if now_s - self._read_s < 0.5 * self.poll_s or now_s - self._heard_s > ABSENT_S:
+        if now_s - self._read_s < 0.5 * self.poll_s:
+            return None
+        if now_s - self._heard_s > ABSENT_S and (self._hears or not cell_is_running()):
             return None
         self._read_s = now_s
         self.refresh()
@@ -213,6 +224,13 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self._say({**self._sent, **more}, buffers)
 
     # showing
+
+    def show(self) -> None:
+        super().show()
+        if self._shown.widget_id and self._shown.draws_widgets and self.running:
+            self._unasked_s = time.monotonic() + UNASKED_S
+            self._publisher.unwatched_s = UNASKED_S
+            self.start()
 
     def _bundle(self) -> dict[str, Any]:
         words = {"text/plain": self.summary()}
@@ -255,8 +273,11 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def _publish(self, watched: bool = True) -> None:
         """Say what is new; where nobody watches only take it in."""
         with self._report_errors(), self._lock:
-            if not watched:
+            if time.monotonic() >= self._unasked_s:
+                self._greet_unasked()
+            elif not watched:
                 self.drain()
+                self._shown.redraw(lambda: {**self._bundle(), **self._picture()})
             elif (message := self.changes()) is not None:
                 self._say(*message)
 
@@ -269,8 +290,10 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def _received(self, widget: Any, content: Any, buffers: Any) -> None:
         kind = content.get("kind", "") if isinstance(content, dict) else ""
         self._heard_s = time.monotonic()
+        self._hears = self._hears or threading.current_thread() is not threading.main_thread()
         with self._report_errors():
             if kind == "hello":
+                self._end_unasked()
                 self._greet(content)
                 return
             self._say({"kind": "pong", "n": content.get("n")})
@@ -288,14 +311,33 @@ class LivePanel(Displayed, anywidget.AnyWidget):
                 return  # said again for want of an answer, and queued behind a cell until now
             self._greeted[view] = now_s
             if content.get("bokeh") and view not in self._equipped:
-                version, script = bokeh_js()
-                self.send({"kind": "bokeh", "version": version}, [script])
+                self._send_bokeh()
                 self._equipped.add(view)
-            answer, buffers = self.snapshot()
-            state = "running" if self.running else "done"
-            self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)
+            self._send_all()
             self._greeted[view] = time.monotonic()  # a busy kernel may have taken long to answer
-            self._publisher.watched.set()
+
+    def _greet_unasked(self) -> None:
+        """Say to views of which nothing was heard what they would ask for."""
+        self._send_bokeh()
+        self._send_all()
+        self._greeted[""] = time.monotonic()
+        self._unasked_again_s *= 2
+        self._unasked_s = time.monotonic() + self._unasked_again_s
+        if self._unasked_again_s > UNASKED_UNTIL_S:
+            self._end_unasked()
+
+    def _end_unasked(self) -> None:
+        self._unasked_s, self._publisher.unwatched_s = math.inf, UNWATCHED_S
+
+    def _send_bokeh(self) -> None:
+        version, script = bokeh_js()
+        self.send({"kind": "bokeh", "version": version}, [script])
+
+    def _send_all(self) -> None:
+        answer, buffers = self.snapshot()
+        state = "running" if self.running else "done"
+        self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)
+        self._publisher.watched.set()
 
     # troubles
 

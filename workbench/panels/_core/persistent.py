@@ -41,6 +41,7 @@ class DisplayHandle:
     def __init__(self, asked: bool | None) -> None:
         self.asked = asked
         self.picture_id = self.widget_id = ""
+        self.draws_widgets = True  # whoever asked for it to be displayed
         self._due_s = 0.0
         self._waiting: threading.Timer | None = None
         self._lock = threading.Lock()
@@ -61,11 +62,14 @@ class DisplayHandle:
             return
         from IPython.display import display
 
+        other = "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ
+        self.draws_widgets = other or has_widgets()
         if not self.widget:
-            display(picture, raw=True)
+            self.picture_id = self.picture_id or uuid.uuid4().hex
+            display(picture, raw=True, display_id=self.picture_id)
             return
         self.widget_id = self.widget_id or uuid.uuid4().hex
-        if not picture or "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ:
+        if not picture or other:
             # They would show both, and keep the picture of one output.
             display({**picture, **widget}, raw=True, display_id=self.widget_id)
         else:
@@ -84,13 +88,22 @@ class DisplayHandle:
             if self._waiting is not None:
                 self._waiting.cancel()
             if self.picture_id:
-                update_display({"text/html": "", "text/plain": ""}, raw=True, display_id=self.widget_id)
+                if self.widget_id:
+                    update_display({"text/html": "", "text/plain": ""}, raw=True, display_id=self.widget_id)
                 update_display(picture, raw=True, display_id=self.picture_id)
             elif self.widget_id:
                 update_display(picture, raw=True, display_id=self.widget_id)
             elif anywhere:
                 display(picture, raw=True)
             self.picture_id = self.widget_id = ""
+
+    def redraw(self, draw: Callable[[], dict[str, Any]]) -> None:
+        """Draw the picture again where no widget is drawn, which else shows what changes."""
+        if self.draws_widgets or not (shown := self.picture_id or self.widget_id):
+            return
+        from IPython.display import update_display
+
+        update_display(draw(), raw=True, display_id=shown)
 
     def changed(self, draw: Callable[[], dict[str, Any]]) -> None:
         """What is shown has changed: draw the picture of it, `draw()`, when it has rested."""
@@ -119,7 +132,8 @@ class DisplayHandle:
         from IPython.display import update_display
 
         with contextlib.suppress(Exception):  # a kernel that is ending; the picture before this one stays
-            update_display(_beside(draw()), raw=True, display_id=picture_id)
+            picture = draw()
+            update_display(_beside(picture) if self.widget_id else picture, raw=True, display_id=picture_id)
 
 
 def _beside(picture: dict[str, Any]) -> dict[str, Any]:

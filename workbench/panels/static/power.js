@@ -1,7 +1,7 @@
 // @ts-check
 // The live power view: header in words, plots of power, SM clock and utilisation, a limit slider, a Stop button.
 /** @import { Gpu, LimitAnswer, PowerGreeting, PowerNews } from "./messages" */
-import { Asking, Legend, button, element, field, offer, picker, put, row, say, space } from "./controls.js";
+import { Asking, Code, Legend, button, element, field, offer, picker, put, row, say, space } from "./controls.js";
 import { elapsed, floats, highest, joules, watts } from "./formats.js";
 import { livePanel } from "./live.js";
 import { PeriodView } from "./period.js";
@@ -229,8 +229,9 @@ function powerView({ root, head, post, page }) {
   const limit = new LimitControl(post);
   const period = new PeriodView(page, post);
   const controls = row(limit.root);
-  root.append(numbers, legend.root, place, controls, period.root);
-  for (const each of [width, stop, controls]) each.hidden = true;
+  const typed = new Code("code", "workbench-typed", "Python for the next cell");
+  root.append(numbers, legend.root, place, controls, typed.root, period.root);
+  for (const each of [width, stop, controls, typed.root]) each.hidden = true;
 
   let plots = /** @type {PowerPlots | null} */ (null);
   let about = /** @type {PowerGreeting | null} */ (null);
@@ -284,8 +285,10 @@ function powerView({ root, head, post, page }) {
       const live = running && !queued && greeted;
       root.classList.toggle("workbench-queued", queued);
       say(hint, queued && running && greeted ? "queued until the cell ends" : "");
-      put(stop, { disabled: !live, hidden: !about?.stop || !running });
+      put(stop, { disabled: !live, hidden: !about?.stop || !running, title: queued ? "here only the notebook's own stop button is heard" : "" });
       put(controls, { hidden: !about?.slider || !running });
+      put(typed.root, { hidden: !hint.textContent || !about?.slider });
+      if (!typed.root.hidden) say(typed.code, `with workbench.applied(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);
       if (about) limit.enable(live);
     },
   };
