@@ -66,10 +66,18 @@ UNFOLD = """new MutationObserver(() => {
 
 
 class Lab:
-    """A running server with a directory of its own. Use it as a context."""
+    """A running server with a directory of its own. Use it as a context.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: Is made.
+        front_end: The module that is started: jupyterlab, or notebook (Notebook 7).
+        options: Further options of the server.
+    """
+
+    def __init__(self, directory: Path, front_end: str = "jupyterlab", options: Sequence[str] = ()) -> None:
         self.directory = directory
+        self.front_end, self._options = front_end, options
+        self.tree = {"jupyterlab": "lab/tree", "notebook": "notebooks"}[front_end]
         self.notebooks = directory / "notebooks"
         self.token = secrets.token_hex(16)
         self.url = ""
@@ -103,14 +111,16 @@ class Lab:
         command = [
             sys.executable,
             "-m",
-            "jupyterlab",
+            self.front_end,
             "--no-browser",
             "--ServerApp.ip=127.0.0.1",
             "--ServerApp.port=0",
             f"--IdentityProvider.token={self.token}",
             f"--ServerApp.root_dir={self.notebooks}",
             "--LabApp.expose_app_in_browser=True",
+            "--JupyterNotebookApp.expose_app_in_browser=True",
             "--ServerApp.allow_root=True",
+            *self._options,
         ]
         self._process = subprocess.Popen(
             command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True
@@ -177,7 +187,7 @@ class Notebook:
 
     def open(self) -> None:
         """Load the page, anew where it is loaded already."""
-        self.page.goto(f"{self.lab.url}lab/tree/{self.path.name}?reset&token={self.lab.token}")
+        self.page.goto(f"{self.lab.url}{self.lab.tree}/{self.path.name}?reset&token={self.lab.token}")
         self.wait(
             """() => {
             const panel = window.jupyterapp?.shell?.currentWidget;
