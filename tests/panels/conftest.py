@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tools.js.messages import SAID, troubles
 from workbench.panels import tab_sheets
 from workbench.panels._core.live import LivePanel
+from workbench.panels._core.persistent import Displayed
 from workbench.panels._views.apply.panel import ApplyPanel
 from workbench.panels._views.clocks.panel import ClocksPanel
 from workbench.panels._views.cluster.panel import ClusterPanel
@@ -61,3 +63,26 @@ def declared_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in PANELS:
         watch(kind, kind.snapshot)
     monkeypatch.setattr(LivePanel, "__setattr__", assign, raising=False)
+
+
+OUTSIDE = re.compile(r"<script|javascript:|\bon\w+=|<(?:img|link|iframe|use)\b|@import|url\((?!#)|\b(?:src|href)=[\"']?https?:")
+
+
+@pytest.fixture(autouse=True)
+def complete_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no widget is drawn (VS Code without its renderer, Colab, Kaggle, nbconvert, a saved notebook) a panel is
+    its words and a picture, which needs no script and nothing from outside. Every picture of these tests is held
+    against that.
+    """
+    drawn = Displayed._picture
+
+    def checked(self: Displayed) -> dict[str, Any]:
+        bundle = drawn(self)
+        assert set(bundle) == {"text/html", "text/plain"}
+        assert bundle["text/plain"].strip()
+        assert bundle["text/html"].strip()
+        found = OUTSIDE.search(bundle["text/html"])
+        assert not found, bundle["text/html"][found.start() - 80:found.end() + 80]
+        return bundle
+
+    monkeypatch.setattr(Displayed, "_picture", checked)
