@@ -236,7 +236,7 @@ class LevelCost(HtmlFacts):
         count: How many there were.
         time_s: Of all of them together; `each_s` of one.
         energy_j: Of all of them together, or None where it is not known; `each_j` of one.
-        every: How many iterations there are to one of these; None for iterations and what comes once.
+        every: How many iterations there are to one of these; None for iterations and what does not repeat.
     """
 
     name: str

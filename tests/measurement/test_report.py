@@ -289,7 +289,7 @@ FOUND = IterationSummary(
     "detected",
     (
         LevelCost("iteration", 24, 9.9, 2304.0, 0.4123, 96.04),
-        LevelCost("pause", 2, 6.0, 300.0, 3.0, 150.0, every=12.0),
+        LevelCost("pause", 3, 9.0, 450.0, 3.0, 150.0, every=12.0),
         LevelCost("other", 1, 0.5, 20.0, 0.5, 20.0),
     ),
 )
@@ -301,6 +301,12 @@ def test_the_line_tells_what_an_iteration_costs() -> None:
     assert told.endswith(
         "; 412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected); a 3 s pause every 12 iterations"
     )
+    once = replace(FOUND, levels=(LevelCost("pause", 1, 4.3, None, 4.3, None),))
+    assert report.line(replace(M, iterations=once)).endswith("(detected); one 4.3 s pause")
+    twice = replace(FOUND, levels=(LevelCost("pause", 2, 19.2, None, 9.6, None, every=12.0),))  # as once stored
+    assert report.line(replace(M, iterations=twice)).endswith("; 2 pauses, 9.6 s each on average")
+    two_jobs = replace(FOUND, levels=(LevelCost("long iteration", 90, 94.5, None, 1.05, None),))
+    assert report.line(replace(M, iterations=two_jobs)).endswith("; 90 long iterations, 1.05 s each on average")
     alone = replace(FOUND, count=1, seconds_uncertainty=None, energy_uncertainty_j=None, levels=())
     assert report.line(replace(M, iterations=alone)).endswith(
         "; 412 ms and 96.04 J an iteration, 1 iteration (detected)"
@@ -320,14 +326,14 @@ def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
 
 
 def test_a_detector_that_the_marks_contradict_is_told_and_one_that_agrees_is_on_the_page() -> None:
-    agrees = replace(FOUND, source="marks", check="the power trace alone says 0.41 s: 0.6 % off the marks")
+    agrees = replace(FOUND, source="marks", check="the power trace alone shows 0.41 s: 0.6 % off the marks")
     assert "power trace" not in report.line(replace(M, iterations=agrees))
-    assert "<li>the power trace alone says 0.41 s: 0.6 % off the marks</li>" in report.page(
+    assert "<li>the power trace alone shows 0.41 s: 0.6 % off the marks</li>" in report.page(
         replace(M, iterations=agrees)
     )
-    differs = replace(agrees, check="the power trace alone says 0.82 s: 2 iterations of the marks")
+    differs = replace(agrees, check="the power trace alone shows 0.82 s: 2 marked iterations")
     assert report.line(replace(M, iterations=differs)).endswith(
-        "the power trace alone says 0.82 s: 2 iterations of the marks"
+        "the power trace alone shows 0.82 s: 2 marked iterations"
     )
 
 

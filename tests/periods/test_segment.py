@@ -116,7 +116,7 @@ def test_what_looks_different_is_a_row_of_its_own() -> None:
     )
     assert frame["kind"].to_list()[0] == "other"  # before the first
     costs = {cost.name: cost for cost in per_iteration(frame).levels}
-    assert (costs["pause"].count, costs["pause"].every) == (2, 10.0)
+    assert (costs["pause"].count, costs["pause"].every) == (2, None)  # two repeat nothing
 
 
 def test_a_hole_in_the_trace_holds_no_iterations() -> None:
@@ -287,6 +287,20 @@ def test_a_checkpoint_that_nobody_marked_is_a_long_iteration() -> None:
     assert (long.count, long.each_s, long.every) == (3, pytest.approx(4.0), 10.0)
 
 
+@pytest.mark.parametrize(("lengths_s", "every"), [
+    ([*[1.0] * 20, *[5.0] * 4, *[1.0] * 20], None),  # two jobs in one window
+    ([1.0, 5.0, *[1.0] * 11, 5.0, *[1.0] * 2, 5.0, *[1.0] * 20], None),  # here and there
+    ([*[1.0] * 11, 5.0] * 2, None),
+    ([*[1.0] * 11, 5.0] * 3, 12.0),
+    ([*[1.0] * 11, 5.0, *[1.0] * 12, 5.0, *[1.0] * 10, 5.0, *[1.0] * 11, 5.0], 12.0),  # nearly even
+    ([*[1.0] * 11, 5.0] * 8 + [1.0] * 12 + [*[1.0] * 11, 5.0] * 2, 12.0),  # once it did not come
+])
+def test_every_is_said_of_what_repeats(lengths_s: list[float], every: float | None) -> None:
+    summary = per_iteration(from_marks(Marks((tuple(np.cumsum([0.0, *lengths_s]).tolist()),))), source="marks")
+    (long,) = (cost for cost in summary.levels if cost.name == "long iteration")
+    assert (long.count, long.each_s, long.every) == (lengths_s.count(5.0), pytest.approx(5.0), every)
+
+
 def test_without_a_trace_marks_give_times_and_no_energy() -> None:
     summary = per_iteration(from_marks(Marks(((0.0, 1.0, 2.0),))), source="marks")
     assert (summary.count, summary.seconds, summary.energy_j, summary.energy_uncertainty_j) == (
@@ -363,18 +377,18 @@ def test_a_best_guess_is_not_sure_and_says_why() -> None:
 @pytest.mark.parametrize(
     ("periods", "sentence"),
     [
-        (known(1.004), "the power trace alone says 1.004 s: 0.4 % off the marks"),
-        (known(3.02), "the power trace alone says 3.02 s: 3 iterations of the marks"),
-        (known(0.25), "the power trace alone says 0.25 s: 1/4 of an iteration of the marks"),
-        (known(1.37), "the power trace alone says 1.37 s, which the marks contradict"),
+        (known(1.004), "the power trace alone shows 1.004 s: 0.4 % off the marks"),
+        (known(3.02), "the power trace alone shows 3.02 s: 3 marked iterations"),
+        (known(0.25), "the power trace alone shows 0.25 s: 1/4 of a marked iteration"),
+        (known(1.37), "the power trace alone shows 1.37 s, and the marks disagree"),
         (
             known(1.37, cycle=1.01),
-            "the power trace alone says 1.37 s, which the marks contradict; its cycle is the iteration",
+            "the power trace alone shows 1.37 s; by the marks its cycle is the iteration",
         ),
         (Periods(reason="flat"), "the power trace alone shows no iteration (flat)"),
         (
             Periods(known(1.0).levels, reason="x"),
-            "the power trace alone says 1 s, unsure: 0.0 % off the marks",
+            "the power trace alone shows 1 s, unsure: 0.0 % off the marks",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .._html import table
-from ..records import GpuMeasurement, IterationSummary, Measurement
+from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
@@ -72,19 +72,29 @@ def describe_iterations(found: IterationSummary | None) -> str:
     energy = format_energy(found.energy_j, found.energy_uncertainty_j)
     cost = "" if found.energy_j is None else f" and {energy}"
     plural = "s" if found.count > 1 else ""
-    others = [
-        f"a {format_duration(level.each_s)} {level.name} every {_iterations(level.every)}"
-        for level in found.levels if level.name not in ("iteration", "micro-step", "cycle")
-        and level.count > 1 and level.every is not None
-    ]
+    kinds = ("iteration", "micro-step", "cycle", "other")
+    others = [_describe_level(level) for level in found.levels if level.name not in kinds]
     words = (f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
              f"iteration{plural} ({found.source})")
     check = "" if "off the marks" in found.check else found.check
     return "; ".join([words, *others[:2], *([check] if check else [])])
 
 
-def _iterations(count: float) -> str:
-    return f"{round(count)} iterations" if round(count) > 1 else "iteration"
+def _describe_level(level: LevelCost) -> str:
+    """How often something came and how long it took; "every" only where it repeats.
+
+    >>> _describe_level(LevelCost("evaluation", 3, 9.0, None, 3.0, None, every=12.0))
+    'a 3 s evaluation every 12 iterations'
+    >>> _describe_level(LevelCost("pause", 2, 9.6, None, 4.8, None))
+    '2 pauses, 4.8 s each on average'
+    """
+    each = format_duration(level.each_s)
+    if level.count == 1:
+        return f"one {each} {level.name}"
+    if level.count == 2 or level.every is None:
+        return f"{level.count} {level.name}s, {each} each on average"
+    whole = round(level.every)
+    return f"a {each} {level.name} every {f'{whole} iterations' if whole > 1 else 'iteration'}"
 
 
 def page(

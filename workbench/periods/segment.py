@@ -41,6 +41,8 @@ SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored 
 SLIVER_S = 1e-6
 # A marked iteration of so many usual lengths holds something else, if only so many are like that.
 LONG, RARE = 2.0, 0.2
+# What repeats every so many iterations: so many of the distances, as a share, differ by no more than that share.
+MOSTLY, UNEVEN = 0.75, 0.25
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
 WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
@@ -326,13 +328,17 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
 
 
 def _every(frame: pl.DataFrame, kind: str) -> float | None:
-    """Usual number of iterations between two rows of a kind; None for a kind that came once."""
+    """Number of iterations between two rows of a kind; None unless three or more of them are evenly spaced."""
     number = pl.col("iteration")
     before = frame.select((number.is_first_distinct() & number.is_not_null()).cum_sum())["iteration"]
     apart = before.filter(frame["kind"] == kind).diff().drop_nulls().to_numpy()
-    if not len(apart):
+    if len(apart) < 2:
         return None
-    return float(np.median(apart)) + (1.0 if kind == "long iteration" else 0.0)
+    usual = float(np.median(apart))
+    even = np.abs(apart - usual) <= max(1.0, UNEVEN * usual)
+    if np.mean(even) < MOSTLY or (kind == "long iteration" and usual < 1):  # side by side: a stretch of its own
+        return None
+    return usual + (1.0 if kind == "long iteration" else 0.0)
 
 
 def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: float | None) -> LevelCost:
@@ -351,15 +357,15 @@ def compare(detected: Periods, marked: IterationSummary) -> str:
     if level is None:
         return f"the power trace alone shows no iteration ({detected.reason or 'no period'})"
     ratio = level.seconds / marked.seconds
-    told = f"the power trace alone says {level.seconds:.4g} s" + ("" if detected.sure else ", unsure")
+    found = f"the power trace alone shows {level.seconds:.4g} s" + ("" if detected.sure else ", unsure")
     if abs(ratio - 1) <= SAME:
-        return f"{told}: {100 * abs(ratio - 1):.1f} % off the marks"
+        return f"{found}: {100 * abs(ratio - 1):.1f} % off the marks"
     whole, part = round(ratio), round(1 / ratio)
     if whole >= 2 and abs(ratio / whole - 1) <= SAME:
-        return f"{told}: {whole} iterations of the marks"
+        return f"{found}: {whole} marked iterations"
     if part >= 2 and abs(ratio * part - 1) <= SAME:
-        return f"{told}: 1/{part} of an iteration of the marks"
+        return f"{found}: 1/{part} of a marked iteration"
     for each in detected.levels:
         if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME:
-            return f"{told}, which the marks contradict; its {each.name} is the iteration"
-    return f"{told}, which the marks contradict"
+            return f"{found}; by the marks its {each.name} is the iteration"
+    return f"{found}, and the marks disagree"
