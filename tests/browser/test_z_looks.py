@@ -71,7 +71,7 @@ def settled_overlaps(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 @pytest.mark.parametrize("width", [
-    pytest.param(900, marks=pytest.mark.xfail(strict=False, reason="tick labels of a narrow plot share 3 px")),
+    900,
     1280, 1800,
 ])
 def test_no_words_lie_over_others_and_nothing_shuts_anybody_out(shown: Notebook, width: int, theme: str) -> None:

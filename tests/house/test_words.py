@@ -26,16 +26,6 @@ PRIVATE = (
 )
 # Theirs is another meaning: "at once" of time, in documents for those who build.
 BUILDERS = ("docs/decisions.md", "docs/validation", "CONTRIBUTING.md", "CHANGELOG.md")
-# What is left to be said plainly; nothing may join it.
-LEFT = {
-    "workbench/measurement/doctor.py", "workbench/measurement/report.py", "workbench/measurement/store.py",
-    "workbench/panels/_views/period/svg.py", "workbench/panels/static/formats.js",
-    "workbench/panels/static/period.js", "workbench/panels/static/power.js", "workbench/periods/segment.py",
-    "workbench/search/batch_size/knowledge_gradient.py", "workbench/tuning/logbook.py",
-    "workbench/tuning/results.py", "notebooks/02_iteration_periods.ipynb",
-    "notebooks/03_batch_size_and_power_limit.ipynb", "notebooks/04_clocks.ipynb",
-    "notebooks/05_frontier.ipynb", "notebooks/06_cluster.ipynb",
-}
 _FOUND = re.compile("|".join(rf"\b{re.escape(each)}\b" for each in PRIVATE), re.IGNORECASE)
 
 
@@ -75,4 +65,4 @@ def private_words() -> list[str]:
 
 
 def test_no_screen_and_no_document_speaks_a_language_of_its_own() -> None:
-    assert [each for each in private_words() if each.split(":")[0] not in LEFT] == []
+    assert private_words() == []

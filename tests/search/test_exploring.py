@@ -241,7 +241,7 @@ def test_a_turn_that_may_well_be_as_cheap_is_not_ended_at_its_first_level(
     for _ in range(6):
         evidence.add(Run(0, "reached", 20, 200, 2e4, milestones={0.3: 5.0}, recurrence=9))
     turn = Proposal(512, 150.0, stop_after_epochs=90.0, reason=f"{TURN}9 runs; could save 2 %")
-    ordinary = replace(turn, reason="worth a try")
+    ordinary = replace(turn, reason="may be cheaper")
     # The ordinary rule, what the next recurrences are worth, would end it at once.
     monkeypatch.setattr(knowledge_gradient, "_plans", lambda *_, **__: (np.array([np.inf]), np.array([1.0])))
     ended = [

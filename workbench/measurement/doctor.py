@@ -236,7 +236,7 @@ def _modes(device: NvmlDevice) -> list[Finding]:
     if modes.get("mps_clients"):
         found.append(Finding(
             INFO, "MPS", f"{modes['mps_clients']:g} client{'s' * (modes['mps_clients'] != 1)}",
-            "kernels of several processes run at once: energy is that of all of them",
+            "kernels of several processes run side by side: energy is that of all of them",
         ))
     if "persistence" in modes:
         kept = bool(modes["persistence"])

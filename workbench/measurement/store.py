@@ -362,7 +362,7 @@ def _check_values(frame: pl.DataFrame) -> pl.DataFrame:
 def _cast(frame: pl.DataFrame, schema: Mapping[str, Any], *, needed: Sequence[str]) -> pl.DataFrame:
     """The frame with the kinds of a schema, as far as it has its columns."""
     if missing := set(needed) - set(frame.columns):
-        raise ValueError(f"columns {', '.join(sorted(missing))} are missing")
+        raise ValueError(f"it has no columns {', '.join(sorted(missing))}")
     kinds = {name: kind for name, kind in schema.items() if name in frame.columns}
     have = frame.schema
     if any(have[name] != kind for name, kind in kinds.items()):

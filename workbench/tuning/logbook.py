@@ -179,7 +179,7 @@ class Logbook:
             reason = {
                 "wait": "the GPU never worked for two seconds",
                 "detect": "the job ended before its iterations were found; workbench.step() in its loop "
-                          "tells them at once",
+                          "marks them",
             }.get(state, "the job ended before a setting was found")
         return TuningResult(
             state, self.held, book.saved(), self.settled_s, self.settled_iterations, self.source,

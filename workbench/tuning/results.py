@@ -174,7 +174,7 @@ class TuningResult(HtmlFacts):
         share, error = f"{abs(100 * saved.share):.1f}", f"{100 * saved.share_uncertainty:.1f}"
         what = f"saved {share} ± {error} %" if saved.share > 0 else f"spent {share} ± {error} % more"
         if abs(saved.share) <= saved.share_uncertainty:
-            what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {error} %)"
+            what = f"no measurable saving ({100 * saved.share:.1f} ± {error} %)"
         joules = "" if saved.energy_j <= 0 else f", {format_energy(saved.energy_j, saved.uncertainty_j)}"
         if 0.0 < saved.time_s < COUNTED * self.elapsed_s:  # the share is of that alone
             counted_s, whole_s = format_duration(saved.time_s), format_duration(self.elapsed_s)

@@ -17,9 +17,9 @@ export const watts = (value) => (Number.isFinite(value) ? `${value.toFixed(0)} W
 
 /** Energy since the start of a cell. */
 export function joules(value) {
-  if (value === null || !Number.isFinite(value)) return "energy not told";
-  if (value >= 1e6) return `${(value / 1e6).toFixed(2)} MJ`;
-  return value >= 1e4 ? `${(value / 1e3).toFixed(1)} kJ` : `${value.toFixed(0)} J`;
+  if (value === null || !Number.isFinite(value)) return "energy not available yet";
+  const words = value >= 1e6 ? `${(value / 1e6).toFixed(2)} MJ` : value >= 1e4 ? `${(value / 1e3).toFixed(1)} kJ` : `${value.toFixed(0)} J`;
+  return `${words} so far`;
 }
 
 const two = (number) => String(number).padStart(2, "0");

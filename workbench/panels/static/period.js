@@ -1,5 +1,5 @@
 // @ts-check
-// The iterations of a GPU: words, the iterations laid over one another, the spectrum. Used by the live view and by the inspection view.
+// The iterations of a GPU: words, the iterations overlaid, the spectrum. Used by the live view and by the inspection view.
 /** @import { Period } from "./messages" */
 import { chip, element, offer, picker, put, refill, say, space } from "./controls.js";
 import { highest } from "./formats.js";
@@ -30,7 +30,7 @@ class Fold {
     const top = highest(folded[1], shape[3]);
     fill(this.folded, { x: folded[0], y: folded[1] });
     fill(this.shape, { x: shape[0], low: shape[1], y: shape[2], high: shape[3] });
-    const title = `${level.name[0].toUpperCase()}${level.name.slice(1)}s laid over one another, and their median`;
+    const title = `${level.name[0].toUpperCase()}${level.name.slice(1)}s overlaid, median in bold`;
     fit(this.frame, [0, level.seconds], [0, 1.15 * top], { title });
     fill(this.waits, (waits ? [waits] : []).map(([x0, x1]) => {
       const late = x1 > 0.93 * level.seconds; // no room to the right

@@ -207,7 +207,7 @@ class Run {
   words() {
     const power = this.last(POWER).reduce((sum, value) => sum + value, 0);
     const energy = this.energy.includes(null) ? null : this.energy.reduce((sum, value) => sum + value, 0);
-    return `${watts(power)} now · ${joules(energy)} so far · ${elapsed(this.elapsed)}`;
+    return `${watts(power)} now · ${joules(energy)} · ${elapsed(this.elapsed)}`;
   }
 }
 

@@ -125,7 +125,7 @@ class KnowledgeGradient:
             options = weigh(belief, evidence, objective, self, purse)
             incumbent = options.incumbent
             arm = int(np.argmin(options.value))
-        stop, reason = float(options.stop[arm]), "worth a try"
+        stop, reason = float(options.stop[arm]), "may be cheaper"
         if arm == incumbent and may_try:
             turn = next_turn(belief, evidence, objective, self.params, incumbent, purse, self.horizon)
             if turn is not None:

@@ -33,7 +33,7 @@ def _fold(picture: Picture, look: PeriodView, number: int) -> None:
     unit, scale = ("ms", 1000.0) if look.level.seconds < 0.9995 else ("s", 1.0)
     end = look.level.seconds * scale
     frame = picture.frame(HEIGHT, (0.0, end), (0.0, high_w), side="left")
-    frame.axes(f"{look.level.name.capitalize()}s laid over one another (W), and their median")
+    frame.axes(f"{look.level.name.capitalize()}s overlaid (W), median in bold")
     if look.waits:
         x0, x1 = (at_s * scale for at_s in look.waits)
         frame.fill(frame.rectangle(x0, x1), opacity=0.12)
