@@ -100,6 +100,13 @@ RUN_AXE = """async (selector) => {
 }"""
 
 
+SMALL = """([selector, least]) => [...document.querySelectorAll(selector)].flatMap((root) => [...root.querySelectorAll("svg text")])
+  .filter((node) => node.getClientRects().length && node.textContent.trim())
+  .map((node) => [node.textContent, parseFloat(getComputedStyle(node).fontSize) * node.getScreenCTM().a])
+  .filter(([, size]) => size < least).map(([words, size]) => `${words} (${size.toFixed(1)} px)`)"""
+LEAST_LETTERS_PX = 9.9
+
+
 def note_words(page: Page) -> None:
     """Note from the next load of the page on what is written to canvases; `overlaps` needs it."""
     page.add_init_script(NOTE)
@@ -108,6 +115,12 @@ def note_words(page: Page) -> None:
 def overlaps(page: Page, selector: str = ".workbench-panel") -> list[str]:
     """Pairs of words in one panel whose boxes lie over one another, with where and how much."""
     found: list[str] = page.evaluate(OVERLAPS, [selector, LEAST_PX])
+    return found
+
+
+def small_words(page: Page, selector: str = ".workbench-panel") -> list[str]:
+    """Words in pictures of the panels whose letters are too small to read."""
+    found: list[str] = page.evaluate(SMALL, [selector, LEAST_LETTERS_PX])
     return found
 
 

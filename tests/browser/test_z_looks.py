@@ -1,4 +1,4 @@
-"""How the panels look: no words over others, and nothing serious for axe-core, at three widths in two themes.
+"""How the panels look: no words over others or too small, and nothing serious for axe-core, at three widths in two themes.
 
 The last file of this folder: its window stands before the page that the other tests share.
 """
@@ -82,4 +82,5 @@ def test_no_words_lie_over_others_and_nothing_shuts_anybody_out(shown: Notebook,
     for number, name in enumerate(PANELS, start=2):
         scroll_to(shown.page, number)
         assert settled_overlaps(shown.page) == [], name
+        assert looks.small_words(shown.page) == [], name
         assert looks.serious(shown.page) == [], name

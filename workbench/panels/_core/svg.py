@@ -54,10 +54,16 @@ class Pen(NamedTuple):
 
 
 class Picture:
-    """A picture under way, from the top down; `y` is where the next thing begins."""
+    """A picture under way, from the top down; `y` is where the next thing begins.
 
-    def __init__(self, title: str, *, size: int = 13) -> None:
-        self.title, self.y = title, 18.0
+    Args:
+        title: Stands above it, and is what is read to whoever cannot see it.
+        size: Of the title's letters in pixels; 0 leaves it out.
+        width: In pixels; in a narrower place all letters shrink.
+    """
+
+    def __init__(self, title: str, *, size: int = 13, width: int = WIDTH) -> None:
+        self.title, self.width, self.y = title, width, 18.0
         self._parts: list[str] = []
         if size:
             self.text(0, 13, title, size=size, weight="bold")
@@ -86,7 +92,7 @@ class Picture:
     def frame(self, height: float, x_span: Span, y_span: Span, *, side: str = "") -> Frame:
         """A plot that begins at `y`, over the whole width or the "left" or "right" half of it."""
         left = MIDDLE + 26 if side == "right" else LEFT
-        right = MIDDLE - 30 if side == "left" else WIDTH - RIGHT
+        right = MIDDLE - 30 if side == "left" else self.width - RIGHT
         return Frame(self, self.y, height, x_span, y_span, left=left, right=right)
 
     def down(self, height: float, below: float = AXIS) -> None:
@@ -104,9 +110,9 @@ class Picture:
         """The `<svg>` element; it needs no scripts and no network."""
         words = html.escape(self.title)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.y:g}" width="{WIDTH}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.y:g}" width="{self.width}" '
             f'role="img" aria-label="{words}" fill="none" '
-            'style="width:100%;max-width:1000px;height:auto;display:block" '
+            f'style="width:100%;max-width:{1.32 * self.width:.0f}px;height:auto;display:block" '
             f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(self._parts)}</svg>'
         )
 
@@ -147,8 +153,8 @@ class Frame:
     """
 
     def __init__(
-        self, picture: Picture, top: float, height: float, x_span: Span, y_span: Span, *, left: float = LEFT,
-        right: float = WIDTH - RIGHT,
+        self, picture: Picture, top: float, height: float, x_span: Span, y_span: Span, *, left: float,
+        right: float,
     ) -> None:
         self.picture, self.top, self.height, self.x_span, self.y_span = picture, top, height, x_span, y_span
         self.left, self.right, self.bottom = left, right, top + height

@@ -6,9 +6,10 @@ import { ClusterSettings } from "./cluster_settings.js";
 import { Legend, button, cells, element, folded, labelled, lines, offer, picker, press, put, refill, row, say, swatch, table, toggle } from "./controls.js";
 import { decades, floats, signed, steps } from "./formats.js";
 import { livePanel } from "./live.js";
-import { Figure, TEXT, addErrors, column, columns, fill, fit } from "./plots.js";
+import { Figure, TEXT, addErrors, column, columns, fill, fit, sizeOf } from "./plots.js";
 
 const MOST_MARKS = 10; // values of a sweep that are written below its axis
+const LABEL = 58; // pixels beside a bar
 const PLOT = { height: 220 };
 const LINES = { ...columns("xs", "ys"), line_color: column("colour"), line_dash: column("dash"), line_width: 1.6, line_join: "round" };
 
@@ -42,7 +43,8 @@ class Bars {
     const all = bars.map(({ owned, unowned, error, words, number }, n) => {
       return { y: -n, owned, x: owned + unowned, dx: error ?? 0, words, colour: colour(number) };
     });
-    fit(this.frame, [0, 1.15 * Math.max(0.1, ...all.map(({ x, dx }) => x + dx))], [0.4 - Math.max(bars.length, 1), 0.6]);
+    const room = 1 - Math.min(0.5, LABEL / sizeOf(this.frame)[0]);
+    fit(this.frame, [0, Math.max(0.1, ...all.map(({ x, dx }) => x + dx)) / room], [0.4 - Math.max(bars.length, 1), 0.6]);
     this.figure.ticks(this.frame.left, all.map(({ y }) => y), all.map(({ words }) => words));
     fill(this.layer, [
       ...all.map((bar) => ({ ...bar, ratio: bar.x, low: 0, high: bar.owned, alpha: 1 })),

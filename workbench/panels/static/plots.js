@@ -14,6 +14,7 @@ const [FRAME, FAINT, LINE] = ["frame", "faint_text", "line"].map((theme) => ({ t
 export const TEXT = { theme: "text" };
 export const GROUND = { theme: "background" };
 
+const NARROWEST = 300; // pixels of a frame that has others beside it
 const FONT = "system-ui, sans-serif"; // as in the pictures that stay
 const WORDS = {
   axis_line_color: FRAME, major_tick_line_color: FRAME, major_label_text_color: FAINT, axis_label_text_color: FAINT, minor_tick_line_color: null,
@@ -133,13 +134,17 @@ export class Figure {
     const names = new Map(words ? places.map((place, n) => [place, words[n]]) : []);
     axis.setv({ ticker: new this.models.FixedTicker({ ticks: places }), major_label_overrides: names });
   }
+  /** Show the frames in rows; those that would become too narrow go below one another. */
   embed(rows, spacing = 0) {
     const { Row, Column } = this.models;
-    const several = (Layout, children, between) => (children.length === 1 ? children[0] : new Layout({ children, sizing_mode: "stretch_width", spacing: between }));
     const { Document } = this.page.Bokeh.require("document");
+    const side = (frames) => {
+      if (frames.length > 1) for (const { plot } of frames) plot.min_width = NARROWEST;
+      return new Row({ children: frames.map(({ plot }) => plot), sizing_mode: "stretch_width", styles: { "flex-wrap": "wrap" }, spacing });
+    };
     this.recolour();
     this.document = new Document();
-    this.document.add_root(several(Column, rows.map((frames) => several(Row, frames.map(({ plot }) => plot), 0)), spacing));
+    this.document.add_root(new Column({ children: rows.map(side), sizing_mode: "stretch_width", spacing }));
     this.views = this.page.Bokeh.embed.add_document_standalone(this.document, this.place);
   }
   recolour() {

@@ -11,23 +11,20 @@ from ..._core.svg import Pen, Picture
 from ..._core.theme import colour
 from .model import SAME, ApplyView
 
-HEIGHT = 110
+WIDTH, HEIGHT = 460, 110  # fits a panel in a window of 900 pixels
 POINTS = 300
 NONE_YET = "After Apply or Undo the power around the change stands here"
 
 
 def power(followed: StepResponse | None) -> str:
-    """One `<svg>` element: watts over the seconds around a change, and both levels."""
+    """One `<svg>` element: watts over the seconds around a change, and both levels; a sentence before one."""
     if followed is None or not len(followed.time_s):
-        picture = Picture("Power", size=0)
-        picture.text(0, 14, NONE_YET, opacity=0.75)
-        picture.y = 20
-        return picture.svg()
+        return f'<div class="workbench-faint" style="font-size:13px">{NONE_YET}</div>'
     times, watts = followed.time_s, followed.power_w
     if len(times) > POINTS:
         pick = np.linspace(0, len(times) - 1, POINTS).astype(int)
         times, watts = times[pick], watts[pick]
-    picture = Picture(followed.words[:1].upper() + followed.words[1:], size=12)
+    picture = Picture(followed.words[:1].upper() + followed.words[1:], size=12, width=WIDTH)
     picture.y = 32.0
     frame = picture.frame(HEIGHT, (-BEFORE_S, AFTER_S), (0.0, max(float(watts.max()) * 1.12, 1.0)))
     frame.axes("Power (W)")
