@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, JSHandle, Page, Playwright, TimeoutErro
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # A wait ends with what it waits for: only a test that fails waits so long, or one on a machine that is busy.
 PATIENCE_S = 180.0
+LIGHT = "JupyterLab Light"
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -184,6 +185,9 @@ class Notebook:
         nbformat.write(notebook, self.path)
         self.enough(False)
         self.open()
+        # The server keeps the theme: a test before may have ended in the dark.
+        if page.evaluate("document.body.dataset.jpThemeName") != LIGHT:
+            self.theme(LIGHT)
 
     def open(self) -> None:
         """Load the page, anew where it is loaded already."""

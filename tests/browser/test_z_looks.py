@@ -1,6 +1,5 @@
-"""How the panels look: no words over others or too small, and nothing serious for axe-core, at three widths in two themes.
-
-The last file of this folder: its window stands before the page that the other tests share.
+"""How the panels look: no words over others or too small, and nothing serious for axe-core, at three widths
+in two themes.
 """
 
 from __future__ import annotations
