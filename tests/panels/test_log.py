@@ -14,6 +14,8 @@ from workbench.errors import UsageError
 from workbench.measurement.store import Store
 from workbench.panels._views.log.model import LogSelection
 from workbench.panels._views.log.panel import LogPanel, log
+from workbench.panels._views.log.svg import run_picture
+from workbench.periods.segment import SCHEMA as SEGMENTS
 from workbench.records import GpuMeasurement, Measurement
 
 GPU = GpuMeasurement("Tesla V100", "GPU-1", 100.0, 1.0, "counter", True, power_limit_w=250.0)
@@ -50,6 +52,16 @@ def page(panel: LogPanel) -> str:
 
 def order(shown: str) -> list[str]:
     return sorted(("first &lt;b&gt;", "limited", "third"), key=shown.index)
+
+
+def test_a_runs_picture_names_new_limits_and_what_a_training_named() -> None:
+    frame = a_trace(100.0).with_columns(
+        uuid=pl.lit("GPU-1"), power_limit_w=pl.when(pl.col("time_s") < 10).then(250.0).otherwise(175.0),
+        temperature_c=pl.lit(50.0))
+    rows = [{"iteration": None, "kind": "evaluation", "start_s": 5.0, "end_s": 6.0, "time_s": 1.0,
+             "energy_j": None, "mean_power_w": None}]
+    drawn = run_picture(Measurement("a", "one", 0.0, 20.0, (GPU,)), frame, pl.DataFrame(rows, schema=SEGMENTS))
+    assert all(words in drawn for words in (">175 W<", ">evaluation<", "Temperature (°C)"))
 
 
 def test_the_newest_run_stands_first_and_a_heading_sorts(panel: LogPanel) -> None:

@@ -17,10 +17,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from workbench import trace
 from workbench.device.discovery import devices
 from workbench.errors import NotPermitted
 from workbench.measurement.recorder import Recorder
 from workbench.panels._core import live as base
+from workbench.panels._views.power.conditions import GpuTrace, conditions
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.power.series import COLUMNS, Series
 from workbench.panels._views.power.svg import TraceLine, trace_picture
@@ -453,6 +455,7 @@ def test_outside_of_a_notebook_the_words_are_printed(make: Make, capsys: pytest.
 CELL = """
 from workbench.simulation.machine import simulate
 machine = simulate("A100", seed=1, scale=20)
+from workbench import trace
 from workbench.device.discovery import devices
 from workbench.panels import PowerView
 from workbench.measurement.recorder import Recorder
@@ -529,3 +532,32 @@ def test_evaluations_that_a_training_named_are_named_in_the_picture(make: Make) 
     found = SegmentedIterations(pl.DataFrame(rows, schema=SEGMENTS), IterationSummary(3, 1.0, 0.0, 100.0, 1.0, "marks"))
     view.settle(found)
     assert [(round(mark.time_s, 3), mark.text) for mark in view._marks.kept] == [(2.0, "evaluation")]
+
+
+def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> None:
+    times = [5.0 + 0.1 * n for n in range(400)]
+    values: dict[str, list[float | None]] = dict.fromkeys(trace.SCHEMA, [None] * 400)
+    values |= {"time_s": times, "temperature_c": [40.0 + n / 20 for n in range(400)],
+               "memory_utilisation": [0.5] * 400}
+    frame = pl.DataFrame(values, schema=trace.SCHEMA).with_columns(
+        throttle=pl.when(pl.col("time_s") < 15.0).then(4).otherwise(0).cast(pl.UInt64))
+    shown = conditions([GpuTrace(0, "GPU 0", frame)], 5.0, 45.0)
+    assert shown.startswith("<details><summary")
+    for words in ("Temperature (°C)", "Memory busy (%)", "throttled by power cap, 25 % of the time"):
+        assert words in shown
+    assert "Memory clock" not in shown  # nothing is known of it
+    assert len(shown) < 25_000
+    calm = frame.with_columns(throttle=pl.lit(0, pl.UInt64))
+    assert "never throttled" in conditions([GpuTrace(0, "GPU 0", calm)], 5.0, 45.0)
+    nothing = pl.DataFrame(dict.fromkeys(trace.SCHEMA, [None] * 2) | {"time_s": [0.0, 1.0]}, schema=trace.SCHEMA)
+    assert conditions([GpuTrace(0, "GPU 0", nothing)], 0.0, 1.0) == ""
+
+
+def test_what_a_finished_cell_leaves_has_them_too(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    view, _ = make()
+    left: list[str] = []
+    view.leave = lambda picture, *_: left.append(picture)  # type: ignore[method-assign]
+    view.machine.step(3.0)
+    view.finish("done")
+    (picture,) = left
+    assert picture.index("</svg>") < picture.index("<summary") < picture.index("Temperature (°C)")

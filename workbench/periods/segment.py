@@ -41,7 +41,7 @@ SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored 
 SLIVER_S = 1e-6
 # A marked iteration of so many usual lengths holds something else, if only so many are like that.
 LONG, RARE = 2.0, 0.2
-# What repeats every so many iterations: so many of the distances, as a share, differ by no more than that share.
+# Evenly spaced: so many of the distances (a share) are off the usual one by so much of it at most.
 MOSTLY, UNEVEN = 0.75, 0.25
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
@@ -328,7 +328,7 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
 
 
 def _every(frame: pl.DataFrame, kind: str) -> float | None:
-    """Number of iterations between two rows of a kind; None unless three or more of them are evenly spaced."""
+    """Number of iterations between two rows of a kind; None unless three or more are evenly spaced."""
     number = pl.col("iteration")
     before = frame.select((number.is_first_distinct() & number.is_not_null()).cum_sum())["iteration"]
     apart = before.filter(frame["kind"] == kind).diff().drop_nulls().to_numpy()
@@ -336,9 +336,10 @@ def _every(frame: pl.DataFrame, kind: str) -> float | None:
         return None
     usual = float(np.median(apart))
     even = np.abs(apart - usual) <= max(1.0, UNEVEN * usual)
-    if np.mean(even) < MOSTLY or (kind == "long iteration" and usual < 1):  # side by side: a stretch of its own
+    side_by_side = kind == "long iteration" and usual < 1  # a stretch of its own
+    if side_by_side or np.mean(even) < MOSTLY:
         return None
-    return usual + (1.0 if kind == "long iteration" else 0.0)
+    return usual + (kind == "long iteration")
 
 
 def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: float | None) -> LevelCost:

@@ -14,22 +14,40 @@ from ....measurement.run_table import when
 from ....records import Measurement
 from ..._core.svg import Pen, Picture, ShadedSpan, padded
 from ..._core.theme import colour
+from ..power.conditions import GpuTrace, conditions
+from ..power.model import named_phases
 from ..power.series import Series, rows_of
-from ..power.svg import TraceLine, trace_picture
+from ..power.svg import TraceLine, VerticalMark, trace_picture
 
 
 def run_picture(run: Measurement, trace: pl.DataFrame, iterations: pl.DataFrame | None) -> str:
-    """A run's power, clocks and utilisation, with its iterations."""
+    """A run's power, clocks and utilisation, with its iterations and what happened; the rest folded away."""
     lines = _lines(trace)
+    start_s = float(trace["time_s"].min() or 0.0)  # type: ignore[arg-type]
+    marks = _limit_changes(lines)
     spans: tuple[ShadedSpan, ...] = ()
     if iterations is not None and len(lines) == 1:
-        start_s = float(trace["time_s"].min() or 0.0)  # type: ignore[arg-type]
+        marks += [VerticalMark(at_s - start_s, kind) for at_s, kind in named_phases(iterations)]
         spans = tuple(
             ShadedSpan(row["start_s"] - start_s, row["end_s"] - start_s, row["kind"] != "iteration")
             for row in iterations.iter_rows(named=True) if row["kind"] != "other"
         )
     end_s = max(float(line.rows[-1, 0]) for line in lines)
-    return trace_picture("Power of " + (run.label or run.id), lines, (), end_s, spans).svg()
+    picture = trace_picture("Power of " + (run.label or run.id), lines, marks, end_s, spans).svg()
+    parts = enumerate(trace.partition_by("uuid", maintain_order=True))
+    more = [GpuTrace(number, f"GPU {number}", part) for number, part in parts]
+    return picture + conditions(more, start_s, start_s + end_s)
+
+
+def _limit_changes(lines: Sequence[TraceLine]) -> list[VerticalMark]:
+    """Each new power limit as a mark, with its GPU where there are several."""
+    found = []
+    for line in lines:
+        known = line.rows[~np.isnan(line.rows[:, 2])]
+        new = np.flatnonzero(np.abs(np.diff(known[:, 2])) > 0.5) + 1
+        who = f"{line.name} " * (len(lines) > 1)
+        found += [VerticalMark(float(row[0]), f"{who}{row[2]:g} W") for row in known[new]]
+    return found
 
 
 def comparison_picture(runs: Sequence[Measurement], traces: Sequence[pl.DataFrame | None]) -> str:

@@ -14,7 +14,7 @@ from .series import Rows, Series, rows_of
 from .svg import TraceLine, VerticalMark
 
 if TYPE_CHECKING:
-    from ....periods.segment import SegmentedIterations
+    import polars as pl
 
 MOST_MARKS = 500
 MOST_NAMED = 100  # evaluations and the like that are named in the picture
@@ -102,8 +102,8 @@ class MarkList:
         ]
 
 
-def named_phases(found: SegmentedIterations) -> list[tuple[float, str]]:
+def named_phases(iterations: pl.DataFrame) -> list[tuple[float, str]]:
     """What a training named itself, as evaluations: when it began, on the trace's clock, and its name."""
-    named = found.frame.filter(~found.frame["kind"].is_in(["iteration", "pause", "other"]))
+    named = iterations.filter(~iterations["kind"].is_in(["iteration", "pause", "other"]))
     rows = named.select("start_s", "kind").head(MOST_NAMED).iter_rows()
     return [(float(at_s), str(kind)) for at_s, kind in rows]

@@ -26,6 +26,7 @@ from ..._core.live import ABSENT_S, LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
+from .conditions import GpuTrace, conditions
 from .model import MarkList, WatchedGpu, named_phases
 from .series import Rows, packed
 from .svg import VerticalMark, trace_picture
@@ -103,7 +104,7 @@ class PowerView(LivePanel):
     def settle(self, found: SegmentedIterations) -> None:
         """Show these iterations in the picture, as the report does, and what a training named itself."""
         self._settled = found
-        for at_s, kind in named_phases(found):
+        for at_s, kind in named_phases(found.frame):
             self.mark(at_s, kind)
 
     def finish(self, result: Any = "", *, end_s: float | None = None) -> None:
@@ -127,9 +128,12 @@ class PowerView(LivePanel):
         with self._lock:
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
-        self._hold = None  # the recorder may forget
         seen = any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
-        self.leave(self.svg() if seen else "", result, self._problem)
+        read = [(gpu, self.recorder.rows(gpu.device.uuid, self.start_s, self._end_s)) for gpu in self._gpus]
+        self._hold = None  # the recorder may forget
+        more = [GpuTrace(gpu.number, gpu.line.name, rows) for gpu, rows in read]
+        picture = self.svg() + conditions(more, self.start_s, self._end_s) if seen else ""
+        self.leave(picture, result, self._problem)
 
     def svg(self) -> str:
         with self._lock:
