@@ -185,10 +185,11 @@ def frontier(lab: Lab, page: Page, images: Path) -> None:
     notebook.run(0)
     notebook.finish(0, 120)
     notebook.run(1)
-    page.wait_for_selector(".workbench-frontier .workbench-table tr[data-row]", timeout=60_000)
+    page.wait_for_selector(".workbench-frontier .workbench-table tr[data-row]", state="attached", timeout=60_000)
     page.wait_for_timeout(1500)
     panel = page.locator(".workbench-frontier").last
     cut(panel, "frontier-light.png", images)
+    page.locator(".workbench-more summary").last.click()
     page.locator(".workbench-eta").last.focus()
     for _ in range(10):
         page.keyboard.press("ArrowRight")
@@ -287,7 +288,7 @@ def whole(lab: Lab, page: Page, images: Path) -> None:
     for cell in (0, 1):
         notebook.run(cell)
         notebook.finish(cell, 120)
-    page.wait_for_selector(".workbench-frontier .workbench-table tr[data-row]", timeout=60_000)
+    page.wait_for_selector(".workbench-frontier .workbench-table tr[data-row]", state="attached", timeout=60_000)
     tabs = page.locator(".jupyter-widget-tab .lm-TabBar-tab")
     page.wait_for_timeout(1500)
     shoot(notebook, "workbench-light.png", images)

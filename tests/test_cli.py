@@ -253,7 +253,7 @@ def test_the_log_shows_and_exports_what_was_measured(
 
 def test_an_empty_log_is_shown_too(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["log"]) == 0
-    assert "nothing is measured yet" in capfd.readouterr().out
+    assert "Nothing is measured yet" in capfd.readouterr().out
 
 
 def test_a_damaged_file_in_the_log_is_said(capfd: pytest.CaptureFixture[str]) -> None:

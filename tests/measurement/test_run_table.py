@@ -38,7 +38,7 @@ def test_a_run_without_energy_says_why_and_one_that_failed_that_it_did() -> None
     bare = Measurement("id", "", NOW_S, 0.05, notes=("there is no driver",), outcome="error")
     (row,) = rows(as_frame([bare]), now_unix_s=NOW_S)
     assert (row["energy"], row["note"], row["GPU"], row["what"]) == ("-", "error; there is no driver", "", "cell")
-    assert as_text(rows(as_frame([]))).startswith("nothing is measured yet")
+    assert as_text(rows(as_frame([]))).startswith("Nothing is measured yet")
 
 
 def test_the_log_is_a_frame_that_shows_itself_as_the_table() -> None:
@@ -50,7 +50,7 @@ def test_the_log_is_a_frame_that_shows_itself_as_the_table() -> None:
     assert page.index("&lt;41&gt;") < page.index("&lt;40&gt;")  # newest first
     assert "&lt;1&gt;" not in page
     assert f"The newest {SHOWN} of 42 runs." in repr(log)
-    assert RunLog.of(as_frame([]), {})._repr_html_().startswith("<p>nothing is measured yet")
+    assert RunLog.of(as_frame([]), {})._repr_html_().startswith("<p>Nothing is measured yet")
 
 
 def test_a_spreadsheet_begins_with_what_a_person_reads(tmp_path: Path) -> None:

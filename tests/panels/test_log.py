@@ -115,4 +115,4 @@ def test_it_says_only_what_is_new(panel: LogPanel) -> None:
 
 
 def test_an_empty_log_says_what_to_do(tmp_path: Any) -> None:
-    assert "Write %%energy above a cell" in log(Store(tmp_path)).html()
+    assert "write %%energy above a cell" in log(Store(tmp_path)).html()

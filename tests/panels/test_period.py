@@ -21,12 +21,12 @@ from workbench.errors import UsageError
 from workbench.measurement import iterations as counting
 from workbench.measurement.iterations import energies_of
 from workbench.measurement.meter import Meter
+from workbench.measurement.quantities import format_seconds
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.session import keep
 from workbench.measurement.store import Store
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
-from workbench.panels._core.words import period as period_words
 from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
 from workbench.panels._views.period.model import look
 from workbench.panels._views.period.panel import PeriodPanel, period
@@ -165,7 +165,7 @@ def test_a_guess_is_said_to_be_one_and_not_drawn_as_known() -> None:
     guess = Periods((ONE,), reason="aperiodic: no rhythm stands out", longer_s=7.0)
     seen = look(square(), guess)
     assert seen.headline == (
-        "Perhaps one iteration takes 1 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would "
+        "Perhaps one iteration takes 1.00 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would "
         "probably do"
     )
     assert (seen.sure, seen.spans, seen.waits) == (False, (), None)
@@ -229,7 +229,7 @@ def test_marks_beat_what_the_power_says() -> None:
 def test_a_period_is_written_to_the_digit_that_its_error_has(
     seconds: float, error: float | None, words: str
 ) -> None:
-    assert period_words(seconds, error) == words
+    assert format_seconds(seconds, error) == words
 
 
 # live
@@ -532,7 +532,7 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
     assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
     made._received(made, {"kind": "seconds", "n": 3, "seconds": 2.0}, [])
     assert sent[-1][0]["period"]["level"]["seconds"] == 2.0
-    assert sent[-1][0]["period"]["headline"] == "Folded at 2 s, a period of your own"
+    assert sent[-1][0]["period"]["headline"] == "Folded at 2.00 s, a period of your own"
     for wrong, why in (
         (
             {"kind": "level", "name": "epoch"},

@@ -247,7 +247,7 @@ def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: Sharin
     )
     text = repr(shared)
     assert "GPU, time slicing: sharing saves 2.7 %" in text.splitlines()[0]
-    assert "500.0000 ± 0.0010 ms" in text
+    assert "500.000 ± 0.001 ms" in text
     assert "B<script>" in text
     assert "20 % ± 0.000 %" in text
     assert "3600 J of the board at 240 W; the jobs' parts add up to it" in text

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from ..tariff import significant, with_error
+
+MINUS = "\N{MINUS SIGN}"
 
 
 def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
@@ -36,13 +40,26 @@ def format_duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def format_seconds(seconds: float, uncertainty_s: float | None) -> str:
+def format_seconds(seconds: float, uncertainty_s: float | None = None) -> str:
     """A duration with its error, in milliseconds below a second.
 
     >>> format_seconds(0.4123, 0.0031), format_seconds(12.34, 0.21), format_seconds(0.5, None)
     ('412.3 ± 3.1 ms', '12.34 ± 0.21 s', '500 ms')
     """
-    scale, unit = (1e3, "ms") if seconds < 1 else (1.0, "s")
+    scale, unit = (1e3, "ms") if seconds < 0.9995 else (1.0, "s")  # which would read as 1000 ms
     if uncertainty_s is None:
         return f"{significant(scale * seconds)} {unit}"
     return f"{with_error(scale * seconds, max(scale * uncertainty_s, 1e-3))} {unit}"
+
+
+def format_change(share: float, half: float | None = None, digits: int = 1) -> str:
+    """A share in per cent with its sign, and with two digits of its 95 % half width where that is known.
+
+    >>> format_change(-0.1234, 0.0041), format_change(0.031), format_change(-0.37, digits=0)
+    ('−12.34 ± 0.41 %', '+3.1 %', '−37 %')
+    """
+    error = ""
+    if half and math.isfinite(half):
+        digits = min(max(1 - math.floor(math.log10(100 * half)), 0), 2)
+        error = f" ± {100 * half:.{digits}f}"
+    return f"{100 * share + 0.0:+.{digits}f}{error} %".replace("-", MINUS)

@@ -11,10 +11,10 @@ from typing import Any
 from .._html import table
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
+from .quantities import format_change, format_seconds
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
-from .quantities import format_seconds
-from .result_card import card, describe_change, relative_change, signed
+from .result_card import card, describe_change, relative_change
 from .work import rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
@@ -183,7 +183,7 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
     names = f"{b.label or b.id} against {a.label or a.id}"
     change = relative_change(a, b)
     if change is None or a.energy_j is None or b.energy_j is None:
-        times = f"{signed(b.time_s / a.time_s - 1)} time" if a.time_s > 0 else "no comparison of times"
+        times = f"{format_change(b.time_s / a.time_s - 1)} time" if a.time_s > 0 else "no comparison of times"
         return f"{names}: {times}; the energies cannot be compared (one of them is missing or zero)"
     difference = b.energy_j - a.energy_j
     error = math.hypot(a.energy_uncertainty_j or 0.0, b.energy_uncertainty_j or 0.0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
-from .quantities import format_duration, format_energy, format_seconds
+from .quantities import format_change, format_duration, format_energy, format_seconds
 from .work import rates
 
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
@@ -22,7 +22,6 @@ BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em;white-sp
 SOURCES = {"marks": "marked", "detected": "found in the power"}  # of iterations
 # Words of the notes that change what an energy means; other notes stand in the details.
 DECISIVE = ("other process", "MIG is on", "assume", "power limit changed")
-MINUS = "\N{MINUS SIGN}"
 
 
 def card(
@@ -119,23 +118,10 @@ def describe_change(a: Measurement, b: Measurement) -> str:
     if change is None:
         return ""
     energy, half = change
-    time = f", {signed(b.time_s / a.time_s - 1)} time" if a.time_s > 0 else ""
+    time = f", {format_change(b.time_s / a.time_s - 1)} time" if a.time_s > 0 else ""
     if abs(energy) <= half:
-        return f"no significant difference in energy ({signed(energy, half)}){time}"
-    return f"{signed(energy, half)} energy{time}"
-
-
-def signed(share: float, half: float | None = None) -> str:
-    """A share in per cent with its sign, and with as many digits as its uncertainty has two of.
-
-    >>> signed(-0.1234, 0.0041), signed(0.031), signed(0.0)
-    ('−12.34 ± 0.41 %', '+3.1 %', '+0.0 %')
-    """
-    digits, error = 1, ""
-    if half:
-        digits = min(max(1 - math.floor(math.log10(100 * half)), 0), 2)
-        error = f" ± {100 * half:.{digits}f}"
-    return f"{100 * share + 0.0:+.{digits}f}{error} %".replace("-", MINUS)
+        return f"no significant difference in energy ({format_change(energy, half)}){time}"
+    return f"{format_change(energy, half)} energy{time}"
 
 
 def _counted(names: Iterable[str]) -> list[str]:

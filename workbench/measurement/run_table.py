@@ -17,6 +17,7 @@ from .quantities import format_duration, format_energy
 from .result_card import decisive_notes
 
 COLUMNS = ("when", "label", "what", "GPU", "energy", "time", "J/iteration", "work", "setting", "note")
+EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench run -- python train.py`."
 SORTABLE = {  # the columns of the log that a column is sorted by
     "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
     "J/iteration": "iteration_j",
@@ -109,7 +110,7 @@ def as_text(found: Iterable[Mapping[str, str]]) -> str:
     """Rows as lines for a terminal."""
     heads, cells = texts(found)
     if not cells:
-        return "nothing is measured yet: %%energy above a cell, or `workbench run -- python train.py`"
+        return EMPTY
     widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
              for line in (heads, *cells)]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._html import table
-from ..measurement.report import format_duration, format_energy
+from ..measurement.quantities import format_duration, format_energy, format_seconds
 from ..records import Measurement
 from .comparing import ConfidenceInterval, SharingEffect
 from .picture import picture
@@ -214,7 +214,8 @@ def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         cells = [""] * 6
         if (found := shared.comparison) is not None:
             cells = [
-                _time(found.alone_s[number]), _time(found.together_s[number]),
+                format_seconds(found.alone_s[number].value, found.alone_s[number].error),
+                format_seconds(found.together_s[number].value, found.together_s[number].error),
                 f"{_percent(found.slowdown[number].value - 1)} ± {_points(found.slowdown[number])}",
                 format_energy(found.alone_j[number].value, found.alone_j[number].error),
                 format_energy(found.attributed_j[number].value, found.attributed_j[number].error),
@@ -223,13 +224,6 @@ def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         memory = "" if job.memory_bytes is None else f"{job.memory_bytes / 2**30:.1f} GiB"
         rows.append((job.label, *cells, memory, job.outcome))
     return heads, rows
-
-
-def _time(each: ConfidenceInterval) -> str:
-    scale, unit = (1e3, "ms") if each.value < 1 else (1.0, "s")
-    error = max(scale * each.error, 1e-3)
-    decimals = max(0, min(4, 1 - math.floor(math.log10(error))))
-    return f"{scale * each.value:.{decimals}f} ± {error:.{decimals}f} {unit}"
 
 
 def _lines(shared: Shared) -> list[str]:

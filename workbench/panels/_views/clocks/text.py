@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....measurement.quantities import format_change, format_seconds
 from ....measurement.report import format_duration, format_energy
 from ....search.tradeoff import Z95
 from ....tuning.results import OBJECTIVES
-from ..._core.words import percent, period
 from .surface import at_limit
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def details(tuning: TuningView) -> list[str]:
         spent = f"{format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)}"
         said.append(f"tuning has taken {spent} of the job{probes}")
     if tuning.period_s is not None:
-        takes = period(tuning.period_s, tuning.period_uncertainty_s or None)
+        takes = format_seconds(tuning.period_s, tuning.period_uncertainty_s or None)
         said.append(f"an iteration takes {takes}{FOUND.get(tuning.period_source, '')}")
     elif tuning.period_source == "rate":
         said.append("no iterations were found; settings are compared by the rate of work")
@@ -123,7 +123,7 @@ def choice_words(choice: Choice, tuning: TuningView) -> str:
         best = "nothing is known to be better within the bound"
         return f"{first}: the default setting ({choice.setting}); {best}"
     energy, time = (
-        percent(ratio - 1, Z95 * ratio * deviation or None)
+        format_change(ratio - 1, Z95 * ratio * deviation or None)
         for ratio, deviation in ((choice.energy_ratio, choice.energy_sd), (choice.time_ratio, choice.time_sd))
     )
     predicted = "" if choice.measured else ", predicted"
@@ -140,7 +140,8 @@ def guess_words(tuning: TuningView) -> str:
     tried = tuning.probes.filter(kind="probe", outcome="kept")["power_limit_w"].to_list()
     how = "measured" if guess.power_limit_w in tried else "expected by now"
     kept = "within" if time <= 100 * guess.max_slowdown else "beyond"
-    return f"{guess}; {how}: energy {percent(energy / 100)}, time {percent(time / 100)}, {kept} the bound"
+    changes = f"energy {format_change(energy / 100)}, time {format_change(time / 100)}"
+    return f"{guess}; {how}: {changes}, {kept} the bound"
 
 
 def saved_words(tuning: TuningView) -> str:

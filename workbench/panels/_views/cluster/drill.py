@@ -12,10 +12,10 @@ import polars as pl
 
 from ....cluster import drill
 from ....cluster.recording import RunRecord
+from ....measurement.quantities import format_change
 from ....measurement.report import format_duration, format_energy
 from ..._core.svg import INK, Frame, Pen, Picture, Span
 from ..._core.theme import colour
-from ..._core.words import percent
 from .model import hours
 
 LANE = 18  # pixels of a GPU
@@ -57,7 +57,7 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
         first = f"first on a GPU {f'{format_duration(late_s)} after it came' if late_s > 0 else 'directly'}"
         waited = f"{format_duration(3600 * about['wait_h'])}, {first}"
     came = f"{_since(about['submit_s'] - record.result.start_s)} after the first job"
-    against = f"on GPUs, {percent(about['inflation'])} against alone"
+    against = f"on GPUs, {format_change(about['inflation'])} against alone"
     ended = f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its"
     company = "nobody: its GPUs were its own"
     if beside.height:

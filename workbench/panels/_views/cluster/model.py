@@ -10,7 +10,7 @@ import numpy as np
 
 from ....cluster.scenario import LABELS, UNITS, Scenario, label
 from ....cluster.views import DISTRIBUTIONS, PolicyRow, RunOutcome, Spread, rounded, rows
-from ..._core.words import percent
+from ....measurement.quantities import format_change
 
 HEADS: tuple[tuple[str, str], ...] = (
     ("policy", "who decides"),
@@ -168,10 +168,10 @@ def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
         name += f" · {UNITS[scenario.sweep]} {value_words(scenario.sweep, row.value)}"
     ratio = row.energy_ratio
     return (
-        name, energy_words(f["energy_kwh"]), "" if ratio is None else percent(ratio.mean - 1, ratio.sd),
+        name, energy_words(f["energy_kwh"]), "" if ratio is None else format_change(ratio.mean - 1, ratio.sd),
         f"{f['active_nodes'].mean:.1f}",
         f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
-        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", percent(f["runtime_inflation"].mean),
+        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", format_change(f["runtime_inflation"].mean),
         f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines",
         f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
     )
@@ -210,7 +210,7 @@ def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
         said.append(
             f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; "
             f"waiting and running {hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; "
-            f"runtime {percent(b['runtime_inflation'].mean)}; "
+            f"runtime {format_change(b['runtime_inflation'].mean)}; "
             f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
         )
     others = [row for row in table if row is not best and row is not base]

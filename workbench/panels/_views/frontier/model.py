@@ -12,6 +12,7 @@ import polars as pl
 from scipy.spatial import KDTree
 
 from ....errors import UsageError
+from ....measurement.quantities import format_change
 from ....measurement.report import format_duration, format_energy
 from ....measurement.store import for_spreadsheets
 from ....search import frontier, tradeoff
@@ -20,7 +21,6 @@ from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configurati
 from ....tariff import J_PER_KWH, Tariff, significant
 from ....tuning.advice import guess_for
 from ..._core.svg import Span, padded
-from ..._core.words import percent
 
 COLUMNS = (
     "time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured",
@@ -155,7 +155,7 @@ def rounded(share: float) -> str:
     >>> rounded(-0.2042), rounded(0.0312), rounded(0.0996)
     ('−20 %', '+3.1 %', '+10 %')
     """
-    return percent(share, digits=0 if abs(share) >= 0.0995 else 1)
+    return format_change(share, digits=0 if abs(share) >= 0.0995 else 1)
 
 
 def a(unit: str) -> str:
@@ -213,7 +213,7 @@ def guess_words(seen: FrontierAnalysis, max_slowdown: float | None) -> list[str]
     if guess is None or not guess.offered:
         return []
     there = alike.filter(power_limit_w=guess.power_limit_w).row(0, named=True)
-    time, energy = (percent(there[name] / usual[name] - 1) for name in ("time_s", "energy_j"))
+    time, energy = (format_change(there[name] / usual[name] - 1) for name in ("time_s", "energy_j"))
     return [f"{guess}; there: time {time}, energy {energy}"]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....errors import StoreError, UsageError
+from ....errors import StoreError
 from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import FrontierAnalysis, Work
@@ -30,8 +30,8 @@ from ..apply.applier import Applier
 from . import model
 from .model import FrontierChoice
 from .setter import ChoiceSetter
-from .shown import ALL, NAMES, NOTHING, ShownFrontier
-from .sources import NO_POINTS, GivenPoints, PointSource, source
+from .shown import NAMES, NOTHING, ShownFrontier
+from .sources import GivenPoints, PointSource, collected_points, source
 from .svg import draw, frontier_page, traces
 
 if TYPE_CHECKING:
@@ -152,12 +152,7 @@ class FrontierPanel(LivePanel):
             seen = self.source.read()
             if self._frontier.version and seen == self._seen:
                 return
-            try:
-                collected = self.source.points()
-            except UsageError as error:
-                if self.look is not None or not self.source.live:
-                    raise
-                collected = NO_POINTS._replace(said=(str(error),))  # a job whose first run has not ended
+            collected = collected_points(self.source, first=self.look is None)
             self._seen = seen
             self._moved(self._frontier.collect(collected))
 
@@ -183,12 +178,7 @@ class FrontierPanel(LivePanel):
             UsageError, StoreError: another ending, or nothing to write; it cannot be written there.
         """
         target = Path(path).expanduser()
-        data = self._exported(target.suffix.removeprefix("."))
-        try:
-            target.write_bytes(data)
-        except OSError as error:
-            raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
-        return target
+        return written(target, self._exported(target.suffix.removeprefix(".")))
 
     def _moved(self, chosen: Configuration | None) -> None:
         """Have the picture drawn again, and tell those who asked for it of another choice."""
@@ -202,11 +192,7 @@ class FrontierPanel(LivePanel):
     # showing
 
     def title(self) -> str:
-        selected = self._frontier.filters.values
-        named = (self.source.name, selected["job"], selected["gpu"])
-        name = ", ".join(str(each) for each in named if each not in (None, "", ALL))
-        words = f"Energy against time{': ' + name if name else ''}"
-        return titled(words, self.source.simulated)
+        return titled(self._frontier.filters.title(self.source.name), self.source.simulated)
 
     def sentences(self) -> list[str]:
         """The choice, what it costs and saves, and what else there is to say."""
@@ -309,6 +295,15 @@ class FrontierPanel(LivePanel):
         if what == "svg":
             return self.svg().encode()
         return model.table_file(self._frontier.must(), self.choice.row, what)
+
+
+def written(target: Path, data: bytes) -> Path:
+    """Write a file. Raises StoreError where that cannot be."""
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
+    return target
 
 
 def magics_tariff() -> Tariff:

@@ -49,6 +49,12 @@ class Filters:
                 raise UsageError(f"there is no {name} {value!r} here; there are {known}")
         self.values = self.values | {name: value for name, value in given.items() if value is not None}
 
+    def title(self, name: str) -> str:
+        """What the points are of, and what of it is selected."""
+        named = (name, self.values["job"], self.values["gpu"])
+        words = ", ".join(str(each) for each in named if each not in (None, "", ALL))
+        return f"Energy against time{': ' + words if words else ''}"
+
     def apply(self, points: pl.DataFrame) -> pl.DataFrame:
         """The points that are selected.
 

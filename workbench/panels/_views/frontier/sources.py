@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ....cluster.readers import UNREADABLE
-from ....errors import StoreError, UsageError, is_list, named_file
+from ....errors import UsageError, is_list, named_file
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
@@ -21,6 +21,7 @@ from ....measurement.store import SCHEMA, Store, as_frame
 from ....records import Measurement, Observation
 from ....search.frontier import KNOBS
 from ....search.tradeoff import Z95, Collected, collect
+from ..._core.log_files import log_version, readable_log
 from ..recurring.sources import Studied
 
 LOGGED = {"gpus", "energy_uncertainty_j", "id"}  # columns by which a log is known
@@ -113,10 +114,10 @@ class Logged:
         self._store = store
 
     def read(self) -> Hashable:
-        return files(self._store)
+        return log_version(self._store)
 
     def points(self) -> Collected:
-        log = log_of(self._store).filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
+        log = readable_log(self._store).filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
         if log.is_empty():
             return NO_POINTS
         self.simulated = bool(log["simulated"].any())
@@ -126,21 +127,18 @@ class Logged:
 PointSource = GivenPoints | SweepPoints | Recurred | Logged
 
 
-def files(store: Store) -> Hashable:
-    """Something that changes with the log."""
-    try:
-        found = sorted((store.directory / "measurements").glob("*.parquet"))
-        return tuple((path.name, path.stat().st_mtime_ns) for path in found)
-    except OSError:
-        return ()
+def collected_points(source: PointSource, *, first: bool) -> Collected:
+    """The points of a source; where its `first` are still to come, none and the reason.
 
-
-def log_of(store: Store) -> pl.DataFrame:
-    """The log; an empty one where it cannot be read."""
+    Raises:
+        UsageError: as the source's points do, where none are to come.
+    """
     try:
-        return store.log()
-    except StoreError:
-        return Store(store.directory / "none").log()
+        return source.points()
+    except UsageError as error:
+        if not first or not source.live:
+            raise
+        return NO_POINTS._replace(said=(str(error),))  # a job whose first run has not ended
 
 
 def source(

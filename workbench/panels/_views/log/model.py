@@ -10,8 +10,6 @@ import polars as pl
 
 from ....measurement.run_table import COLUMNS, SHOWN, SORTABLE, rows
 
-EMPTY = "Nothing is measured yet. Write %%energy above a cell, or measure a script with `workbench run`."
-
 
 @dataclass(frozen=True)
 class LogSelection:

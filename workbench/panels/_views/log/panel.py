@@ -11,11 +11,11 @@ from typing import Any
 
 from ....errors import UsageError
 from ....measurement.report import describe_comparison, page
-from ....measurement.run_table import SORTABLE, as_text
+from ....measurement.run_table import EMPTY, SORTABLE, as_text
 from ....measurement.store import Store
 from ..._core.live import LivePanel, Message, script
-from ..frontier.sources import files, log_of
-from .model import EMPTY, FILTER, LogSelection, selected_rows, table_html, tag_field
+from ..._core.log_files import log_version, readable_log
+from .model import FILTER, LogSelection, selected_rows, table_html, tag_field
 from .svg import comparison_picture, run_picture
 
 NO_TRACE = "<p>No trace of it is kept: it was too short, or made room for newer ones.</p>"
@@ -48,7 +48,7 @@ class LogPanel(LivePanel):
         self.tell()
 
     def summary(self) -> str:
-        runs = selected_rows(log_of(self.store), self.store.tags(), self.selection)
+        runs = selected_rows(readable_log(self.store), self.store.tags(), self.selection)
         parts = [f"Log: {len(runs)} runs", as_text(runs[:10])]
         if len(self.selection.chosen) == 2:
             parts.insert(1, describe_comparison(*map(self.store.find, self.selection.chosen)))
@@ -60,7 +60,7 @@ class LogPanel(LivePanel):
     # for the views
 
     def news(self, *, whole: bool = False) -> Message | None:
-        told = (files(self.store), tuple(sorted(self.store.tags().items())), self.selection)
+        told = (log_version(self.store), tuple(sorted(self.store.tags().items())), self.selection)
         if told == self._told and not whole:
             return None
         self._told = told
@@ -84,7 +84,7 @@ class LogPanel(LivePanel):
     # inside
 
     def _html(self, *, live: bool) -> str:
-        log, tags = log_of(self.store), self.store.tags()
+        log, tags = readable_log(self.store), self.store.tags()
         if log.is_empty():
             return f"<p>{EMPTY}</p>"
         runs = selected_rows(log, tags, self.selection)

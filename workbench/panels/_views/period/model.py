@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....measurement.quantities import format_seconds
 from ....measurement.report import format_energy
 from ....records import IterationSummary, Level, Periods
 from ..._core.svg import ShadedSpan
-from ..._core.words import period
 
 if TYPE_CHECKING:
     import polars as pl
@@ -99,7 +99,7 @@ def look(
     idle = fold.idle_share(trace, chosen, turns)
     waits = idle.words if idle else ""
     if not idle and turns.height > 1:
-        waits = f"this sensor is too slow to show where in {period(chosen.seconds)} the GPU waits"
+        waits = f"this sensor is too slow to show where in {format_seconds(chosen.seconds)} the GPU waits"
     details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
     known_one = periods.rhythm_sure or marked
@@ -142,14 +142,14 @@ def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
 
 
 def level_words(level: Level) -> str:
-    return f"{level.name} {period(level.seconds)}"
+    return f"{level.name} {format_seconds(level.seconds)}"
 
 
 def _headline(periods: Periods, level: Level, summary: IterationSummary, looking: bool) -> str:
     marked = summary.source == "marks"
     sure = "by its marks" if marked else f"{100 * level.confidence:.0f} % sure"
     if not (marked or level in periods.levels):
-        return f"Folded at {period(level.seconds)}, a period of your own"
+        return f"Folded at {format_seconds(level.seconds)}, a period of your own"
     if marked or periods.sure:
         seconds, error_s = summary.seconds, summary.seconds_uncertainty
         if seconds is None:
@@ -157,13 +157,14 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
         joules = ""
         if summary.energy_j is not None:
             joules = f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
-        return f"One {level.name} takes {period(seconds, error_s)}{joules}, {sure}"
+        return f"One {level.name} takes {format_seconds(seconds, error_s)}{joules}, {sure}"
     if periods.rhythm_sure and level is periods.rhythm:
         each_j = next((each.each_j for each in summary.levels if each.name == "cycle"), None)
         joules = "" if each_j is None else f", {format_energy(each_j, None)} per cycle"
-        return f"A rhythm of {period(level.seconds, level.uncertainty_s)}{joules}; {_role(periods)}"
+        return f"A rhythm of {format_seconds(level.seconds, level.uncertainty_s)}{joules}; {_role(periods)}"
     why = _looking(periods) if looking else _why(periods)
-    return f"Perhaps one {level.name} takes {period(level.seconds)} ({sure}): {why[0].lower()}{why[1:]}"
+    guess = f"Perhaps one {level.name} takes {format_seconds(level.seconds)}"
+    return f"{guess} ({sure}): {why[0].lower()}{why[1:]}"
 
 
 def _role(periods: Periods) -> str:
@@ -195,7 +196,8 @@ def _counts(summary: IterationSummary) -> str:
     if summary.count < 2:
         return ""
     between = [
-        f"{f'{each.count} {each.name}s' if each.count > 1 else f'a {each.name}'} of {period(each.each_s)}"
+        f"{f'{each.count} {each.name}s' if each.count > 1 else f'a {each.name}'} of "
+        f"{format_seconds(each.each_s)}"
         for each in summary.levels if each.name not in ("iteration", "micro-step", "cycle", "other")
     ]
     return ", ".join([f"{summary.count} iterations", *between])

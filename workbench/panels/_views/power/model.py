@@ -10,6 +10,7 @@ import numpy as np
 from ....device.protocol import Device
 from ....measurement.recorder import Recorder
 from ..._core import theme
+from .conditions import GpuTrace
 from .series import Rows, Series, rows_of
 from .svg import TraceLine, VerticalMark
 
@@ -52,6 +53,11 @@ class WatchedGpu:
             if len(known_j):
                 self._counted_j = [*self._counted_j[:1], *known_j[[0, -1]].tolist()]
         return self.series.append(rows_of(rows, self.start_s))
+
+    def trace(self, end_s: float) -> GpuTrace:
+        """All that was read of it, until a time on the recorder's clock."""
+        rows = self.recorder.rows(self.device.uuid, self.start_s, end_s)
+        return GpuTrace(self.number, self.line.name, rows)
 
     def about(self) -> dict[str, Any]:
         """What a view needs to know of it once."""

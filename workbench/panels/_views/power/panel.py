@@ -26,7 +26,7 @@ from ..._core.live import ABSENT_S, LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
-from .conditions import GpuTrace, conditions
+from .conditions import conditions
 from .model import MarkList, WatchedGpu, named_phases
 from .series import Rows, packed
 from .svg import VerticalMark, trace_picture
@@ -129,10 +129,9 @@ class PowerView(LivePanel):
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
         seen = any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
-        read = [(gpu, self.recorder.rows(gpu.device.uuid, self.start_s, self._end_s)) for gpu in self._gpus]
+        more = conditions([gpu.trace(self._end_s) for gpu in self._gpus], self.start_s, self._end_s)
         self._hold = None  # the recorder may forget
-        more = [GpuTrace(gpu.number, gpu.line.name, rows) for gpu, rows in read]
-        picture = self.svg() + conditions(more, self.start_s, self._end_s) if seen else ""
+        picture = self.svg() + more if seen else ""
         self.leave(picture, result, self._problem)
 
     def svg(self) -> str:

@@ -11,8 +11,9 @@ import polars as pl
 
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Default, Outlook
+from ....measurement.quantities import format_change
 from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
-from ..._core.words import percent, prefixed
+from ..._core.words import prefixed
 
 MOST_ROWS = 600  # of recurrences that are drawn: more would not be seen
 TALLEST = 3.0  # times the least estimated cost; what lies above is marked at the edge
@@ -157,9 +158,9 @@ def _against(outlook: Outlook, default: Default) -> str:
     parts = []
     if default.energy_j > 0:  # else it is not measured
         energy = float(rows["energy_j"].sum()) / (done * default.energy_j)
-        parts.append(f"energy {percent(energy - 1, digits=0)}")
+        parts.append(f"energy {format_change(energy - 1, digits=0)}")
     time = float(rows["time_s"].sum()) / (done * default.time_s)
-    parts.append(f"time {percent(time - 1, digits=0)}")
+    parts.append(f"time {format_change(time - 1, digits=0)}")
     return f"{_less(least, most)} than the default ({what}) would have ({', '.join(parts)})"
 
 
