@@ -27,6 +27,7 @@ from .estimators.features import describe
 from .estimators.precise import Precise, precise
 from .estimators.ranker import Roles
 from .estimators.signals import SignalGrid, on_grid
+from .estimators.undersampling import faster_s as faster_s_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,23 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     periods_s, features, views = describe(grid)
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
-    return _decide(grid, views, periods_s, ranker.shipped()(periods_s, features), notes)
+    found = _decide(grid, views, periods_s, ranker.shipped()(periods_s, features), notes)
+    return _carried(found, time_s, columns["power_w"])
+
+
+def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
+    """The same where the readings can tell its rhythm from something faster; else as a guess, which says so.
+    """
+    level = found.rhythm
+    if level is None or not (found.sure or found.rhythm_sure):
+        return found
+    faster_s = faster_s_of(time_s, watts, level.seconds)
+    if faster_s is None:
+        return found
+    pace_s = float(np.median(np.diff(time_s)))
+    return found.doubted(
+        f"{SUSPECTED}: readings {pace_s:.3g} s apart cannot tell {level.seconds:.3g} s from {faster_s:.3g} s;"
+        " record every 0.1 s", longer_s=None)
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
