@@ -47,6 +47,7 @@ from scipy.special import stdtrit
 from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
 from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, EnergyBaseline, verdict
 from workbench.measurement.log_readers import read_log
+from workbench.measurement.waste import waste as workbench_waste
 from workbench.measurement.work import rates
 from workbench.periods.detect import find_periods
 from workbench.records import GpuMeasurement, Measurement, WorkDone
@@ -58,6 +59,9 @@ from .fixtures.thermal import CHOSEN_ON, FAMILIES, SCORED_ON, ThermalCard
 NOISES = (0.005, 0.01, 0.02)
 SMALLEST, MOST_PAIRS, COOLING_S = 0.02, 60, 5.0
 CARDS = ("V100", "A100", "H100", "RTX4090")
+WASTE_CARDS = ("V100", "A40", "H100", "RTX4090")  # none of them was looked at when its rules were written
+WASTE_PACES = {"cell": 0.0, "every second": 1.0, "every 15 s": 15.0}
+WASTE_LEAST = 0.05  # of a run: less waste than this need not be found
 LOG_FORMATS = 12  # each has its layout as a test: tests/measurement/test_log_readers.py, test_other_logs.py
 FIXED_PAIRS = (4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60)
 
@@ -208,6 +212,99 @@ def _training(draw: np.random.Generator, seconds: float) -> tuple[list[float], n
     busy = (inside % step_s) / step_s < draw.uniform(0.5, 0.9)
     watts = np.where(inside < every * step_s, np.where(busy, 300.0, 180.0), 120.0)
     return [step_s, cycle_s], watts + draw.normal(0, 4, len(times))
+
+
+def waste(runs: int) -> list[dict[str, Any]]:
+    """What `workbench.waste` says of simulated runs, for each card: rest before the training, waits between
+    its iterations and now and then a stall; sampled as a cell is, and as `nvidia-smi -l 1` writes a file.
+    """
+    rows = []
+    for number, card in enumerate(WASTE_CARDS):
+        draw = np.random.default_rng([11, number])
+        told = [_wasted(card, draw, run) for run in range(runs)]
+        for way in WASTE_PACES:
+            all_ = [each for run in told for each in run[way]]
+            found = [each for each in all_ if not each["missed"]]
+            waits = [each for each in found if each["kind"] == "waits"]
+            rows.append({
+                "card": card, "sampled": way, "wastes": len(all_), "missed": len(all_) - len(found),
+                "waits_claimed": len(waits), "time_inside": float(np.mean([each["time"] for each in found])),
+                "energy_inside": float(np.mean([each["energy"] for each in found])),
+                "waits_half_width_s": _median([each["half_s"] for each in waits]),
+                "waits_high_over_truth": _median([each["high_over_truth"] for each in waits])})
+    return rows
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _wasted(card: str, draw: np.random.Generator, seed: int) -> dict[str, list[dict[str, Any]]]:
+    """One run on a simulated card: for each kind whether time and energy lie in their intervals."""
+    from workbench.device.discovery import devices
+    from workbench.measurement.recorder import Recorder
+    from workbench.simulation import catalogue
+    from workbench.simulation.machine import simulate
+    from workbench.simulation.training import TrainingJob
+
+    machine = simulate(card, stepped=True, seed=seed)
+    recorder = Recorder(devices())
+    machine.step(4.0)
+    start_s = machine.clock()
+    rest_s = float(draw.choice([0.0, draw.uniform(7.0, 40.0)]))
+    if rest_s:
+        machine.step(rest_s)
+    workload = list(catalogue.WORKLOADS.values())[seed % len(catalogue.WORKLOADS)]
+    size = measurement._batch_size(machine.card(0), workload)
+    job = iter(TrainingJob(workload, size, machine=machine, seed=seed, iterations=10**9, evaluate=False))
+    stalls = draw.random() < 0.7
+    each_s = float(np.exp(draw.uniform(math.log(0.05), math.log(3.0))))
+    trained_s = machine.clock()
+    while machine.clock() - trained_s < 45.0:
+        begun_s = machine.clock()
+        while machine.clock() - begun_s < each_s * draw.uniform(0.8, 1.6):
+            next(job)
+        if stalls:
+            machine.step(each_s * float(draw.uniform(0.05, 0.8)))
+    job.close()
+    end_s = machine.clock()
+    machine.step(1.0)
+
+    def truth(from_s: float, to_s: float) -> dict[str, tuple[float, float]]:
+        """Idle seconds and joules, before the training and in it."""
+        idle = {"rest": np.zeros(2), "waits": np.zeros(2)}
+        for span_s, segment in machine.state.spans(0, from_s, to_s):
+            idle_s = (1 - segment.utilisation) * span_s
+            kind = "rest" if segment.start_s < start_s + rest_s - 1e-6 else "waits"
+            idle[kind] += (idle_s, idle_s * segment.power_w * machine.gain(0))
+        if idle["waits"][0] > 0.98 * (to_s - max(from_s, start_s + rest_s)):  # a job that does nothing
+            idle = {"rest": idle["rest"] + idle["waits"], "waits": np.zeros(2)}
+        return {kind: (float(each[0]), float(each[1])) for kind, each in idle.items()}
+
+    trace = recorder.trace(recorder.devices[0].uuid, start_s, end_s)
+    told = {}
+    for way, pace_s in WASTE_PACES.items():
+        kept = trace.group_by((trace["time_s"] // pace_s).alias("n"), maintain_order=True).last().drop("n")
+        kept = trace if pace_s < 1 else kept
+        told[way] = _scored(kept, truth(float(kept["time_s"][0]), float(kept["time_s"][-1])))
+    recorder.stop()
+    machine.close()
+    return told
+
+
+def _scored(trace: pl.DataFrame, truth: dict[str, tuple[float, float]]) -> list[dict[str, Any]]:
+    found = {each.kind: each for each in workbench_waste(trace).findings}
+    rows = []
+    for kind, (true_s, true_j) in truth.items():
+        each = found.get(kind)
+        if each is not None:
+            rows.append({"kind": kind, "time": each.low_s <= true_s <= each.high_s,
+                         "energy": each.low_j <= true_j <= each.high_j,
+                         "half_s": (each.high_s - each.low_s) / 2, "missed": False,
+                         "high_over_truth": each.high_j / max(true_j, 1e-9)})
+        elif true_s > WASTE_LEAST * (trace["time_s"][-1] - trace["time_s"][0]):
+            rows.append({"kind": kind, "missed": True})
+    return rows
 
 
 def _summed(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

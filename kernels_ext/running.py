@@ -148,6 +148,8 @@ class Running:
             whole = with_iterations(repeated(measured), found)
             if tuned:
                 whole = replace(whole, notes=(*whole.notes, tuned))
+            with contextlib.suppress(Exception):  # a remark less, and no cell ends of it
+                whole = replace(whole, notes=(*whole.notes, *self._meter.waste(window, whole, found)))
             if self._view is not None and found is not None:
                 self._view.settle(found)
             if self._options.output:

@@ -60,6 +60,9 @@ SIGNATURES = {
     "'bool | Callable[[Sweep], None]' = True) -> 'Sweep'",
     "trace_of": "(measurement: 'Measurement | str') -> 'pl.DataFrame'",
     "track": "(iterable: 'Iterable[T]', label: 'str' = '', *, gpus: 'Gpus' = None) -> 'Track[T]'",
+    "waste": "(what: 'Any' = None, *, label: 'str | None' = None, since: 'str | None' = None, last: "
+    "'int | None' = None, tariff: 'Tariff' = Tariff(price_per_kwh=None, currency='EUR', g_co2_per_kwh=None)) "
+    "-> 'Waste'",
     "work": "(**amounts: 'float') -> 'None'",
     "verify": "(path: 'str | Path') -> 'list[str]'",
     "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .measurement.session import simulate
     from .measurement.sinks import log_to
     from .measurement.statement import EnergyStatement, report, verify
+    from .measurement.waste import waste
     from .measurement.work import work
     from .panels.show import frontier, show
     from .periods.detect import find_periods
@@ -79,7 +80,8 @@ __all__ = [
     "RecurringJob", "SegmentedIterations", "Setting", "Shared", "Sweep", "Track", "Tuning", "TuningResult",
     "WorkbenchError", "applied", "choose", "compare", "control", "devices", "example_training",
     "find_periods", "frontier", "iterations_of", "log_to", "measure", "open_device", "phase", "read_log",
-    "report", "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify", "work",
+    "report", "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify", "waste",
+    "work",
 ]
 
 _NAMES = {  # by module
@@ -98,6 +100,7 @@ _NAMES = {  # by module
     "measurement.session": "simulate",
     "measurement.sinks": "log_to",
     "measurement.statement": "EnergyStatement report verify",
+    "measurement.waste": "waste",
     "measurement.work": "work",
     "panels.show": "frontier show",
     "periods.detect": "find_periods",

@@ -258,6 +258,20 @@ def _report_arguments(commands: _Commands) -> None:
     logs.add_argument("--label", default="", help="name in the log; the files' own names by default")
     logs.add_argument("--every", type=float, metavar="S", help="seconds between rows that have no times")
     _json_option(logs)
+    wasted = commands.add(
+        "waste", _waste, "what GPUs drew while they did nothing, and what to do about it",
+        "workbench waste --since 2026-11-01 --price 0.3   # of all runs of the log since then",
+        "workbench waste --label night --json             # of one label, for a script",
+        "workbench waste power.csv                        # of a trace of another tool",
+    )
+    wasted.add_argument("files", nargs="*", metavar="FILE",
+                        help="power traces of other tools; the log where none is given")
+    wasted.add_argument("--label", help="runs with this label only")
+    wasted.add_argument("--last", type=int, metavar="N", help="the newest of them only")
+    wasted.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
+    wasted.add_argument("--price", type=float, metavar="P", help="of a kWh")
+    wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
+    _json_option(wasted)
     verify = commands.add(
         "verify", _verify, "compare each number of a report with the log",
         "workbench verify energy.tex         # 1 where a number is not that of the log",
@@ -277,6 +291,25 @@ def _import(arguments: argparse.Namespace) -> int:
             print(report.line(measurement))
             found.append(report.as_dict(measurement))
     write_json(arguments, {"measurements": found})
+    return 0
+
+
+def _waste(arguments: argparse.Namespace) -> int:
+    from .measurement.log_readers import read_log
+    from .measurement.waste import waste
+    from .tariff import Tariff
+
+    tariff = Tariff(arguments.price, arguments.currency)
+    if arguments.files:
+        found = [waste(read_log(path), tariff=tariff) for path in arguments.files]
+    else:
+        found = [waste(label=arguments.label, last=arguments.last, since=arguments.since, tariff=tariff)]
+    for path, each in zip(arguments.files or [""], found, strict=True):
+        print(f"{path}:\n{each}" if path else each)
+    write_json(arguments, {
+        "findings": [row for each in found for row in each.frame.to_dicts()],
+        "notes": [note for each in found for note in each.notes],
+    })
     return 0
 
 
@@ -408,6 +441,11 @@ def _run(arguments: argparse.Namespace) -> int:
                 measurement = replace(measurement, notes=(*measurement.notes, words))
             found = meter.count(window, measurement, look=arguments.period)
             measurement = with_iterations(measurement, found)
+            with contextlib.suppress(Exception):  # notes less, and no measurement lost
+                wasted = meter.waste(window, measurement, found)
+                measurement = replace(measurement, notes=(*measurement.notes, *wasted))
+                print(*(f"workbench: {each}" for each in wasted), sep="\n", end="\n" * bool(wasted),
+                      file=sys.stderr)
             _tell(measurement, meter.why)
             frame = found.frame if found is not None and found.summary.count else None
             for message in session.keep(measurement, window, meter, Store(), frame, kind="command"):

@@ -505,3 +505,18 @@ def recorder_truth(window: Window) -> float:
     assert machine is not None
     assert window.end_s is not None
     return machine.gain(0) * machine.true_energy_j(0, window.start_s, window.end_s)
+
+
+def test_a_long_window_says_what_was_drawn_while_nothing_ran(meter: Meter, stepped: Machine) -> None:
+    window = meter.open("train")
+    stepped.step(8.0)
+    work(stepped, 200.0, 10.0)
+    window = meter.close(window)
+    stepped.step(0.5)
+    (said,) = meter.waste(window, meter.measure(window))
+    assert said.startswith("rest: ")
+    assert "prepare, compile and load before the GPU is taken" in said
+    short = meter.open("short")
+    stepped.step(1.0)
+    short = meter.close(short)
+    assert meter.waste(short, meter.measure(short)) == ()

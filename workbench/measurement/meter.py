@@ -248,6 +248,21 @@ class Meter:
 
         return count(window, measurement, self._seen(window), look=look)
 
+    def waste(
+        self, window: Window, measurement: Measurement, found: SegmentedIterations | None = None
+    ) -> tuple[str, ...]:
+        """Sentences on what was drawn in a measured window while its GPUs did nothing; none of a short one.
+        """
+        from .iterations import CHEAP_S, trace_of
+        from .waste import describe_waste, waste_of_run
+
+        if window.end_s is None or window.end_s - window.start_s < CHEAP_S:
+            return ()
+        traces = {uuid: trace_of(each, window.start_s, window.end_s)
+                  for uuid, each in self._seen(window).items()}
+        frame = found.frame if found is not None else None
+        return tuple(describe_waste(waste_of_run(measurement, traces, frame)[0]))
+
     def traces(self, window: Window) -> dict[str, pl.DataFrame]:
         """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID; they are
         taken once, after the window is measured and its iterations are counted.

@@ -1,0 +1,151 @@
+"""What was drawn while nothing was done: bounds that hold the truth, and nothing where a trace cannot tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import workbench
+from workbench.cli import main
+from workbench.errors import UsageError
+from workbench.measurement.store import Store
+from workbench.measurement.waste import describe_waste, waste
+from workbench.records import GpuMeasurement, Measurement
+from workbench.tariff import Tariff
+
+
+def trace(
+    parts: list[tuple[float, float, float]], pace_s: float = 0.1, *, limit_w: float | None = 400.0,
+    utilisation: bool = True,
+) -> pl.DataFrame:
+    """A trace of stretches of (seconds, watts, share of the time in which something runs)."""
+    times = np.arange(0.0, sum(part[0] for part in parts), pace_s)
+    ends = np.cumsum([part[0] for part in parts])
+    place = np.searchsorted(ends, times, side="right")
+    columns = {"time_s": times, "power_w": np.array([part[1] for part in parts])[place]}
+    if utilisation:
+        columns["utilisation"] = np.array([part[2] for part in parts])[place]
+    return pl.DataFrame(columns).with_columns(power_limit_w=pl.lit(limit_w, pl.Float64))
+
+
+def test_a_rest_before_the_work_is_found_with_its_joules() -> None:
+    (found,) = waste(trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)])).findings
+    assert found.kind == "rest"
+    assert found.low_s <= 30.0 <= found.high_s < 32.0
+    assert found.low_j <= 30 * 60 <= found.high_j < 1.1 * 30 * 60
+    assert found.run_j == pytest.approx(30 * 60 + 60 * 300, rel=0.01)
+
+
+def test_waits_between_iterations_are_bounded_by_the_lowest_readings() -> None:
+    found = waste(trace([(0.7, 300.0, 1.0), (0.3, 90.0, 0.0)] * 60)).findings[0]
+    assert found.kind == "waits"
+    assert found.low_s <= 18.0 <= found.high_s
+    assert found.low_j <= 18 * 90 <= found.high_j
+    assert found.high_j < 1.4 * 18 * 90
+
+
+def test_waits_that_no_reading_shows_alone_are_counted_by_utilisation() -> None:
+    """Power and utilisation as means over a second: 70 % at 300 W and 30 % at 90 W."""
+    found = waste(trace([(60.0, 237.0, 0.7)], pace_s=1.0)).findings[0]
+    assert found.kind == "waits"
+    assert found.low_s <= 18.0 <= found.high_s
+    assert found.low_j <= 18 * 90 <= found.high_j
+
+
+def test_what_works_all_the_time_wastes_nothing() -> None:
+    assert waste(trace([(60.0, 300.0, 1.0)])).findings == ()
+    assert "no waste found" in str(waste(trace([(60.0, 300.0, 1.0)])))
+
+
+def test_a_forgotten_kernel_is_a_rest_of_another_name() -> None:
+    (found,) = waste(trace([(60.0, 300.0, 1.0), (3600.0, 55.0, 0.0)], pace_s=1.0)).findings
+    assert found.kind == "long rest"
+    assert "shut the kernel down" in found.advice
+    assert found.low_j == pytest.approx(3600 * 55, rel=0.03)
+
+
+def test_readings_15_s_apart_show_rests_and_no_waits() -> None:
+    found = waste(trace([(300.0, 60.0, 0.0), (600.0, 230.0, 0.7)], pace_s=15.0))
+    assert [each.kind for each in found.findings] == ["rest"]
+    assert "15 s apart show no waits" in found.notes[0]
+
+
+@pytest.mark.parametrize("parts", [[(60.0, 300.0, 0.0)], [(20.0, 60.0, 0.0), (20.0, 300.0, 0.0)]])
+def test_utilisation_that_stays_0_at_work_tells_nothing(parts: list[tuple[float, float, float]]) -> None:
+    found = waste(trace(parts))
+    assert found.findings == ()
+    assert "says nothing of its power" in found.notes[0]
+
+
+def test_without_utilisation_nothing_is_claimed() -> None:
+    found = waste(trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)], utilisation=False))
+    assert found.findings == ()
+    assert "utilisation" in found.notes[0]
+
+
+def test_money_is_told_where_there_is_a_price() -> None:
+    found = waste(trace([(3600.0, 100.0, 0.0), (60.0, 300.0, 1.0)], pace_s=1.0), tariff=Tariff(0.30))
+    assert "at most 0.03" in str(found)
+    assert "EUR" in str(found)
+
+
+@pytest.fixture
+def logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    store = Store()
+    for number, rest_s in enumerate((20.0, 10.0)):
+        seen = trace([(rest_s, 60.0, 0.0), (40.0, 300.0, 1.0)])
+        gpu = GpuMeasurement("A100", "GPU-1", rest_s * 60 + 12_000, 5.0, "counter", False)
+        run = Measurement(f"run{number}", "vit", 1.79e9 + number, rest_s + 40, (gpu,))
+        frame = None
+        if number:  # the last ten seconds evaluated
+            frame = pl.DataFrame({"iteration": [0, None], "kind": ["iteration", "evaluation"],
+                                  "start_s": [0.0, 40.0], "end_s": [40.0, 50.0], "time_s": [40.0, 10.0],
+                                  "energy_j": [0.0, 0.0], "mean_power_w": [0.0, 0.0]},
+                                 schema_overrides={"iteration": pl.Int64})
+        store.save(run, {"GPU-1": seen}, frame)
+    store.save(Measurement("run2", "untraced", 1.79e9, 1.0, ()))
+    return store
+
+
+def test_the_log_tells_all_of_its_runs_together(logged: Store) -> None:
+    found = workbench.waste(label="vit")
+    assert found.frame.select("kind").to_series().to_list() == ["rest", "rest", "evaluation"]
+    assert "vit A100: rest: 27.4 s to 30 s" in str(found)
+    assert [each.low_s for each in found.findings if each.kind == "evaluation"] == [pytest.approx(10, abs=0.2)]
+    assert "1 of 3 runs have no power trace" in workbench.waste().notes[-1]
+    assert workbench.waste("vit").findings[0].low_s < 11  # the newest of them
+    html = found._repr_html_()
+    assert "what to do" in html
+    assert "evaluate less often" in html
+
+
+def test_the_command_line_tells_it_and_writes_json(
+    logged: Store, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["waste", "--label", "vit", "--price", "0.3"]) == 0
+    assert "A100: rest" in capsys.readouterr().out
+    assert main(["waste", "--json"]) == 0
+    assert '"kind": "rest"' in capsys.readouterr().out
+    file = tmp_path / "smi.csv"
+    seen = trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)], pace_s=1.0)
+    file.write_text("timestamp, index, power.draw [W], utilization.gpu [%]\n" + "".join(
+        f"2026/11/20 10:{int(at // 60):02d}:{at % 60:06.3f}, 0, {watts} W, {100 * busy:.0f} %\n"
+        for at, watts, busy in seen.select("time_s", "power_w", "utilisation").iter_rows()))
+    assert main(["waste", str(file)]) == 0
+    assert "0: rest: " in capsys.readouterr().out
+
+
+def test_a_sentence_stands_with_a_result_where_it_was_much() -> None:
+    much = waste(trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)])).findings
+    little = waste(trace([(6.0, 60.0, 0.0), (600.0, 300.0, 1.0)])).findings
+    assert "were drawn while the GPU did nothing" in describe_waste(much)[0]
+    assert describe_waste(little) == []
+
+
+def test_what_is_no_run_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match="is no measurement, label, log or trace"):
+        waste(3)
