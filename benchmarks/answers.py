@@ -19,7 +19,7 @@ Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
 Tokens: windows of 0.5 to 60 s of simulated trainings, as `benchmarks.measurement` has them, with a known
 number of tokens.
 
-    tokens covered   windows in which the true number of tokens a joule lies in the 95 % interval, by card
+    tokens covered   windows in which the true number of tokens per joule lies in the 95 % interval, by card
     phases covered   the same of the energies of stretches between marks inside of the windows
 
 Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read back by `workbench.read_log`.
@@ -27,6 +27,13 @@ Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read 
     joules inside    those within 1 % of the trace's joules, or whose interval holds them
     false periods    of 200, those in which a period is claimed surely that is none of the training's;
     right periods    those in which one of the training's is
+
+Waste: simulated runs with a rest, waits between iterations and stalls, sampled as a cell is, every second and
+every 15 s.
+
+    time, energy inside   wastes whose idle time (joules) lie in the interval that `workbench.waste` gives
+    missed                those of 5 % of a run and more of which nothing is said
+    waits claimed         of what is sampled every 15 s: none can be told
 
 The rule's two constants were chosen on the families of `thermal.CHOSEN_ON`; the others were not looked at.
 """
@@ -147,7 +154,7 @@ def flaky(count: int, noise: float = 0.02) -> dict[str, float]:
 
 
 def tokens(windows: int) -> list[dict[str, Any]]:
-    """How often the truth lies in the interval of tokens a joule, for each card."""
+    """How often the truth lies in the interval of tokens per joule, for each card."""
     rows = []
     for card in CARDS:
         draw = np.random.default_rng([9, len(rows)])
@@ -228,11 +235,25 @@ def waste(runs: int) -> list[dict[str, Any]]:
             waits = [each for each in found if each["kind"] == "waits"]
             rows.append({
                 "card": card, "sampled": way, "wastes": len(all_), "missed": len(all_) - len(found),
-                "waits_claimed": len(waits), "time_inside": float(np.mean([each["time"] for each in found])),
-                "energy_inside": float(np.mean([each["energy"] for each in found])),
+                "waits_claimed": len(waits), "time_inside": _mean([each["time"] for each in found]),
+                "energy_inside": _mean([each["energy"] for each in found]),
                 "waits_half_width_s": _median([each["half_s"] for each in waits]),
                 "waits_high_over_truth": _median([each["high_over_truth"] for each in waits])})
     return rows
+
+
+def _waste_summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    seen = [row for row in rows if row["sampled"] != "every 15 s"]
+    wastes = sum(row["wastes"] for row in seen)
+    return {"waste_time_inside_min": min(row["time_inside"] for row in seen),
+            "waste_energy_inside_min": min(row["energy_inside"] for row in seen),
+            "waste_missed": sum(row["missed"] for row in seen) / wastes,
+            "waste_waits_high_over_truth": float(np.median([row["waits_high_over_truth"] for row in seen])),
+            "waste_waits_claimed_at_15_s": sum(row["waits_claimed"] for row in rows if row not in seen)}
+
+
+def _mean(values: Sequence[bool]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -324,21 +345,24 @@ def answers(quick: bool) -> dict[str, Any]:
     print("\nTests that may fail on joules, 2 % of noise\n")
     print(table(tuple(test), [list(test.values())]))
     counted = tokens(60 if quick else 500)
-    print("\nTokens a joule\n")
+    print("\nTokens per joule\n")
     print(table(tuple(counted[0]), [list(row.values()) for row in counted]))
     read = logs(50 if quick else 200)
     print("\nLogs of other tools: averages over 1 to 30 s\n")
     print(table(tuple(read), [list(read.values())]))
+    wasted = waste(8 if quick else 40)
+    print("\nWaste: what was drawn while nothing ran\n")
+    print(table(tuple(wasted[0]), [list(row.values()) for row in wasted]))
     groups = {"chosen_on": CHOSEN_ON, "scored_on": SCORED_ON, "all": FAMILIES}
     sums = {group: _summed([row for row in rows if row["family"] in members])
             for group, members in groups.items()}
     print("\n" + table(("families", *sums["all"]), [[group, *each.values()] for group, each in sums.items()]))
     summary = {"type_one_error": sums["all"]["type_one"], "power_at_2_percent": sums["all"]["power"],
                "time_over_fixed_pairs": sums["all"]["time_in_all"], **test, **read,
-               "log_formats": LOG_FORMATS,
+               "log_formats": LOG_FORMATS, **_waste_summary(wasted),
                "tokens_covered_min": min(row["tokens_covered"] for row in counted),
                "phases_covered_min": min(row["phases_covered"] for row in counted)}
-    return {"summary": summary, "comparison": rows, "groups": sums, "tokens": counted,
+    return {"summary": summary, "comparison": rows, "groups": sums, "tokens": counted, "waste": wasted,
             "comparisons_without_difference": count * len(FAMILIES) * len(NOISES)}
 
 

@@ -130,10 +130,10 @@ class EnergyAsserter:
         return [math.log(countable_j(each) / calls) for each in measured]
 
     def _verdict(self, logs: Sequence[float], limit: float | EnergyBaseline, word: str) -> EnergyVerdict:
-        from scipy.special import stdtrit
+        from ..measurement.quantities import student_half_width
 
         mean, sd = _moments(logs)
-        half = float(stdtrit(len(logs) - 1, 0.975)) * sd / math.sqrt(len(logs))
+        half = student_half_width(sd, len(logs))
         limit_j = math.exp(limit.log_j) if isinstance(limit, EnergyBaseline) else limit
         return EnergyVerdict(self._node.nodeid, math.exp(mean), math.exp(mean - half), math.exp(mean + half),
                              limit_j, word, self._gpu)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from ..tariff import significant, with_error
 
@@ -63,3 +64,25 @@ def format_change(share: float, half: float | None = None, digits: int = 1) -> s
         digits = min(max(1 - math.floor(math.log10(100 * half)), 0), 2)
         error = f" ± {100 * half:.{digits}f}"
     return f"{100 * share + 0.0:+.{digits}f}{error} %".replace("-", MINUS)
+
+
+def student_half_width(sd: float, count: int) -> float:
+    """Half width of the 95 % interval of a mean of `count` >= 2 values, by Student from their deviation.
+
+    >>> round(student_half_width(1.0, 10), 3)
+    0.715
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, 0.975)) * sd / math.sqrt(count)
+
+
+def gpu_names(names: Iterable[str]) -> str:
+    """Names of GPUs with how often there are.
+
+    >>> gpu_names(["A100 (simulated)", "A100 (simulated)", "V100"])
+    '2 x A100 + V100'
+    """
+    listed = [name.removesuffix(" (simulated)") for name in names]
+    return " + ".join(f"{listed.count(name)} x {name}" if listed.count(name) > 1 else name
+                      for name in dict.fromkeys(listed))

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ..records import GpuMeasurement, Measurement, WorkDone
+from .quantities import student_half_width
 
 if TYPE_CHECKING:
     from ..periods.segment import SegmentedIterations
@@ -36,7 +36,7 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
     sd_j = spread_j = None
     if columns and None not in sums:
         sd_j = float(np.std([s for s in sums if s is not None], ddof=1))
-        spread_j = float(stdtrit(n - 1, 0.975)) * sd_j / math.sqrt(n)
+        spread_j = student_half_width(sd_j, n)
     return replace(
         measurements[0], time_s=float(times.mean()), time_sd_s=float(times.std(ddof=1)),
         gpus=tuple(

@@ -14,7 +14,7 @@ from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import format_change, format_seconds
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
-from .result_card import card, describe_change, relative_change
+from .result_card import card, describe_change, relative_change, why_no_energy
 from .work import rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
@@ -27,9 +27,7 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     """The one line that a cell leaves behind: `123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated`."""
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
-        notes = m.notes[:1] or [note for gpu in m.gpus for note in gpu.notes[-1:]]
-        why = "; ".join(notes) or "no GPU was measured"
-        return f"{label}{format_duration(m.time_s)}, no energy: {why}"
+        return f"{label}{format_duration(m.time_s)}, no energy: {why_no_energy(m)}"
     parts = [format_energy(m.energy_j, m.energy_uncertainty_j), format_duration(m.time_s)]
     if m.mean_power_w is not None:
         parts.append(f"{significant(m.mean_power_w)} W")

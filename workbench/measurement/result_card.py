@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
-from .quantities import format_change, format_duration, format_energy, format_seconds
+from .quantities import format_change, format_duration, format_energy, format_seconds, gpu_names
 from .work import rates
 
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
@@ -37,7 +37,7 @@ def card(
         details: HTML that is folded away.
         remarks: Sentences that stand below.
     """
-    names = " + ".join(_counted([gpu.name.removesuffix(" (simulated)") for gpu in m.gpus]))
+    names = gpu_names(gpu.name for gpu in m.gpus)
     title = " · ".join(filter(None, (m.label, names)))
     badge = " <b>SIMULATED</b>" * m.simulated
     alarms = "".join(f"<div>⚠ {html.escape(each)}</div>" for each in warnings(m))
@@ -83,8 +83,7 @@ def warnings(m: Measurement) -> list[str]:
         found.append({"error": "It ended with an error.", "interrupted": "It was interrupted."}.get(
             m.outcome, f"It ended so: {m.outcome}."))
     if m.energy_j is None:
-        reasons = m.notes[:1] or tuple(note for gpu in m.gpus for note in gpu.notes[-1:])
-        found.append(f"No energy: {'; '.join(reasons) or 'no GPU was measured'}.")
+        found.append(f"No energy: {why_no_energy(m)}.")
     several = len(m.gpus) > 1
     for number, gpu in enumerate(m.gpus):
         who = f"GPU {number}" if several else "The GPU"
@@ -94,6 +93,12 @@ def warnings(m: Measurement) -> list[str]:
         said = decisive_notes(gpu.notes)
         found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in said]
     return list(dict.fromkeys(found))
+
+
+def why_no_energy(m: Measurement) -> str:
+    """Why a measurement has no energy, as far as its notes tell."""
+    reasons = m.notes[:1] or tuple(note for gpu in m.gpus for note in gpu.notes[-1:])
+    return "; ".join(reasons) or "no GPU was measured"
 
 
 def decisive_notes(notes: Iterable[str]) -> list[str]:
@@ -122,14 +127,3 @@ def describe_change(a: Measurement, b: Measurement) -> str:
     if abs(energy) <= half:
         return f"no significant difference in energy ({format_change(energy, half)}){time}"
     return f"{format_change(energy, half)} energy{time}"
-
-
-def _counted(names: Iterable[str]) -> list[str]:
-    """Names with how often there are.
-
-    >>> _counted(["A100", "A100", "V100"])
-    ['2 x A100', 'V100']
-    """
-    listed = list(names)
-    return [f"{listed.count(name)} x {name}" if listed.count(name) > 1 else name for name in
-            dict.fromkeys(listed)]

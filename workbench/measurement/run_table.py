@@ -13,7 +13,7 @@ import polars as pl
 
 from .._html import table
 from ..tariff import significant
-from .quantities import format_duration, format_energy
+from .quantities import format_duration, format_energy, gpu_names
 from .result_card import decisive_notes
 
 COLUMNS = ("when", "label", "what", "GPU", "energy", "time", "J/iteration", "work", "setting", "note")
@@ -38,14 +38,12 @@ def rows(
 
 def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
     gpus = row["gpus"] or []
-    names = [gpu["name"].removesuffix(" (simulated)") for gpu in gpus]
     joules = row["iteration_j"]
     per_iteration = "" if joules is None else format_energy(joules, row["iteration_j_uncertainty"])
     return {
         "id": row["id"], "when": when(row["started_unix_s"], now_s), "label": row["label"],
         "what": row.get("kind") or "cell",
-        "GPU": " + ".join(f"{names.count(name)} x {name}" if names.count(name) > 1 else name
-                          for name in dict.fromkeys(names)) + ", simulated" * bool(row["simulated"]),
+        "GPU": gpu_names(gpu["name"] for gpu in gpus) + ", simulated" * bool(row["simulated"]),
         "energy": "-" if row["energy_j"] is None else format_energy(row["energy_j"],
                                                                     row["energy_uncertainty_j"]),
         "time": format_duration(row["time_s"]), "J/iteration": per_iteration,

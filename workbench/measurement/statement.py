@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ..errors import UsageError, check_fields, checked, named_file, shown
 from ..records import Measurement
 from ..tariff import J_PER_KWH, significant
+from .quantities import student_half_width
 from .report import as_dict, format_energy
 from .store import Store, from_row
 
@@ -283,7 +283,7 @@ def _mean(
     own = math.sqrt(sum((half or 0.0) ** 2 for half in halves)) / len(known)
     spread = 0.0
     if len(known) > 1:
-        spread = float(stdtrit(len(known) - 1, 0.975)) * float(np.std(known, ddof=1)) / math.sqrt(len(known))
+        spread = student_half_width(float(np.std(known, ddof=1)), len(known))
     return float(np.average(known, weights=weights)), max(own, spread)
 
 

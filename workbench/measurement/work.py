@@ -40,7 +40,7 @@ class WorkRate(NamedTuple):
     high: float | None
 
     def __str__(self) -> str:
-        """Tokens a joule, or joules a token where that is the larger number, with two digits of the error."""
+        """Tokens per joule or joules per token, whichever is larger, with two digits of the error."""
         if self.per_j is None or self.low is None or self.high is None:
             return f"{significant(self.per_s)} {self.name}/s"
         value, half, unit = self.per_j, (self.high - self.low) / 2, f"{self.name}/J"
