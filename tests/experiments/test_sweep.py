@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import workbench
 from workbench.device import lease
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
@@ -140,6 +141,18 @@ def test_a_number_of_samples_that_is_none_is_refused(stepped: session.Session) -
     row, _ = trial.run(Configuration(), lambda _: train(64, 3) * 0.0, stepped.devices[0], stepped.meter)
     assert row["outcome"] == "error"
     assert "0 samples" in row["reason"]
+
+
+def test_a_trial_is_for_a_million_tokens_where_the_work_counts_them(stepped: session.Session) -> None:
+    def train_tokens(batch_size: int | None) -> None:
+        train(batch_size or 64, 3)
+        workbench.work(tokens=5e5)
+
+    row, _ = trial.run(Configuration(), train_tokens, stepped.devices[0], stepped.meter)
+    assert row["unit"] == "million tokens"
+    assert row["energy_j"] == pytest.approx(2 * row["run_j"])
+    row, _ = trial.run(Configuration(), lambda _: train(64, 3), stepped.devices[0], stepped.meter)
+    assert row["unit"] == "sample"
 
 
 # a sweep

@@ -13,8 +13,9 @@ import pytest
 import workbench
 from workbench.measurement.callbacks import _HuggingFaceHooks, _KerasHooks, _LightningHooks
 from workbench.measurement.report import line, page
+from workbench.measurement.result_card import card
 from workbench.measurement.store import Store, as_frame
-from workbench.measurement.work import of_batch, rates
+from workbench.measurement.work import of_batch, padding_share, rates
 from workbench.records import GpuMeasurement, Measurement, WorkDone
 from workbench.simulation.machine import Machine
 
@@ -186,3 +187,14 @@ def test_the_log_shows_it() -> None:
     frame = as_frame([Measurement("1", "a", 0.0, 2.0, (gpu,), work=(WorkDone("tokens", 250.0),))])
     assert rows(frame)[0]["work"] == "2.50 tokens/J"
     assert isinstance(frame, pl.DataFrame)
+
+
+def test_prompt_and_output_tokens_stand_apart_and_padding_is_a_share() -> None:
+    gpu = GpuMeasurement("A100", "u", 100.0, 2.0, "counter", False)
+    told = (WorkDone("prompt_tokens", 4000.0), WorkDone("output_tokens", 50.0))
+    both = [str(each) for each in rates(Measurement("1", "", 0.0, 10.0, (gpu,), work=told))]
+    assert both == ["40.00 ± 0.80 prompt tokens/J", "2.000 ± 0.040 J/output token"]
+    padded = Measurement("1", "", 0.0, 10.0, (gpu,), work=(WorkDone("tokens", 900.0), WorkDone("padding", 100.0)))
+    assert [each.name for each in rates(padded)] == ["tokens"]
+    assert padding_share(padded) == pytest.approx(0.1)
+    assert "10 % of all tokens" in card(padded)

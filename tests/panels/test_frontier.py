@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from workbench.experiments.sweep import Sweep
 from workbench.measurement.store import Store, as_frame, export
 from workbench.panels._views.frontier.model import COLUMNS
 from workbench.panels._views.frontier.panel import FrontierPanel
-from workbench.panels._views.frontier.sources import of_attempts
+from workbench.panels._views.frontier.sources import of_attempts, source
 from workbench.panels._views.frontier.svg import traces
-from workbench.records import Configuration, GpuMeasurement, Measurement, Observation, Setting
+from workbench.records import Configuration, GpuMeasurement, Measurement, Observation, Setting, WorkDone
 from workbench.tariff import Tariff
 from workbench.trace import SCHEMA
 
@@ -608,3 +609,16 @@ def test_what_the_defaults_draw_alone_let_one_guess_is_marked_and_how_it_did_is_
     assert guesses[0].endswith("to stay within 5 %; there: time +4.0 %, energy −10.4 %")
     clocks = points.rename({"power_limit_w": "sm_clock_mhz"}).cast({"sm_clock_mhz": pl.Int64})
     assert not any("guess" in words for words in workbench.panels.frontier(clocks).sentences())
+
+
+def test_runs_that_counted_tokens_are_points_for_a_million_of_them() -> None:
+    gpu = GpuMeasurement("A100", "u", 500.0, 9.8, "counter", False, power_limit_w=250.0)
+    runs = [Measurement(str(number), "vit", 0.0, 10.0 + number, (gpu,), work=(WorkDone("tokens", 2e6),))
+            for number in range(2)]
+    given = source(runs)
+    assert given.unit == "million tokens"
+    points = given.points().points
+    assert points["energy_j"].to_list() == [pytest.approx(250.0)]
+    assert points["time_s"].to_list() == [pytest.approx(5.25)]
+    assert source(runs, unit="run").points().points["energy_j"].to_list() == [pytest.approx(500.0)]
+    assert source([*runs, replace(runs[0], id="3", work=())]).unit == "run"  # one did not count

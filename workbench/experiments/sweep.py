@@ -322,8 +322,8 @@ class Sweep:
             return []
         try:
             frame = pl.read_parquet(path)
-            if "raised_at" not in frame.columns:  # written before there was such a column
-                frame = frame.with_columns(raised_at=pl.lit(None, pl.String))
+            for name in {"raised_at", "unit"} - set(frame.columns):  # written before there was such a column
+                frame = frame.with_columns(pl.lit(None, pl.String).alias(name))
             return frame.select(TRIALS.names()).cast(TRIALS).to_dicts()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UsageError(

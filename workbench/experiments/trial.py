@@ -39,15 +39,17 @@ TRIALS = pl.Schema({
     # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
     "outcome": pl.String, "reason": pl.String,
     "raised_at": pl.String,  # "file:line" of the work where it failed
-    "time_s": pl.Float64,  # a sample, or the whole piece where samples are not told
+    "time_s": pl.Float64,  # of a sample, a million tokens, or the whole piece where neither is told
     "energy_j": pl.Float64,
     "time_sd_s": pl.Float64,  # standard errors
     "energy_sd_j": pl.Float64, "samples": pl.Float64,
+    "unit": pl.String,  # what time and energy are for, of `WORK_UNITS`; null for the whole piece
     "run_s": pl.Float64,  # the piece as it ran
     "run_j": pl.Float64, "gpu": pl.String, "uuid": pl.String, "simulated": pl.Boolean,
     "measurement": pl.String,  # its id in the log
     "worker": pl.String, "began_unix_s": pl.Float64, "ended_unix_s": pl.Float64,
 })
+WORK_UNITS = {"million tokens": ("tokens", 1e6), "sample": ("samples", 1.0)}  # counted work and its size
 REFUSED: tuple[tuple[type[DeviceError], str], ...] = (
     (NotPermitted, "not permitted"), (NotSupported, "not supported"), (OutOfRange, "out of range"),
     (DeviceHeld, "held"),
@@ -137,7 +139,9 @@ def raised_at(error: BaseException, work: Work) -> str | None:
 
 
 def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
-    """Time and energy for a row, per sample where samples are told."""
+    """Time and energy for a row: of a sample where the work returns how many, else of what it counted by
+    `workbench.work`, else of the whole piece.
+    """
     energy_j, uncertainty_j = measurement.energy_j, measurement.energy_uncertainty_j
     simulated = {
         "simulated": measurement.simulated, "measurement": measurement.id, "run_s": measurement.time_s,
@@ -159,10 +163,15 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     if energy_j is None or not energy_j > 0 or not measurement.time_s > 0:
         why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "the GPU told no energy"
         return simulated | {"outcome": "error", "reason": f"its energy could not be measured: {why}"}
-    unit = samples or 1.0
+    counted = {each.name: each.amount for each in measurement.work if each.amount > 0}
+    if samples is not None:
+        unit, units = "sample", samples
+    else:
+        unit, units = next(((unit, counted[name] / size) for unit, (name, size) in WORK_UNITS.items()
+                            if name in counted), (None, 1.0))  # type: ignore[assignment]
     return simulated | {
-        "samples": samples, "time_s": measurement.time_s / unit, "energy_j": energy_j / unit,
-        "time_sd_s": 0.0, "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / unit,
+        "samples": samples, "unit": unit, "time_s": measurement.time_s / units, "energy_j": energy_j / units,
+        "time_sd_s": 0.0, "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / units,
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import format_change, format_duration, format_energy, format_seconds, gpu_names
-from .work import rates
+from .work import padding_share, rates
 
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
 IDLE_FROM_S = 0.4
@@ -70,6 +70,8 @@ def _facts(m: Measurement, tariff: Tariff, previous: Measurement | None) -> Iter
         yield "per iteration", f"{cost}{taken} ({found.count} {SOURCES.get(found.source, found.source)})"
     for rate in rates(m):
         yield rate.name, f"{rate}, {significant(rate.per_s)}/s"
+    if padding := padding_share(m):
+        yield "padding", f"{100 * padding:.0f} % of all tokens"
     if worth := tariff.words(m.energy_j):
         yield "worth", worth
     if previous is not None and (change := describe_change(previous, m)):

@@ -57,7 +57,7 @@ def _work(row: Mapping[str, Any]) -> str:
     first = row["work"][0]
     if not row["energy_j"] or not first["amount"]:
         return ""
-    return f"{significant(first['amount'] / row['energy_j'])} {first['name']}/J"
+    return f"{significant(first['amount'] / row['energy_j'])} {first['name'].replace('_', ' ')}/J"
 
 
 def _setting(gpu: Mapping[str, Any]) -> str:

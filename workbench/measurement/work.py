@@ -7,6 +7,7 @@
 
 Every window that is open takes note; the callbacks of frameworks and `workbench.track` count by themselves
 where a batch tells its size. What is counted inside of a `workbench.phase("evaluation")` is counted apart.
+Generation counts `prompt_tokens` and `output_tokens`: each rate is over the joules of both together.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..records import Measurement
 from ..tariff import significant, with_error
 from . import marks
 
+PADDING = "padding"  # counted beside tokens, and no work
 calls = 0  # of `work`: whoever counts is not counted for
 
 
@@ -65,14 +67,22 @@ def rates(m: Measurement) -> list[WorkRate]:
     energy_j, half_j = m.energy_j, m.energy_uncertainty_j or 0.0
     found = []
     for each in m.work:
-        if not each.amount > 0 or not m.time_s > 0:
+        if not each.amount > 0 or not m.time_s > 0 or each.name.endswith(PADDING):
             continue
         per_j = low = high = None
         if energy_j is not None and energy_j > 0:
             per_j, low = each.amount / energy_j, each.amount / (energy_j + half_j)
             high = each.amount / max(energy_j - half_j, 1e-3 * energy_j)
-        found.append(WorkRate(each.name, each.amount, each.amount / m.time_s, per_j, low, high))
+        name = each.name.replace("_", " ")
+        found.append(WorkRate(name, each.amount, each.amount / m.time_s, per_j, low, high))
     return found
+
+
+def padding_share(m: Measurement) -> float | None:
+    """Which share of what the GPU computed was padding and no token, 0..1; None where it was not told."""
+    amounts = {each.name: each.amount for each in m.work}
+    padding, tokens = amounts.get(PADDING), amounts.get("tokens")
+    return padding / (padding + tokens) if padding is not None and tokens else None
 
 
 def _of_list(batch: Sequence[Any]) -> dict[str, float]:

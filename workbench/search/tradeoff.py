@@ -379,12 +379,15 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> Carri
 # what a choice saves
 
 
+UNITS = ("sample", "million tokens", "iteration", "epoch", "job", "run")
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """The unit of work of a point's `time_s` and `energy_j`, and how many units epochs and jobs have.
 
     Attributes:
-        unit: "sample", "iteration", "epoch", "job" or "run" (a job as well).
+        unit: One of `UNITS`; a run is a job as well.
         per_epoch: How many units an epoch has; None where that is not known. An epoch has one epoch.
         epochs: How many epochs a job has.
     """
@@ -394,11 +397,9 @@ class Work:
     epochs: float | None = None
 
     def __post_init__(self) -> None:
-        if self.unit not in ("sample", "iteration", "epoch", "job", "run"):
-            raise UsageError(
-                f"the points are for one {self.unit!r}; that is a 'sample', 'iteration', 'epoch', 'job' or "
-                "'run'"
-            )
+        if self.unit not in UNITS:
+            *first, last = map(repr, UNITS)
+            raise UsageError(f"the points are for one {self.unit!r}; that is a {', '.join(first)} or {last}")
         for name in ("per_epoch", "epochs"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):

@@ -329,7 +329,8 @@ def frontier(
         default: The configuration that savings are against; the driver's own, or the highest that was
             measured, where None.
         max_power_w: Prices time for eta; the highest power limit where None.
-        unit: What a point's time and energy are for: "sample", "iteration", "epoch", "job" or "run".
+        unit: What a point's time and energy are for: "sample", "million tokens", "iteration", "epoch", "job"
+            or "run"; where None, what all measurements counted (`workbench.work`), else a run.
         per_epoch, epochs: Units in an epoch and epochs in a job, for what is saved per epoch and job.
         tariff: Price and CO2 of a kWh; that of the magics where None.
         eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least

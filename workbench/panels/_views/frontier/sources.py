@@ -17,6 +17,7 @@ from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....experiments.sweep import Sweep
+from ....experiments.trial import WORK_UNITS
 from ....measurement.store import SCHEMA, Store, as_frame
 from ....records import Measurement, Observation
 from ....search.frontier import KNOBS
@@ -32,19 +33,22 @@ class GivenPoints:
     """A frame that stays as it is until another is given.
 
     Args:
-        unit: What a point's time and energy are for, as `tradeoff.Work` takes it.
+        unit: What a point's time and energy are for, as `tradeoff.Work` takes it; what all rows counted where
+            None, else `otherwise`.
     """
 
     live = False
 
     def __init__(
-        self, frame: pl.DataFrame, name: str = "", unit: str = "run", simulated: bool | None = None
+        self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
+        otherwise: str = "run",
     ) -> None:
-        self.name, self.unit = name, unit
+        points = _plain(frame, counted=unit is None)
+        self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
         marked = marks.dtype == pl.Boolean and bool(marks.any())
         self.simulated = marked if simulated is None else simulated
-        self._collected = collect(_plain(frame))
+        self._collected = collect(points)
 
     def read(self) -> Hashable:
         return 0
@@ -64,8 +68,7 @@ class SweepPoints:
 
     @property
     def unit(self) -> str:
-        points = self._sweep.points
-        return "sample" if len(points) and points["samples"].is_not_null().all() else "run"
+        return unit_of(self._sweep.points) or "run"
 
     @property
     def simulated(self) -> bool:
@@ -108,10 +111,10 @@ class Recurred:
 class Logged:
     """The measurements of the log as points, new ones as they come."""
 
-    name, unit, live, simulated = "log", "run", True, False
+    name, live, simulated = "log", True, False
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self.unit = store, "run"
 
     def read(self) -> Hashable:
         return log_version(self._store)
@@ -121,7 +124,9 @@ class Logged:
         if log.is_empty():
             return NO_POINTS
         self.simulated = bool(log["simulated"].any())
-        return collect(_of_log(log))
+        points = _of_log(log)
+        self.unit = unit_of(points) or "run"
+        return collect(points)
 
 
 PointSource = GivenPoints | SweepPoints | Recurred | Logged
@@ -158,23 +163,23 @@ def source(
     if isinstance(what, pl.DataFrame) and {"recurrence", "state"} <= set(what.columns):
         what = Recorded(what)
     if isinstance(what, pl.DataFrame):
-        samples = "samples" in what.columns and len(what) and what["samples"].is_not_null().all()
-        return GivenPoints(what, name, unit or ("sample" if samples else "run"), simulated)
+        return GivenPoints(what, name, unit, simulated)
     if isinstance(what, (str, Path)):
         return _file(Path(what), name, unit, simulated)
     if isinstance(what, Recorded):
-        return GivenPoints(of_attempts(what.ledger.attempts), name, unit or "job", simulated)
+        return GivenPoints(of_attempts(what.ledger.attempts), name, unit, simulated, otherwise="job")
     if is_list(what):
         each = list(what)
         if not each:
             raise UsageError("there are no points yet; measure at least one configuration")
         kinds: tuple[tuple[type, Callable[[Any], pl.DataFrame], str], ...] = (
-            (Measurement, as_frame, "run"), (Observation, _of_observations, "run"),
+            (Measurement, as_frame, "run"),
+            (Observation, lambda some: _of_observations(some, counted=unit is None), "run"),
             (Attempt, of_attempts, "job"),
         )
         for kind, frame_of, each_unit in kinds:
             if all(isinstance(one, kind) for one in each):
-                return GivenPoints(frame_of(each), name, unit or each_unit, simulated)
+                return GivenPoints(frame_of(each), name, unit, simulated, otherwise=each_unit)
     raise UsageError(
         "a frontier is drawn of a frame with time_s and energy_j, of measurements or observations, of a "
         f"sweep, of a recurring job or of a file of such; this is {type(what).__name__}"
@@ -209,17 +214,41 @@ def _exported_log(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(name).cast(kind, strict=False) for name, kind in plain.items())
 
 
-def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+def _plain(frame: pl.DataFrame, *, counted: bool = True) -> pl.DataFrame:
     """A log's or a sweep's rows as points; other frames as they are."""
     if set(frame.columns) >= LOGGED:
-        return _of_log(frame)
+        return _of_log(frame, counted=counted)
     if "outcome" in frame.columns and frame.schema["outcome"] == pl.String:
         frame = frame.filter(pl.col("outcome").is_null() | (pl.col("outcome") == "ok"))
     return frame
 
 
-def _of_log(log: pl.DataFrame) -> pl.DataFrame:
-    """Measurements as `store.as_frame` has them, with the first GPU's setting, or its limit as read."""
+def unit_of(points: pl.DataFrame) -> str | None:
+    """What all points are for, as far as they tell."""
+    if len(points) and "unit" in points.columns and points["unit"].dtype == pl.String:
+        units = points["unit"].unique().to_list()
+        if len(units) == 1 and units[0] is not None:
+            return str(units[0])
+    samples = "samples" in points.columns and len(points) and points["samples"].is_not_null().all()
+    return "sample" if samples else None
+
+
+def _per_work(points: pl.DataFrame, work: pl.Series) -> pl.DataFrame:
+    """Points for a million tokens or for a sample where each of them counted so many, and `unit`."""
+    for unit, (name, size) in WORK_UNITS.items():
+        amounts = pl.Series([
+            sum(each["amount"] for each in row or () if each["name"] == name) / size
+            for row in work.to_list()], dtype=pl.Float64)
+        if len(amounts) and (amounts > 0).all():
+            each = ("time_s", "energy_j", "time_sd_s", "energy_sd_j")
+            return points.with_columns(*(pl.col(column) / amounts for column in each), unit=pl.lit(unit))
+    return points
+
+
+def _of_log(log: pl.DataFrame, *, counted: bool = True) -> pl.DataFrame:
+    """Measurements as `store.as_frame` has them, with the first GPU's setting, or its limit as read; for a
+    unit of the work that they all `counted`.
+    """
     whole = log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
     if whole.is_empty():
         words = f"none of the {len(log)} measurements ended well with an energy"
@@ -227,7 +256,7 @@ def _of_log(log: pl.DataFrame) -> pl.DataFrame:
     first = pl.col("gpus").list.first()
     setting = first.struct.field("setting")
     runs = pl.col("repeats").clip(1)
-    return whole.select(
+    points = whole.select(
         "time_s", "energy_j", time_sd_s=pl.col("time_sd_s") / runs.sqrt(),
         energy_sd_j=pl.max_horizontal(
             pl.col("energy_uncertainty_j") / Z95, pl.col("energy_sd_j") / runs.sqrt()
@@ -243,9 +272,10 @@ def _of_log(log: pl.DataFrame) -> pl.DataFrame:
         job=pl.when(pl.col("label") == "").then(None).otherwise(pl.col("label")), measurement="id",
         simulated="simulated",
     )
+    return _per_work(points, whole["work"]) if counted and "work" in whole.columns else points
 
 
-def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
+def _of_observations(observations: Sequence[Observation], *, counted: bool = True) -> pl.DataFrame:
     """Observations know their configuration; those that did not reach their target are no run of the work."""
     done = [each for each in observations if each.reached is not False]
     if not done:
@@ -257,7 +287,7 @@ def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
     asked = [(*astuple(each.configuration.setting), each.configuration.batch_size) for each in done]
     kinds = dict(zip(KNOBS, (pl.Float64, pl.Int64, pl.Int64, pl.Int64), strict=True))
     knobs = pl.DataFrame(asked, schema=kinds, orient="row")
-    return _of_log(as_frame([each.measurement for each in done])).with_columns(
+    return _of_log(as_frame([each.measurement for each in done]), counted=counted).with_columns(
         *knobs, job=pl.lit(None, pl.String)
     )
 
