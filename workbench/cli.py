@@ -1,5 +1,5 @@
 """The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`,
-`report`, `verify`, `gpus`, `notebooks`, `lab`.
+`report`, `verify`, `waste`, `serve-metrics`, `gpus`, `notebooks`, `lab`.
 
 With `--json` a command's answer is one JSON object on standard output, and its words are on standard error.
 Each object has "schema" (a number that grows when a key goes or changes its meaning) and "command".
@@ -272,6 +272,15 @@ def _report_arguments(commands: _Commands) -> None:
     wasted.add_argument("--price", type=float, metavar="P", help="of a kWh")
     wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
     _json_option(wasted)
+    metrics = commands.add(
+        "serve-metrics", _serve_metrics, "power and joules of each GPU for Prometheus, for this machine alone",
+        "workbench serve-metrics                   # at http://127.0.0.1:9400/metrics",
+        "workbench serve-metrics --gpus 0 --port 0 # one GPU, on a free port",
+    )
+    metrics.add_argument("--port", type=int, default=9400, help="0 takes a free one (default: %(default)s)")
+    metrics.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between two values")
+    metrics.add_argument("--gpus", metavar="GPUS", help="these (index, UUID, PCI id; default: all)")
+    metrics.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,V100")
     verify = commands.add(
         "verify", _verify, "compare each number of a report with the log",
         "workbench verify energy.tex         # 1 where a number is not that of the log",
@@ -291,6 +300,27 @@ def _import(arguments: argparse.Namespace) -> int:
             print(report.line(measurement))
             found.append(report.as_dict(measurement))
     write_json(arguments, {"measurements": found})
+    return 0
+
+
+def _serve_metrics(arguments: argparse.Namespace) -> int:
+    """Serve until an interrupt."""
+    import time
+
+    from .measurement.session import simulate
+    from .measurement.sinks import MetricsServer
+
+    if not 0.1 <= arguments.every <= 3600:
+        raise UsageError(f"--every {arguments.every:g}: give 0.1 to 3600 seconds")
+    if arguments.simulate:
+        simulate(arguments.simulate)
+    server = MetricsServer(arguments.port, arguments.gpus)
+    print(f"http://127.0.0.1:{server.sink.port}/metrics, until it is interrupted", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(arguments.every)
+            server.update()
+    server.close()
     return 0
 
 

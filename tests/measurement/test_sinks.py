@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import workbench
+from workbench.cli import main
 from workbench.errors import UsageError
 from workbench.measurement import session as sessions
-from workbench.measurement.sinks import EnergyLogger, PrometheusSink
+from workbench.measurement.sinks import EnergyLogger, MetricsServer, PrometheusSink
 from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine
 
@@ -216,3 +217,31 @@ def test_a_library_that_is_missing_is_named(machine: Machine, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(UsageError, match=r"MLflow is not installed here: pip install .gpu-energy-workbench\[sinks\]"):
         workbench.log_to("mlflow")
+
+
+def test_a_server_of_metrics_tells_power_and_joules_of_each_gpu(machine: Machine) -> None:
+    server = MetricsServer(0)
+    machine.step(2.0)
+    server.update()
+    machine.state.publish(0, machine.clock(), [], (200.0, 1380, 877, 1.0, 0.5, 0))
+    before_s = machine.clock()
+    machine.step(10.0)
+    server.update()
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.sink.port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    told = {line.split("{")[0]: line for line in lines if 'gpu="0"' in line}
+    assert lines.count("# TYPE gpu_energy_power_w gauge") == 1
+    assert float(told["gpu_energy_power_w"].split()[-1]) == pytest.approx(200.0, rel=0.05)
+    true_j = machine.true_energy_j(0, before_s, machine.clock()) * machine.gain(0)
+    assert float(told["gpu_energy_energy_j"].split()[-1]) == pytest.approx(true_j + 2 * 26, rel=0.05)
+    server.close()
+
+
+def test_a_taken_port_is_one_sentence(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["serve-metrics", "--port", str(taken.getsockname()[1])]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be used" in said
+    assert len(said.splitlines()) == 1

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..device.discovery import Gpus
-from ..errors import UsageError, checked, describe_error, missing, shown
+from ..errors import NoDriver, UsageError, checked, describe_error, missing, shown
 from ..records import Measurement
 from . import marks, session
 from .blocks import BlockResult
@@ -137,19 +137,65 @@ class PrometheusSink:
         threading.Thread(target=self._server.serve_forever, name="workbench-metrics", daemon=True).start()
 
     def text(self) -> str:
-        """What a scrape is answered: a gauge for each value."""
-        lines = []
+        """What a scrape is answered: a gauge for each value, whose name may have labels: `power_w{gpu="0"}`.
+        """
+        lines: dict[str, None] = {}
         for name, value in self._values.items():
-            plain = name.replace("/", "_")
-            lines += [f"# TYPE {plain} gauge", f"{plain} {value!r}"]
+            plain, brace, labels = name.partition("{")
+            plain = plain.replace("/", "_")
+            lines |= dict.fromkeys((f"# TYPE {plain} gauge", f"{plain}{brace}{labels} {value!r}"))
         return "\n".join([*lines, ""])
 
+    def show(self, values: Values) -> None:
+        """Answer with these values from now on."""
+        self._values = {**self._values, **values}
+
     def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._values = {**self._values, **values, f"{PREFIX}steps": float(step)}
+        self.show({**values, f"{PREFIX}steps": float(step)})
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class MetricsServer:
+    """Power of each GPU and its joules since this began, for Prometheus; no window is open for it.
+
+    Args:
+        port: On the loopback interface; 0 takes a free one.
+        gpus: Which GPUs, as `devices` takes them; all visible ones where None.
+
+    Raises:
+        UsageError: a port that is taken. NoDriver: there is no GPU.
+    """
+
+    def __init__(self, port: int = 9400, gpus: Gpus = None) -> None:
+        meter = session.current().meter_of(gpus)
+        if not meter.devices:
+            raise NoDriver(f"there is no GPU to tell of: {meter.why}")
+        self.sink, self._meter, self._since_s = PrometheusSink(port), meter, meter.clock()
+        self._energy_j = dict.fromkeys(range(len(meter.devices)), 0.0)
+        recorder = meter.recorder
+        self._hold = recorder.hold(lambda: self._since_s) if recorder is not None else None
+
+    def update(self) -> None:
+        """Tell what was drawn since the last time; a GPU that cannot be read keeps its last values."""
+        now_s = self._meter.clock()
+        if now_s <= self._since_s:
+            return
+        for number, device in enumerate(self._meter.devices):
+            found = self._meter.timeline(number, self._since_s, now_s).between(self._since_s, now_s)
+            if found is None:
+                continue
+            self._energy_j[number] += found.energy_j
+            labels = f'{{gpu="{number}",uuid="{device.uuid}",name="{device.name}"}}'
+            self.sink.show({f"{PREFIX}power_w{labels}": found.energy_j / (now_s - self._since_s),
+                            f"{PREFIX}energy_j{labels}": self._energy_j[number]})
+        self._since_s = now_s
+
+    def close(self) -> None:
+        self._hold = None
+        self.sink.close()
 
 
 class EnergyLogger:
