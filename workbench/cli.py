@@ -273,7 +273,7 @@ def _report_arguments(commands: _Commands) -> None:
     wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
     _json_option(wasted)
     metrics = commands.add(
-        "serve-metrics", _serve_metrics, "power and joules of each GPU for Prometheus, for this machine alone",
+        "serve-metrics", _serve_metrics, "power and joules of each GPU for Prometheus, on this machine only",
         "workbench serve-metrics                   # at http://127.0.0.1:9400/metrics",
         "workbench serve-metrics --gpus 0 --port 0 # one GPU, on a free port",
     )

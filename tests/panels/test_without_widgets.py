@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.panels.conftest import OUTSIDE, PANELS
 from workbench.panels._core.live import LivePanel
 from workbench.panels._core.persistent import Displayed
-
-from tests.panels.conftest import OUTSIDE, PANELS
 
 
 @pytest.mark.parametrize("kind", PANELS)
