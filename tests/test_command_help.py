@@ -22,7 +22,7 @@ from workbench.simulation.machine import Machine, attached
 from workbench.simulation.state import ENVIRONMENT_VARIABLE
 
 COMMANDS = {name: made for name, (_, made) in shells._commands(_parser()).items()}
-SILENT = {"lab", "completion"}  # one runs until it is ended, the other prints a script
+SILENT = {"lab", "serve-metrics", "completion"}  # two run until they are ended, the last prints a script
 JOB = [sys.executable, "-c", "pass"]
 
 
