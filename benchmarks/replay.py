@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.search.batch_size.history import Evidence, Run, Space
+from workbench.search.batch_size.history import MOST_RUNS, Evidence, Run, Space
+from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
 from workbench.search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from workbench.search.objective import Objective, ZeusCost
 
@@ -38,7 +39,7 @@ MAX_EPOCHS = {
 }
 SLICE_S = 3.0  # 1 s to settle, 2 s measured: 0.4 % error with a counter that moves ten times a second
 SLICE_ERROR = 0.005
-TRIES = 20  # per recurrence
+TRIES = 20  # per recurrence, of policies that retry until one reaches the target
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,8 @@ class Bill:
 
     `luck` is what runs that nothing could stop took beyond the mean of their configuration: nobody's merit.
     Zero on average, so costs without it tell policies apart with fewer seeds. `runs` are all that a
-    recurrence took, `tries` its different batch sizes.
+    recurrence took, `tries` its different batch sizes. `lost` are recurrences that ended without the target:
+    each owes a training, and is billed what one at the default batch size and the highest limit costs.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -221,6 +223,7 @@ class Bill:
     luck: list[float] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
     tries: list[int] = field(default_factory=list)
+    lost: list[bool] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
 
@@ -244,6 +247,7 @@ def replay(
         profile_by_epoch: Profile as Zeus' simulator does, the first epoch split equally over the limits.
     """
     world = World(job, seed, recurrences)
+    most = MOST_RUNS if isinstance(policy, KnowledgeGradient) else TRIES
     evidence = evidence or Evidence(job.space)
     rng = np.random.default_rng([seed, 2])
     bill = Bill()
@@ -253,7 +257,8 @@ def replay(
         before = (evidence.spent_time_s, evidence.spent_energy_j)
         arm = limit = tries = 0
         luck, sizes = 0.0, set()
-        while tries < TRIES:
+        state = ""
+        while tries < most and state != "reached":
             proposal = policy.ask(evidence, objective, rng)
             arm = evidence.index[proposal.batch_size]
             if proposal.purpose == "slice":
@@ -273,9 +278,11 @@ def replay(
             if log:
                 stop = f"{run.state} {run.epochs:g} stop {proposal.stop_after_epochs:.1f}"
                 bill.log.append(f"{recurrence} {proposal.batch_size} {stop} {proposal.reason}")
-            if run.state == "reached":
-                break
+            state = run.state
         time_s, energy_j = evidence.spent_time_s - before[0], evidence.spent_energy_j - before[1]
+        if state != "reached":
+            owed_s, owed_j = _owed(world.job)
+            time_s, energy_j = time_s + owed_s, energy_j + owed_j
         bill.time_s.append(time_s)
         bill.energy_j.append(energy_j)
         bill.cost.append(float(objective.cost(time_s, energy_j)))
@@ -283,7 +290,16 @@ def replay(
         bill.luck.append(luck)
         bill.runs.append(tries)
         bill.tries.append(len(sizes))
+        bill.lost.append(state != "reached")
     return bill
+
+
+def _owed(job: Job) -> tuple[float, float]:
+    """Seconds and joules of a recurrence at the default batch size and the highest limit, in the mean."""
+    arm = job.space.batch_sizes.index(job.space.default)
+    time_s, energy_j = job.epoch(arm, job.measured_at(arm, int(np.argmax(job.space.power_limits_w))))
+    epochs = float(job.mean_epochs()[arm])
+    return epochs * time_s, epochs * energy_j
 
 
 def _slice(world: World, evidence: Evidence, arm: int, column: int) -> None:

@@ -32,6 +32,7 @@ class Played:
     runs_max: int  # in one recurrence
     tries_max: int  # of which were not repeats of a batch size in the same recurrence
     runs: int
+    lost: int  # recurrences
     costs: list[float]
 
 
@@ -94,7 +95,7 @@ def play(policy: BatchSizePolicy, random: RandomJob, seed: int) -> tuple[Played,
     gap = float(np.minimum(chosen[-last:] / least[-last:], 10).mean() - 1)
     regret = float((np.array(bill.cost) / least).sum() - random.recurrences)
     return Played(
-        regret, gap, max(bill.runs), max(bill.tries), sum(bill.runs), list(bill.cost)
+        regret, gap, max(bill.runs), max(bill.tries), sum(bill.runs), sum(bill.lost), list(bill.cost)
     ), bill
 
 
@@ -105,7 +106,7 @@ def compare(random: RandomJob, seed: int) -> dict[str, float]:
     return {
         "regret_runs": ours.regret, "regret_runs_zeus": zeus.regret, "last_gap": ours.last_gap,
         "last_gap_zeus": zeus.last_gap, "runs_max": ours.runs_max, "tries_max": ours.tries_max,
-        "runs": ours.runs, "recurrences": random.recurrences,
+        "runs": ours.runs, "lost": ours.lost, "recurrences": random.recurrences,
     }
 
 
@@ -146,6 +147,9 @@ def summary(rows: list[dict[str, float]], safe: list[float]) -> dict[str, float]
         "runs_in_a_recurrence_max": float(max(row["runs_max"] for row in rows)),
         "batch_sizes_in_a_recurrence_max": float(max(row["tries_max"] for row in rows)),
         "runs_per_recurrence_max": max(row["runs"] / row["recurrences"] for row in rows),
+        "recurrences_lost_share": float(
+            sum(row["lost"] for row in rows) / sum(row["recurrences"] for row in rows)
+        ),
         "safe_mode_random_mean": float(np.mean(safe)),
         "safe_mode_random_share_within": float((np.array(safe) <= 1.02).mean()),
         "safe_mode_random_max": max(safe),

@@ -56,13 +56,14 @@ def test_the_default_pays_for_every_run_and_retry() -> None:
 def test_the_summary_has_plain_numbers() -> None:
     row = {
         "regret_runs": 2.0, "regret_runs_zeus": 8.0, "last_gap": 0.03, "last_gap_zeus": 0.0, "runs_max": 2,
-        "tries_max": 2, "runs": 30, "recurrences": 20,
+        "tries_max": 2, "runs": 30, "lost": 1, "recurrences": 20,
     }
     found = summary([row, {**row, "last_gap": 0.0, "regret_runs": 9.0}], [0.9, 1.03])
     assert found["random_jobs_ratio"] == pytest.approx(11 / 16)
     assert found["random_jobs_worse_than_zeus"] == 0.5
     assert found["random_jobs_gap_share"] == 0.5
     assert found["runs_in_a_recurrence_max"] == 2
+    assert found["recurrences_lost_share"] == pytest.approx(0.05)
     assert found["safe_mode_random_share_within"] == 0.5
     assert all(isinstance(value, float) for value in found.values())
 
@@ -74,3 +75,16 @@ def test_ours_gives_a_batch_size_up_that_never_gets_there() -> None:
     assert played.runs_max <= 2
     assert played.runs <= 15
     assert [arm for arm, _ in bill.chosen][-6:] == [0] * 6
+
+
+def test_three_runs_in_vain_end_a_recurrence_which_owes_a_training() -> None:
+    from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
+
+    often = plain(lambda size, rng: 4.0 if rng.random() < 0.5 else None, max_epochs=10)
+    played, bill = play(KnowledgeGradient(), often, 3)
+    assert played.runs_max == 3
+    assert played.lost == sum(bill.lost) > 0
+    job = as_job(often, 3)
+    owed = job.mean_epochs()[0] * (0.5 * 1000 + 0.5 * 200 * 10)
+    # Three runs of 4 epochs or more at half the price, and what is owed.
+    assert bill.cost[bill.lost.index(True)] > owed + 3 * 4 * 500

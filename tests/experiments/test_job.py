@@ -334,6 +334,20 @@ def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine) -> None:
     assert nightly.study.barred() == {}
 
 
+def test_three_runs_in_vain_end_a_recurrence_and_the_next_begins(machine: Machine) -> None:
+    nightly = RecurringJob("fails", [512, 1024], 1024, target=TARGET, max_epochs=14, seed=1)
+    nightly.run(lambda run: train(run, machine))
+    before = {attempt.recurrence for attempt in nightly.study.attempts}
+    astray = dict.fromkeys(EPOCHS, 10_000)
+    with pytest.raises(MeasurementError, match=r"3 runs of 'fails' in a row .* this recurrence is lost; run"):
+        nightly.run(lambda run: train(run, machine, need=astray))
+    nightly.run(lambda run: train(run, machine))
+    runs = [a for a in nightly.study.attempts if a.purpose == "run" and a.recurrence not in before]
+    assert [a.state for a in runs].count("reached") == 1
+    lost, again = runs[0].recurrence, runs[-1].recurrence
+    assert [a.recurrence for a in runs] == [lost] * 3 + [again] * (len(runs) - 3) and lost != again
+
+
 def test_a_target_that_is_never_reached_ends_in_a_sentence(machine: Machine) -> None:
     nightly = job(sizes=(512, 1024), max_epochs=1, target=0.9)
     with pytest.raises(UsageError, match=r"no batch size has reached the target of 0.9 within 1 epochs"):

@@ -113,6 +113,31 @@ def test_a_recurrence_that_has_ended_bars_nothing() -> None:
     assert evidence.lost_now == []
 
 
+def test_the_third_run_of_a_recurrence_is_the_best_so_far_with_all_epochs() -> None:
+    evidence = evidence_of()
+    for arm in range(4):
+        profile(evidence, arm, 10.0)
+    for _ in range(15):
+        run(evidence, 3, 20)
+    run(evidence, 3, 100, "failed", recurrence=15)
+    rng = np.random.default_rng(0)
+    second = KnowledgeGradient().ask(evidence, COST, rng)
+    assert (second.batch_size, second.stop_after_epochs) < (512, 100)  # given up where another costs less
+    run(evidence, 3, 30, "stopped", recurrence=15)
+    assert evidence.last_run_now
+    third = KnowledgeGradient().ask(evidence, COST, rng)
+    assert (third.batch_size, third.purpose, third.stop_after_epochs) == (512, "run", 100)
+    run(evidence, 3, 100, "failed", recurrence=15)
+    assert (evidence.lost_now, evidence.last_run_now) == ([], False)  # that recurrence is over
+
+
+def test_a_crash_is_no_run_in_vain() -> None:
+    evidence = evidence_of()
+    for arm in (3, 2, 1):
+        run(evidence, arm, 0, "crashed", recurrence=0)
+    assert (evidence.lost_now, evidence.last_run_now) == ([1, 2, 3], False)
+
+
 # what an epoch costs
 
 

@@ -28,7 +28,7 @@ from ..errors import MeasurementError, NoDriver, UsageError, checked, listed
 from ..measurement import session
 from ..measurement.meter import Meter
 from ..records import Configuration
-from ..search.batch_size.history import Space
+from ..search.batch_size.history import MOST_RUNS, Space
 from ..search.batch_size.policy import BatchSizePolicy
 from ..search.objective import Objective, Time, ZeusCost
 from .history.attempts import Attempt
@@ -69,7 +69,8 @@ class RecurringJob:
         meter: Measures the runs; the session's, of these GPUs, where None.
         seed: Of the policy's draws.
         accept_changes: Go on where the history has other batch sizes.
-        retries: Attempts that `attempts` and `run` make for one recurrence.
+        retries: Runs that `attempts` and `run` make for one recurrence at most, those that run out of memory
+            included. Three that trained in vain end it sooner.
 
     Raises:
         UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with
@@ -170,7 +171,8 @@ class RecurringJob:
 
         Raises:
             UsageError: no batch size reaches the target.
-            MeasurementError: `retries` runs have not reached it; all are in the history.
+            MeasurementError: three runs, or `retries`, have not reached it: the recurrence is lost. All of
+                them are in the history, and the next recurrence goes on from there.
         """
         ranks = current_ranks()
         if ranks is None:
@@ -178,8 +180,8 @@ class RecurringJob:
         return follow(self, ranks) if ranks.rank else lead(self._attempts, ranks)
 
     def _attempts(self, make: Callable[..., Recurrence]) -> Iterator[Recurrence]:
-        runs = slices = 0
-        while runs < self.retries:
+        runs = slices = lost = 0
+        while runs < self.retries and lost < MOST_RUNS:
             attempt = self._next or self.study.ask(
                 slices=self._slices and slices < 2 * len(self.space.batch_sizes)
             )
@@ -195,11 +197,13 @@ class RecurringJob:
                 )
             if run.reached:
                 return
+            lost += run.purpose == "run" and run.attempt.lost
             # A slice that shows nothing (no right to set a limit, a silent loop) would be wanted for ever.
             self._slices &= bool(run.attempt.profile) or run.purpose != "slice"
+        self.study.check_reachable()
         raise MeasurementError(
-            f"{runs} runs of '{self.name}' in a row did not reach their target; allow more epochs, or lower "
-            "the target"
+            f"{runs} runs of '{self.name}' in a row did not reach their target, so this recurrence is lost; "
+            "run the job again, allow more epochs, or lower the target"
         )
 
     def run(self, train: Callable[[Recurrence], object]) -> Recurrence:

@@ -99,6 +99,11 @@ class Attempt:
     def ended(self) -> bool:
         return self.state != "running"
 
+    @property
+    def lost(self) -> bool:
+        """Whether it trained in vain: it ended by itself, without the target."""
+        return self.state in ("stopped", "failed")
+
     def cost(self, objective: Objective) -> float:
         """Of all that it took, profiling included."""
         time_s, energy_j = self.time_s + self.profile_time_s, self.energy_j + self.profile_energy_j

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from ...errors import StoreError, UsageError, shown
-from ...search.batch_size.history import Evidence, Space
+from ...search.batch_size.history import MOST_RUNS, Evidence, Space
 from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from ...search.objective import Objective, check_measured
 from .attempts import PATIENCE_S, Attempt, current_owner, is_abandoned, without
@@ -137,10 +137,13 @@ class JobStudy:
         """
         with translate_storage_errors(self.url):
             self.close_stale()
-            bars = self.ledger.bars(self._pardoned())
-            bars.check_reachable()
-            without(self.space, bars.out)
+            self.check_reachable()
+            without(self.space, self.ledger.bars(self._pardoned()).out)
             return self._begin(None, slices, gpu)
+
+    def check_reachable(self) -> None:
+        """Raise UsageError where every batch size has had all its epochs and none has reached the target."""
+        self.ledger.bars(self._pardoned()).check_reachable()
 
     def claim(
         self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "selected"
@@ -326,14 +329,19 @@ class JobStudy:
         return True
 
     def _recurrence(self, number: int) -> int:
-        """The recurrence of a new attempt: an unfinished one that nobody else retries, or (-1) a new one."""
+        """The recurrence of a new attempt: an unfinished one that nobody else retries, or (-1) a new one.
+
+        One that has lost `MOST_RUNS` runs is over.
+        """
         ledger = self.ledger
         near = [
             a for a in (*ledger.open.values(), *ledger.ended[-NEAR:])
             if a.number < number and a.state != "withdrawn"
         ]
         newest = max((a.recurrence for a in near), default=-1)
-        done = any(a.state == "reached" or not a.ended for a in near if a.recurrence == newest)
+        mine = [a for a in near if a.recurrence == newest]
+        done = any(a.state == "reached" or not a.ended for a in mine)
+        done |= sum(a.purpose == "run" and a.lost for a in mine) >= MOST_RUNS
         return -1 if done or any(other < number for other in ledger.blank) else newest
 
     def _values(self, attempt: Attempt) -> list[float] | None:

@@ -10,11 +10,16 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
 from ...errors import UsageError, check_fields
 from ..objective import Objective
+
+
+# Of one recurrence: a try and two more where that fails. Where all three do the recurrence is lost.
+MOST_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,15 +282,21 @@ class Evidence:
         """Time of all slices (s)."""
         return sum(time_s for time_s, _ in self.slices)
 
+    def _unfinished(self) -> list[Run]:
+        """Runs of the recurrence that is going on, none of which has reached the target, newest first."""
+        now = self.runs[-1].recurrence if self.runs else 0
+        lost = list(takewhile(lambda run: run.state != "reached" and run.recurrence == now, self.runs[::-1]))
+        return [] if sum(run.state != "crashed" for run in lost) >= MOST_RUNS else lost
+
     @property
     def lost_now(self) -> list[int]:
         """Batch sizes that have not reached the target in the recurrence that is going on, one a run."""
-        lost: list[int] = []
-        for run in reversed(self.current):
-            if run.state == "reached" or run.recurrence != self.runs[-1].recurrence:
-                break
-            lost.append(run.arm)
-        return lost
+        return [run.arm for run in self._unfinished()]
+
+    @property
+    def last_run_now(self) -> bool:
+        """Whether one run is left in this recurrence: where that fails too, the recurrence is lost."""
+        return sum(run.state != "crashed" for run in self._unfinished()) == MOST_RUNS - 1
 
     @property
     def recurrences(self) -> int:

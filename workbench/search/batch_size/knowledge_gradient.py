@@ -166,9 +166,9 @@ class KnowledgeGradient:
         """Whether this recurrence may go to another batch size than the best so far.
 
         Not where another run is going on, nor after a run of this recurrence was lost: one loss each is
-        enough, unless what is best so far fails more often than not.
+        enough, unless what is best so far fails more often than not and there is a run left after this one.
         """
-        if evidence.in_flight.any():
+        if evidence.in_flight.any() or evidence.last_run_now:
             return False
         return not evidence.lost_now or float(belief.failure_rate[:, incumbent].mean()) > 0.5
 
@@ -596,9 +596,13 @@ def _may_slice(evidence: Evidence, params: KnowledgeGradientParams) -> bool:
 
 
 def _give_up(evidence: Evidence, arm: int) -> float:
-    """Epochs after which a run at what is best so far has failed; runs have failed before, or none is."""
+    """Epochs after which a run at what is best so far has failed; runs have failed before, or none is.
+
+    The last run of a recurrence has all epochs: no other follows it.
+    """
     failing = failures(evidence)
-    return float(failing.stop_epochs[arm]) if failing.lost.any() else math.inf
+    stops = failing.lost.any() and not evidence.last_run_now
+    return float(failing.stop_epochs[arm]) if stops else math.inf
 
 
 def _profiled_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
