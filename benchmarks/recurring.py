@@ -3,7 +3,7 @@ it saves.
 
     python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds
         N] [--tune] [--only NAME ...]
-                                   [--jobs N] [--generator NAME] [--workers N]
+                                   [--jobs N] [--generator NAME] [--generator-seed N] [--workers N]
 
 Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the
 best fixed configuration: cumulative cost / its expected cost - recurrences. Random jobs come from a generator
@@ -286,6 +286,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="random jobs (default: 200, 80 if --quick)")
     parser.add_argument("--generator", choices=GENERATORS, help="of random jobs (default: the last there is)")
+    parser.add_argument("--generator-seed", type=int, default=0, metavar="N", help="other jobs of it")
     parser.add_argument("--only", nargs="*", help="these contestants only")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the curves of cumulative cost there")
@@ -348,7 +349,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     many = options.jobs if options.jobs is not None else 80 if options.quick else 200
     if many and not options.only:
         name = options.generator or generator()
-        result["random_jobs"] = random_jobs(name, many, 3 if options.quick else 10, each_job)
+        result["random_jobs"] = random_jobs(
+            name, many, 3 if options.quick else 10, each_job, options.generator_seed
+        )
         result["summary"] |= result["random_jobs"]["summary"]
     result["decision"] = decision_time()
     drifting = {name: make for name, make in names.items() if name in ("ours", "Zeus")}
@@ -392,13 +395,13 @@ def eta_sweep(
 
 
 def random_jobs(
-    name: str, count: int, safe_seeds: int, each_job: Callable[..., list[Any]]
+    name: str, count: int, safe_seeds: int, each_job: Callable[..., list[Any]], seed: int = 0
 ) -> dict[str, Any]:
     """Ours and Zeus' policy on so many random jobs, safe mode and the default on the first 60 of them."""
-    made = generated(name, count, 0)
-    rows = each_job(_compare, [name] * count, [count] * count, range(count))
+    made = generated(name, count, seed)
+    rows = each_job(_compare, [name] * count, [count] * count, [seed] * count, range(count))
     few = min(count, 60 if safe_seeds > 3 else 20)
-    safe = each_job(_safe, [name] * few, [count] * few, range(few), [safe_seeds] * few)
+    safe = each_job(_safe, [name] * few, [count] * few, [seed] * few, range(few), [safe_seeds] * few)
     jobs = [
         {"name": job.name, "family": job.family, **row} for job, row in zip(made, rows, strict=True)
     ]
@@ -412,16 +415,16 @@ def random_jobs(
     shown = ("random_jobs_ratio", "random_jobs_ratio_median", "random_jobs_worse_than_zeus",
              "random_jobs_gap_share", "runs_in_a_recurrence_max")
     print("\n" + table(["family", *shown], [(f, *(by_family[f][key] for key in shown)) for f in families]))
-    return {"generator": name, "jobs": jobs, "safe_over_default": safe, "summary": found}
+    return {"generator": name, "seed": seed, "jobs": jobs, "safe_over_default": safe, "summary": found}
 
 
-def _compare(name: str, count: int, number: int) -> dict[str, float]:
+def _compare(name: str, count: int, seed: int, number: int) -> dict[str, float]:
     # A job has a function in it, which no other process takes: each makes the list for itself.
-    return compare(generated(name, count, 0)[number], 0)
+    return compare(generated(name, count, seed)[number], 0)
 
 
-def _safe(name: str, count: int, number: int, seeds: int) -> float:
-    return safe_over_default(generated(name, count, 0)[number], seeds)
+def _safe(name: str, count: int, seed: int, number: int, seeds: int) -> float:
+    return safe_over_default(generated(name, count, seed)[number], seeds)
 
 
 def tell(jobs: list[Job], result: dict[str, Any]) -> None:

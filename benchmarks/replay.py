@@ -213,7 +213,7 @@ class Bill:
     `luck` is what runs that nothing could stop took beyond the mean of their configuration: nobody's merit.
     Zero on average, so costs without it tell policies apart with fewer seeds. `runs` are all that a
     recurrence took, `tries` its different batch sizes. `lost` are recurrences that ended without the target:
-    each owes a training, and is billed what one at the default batch size and the highest limit costs.
+    each owes a training, and is billed what another recurrence costs in the mean.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -281,7 +281,7 @@ def replay(
             state = run.state
         time_s, energy_j = evidence.spent_time_s - before[0], evidence.spent_energy_j - before[1]
         if state != "reached":
-            owed_s, owed_j = _owed(world.job)
+            owed_s, owed_j = _owed(world.job, arm, limit)
             time_s, energy_j = time_s + owed_s, energy_j + owed_j
         bill.time_s.append(time_s)
         bill.energy_j.append(energy_j)
@@ -294,10 +294,14 @@ def replay(
     return bill
 
 
-def _owed(job: Job) -> tuple[float, float]:
-    """Seconds and joules of a recurrence at the default batch size and the highest limit, in the mean."""
-    arm = job.space.batch_sizes.index(job.space.default)
-    time_s, energy_j = job.epoch(arm, job.measured_at(arm, int(np.argmax(job.space.power_limits_w))))
+def _owed(job: Job, arm: int, column: int) -> tuple[float, float]:
+    """Seconds and joules of another recurrence, in the mean: at what was run last where that ever gets to
+    the target, else at the default batch size and the highest limit.
+    """
+    if math.isinf(job.mean_epochs()[arm]):
+        arm = job.space.batch_sizes.index(job.space.default)
+        column = job.measured_at(arm, int(np.argmax(job.space.power_limits_w)))
+    time_s, energy_j = job.epoch(arm, column)
     epochs = float(job.mean_epochs()[arm])
     return epochs * time_s, epochs * energy_j
 

@@ -77,7 +77,8 @@ def expected(job: Job) -> np.ndarray:
 
 def play(policy: BatchSizePolicy, random: RandomJob, seed: int) -> tuple[Played, Bill]:
     """One policy on one job."""
-    job, objective = as_job(random, seed), zeus_cost(as_job(random, seed), 0.5)
+    job = as_job(random, seed)
+    objective = zeus_cost(job, 0.5)
     drift = random.drift
     new = as_job(drift.job, seed + 1) if drift else None
     by_epoch = not isinstance(policy, KnowledgeGradient)

@@ -345,7 +345,8 @@ def test_three_runs_in_vain_end_a_recurrence_and_the_next_begins(machine: Machin
     runs = [a for a in nightly.study.attempts if a.purpose == "run" and a.recurrence not in before]
     assert [a.state for a in runs].count("reached") == 1
     lost, again = runs[0].recurrence, runs[-1].recurrence
-    assert [a.recurrence for a in runs] == [lost] * 3 + [again] * (len(runs) - 3) and lost != again
+    assert [a.recurrence for a in runs] == [lost] * 3 + [again] * (len(runs) - 3)
+    assert lost != again
 
 
 def test_a_target_that_is_never_reached_ends_in_a_sentence(machine: Machine) -> None:

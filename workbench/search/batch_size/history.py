@@ -8,6 +8,7 @@ epochs done, target not reached), "crashed" (out of memory, an error).
 from __future__ import annotations
 
 import math
+from collections import deque
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -16,7 +17,6 @@ import numpy as np
 
 from ...errors import UsageError, check_fields
 from ..objective import Objective
-
 
 # Of one recurrence: a try and two more where that fails. Where all three do the recurrence is lost.
 MOST_RUNS = 3
@@ -29,6 +29,9 @@ class EvidenceParams:
     # an epoch that takes so many times more or less than it was profiled is another job's
     drift_time: float = 1.15
     follow: float = 0.5  # weight of a new whole run against what an epoch was taken to cost
+    # So many runs in a row, each so many standard deviations off, and so many in the mean, are another job's:
+    # each rule about as unlikely by chance as the first.
+    odd_rows: tuple[tuple[int, float, float], ...] = ((2, 3.0, 3.5), (4, 1.5, 2.5), (8, 0.75, 1.75))
 
 
 PARAMS = EvidenceParams()
@@ -139,6 +142,8 @@ class Evidence:
         self.slices: list[tuple[float, float]] = []
         self.since = 0
         self.changes = 0
+        # Log epochs of the newest runs that reached the target, per batch size, since the last change.
+        self._latest: list[deque[float]] = [deque(maxlen=PARAMS.odd_rows[-1][0]) for _ in range(arms)]
         # Looked up for every run that is counted: the highest for None, each of the space's, others as met.
         limits_w = space.power_limits_w
         self._columns: dict[float | None, int] = {limit_w: i for i, limit_w in enumerate(limits_w)}
@@ -180,26 +185,43 @@ class Evidence:
             drift = PARAMS.drift_time
             if known_s > 0 and not 1 / drift < run.time_s / run.epochs / known_s < drift:
                 return "time"
-        if run.state != "reached" or len(self.runs) - self.since < 2:
+        if run.state != "reached":
             return ""
-        last = self.runs[-2]
-        if last.arm != run.arm or last.state != "reached" or (n := self.count[run.arm] - 1) < 5:
-            return ""
-        # Two in a row, each far outside of at least five before them: one alone is a fat tail.
-        latest = math.log(max(last.epochs, 0.5))
-        mean = (self.sum_log[run.arm] - latest) / n
-        # The spread of five runs is itself uncertain: as if three more had scattered by 12 %.
-        squares = max(self.sum_log2[run.arm] - latest**2 - n * mean**2, 0.0)
-        spread = math.sqrt((squares + 3 * 0.12**2) / (n + 3))
-        off, before = (math.log(max(run.epochs, 0.5)) - mean) / spread, (latest - mean) / spread
-        return "epochs" if abs(off) > 4 and abs(before) > 3 and off * before > 0 else ""
+        latest = self._latest[run.arm]
+        latest.append(math.log(max(run.epochs, 0.5)))
+        return "epochs" if self._odd(run.arm, np.array(latest)) else ""
+
+    def _odd(self, arm: int, latest: np.ndarray) -> bool:
+        """Whether the newest runs of a batch size lie all on one side of at least five before them, and far.
+
+        One alone is a fat tail; two have to be very far off, more of them less.
+        """
+        for many, least, mean_off in PARAMS.odd_rows:
+            newest = latest[-many:]
+            # The newest of all has not been counted yet.
+            n = self.count[arm] - (many - 1)
+            if len(newest) < many or n < 5:
+                return False
+            known = newest[:-1]
+            mean = (self.sum_log[arm] - known.sum()) / n
+            # The spread of five runs is itself uncertain: as if three more had scattered by 12 %.
+            squares = max(self.sum_log2[arm] - (known**2).sum() - n * mean**2, 0.0)
+            off = (newest - mean) / math.sqrt((squares + 3 * 0.12**2) / (n + 3))
+            if (off.min() > least or off.max() < -least) and abs(off.mean()) > mean_off:
+                return True
+        return False
 
     def _forget(self, why: str) -> None:
+        before = [(run.arm, run.epochs) for run in self.current[:-1] if run.state == "reached"]
         self.since = len(self.runs) - 1
         self.changes += 1
         self.count[:], self.sum_log[:], self.sum_log2[:] = 0, 0, 0
-        self.bounds, self.others = {}, {}
+        # Where an epoch takes what it took, how batch sizes compare says something still, as another target's
+        # runs do; and were there no change but two odd runs, little is lost.
+        self.bounds, self.others = {}, {-float(self.changes): before} if why == "epochs" and before else {}
         self.crashes[:] = 0
+        for latest in self._latest:
+            latest.clear()
         if why == "time":
             self.epoch_time_s[:], self.power_w[:] = np.nan, np.nan
             self.profiled_in_run[:] = False

@@ -61,6 +61,7 @@ class KnowledgeGradientParams:
     settled_after_runs: int = 12  # from which on worth is weighed at every `settled_share`-th of the runs
     settled_share: int = 8
     settled_least: int = 3  # runs of a batch size that are known by themselves
+    last_patience: float = 2.0  # times the epochs of other runs, for the last one of a recurrence
     forecast_runs: int = 20  # newest finished runs that a forecast is made from
 
 
@@ -126,7 +127,9 @@ class KnowledgeGradient:
             incumbent = options.incumbent
             arm = int(np.argmin(options.value))
         stop, reason = float(options.stop[arm]), "may be cheaper"
-        if arm == incumbent and may_try:
+        # What has been run often is known: going there is no try, and takes nobody's turn.
+        known = arm == incumbent or evidence.count[arm] > self.params.few_runs
+        if known and may_try:
             turn = next_turn(belief, evidence, objective, self.params, incumbent, purse, self.horizon)
             if turn is not None:
                 arm, stop, reason = turn.arm, turn.stop_epochs, turn.reason
@@ -598,11 +601,11 @@ def _may_slice(evidence: Evidence, params: KnowledgeGradientParams) -> bool:
 def _give_up(evidence: Evidence, arm: int) -> float:
     """Epochs after which a run at what is best so far has failed; runs have failed before, or none is.
 
-    The last run of a recurrence has all epochs: no other follows it.
+    The last run of a recurrence has more: no other follows it, and what is only slow gets there.
     """
     failing = failures(evidence)
-    stops = failing.lost.any() and not evidence.last_run_now
-    return float(failing.stop_epochs[arm]) if stops else math.inf
+    patience = PARAMS.last_patience if evidence.last_run_now else 1.0
+    return patience * float(failing.stop_epochs[arm]) if failing.lost.any() else math.inf
 
 
 def _profiled_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
