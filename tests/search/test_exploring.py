@@ -347,3 +347,25 @@ def test_plans_price_failures_too() -> None:
     failing = replace(belief, failure_rate=np.where(np.arange(4) == 2, 0.8, belief.failure_rate))
     doubtful = weigh(failing, evidence, COST, KnowledgeGradient())
     assert doubtful.value[2] > sure.value[2]
+
+
+@pytest.mark.parametrize(("often", "turns"), [(8, 1), (1, 0)])
+def test_a_visit_to_a_batch_size_that_is_known_takes_nobodys_turn(
+    often: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = evidence_of()
+    for arm in range(4):
+        profile(evidence, arm, 10.0)
+    for _ in range(15):
+        run(evidence, 3, 20)
+    for _ in range(often):
+        run(evidence, 2, 20)
+    # Another sample of 256 seems worth its cost; 64 has a turn to come.
+    values = knowledge_gradient.CandidateValues(
+        np.array([9.0, 9.0, 1.0, 8.0]), np.full(4, 50.0), np.array([9.0, 9.0, 5.0, 4.0]), 3
+    )
+    turn = Turn(0, 30.0, 0.5, 0.2, TURN + "23 runs")
+    monkeypatch.setattr(knowledge_gradient, "weigh", lambda *_: values)
+    monkeypatch.setattr(knowledge_gradient, "next_turn", lambda *_: turn)
+    proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
+    assert (proposal.batch_size, proposal.is_turn) == ((64, True) if turns else (256, False))
