@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 import workbench
+from kernels_ext import shells
+from workbench.cli import _parser
 
 ROOT = Path(__file__).resolve().parents[2]
 YAML = sorted(
@@ -66,3 +68,19 @@ def test_the_citation_has_the_packages_version_and_licence() -> None:
     assert citation["version"] == workbench.__version__
     assert citation["license"] == PROJECT["license"]
     assert citation["authors"] == [{"name": "The developers of the GPU Energy Workbench"}]
+
+
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "CODE_OF_CONDUCT.md", "docs/supported.md"])
+def test_a_link_of_a_document_leads_to_a_file(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        assert link.startswith("https://") or (ROOT / name).parent.joinpath(link).exists(), link
+    for test in re.findall(r"`(tests/[\w/.]+)`", text):
+        assert (ROOT / test).exists(), test
+
+
+def test_the_table_of_json_names_every_command_that_reports() -> None:
+    text = (ROOT / "docs/supported.md").read_text(encoding="utf-8")
+    for name, (_, made) in shells._commands(_parser()).items():
+        if any(option.word == "--json" for option in shells._options(made)):
+            assert re.search(rf"^\|[^|]*`{name}`", text, re.MULTILINE), name
