@@ -189,7 +189,7 @@ def frontier(lab: Lab, page: Page, images: Path) -> None:
     page.wait_for_timeout(1500)
     panel = page.locator(".workbench-frontier").last
     cut(panel, "frontier-light.png", images)
-    page.locator(".workbench-more summary").last.click()
+    panel.locator(".workbench-more > summary").first.click()
     page.locator(".workbench-eta").last.focus()
     for _ in range(10):
         page.keyboard.press("ArrowRight")
@@ -234,7 +234,9 @@ def running(lab: Lab, page: Page, images: Path) -> None:
     eight.finish(0)
     eight.run(1)
     eight.until("it.time[0] > 20", 60)
+    page.set_viewport_size({"width": 1180, "height": 1600})
     shoot(eight, "power-8gpus.png", images)
+    page.set_viewport_size({"width": 1180, "height": 1250})
     lab.stop_kernels()
 
     job = 'TrainingJob("imagenet", iterations=36, checkpoint_every=14, checkpoint_s=2.5)'

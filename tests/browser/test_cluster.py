@@ -132,7 +132,7 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     ).first.get_attribute("value")
     page.locator(".workbench-drill-notable").select_option(name)
     job = seen(opened, f"it.drilled?.name === '{name}' && it.picture === 1")
-    assert job["drilled"]["facts"]["beside"][0].isdigit()
+    assert job["drilled"]["facts"]["shared with"][0].isdigit()
     page.locator(".workbench-drill-further button", has_text="node").first.click()
     node = seen(opened, "it.drilled?.kind === 'node' && it.boxes > 0")
     assert page.locator(f".workbench-drill-picture [data-job='{name}']").count() >= 1

@@ -501,11 +501,11 @@ def test_a_job_is_looked_into_and_leads_to_its_neighbours(ran: ClusterPanel) -> 
     job = record.result.jobs.row(by_predicate=pl.col("job_id") == name, named=True)
     inflation = 100 * (job["run_s"] / job["duration_s"] - 1)
     assert f"{inflation:+.1f} % against alone" in facts["ran"]
-    assert facts["beside"].split()[0] != "nobody:"
+    assert facts["shared with"].split()[0] != "no"
     assert drilled["jobs"]
     assert drilled["nodes"]
     picture = ElementTree.fromstring(drilled["picture"])
-    assert any("beside" in (title.text or "") for title in picture.iter("{http://www.w3.org/2000/svg}title"))
+    assert any("sharing with" in (title.text or "") for title in picture.iter("{http://www.w3.org/2000/svg}title"))
     ask(ran, "node", policy="ours", name=drilled["nodes"][0])
     there = said.last("drilled")["drilled"]
     assert f'data-job="{name}"' in there["picture"]

@@ -109,10 +109,11 @@ class Picture:
     def svg(self) -> str:
         """The `<svg>` element; it needs no scripts and no network."""
         words = html.escape(self.title)
+        most = 1000 if self.width == WIDTH else self.width
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.y:g}" '
             f'width="{self.width}" role="img" aria-label="{words}" fill="none" '
-            f'style="width:100%;max-width:{1.32 * self.width:.0f}px;height:auto;display:block" '
+            f'style="width:100%;max-width:{most}px;height:auto;display:block" '
             f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(self._parts)}</svg>'
         )
 

@@ -30,7 +30,7 @@ class Lines {
 /** The energy of each policy against the first's, a bar each with its name, with the part of nodes without a job. */
 class Bars {
   constructor(figure) {
-    this.frame = figure.frame({ label: "energy against the first policy; pale: nodes without a job", title: "Energy", plot: PLOT });
+    this.frame = figure.frame({ label: "pale: empty nodes", title: "Energy, share of the first policy's", plot: PLOT });
     this.frame.grid.visible = false;
     this.figure = figure;
     const sides = { ...columns("y"), left: column("low"), right: column("high"), height: 0.62, line_color: null };

@@ -79,10 +79,13 @@ export function withError(value, error, unit) {
   return `${(value / scale).toFixed(decimals)} ± ${(error / scale).toFixed(decimals)} ${words}`;
 }
 
-/** Energy as who pays for it counts it. */
+/** Energy as who pays for it counts it; an error that is finer than the value's digits is rounded up. */
 export function hours(kwh, error) {
   const [, scale, unit] = /** @type {[number, number, string]} */ (HOURS.find(([least]) => Math.abs(kwh) >= least));
-  return `${digits(scale * kwh)}${error > 0 ? ` ± ${digits(scale * error, 2)}` : ""} ${unit}`;
+  const value = digits(scale * kwh);
+  const decimals = value.split(".")[1]?.length ?? 0;
+  const least = Math.ceil(scale * error * 10 ** decimals - 1e-9) / 10 ** decimals;
+  return `${value}${error > 0 ? ` ± ${least.toFixed(decimals)}` : ""} ${unit}`;
 }
 
 export const mass = (grams) => (Math.abs(grams) >= 1000 ? `${digits(grams / 1000)} kg` : `${digits(grams)} g`);

@@ -14,6 +14,7 @@ const HIGHEST_BOUND = 100; // per cent, above which the slider says any
 const SETTLED_MS = 400; // that a step rests before it is applied by itself
 const ETA = "eta weighs energy (1) against time (0) in the cost eta x energy + (1 - eta) x highest power x time";
 const KNEE = "the knee: the point of the frontier beyond which a little less energy takes much more time";
+const LEGEND = "hollow: predicted · pale: dominated · square: default · ring: selected · dashed: equal cost at eta";
 const FRONTIER = "the frontier: configurations that no other beats in both time and energy";
 
 /** What moves the choice: three sliders, two buttons for a step, three for points that stand out. `take` is told what changes. */
@@ -145,7 +146,7 @@ function frontier({ root, head, post, page }) {
   const rules = row(...choosing.points.children, space(), filters.predicted, relative, whole);
   const listed = row(every, parts.counts);
   const more = folded("more: bound and eta, table, files, power trace", choosing.sliders, rules, table.root, listed, code.root, files.root, traces.root);
-  const beside = element("div", "", choosing.steps, parts.apply, parts.savings);
+  const beside = element("div", "", element("div", "workbench-faint workbench-legend-words", LEGEND), choosing.steps, parts.apply, parts.savings);
   const columns = element("div", "workbench-columns", place, beside);
   root.append(parts.headline, parts.details, note, filters.root, columns, more);
   root.classList.add("workbench-frontier");

@@ -5,7 +5,6 @@ import { percent, prefixed } from "./formats.js";
 import { AT, Figure, GROUND, NAMED, TEXT, addBound, addErrors, fill, fit, place, sizeOf, spread } from "./plots.js";
 
 const FEW = 300; // points, up to which all that are measured have error bars; of more only the frontier's
-const LEGEND = "; hollow: predicted, pale: dominated, square: default";
 const NEAR = 14; // pixels, within which a click means a point
 const Z = 1.96;
 const OVER = { level: "overlay" };
@@ -37,7 +36,7 @@ class Plane {
     this.shift = against ? 100 : 0;
     const words = (unit) => (against ? "against the default (%)" : `(${unit}) ${model.each}`);
     const [low, high] = [0, 1].map((end) => this.at(times[end], energies[end]));
-    fit(this.frame, [low.x, high.x], [low.y, high.y], { title: `Energy ${words(energy)}${LEGEND}`, label: `time ${words(time)}` });
+    fit(this.frame, [low.x, high.x], [low.y, high.y], { title: `Energy ${words(energy)}`, label: `time ${words(time)}` });
   }
   at(seconds, joules) {
     return { x: seconds / this.scales[0] - this.shift, y: joules / this.scales[1] - this.shift };

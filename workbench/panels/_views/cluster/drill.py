@@ -54,22 +54,24 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     waited = "not at all"
     if about["wait_h"] > 0:
         late_s = about["start_s"] - about["submit_s"]
-        first = f"first on a GPU {f'{format_duration(late_s)} after it came' if late_s > 0 else 'directly'}"
+        late = f"{format_duration(late_s)} after it arrived" if late_s > 0 else "directly"
+        first = f"first on a GPU {late}"
         waited = f"{format_duration(3600 * about['wait_h'])}, {first}"
     came = f"{_since(about['submit_s'] - record.result.start_s)} after the first job"
     against = f"on GPUs, {format_change(about['inflation'])} against alone"
-    ended = f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its"
-    company = "nobody: its GPUs were its own"
+    done = format_duration(3600 * about["jct_h"])
+    ended = f"ended {done} after it arrived, {about['slowdown']:.2f} times its"
+    company = "no other job"
     if beside.height:
         others = f"{beside.height} other job{'s' * (beside.height != 1)}"
         company = f"{others}, {format_duration(beside['seconds'][0])} with one at the longest"
-    shared = f"{format_energy(about['shared_energy_j'], None)} of it are its share of nodes without a job"
+    shared = f"{format_energy(about['shared_energy_j'], None)} of it is its share of empty nodes"
     stops = f"{about['undos']} placements put back, {about['moves']} moves"
     facts = [
         ("asks for", f"{gpus} for {format_duration(about['duration_s'])} alone; {own['model']}, {load}"),
-        ("came", f"{came}, from {about['user']}" if about["user"] else came), ("waited", waited),
+        ("arrived", f"{came}, from {about['user']}" if about["user"] else came), ("waited", waited),
         ("ran", f"{format_duration(about['run_s'])} {against}; {ended} duration"),
-        ("where", _nodes(nodes)), ("beside", company),
+        ("where", _nodes(nodes)), ("shared with", company),
         ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"),
         ("deadline", _deadline(about)),
         ("stopped", stops if about["undos"] or about["moves"] else "never"),
@@ -144,12 +146,12 @@ def _job_picture(title: str, told: pl.DataFrame, about: dict[str, Any]) -> str:
         if row["beside"]:
             half = min(1 + len(row["beside"]), 4)
             _box(lane, x0, x1, (-half, half), colour(1), 1.0, words)
-    lane.label(0.0, 0.0, "beside", dx=-6, dy=4, anchor="end", opacity=0.75)
+    lane.label(0.0, 0.0, "shared", dx=-6, dy=4, anchor="end", opacity=0.75)
     if about["deadline_s"] is not None and about["deadline_s"] < end_s:
         at = (about["deadline_s"] - start_s) / scale
         frame.upright(at, Pen(colour(5), dashes=(4, 3)), words="deadline")
     picture.down(10, 3)
-    words = f"{unit} since it came; grey: waiting, dark: its node wakes, or a checkpoint; orange: GPUs shared"
+    words = f"{unit} since it arrived; grey: waiting, dark: node wakes, or a checkpoint; orange: GPUs shared"
     picture.frame(0, span, (0.0, 1.0)).below(words, 8)
     picture.down(0)
     return picture.svg()
@@ -232,7 +234,8 @@ def _stretch_words(row: dict[str, Any]) -> str:
     if row["nodes"]:
         words += f" on node{'s' * (len(row['nodes']) > 1)} {', '.join(map(str, row['nodes']))}"
     if row["beside"]:
-        words += f" beside {', '.join(row['beside'][:4])}: {100 * row['excess']:.1f} % longer an iteration"
+        others = ", ".join(row["beside"][:4])
+        words += f" sharing with {others}: {100 * row['excess']:.1f} % longer an iteration"
     return words
 
 
@@ -259,4 +262,4 @@ def _deadline(about: dict[str, Any]) -> str:
     late_s = about["end_s"] - about["deadline_s"]
     if about["missed"]:
         return f"missed by {format_duration(late_s)}"
-    return f"met, {format_duration(max(-late_s, 0.0))} before"
+    return f"met, with {format_duration(max(-late_s, 0.0))} to spare"

@@ -228,7 +228,7 @@ def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
             f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this"
         )
     elif draws == 1:
-        said.append("One draw of what the log does not tell; more draws tell the spread")
+        said.append("One random draw of what the log lacks; more seeds show the spread")
     elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jct_h")):
         said.append(f"All {draws} draws are alike: this log tells everything itself, and nothing is drawn")
     else:

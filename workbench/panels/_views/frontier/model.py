@@ -18,7 +18,7 @@ from ....measurement.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
-from ....tariff import J_PER_KWH, Tariff, significant
+from ....tariff import J_PER_KWH, Tariff, significant, with_error
 from ....tuning.advice import guess_for
 from ..._core.svg import Span, padded
 
@@ -249,12 +249,14 @@ def saving_words(saved: Saving, tariff: Tariff) -> str:
     periods = {"hour": "Per hour of baseline work", "epoch": "Per epoch", "job": "Per job"}
     verb = "saves" if saved.energy_j >= 0 else "costs"
     scale, unit = next((scale, unit) for least, scale, unit in HOURS if abs(saved.kwh) >= least)
-    error = "" if not saved.uncertainty_j else f" ± {significant(scale * saved.uncertainty_j / J_PER_KWH)}"
+    amount = significant(scale * abs(saved.kwh))
+    if saved.uncertainty_j:
+        amount = with_error(scale * abs(saved.kwh), scale * saved.uncertainty_j / J_PER_KWH)
     money = tariff.words(abs(saved.energy_j))
     longer = f"{format_duration(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
     more = "" if saved.energy_j >= 0 else " more"
     return (
-        f"{periods[saved.per]} it {verb} {significant(scale * abs(saved.kwh))}{error} "
+        f"{periods[saved.per]} it {verb} {amount} "
         f"{unit}{more}{', ' + money if money else ''} and takes {longer}"
     )
 
