@@ -154,7 +154,7 @@ def tuned(lab: Lab, page: Page, images: Path) -> None:
         f"'watch'].includes({state}))"
     )
     for card, over, workload, count in (
-        ("RTX3080TI", "--over clocks", '"librispeech", 64', 200),
+        ("RTX3080TI", "--over clocks", '"librispeech", 64', 400),
         ("A100", "--over power", '"imagenet", 256', 400),
     ):
         cell = TUNED.replace("OVER", over).replace("WORKLOAD", workload).replace("COUNT", str(count))

@@ -28,7 +28,7 @@ from workbench.measurement.store import Store
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
 from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
-from workbench.panels._views.period.model import look
+from workbench.panels._views.period.model import PeriodView, look
 from workbench.panels._views.period.panel import PeriodPanel, period
 from workbench.panels._views.period.svg import rhythm
 from workbench.panels._views.power.panel import PowerView
@@ -195,10 +195,19 @@ def test_another_level_can_be_folded() -> None:
 def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
     seen = look(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
     assert seen.headline == "Folded at 900 ms, a period of your own"
+    assert seen.cycle_name == "cycle"
+    assert seen.marks[-1] == ("yours 900 ms", 0.9, True)
+    assert not any("each iteration" in words for words in seen.details)  # no iteration is meant
     assert np.diff([span.start_s for span in seen.spans]) == pytest.approx(0.9)
     # The shape is blurred: at every phase some iterations were busy, at the right period none is at its end.
     assert seen.shape[:, 3].min() > 150.0
     assert look(square(), SURE).shape[:, 3].min() < 60.0
+
+
+def test_a_marked_iteration_stands_in_the_spectrum_beside_what_was_detected() -> None:
+    marked = Level("iteration", 0.7389, 0.001, 1.0, 0.0, 0.0)
+    seen = PeriodView(level=marked, levels=(Level("iteration", 0.185, 0.001, 0.9, 0.0, 0.9),))
+    assert [(words, chosen) for words, _, chosen in seen.marks] == [("detected 185 ms", False), ("iteration 739 ms", True)]
 
 
 def test_a_fast_long_trace_stays_a_small_message() -> None:

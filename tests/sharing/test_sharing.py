@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -479,9 +480,16 @@ def test_without_a_gpu_one_is_told_so(
         workbench.share("true", "true")
 
 
+def test_python_is_the_interpreter_that_runs_here() -> None:
+    assert children.arguments_of("python a.py --lr 1") == [sys.executable, "a.py", "--lr", "1"]
+
+
 def test_a_stepped_machine_is_no_place_for_several_processes(stepped: Machine) -> None:
-    with pytest.raises(UsageError, match=r"need a clock that runs by itself.*scale=10"):
+    with pytest.raises(UsageError, match=r"need a clock that runs by itself.*scale=10") as told:
         workbench.share("true", "true")
+    advised = re.search(r"simulate\('(.*)', scale=10\)", str(told.value))
+    assert advised is not None
+    assert catalogue.card(advised[1]).key == "V100"  # what is advised works
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,8 @@ class Period(TypedDict):
     sure: bool
     levels: list[NamedLevel]
     level: NamedLevel | None
+    marks: list[tuple[str, float, bool]]
+    cycle: str
     waits: tuple[float, float] | None
     sizes: list[int]
 

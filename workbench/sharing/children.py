@@ -66,12 +66,16 @@ def _words(work: str | Sequence[str]) -> list[str]:
 
 
 def arguments_of(work: str | Sequence[str]) -> list[str]:
-    """A command as a list. Raises UsageError where it cannot be run as it is."""
+    """A command as a list; `python` is the interpreter that runs here, as its packages are the ones that the
+    caller has. Raises UsageError where it cannot be run as it is.
+    """
     words = _words(work)
     if not words:
         raise UsageError("an empty command cannot be run; give for example 'python train.py --lr 0.1'")
     if isinstance(work, str) and (found := OPERATORS.intersection(words)):
         raise UsageError(f"{work!r} takes a shell for {sorted(found)[0]!r}; give ['bash', '-c', {work!r}]")
+    if words[0] in ("python", "python3"):
+        return [sys.executable, *words[1:]]
     if shutil.which(words[0]) is None:
         raise UsageError(f"there is no program {words[0]!r} to run")
     return words
@@ -138,7 +142,7 @@ class JobProcess:
         end = [str(os.getpid()), str(int(signal.SIGINT if self.client else signal.SIGKILL))]
         if not callable(work):
             words = arguments_of(work)
-            self.words = shlex.join(words)
+            self.words = shlex.join(_words(work))
             return [sys.executable, "-I", "-S", "-c", code, *end, "command", *words]
         self.words = label_of(work, 0)
         import cloudpickle

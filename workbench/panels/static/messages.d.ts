@@ -123,6 +123,8 @@ export interface Period {
   sure: boolean;
   levels: NamedLevel[];
   level: NamedLevel | null;
+  marks: [string, number, boolean][];
+  cycle: string;
   waits: [number, number] | null;
   sizes: number[];
 }

@@ -22,7 +22,7 @@ class Fold {
     const median = figure.glyph(this.frame, "Line", { ...LINE, line_width: 2, line_color: TEXT }, { over: this.shape });
     figure.hoverLine(this.frame, median, [["at", "@x{0.000} s"], ["median", "@y{0} W"], ["eight of ten", "@low{0} to @high{0} W"]]);
   }
-  draw(/** @type {Period} */ { level, waits }, folded, shape, colour) {
+  draw(/** @type {Period} */ { level, cycle, waits }, folded, shape, colour) {
     this.folded.glyph.line_color = colour;
     this.shape.glyph.fill_color = colour;
     this.frame.plot.visible = level !== null && shape[0].length > 0;
@@ -30,7 +30,7 @@ class Fold {
     const top = highest(folded[1], shape[3]);
     fill(this.folded, { x: folded[0], y: folded[1] });
     fill(this.shape, { x: shape[0], low: shape[1], y: shape[2], high: shape[3] });
-    const title = `${level.name[0].toUpperCase()}${level.name.slice(1)}s overlaid, median in bold`;
+    const title = `${cycle[0].toUpperCase()}${cycle.slice(1)}s overlaid, median in bold`;
     fit(this.frame, [0, level.seconds], [0, 1.15 * top], { title });
     fill(this.waits, (waits ? [waits] : []).map(([x0, x1]) => {
       const late = x1 > 0.93 * level.seconds; // no room to the right
@@ -59,14 +59,14 @@ class Spectrum {
     this.chosen = marks([], 0.9);
     this.others = marks([3, 3], 0.6);
   }
-  draw(/** @type {Period} */ { level, levels }, /** @type {Float64Array[]} */ [periods, amplitudes], colour) {
+  draw(/** @type {Period} */ { marks: named }, /** @type {Float64Array[]} */ [periods, amplitudes], colour) {
     this.amplitude.glyph.line_color = colour;
     fill(this.amplitude, { x: periods, y: amplitudes });
     if (periods.length) span(this.frame.x, [periods[0], periods[periods.length - 1]]);
     const { start, end } = this.frame.x;
-    const marks = levels.map(({ name, seconds, words }, n) => {
+    const marks = named.map(([text, seconds, chosen], n) => {
       const right = Math.log(seconds / start) / Math.log(end / start) > 0.6;
-      return { x: seconds, y: 1.13 - 0.11 * n, text: words, chosen: name === level?.name, ...beside(right, 5) };
+      return { x: seconds, y: 1.13 - 0.11 * n, text, chosen, ...beside(right, 5) };
     }).filter(({ x }) => x >= start && x <= end);
     fill(this.chosen, marks.filter(({ chosen }) => chosen));
     fill(this.others, marks.filter(({ chosen }) => !chosen));

@@ -129,7 +129,8 @@ class LimitControl {
   greeting(/** @type {Gpu[]} */ gpus) {
     this.gpus = gpus;
     const each = gpus.map((gpu, number) => [String(number), `GPU ${gpu.index}`]);
-    offer(this.chosen, gpus.length > 1 ? [["all", "all GPUs"], ...each] : each);
+    const alike = gpus.every(({ low, high }) => low === gpus[0].low && high === gpus[0].high); // else one touch would cut the larger ones
+    offer(this.chosen, gpus.length > 1 && alike ? [["all", "all GPUs"], ...each] : each);
     this.chosen.hidden = gpus.length === 1;
     this.inForce = new Map(); // watts by UUID
     this.asking.forget();
@@ -159,8 +160,9 @@ class LimitControl {
   hear(limits) {
     for (const [uuid, limit] of limits) if (Number.isFinite(limit)) this.inForce.set(uuid, limit);
     const targets = this.targets();
-    if (!this.fitted && targets.every(({ uuid }) => this.inForce.has(uuid))) {
-      this.slider.value = String(this.inForce.get(targets[0].uuid));
+    // Until a hand is on it the thumb follows what others set, as a tuner.
+    if ((!this.fitted || this.asked === null) && targets.every(({ uuid }) => this.inForce.has(uuid))) {
+      put(this.slider, { value: String(this.inForce.get(targets[0].uuid)) });
       this.fitted = true;
     }
     this.tell();

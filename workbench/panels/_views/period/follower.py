@@ -193,6 +193,7 @@ def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
         "gpu": number, "since": since_s if math.isfinite(since_s) else None, "headline": seen.headline,
         "details": list(seen.details), "sure": seen.sure, "levels": levels,
         "level": {"name": seen.level.name, "seconds": seen.level.seconds} if seen.level else None,
-        "waits": seen.waits, "sizes": [len(table) for table in tables],
+        "marks": seen.marks, "cycle": seen.cycle_name, "waits": seen.waits,
+        "sizes": [len(table) for table in tables],
     }
     return words, tables

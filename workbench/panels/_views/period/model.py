@@ -27,6 +27,7 @@ Table = np.ndarray[Any, np.dtype[np.float32]]
 MOST_FOLDED, MOST_POINTS = 40, 3000  # iterations laid over one another, and their readings
 SPECTRUM_POINTS = 280
 FEWEST_TURNS, FEWEST_READINGS = 4, 48  # of a guess that is folded
+OWN = "own"  # the name of a period that a person gave
 NOTHING = np.empty((0, 0), np.float32)
 
 
@@ -56,6 +57,20 @@ class PeriodView:
     shape: Table = field(default_factory=lambda: NOTHING)
     spectrum: Table = field(default_factory=lambda: NOTHING)
     waits: tuple[float, float] | None = None
+
+    @property
+    def cycle_name(self) -> str:
+        """What is folded, in a word."""
+        return "cycle" if self.level is None or self.level.name == OWN else self.level.name
+
+    @property
+    def marks(self) -> list[tuple[str, float, bool]]:
+        """What the spectrum names: words, seconds, and whether it is what is folded."""
+        found = [(each.name, each.seconds, each == self.level) for each in self.levels]
+        if self.level is not None and self.level not in self.levels:
+            found = [("detected" if name == self.level.name else name, *more) for name, *more in found]
+            found.append(("yours" if self.level.name == OWN else self.level.name, self.level.seconds, True))
+        return [(f"{name} {format_seconds(seconds)}", seconds, chosen) for name, seconds, chosen in found]
 
 
 def look(
@@ -96,9 +111,10 @@ def look(
     folded = fold.fold(trace, chosen, turns)
     late = folded.filter(folded["iteration"] >= _first(folded, turns.height))
     shape = fold.shape(late, chosen, refresh=fold.refresh_s(trace))
-    idle = fold.idle_share(trace, chosen, turns)
+    own = level is not None and level not in periods.levels
+    idle = None if own else fold.idle_share(trace, chosen, turns)
     waits = idle.words if idle else ""
-    if not idle and turns.height > 1:
+    if not idle and turns.height > 1 and not own:
         waits = f"this sensor is too slow to show where in {format_seconds(chosen.seconds)} the GPU waits"
     details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)

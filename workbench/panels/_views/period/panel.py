@@ -26,7 +26,7 @@ from ..._core.svg import titled
 from ..power.series import Rows, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
 from .follower import told
-from .model import PeriodView, look
+from .model import OWN, PeriodView, look
 from .svg import rhythm
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
 MOST_LOOKED_FOR = 50  # measurements, for the newest with a trace
-OWN = "own"  # the name of a period that a person gave
 
 
 class PeriodPanel(LivePanel):

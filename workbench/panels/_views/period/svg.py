@@ -6,7 +6,7 @@ import numpy as np
 
 from ..._core.svg import Pen, Picture
 from ..._core.theme import colour
-from .model import PeriodView, level_words
+from .model import PeriodView
 
 HEIGHT = 150
 MOST_LINES = 14  # iterations in the picture: more would only be ink
@@ -33,7 +33,7 @@ def _fold(picture: Picture, look: PeriodView, number: int) -> None:
     unit, scale = ("ms", 1000.0) if look.level.seconds < 0.9995 else ("s", 1.0)
     end = look.level.seconds * scale
     frame = picture.frame(HEIGHT, (0.0, end), (0.0, high_w), side="left")
-    frame.axes(f"{look.level.name.capitalize()}s overlaid (W), median in bold")
+    frame.axes(f"{look.cycle_name.capitalize()}s overlaid (W), median in bold")
     if look.waits:
         x0, x1 = (at_s * scale for at_s in look.waits)
         frame.fill(frame.rectangle(x0, x1), opacity=0.12)
@@ -54,9 +54,8 @@ def _spectrum(picture: Picture, look: PeriodView, number: int, side: str) -> Non
     frame = picture.frame(HEIGHT, (float(periods[0]), float(periods[-1])), (0.0, 1.15), side=side)
     frame.name("Spectrum of the power")
     frame.line(periods, look.spectrum[:, 1], Pen(colour(number), 1.2))
-    for row, level in enumerate(look.levels):
-        chosen = level == look.level
+    for row, (words, seconds, chosen) in enumerate(look.marks):
         pen = Pen(opacity=0.9) if chosen else Pen(dashes=(3, 3), opacity=0.5)
-        frame.upright(float(np.log10(level.seconds)), pen, words=level_words(level), row=row)
+        frame.upright(float(np.log10(seconds)), pen, words=words, row=row)
     marks = {float(np.log10(value)): f"{value:g}" for value in DECADES}
     frame.below("period (s)", {at: words for at, words in marks.items() if frame.holds(at)})
