@@ -36,7 +36,7 @@ class TracePlot {
     this.line.glyph.line_color = colour;
     span(this.y, [0, 1.08 * highest(power)]);
     const end = times[times.length - 1] ?? 1;
-    if (whole) this.x.setv({ start: 0, end, reset_start: 0, reset_end: end });
+    if (whole) this.x.setv({ start: 0, end, reset_start: 0, reset_end: end, bounds: [0, end] });
   }
   ground(spans) {
     this.strips.draw(spans.strips(this.x.start, this.x.end, Math.max(this.place.clientWidth - 72, 100)));

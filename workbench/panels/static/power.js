@@ -20,6 +20,7 @@ class PowerPlots {
     this.place = place;
     this.gpus = gpus;
     this.x = this.figure.range(0, 10);
+    this.x.bounds = [0, null]; // there is no time before the start
     this.held = this.drawing = false; // the stretch that a person has zoomed to
     this.x.change.connect(() => {
       if (this.drawing || this.held) return;
