@@ -304,7 +304,11 @@ def whole(lab: Lab, page: Page, images: Path) -> None:
     notebook.finish(2, 60)
     page.wait_for_timeout(2000)
     shoot(notebook, "workbench-dark.png", images)
+    applied = page.locator(".workbench-apply:visible").last
+    cut(applied, "apply-dark.png", images)
     notebook.theme("JupyterLab Light")
+    page.wait_for_timeout(1000)
+    cut(applied, "apply-light.png", images)
     tabs.filter(has_text="Frontier").click()
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:create-output-view')")
