@@ -30,8 +30,8 @@ import polars as pl
 from .. import _html
 from ..errors import UsageError, checked, shown
 from ..records import Measurement
-from ..tariff import NO_TARIFF, Tariff
-from .quantities import format_duration, format_energy
+from ..tariff import NO_TARIFF, Tariff, significant
+from .quantities import format_duration
 from .store import Store
 
 REST_S, LONG_S = 5.0, 600.0
@@ -92,10 +92,10 @@ class WasteFinding(_html.HtmlFacts):
         return ADVICE.get(self.kind, ADVICE[""])
 
     def words(self, tariff: Tariff = NO_TARIFF) -> str:
-        """What was wasted: `waits: 3.9 to 4.4 s (7 %), 310 to 420 J (3 %)`."""
+        """What was wasted: `waits: 3.9 to 4.4 s (7 %), 310 to 420 J (2 to 3 % of the energy)`."""
         percent = f"{100 * (self.low_s + self.high_s) / 2 / max(self.run_s, 1e-9):.0f} %"
         time = f"{_between(self.low_s, self.high_s, format_duration)} ({percent})"
-        joules = _between(self.low_j, self.high_j, lambda value: format_energy(value, None))
+        joules = _between(self.low_j, self.high_j, _joules)
         worth = tariff.words(self.high_j)
         return (f"{self.kind}: {time}, {joules} ({_percent(self)} of the energy)"
                 f"{f', at most {worth}' if worth else ''}")
@@ -110,7 +110,15 @@ def _between(low: float, high: float, form: Any) -> str:
     """An interval in words: "3 to 4 s", "at most 4 s" where little is known of its lower end."""
     if high > 4 * low:
         return f"at most {form(high)}"
-    return str(form(high)) if form(low) == form(high) else f"{form(low)} to {form(high)}"
+    least, most = form(low), form(high)
+    number, _, unit = least.partition(" ")
+    return most if least == most else f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
+def _joules(value: float) -> str:
+    """Joules to three digits: bounds are known no better."""
+    scale, unit = (1e6, "MJ") if value >= 1e6 else (1e3, "kJ") if value >= 1e4 else (1.0, "J")
+    return f"{significant(value / scale)} {unit}"
 
 
 class Waste:
@@ -145,7 +153,7 @@ class Waste:
 
     def _repr_html_(self) -> str:
         rows = [(each.label, each.gpu, each.kind, _between(each.low_s, each.high_s, format_duration),
-                 _between(each.low_j, each.high_j, lambda value: format_energy(value, None)), _percent(each),
+                 _between(each.low_j, each.high_j, _joules), _percent(each),
                  self.tariff.words(each.high_j), each.advice) for each in _together(self.findings)]
         heads = ("label", "GPU", "kind", "time", "energy", "of the energy", "worth at most", "what to do")
         kept = [n for n, _ in enumerate(heads) if any(row[n] for row in rows)]
