@@ -245,10 +245,14 @@ def waste(runs: int) -> list[dict[str, Any]]:
 def _waste_summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     seen = [row for row in rows if row["sampled"] != "every 15 s"]
     wastes = sum(row["wastes"] for row in seen)
-    return {"waste_time_inside_min": min(row["time_inside"] for row in seen),
-            "waste_energy_inside_min": min(row["energy_inside"] for row in seen),
-            "waste_missed": sum(row["missed"] for row in seen) / wastes,
-            "waste_waits_high_over_truth": float(np.median([row["waits_high_over_truth"] for row in seen])),
+
+    def told(name: str) -> list[float]:
+        return [row[name] for row in seen if row[name] is not None]
+
+    return {"waste_time_inside_min": min(told("time_inside"), default=0.0),
+            "waste_energy_inside_min": min(told("energy_inside"), default=0.0),
+            "waste_missed": sum(row["missed"] for row in seen) / max(wastes, 1),
+            "waste_waits_high_over_truth": _median(told("waits_high_over_truth")) or 0.0,
             "waste_waits_claimed_at_15_s": sum(row["waits_claimed"] for row in rows if row not in seen)}
 
 

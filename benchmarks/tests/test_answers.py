@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from benchmarks.answers import compared, comparison, fixed, flaky
+from benchmarks import answers
+from benchmarks.answers import compared, comparison, fixed, flaky, logs, waste
 from benchmarks.fixtures.thermal import FAMILIES, ThermalCard
 
 
@@ -35,3 +37,17 @@ def test_every_family_has_a_row_for_each_noise() -> None:
 def test_an_unchanged_step_is_not_worse() -> None:
     assert flaky(200)["flaky_of_1000"] == 0
     assert flaky(200, noise=0.2)["found_5_percent"] < 0.5
+
+
+def test_waste_is_scored_by_what_the_card_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "WASTE_CARDS", ("A100",))
+    cell, second, minute = waste(2)
+    assert cell["wastes"] >= second["wastes"] > 0
+    assert (cell["missed"], cell["time_inside"], cell["energy_inside"]) == (0, 1.0, 1.0)
+    assert minute["waits_claimed"] == 0
+    summary = answers._waste_summary([cell, second, minute])
+    assert all(isinstance(each, int | float) for each in summary.values())
+
+
+def test_logs_name_no_false_period() -> None:
+    assert logs(8)["false_periods"] == 0

@@ -54,12 +54,12 @@ class Ratio(HtmlFacts):
         return self.high < 1.0 or self.low > 1.0
 
     def __str__(self) -> str:
-        """In percent, with the interval: "-12.3 % (-13.1 .. -11.4 %)"."""
+        """In percent, with the interval: "-12.3 % (-13.1 to -11.4 %)"."""
         if not self.high < TOO_WIDE:
             return "not known yet (too few runs)"
         value, low, high = (100 * (each - 1) for each in (self.value, self.low, self.high))
         digits = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 0), 1)
-        return f"{value:+.{digits}f} % ({low:+.{digits}f} .. {high:+.{digits}f} %)"
+        return f"{value:+.{digits}f} % ({low:+.{digits}f} to {high:+.{digits}f} %)"
 
 
 UNKNOWN = Ratio(math.nan, 0.0, math.inf)
