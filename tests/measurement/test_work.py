@@ -162,6 +162,17 @@ def test_lightning_counts_every_micro_batch_and_keras_what_it_is_told(machine: M
     assert done(result.measurement) == {"samples": 4 * 16.0 + 32.0}
 
 
+def test_keras_counts_shorter_last_batches_and_several_steps_at_once(machine: Machine) -> None:
+    hooks = _KerasHooks(batch_size=32, samples=300)
+    with workbench.measure("train") as result:
+        for epoch in range(2):
+            hooks.on_epoch_begin(epoch)
+            for batch in (3, 7, 11):  # four steps to an execution; of the last one two are there
+                train(machine)
+                hooks.on_train_batch_end(batch)
+    assert done(result.measurement) == {"samples": 600.0}
+
+
 def test_a_training_that_counts_is_not_counted_for(machine: Machine) -> None:
     hooks, trainer = _LightningHooks(), SimpleNamespace(global_step=0)
     with workbench.measure("train") as result:

@@ -170,19 +170,28 @@ class _LightningHooks(_Evaluating):
 
 
 class _KerasHooks(_Evaluating):
-    """keras.callbacks.Callback; `on_test_begin` and `on_test_end` bound the validation inside `fit` too."""
+    """keras.callbacks.Callback; `on_test_begin` and `on_test_end` bound the validation inside `fit` too.
+
+    Keras tells neither `batch_size` nor the `samples` of an epoch, whose last batch may be a shorter one.
+    """
 
     model: Any
 
     def __init__(
-        self, run: ReportedRun | None = None, metric: str | None = None, *, batch_size: int | None = None
+        self, run: ReportedRun | None = None, metric: str | None = None, *, batch_size: int | None = None,
+        samples: int | None = None,
     ) -> None:
         super().__init__(run, metric)
-        self._batch_size = batch_size  # which Keras does not tell
+        self._batch_size, self._samples, self._done = batch_size, samples, 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._done = 0.0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self._batch_size is not None:
-            self._did({"samples": self._batch_size})
+        if self._batch_size is not None:  # with `steps_per_execution` not every batch comes here
+            before, whole = self._done, (batch + 1) * self._batch_size
+            self._done = whole if self._samples is None else min(whole, self._samples)
+            self._did({"samples": self._done - before})
         marks.step()
         if self._asked():
             self.model.stop_training = True
