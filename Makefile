@@ -19,7 +19,7 @@ NPM := $(shell PATH="$(CURDIR)/$(BIN):$$PATH" command -v npm)
 IN_JS = cd tools/js && PATH="$(CURDIR)/$(BIN):$$PATH"
 NO_NODE = @echo "JavaScript is left out: Node and npm are not here"
 
-.PHONY: lab test lint bundle house package benchmarks benchmark-tests lock clean
+.PHONY: lab test lint bundle house docs tutorials package benchmarks benchmark-tests lock clean
 lab: $(VENV)/.installed-lab
 	$(BIN)/workbench lab $(LAB)
 
@@ -39,6 +39,14 @@ bundle: tools/js/node_modules
 # The structure of the package in numbers; fails where one is beyond its limit.
 house:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tools.house
+
+# The documentation site, in build/docs, without a network; a warning is an error.
+docs: $(VENV)/.installed-$(EXTRAS) $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -b html -E -j 2 -W --keep-going -q docs build/docs
+
+# The notebooks with their outputs, as the site shows them.
+tutorials: $(VENV)/.installed-$(EXTRAS)
+	$(BIN)/python -m tools.tutorials
 
 # Tests of the benchmarks' code, which no user runs.
 benchmark-tests: $(VENV)/.installed-$(EXTRAS)

@@ -1,4 +1,5 @@
-"""Predict and search the clocks, and tune a running job: everything that docs/clocks.md claims, measured.
+"""Predict and search the clocks, and tune a running job: everything that docs/validation/clocks.md
+claims, measured.
 
     python -m benchmarks.clocks [--only predictor|search|online] [--data DIR] [--json FILE] [--quick]
 

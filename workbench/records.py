@@ -174,10 +174,12 @@ class Periods(HtmlFacts):
 
     @property
     def micro_step(self) -> Level | None:
+        """The level that is a forward and backward pass within an iteration."""
         return self._level("micro-step")
 
     @property
     def cycle(self) -> Level | None:
+        """The level of several iterations: evaluations, checkpoints."""
         return self._level("cycle")
 
     def _level(self, name: str) -> Level | None:
@@ -372,10 +374,12 @@ class Measurement(HtmlFacts):
 
     @property
     def mean_power_w(self) -> float | None:
+        """Energy of all GPUs over the time (W); None where the energy is not known."""
         return None if self.energy_j is None or self.time_s <= 0 else self.energy_j / self.time_s
 
     @property
     def simulated(self) -> bool:
+        """Whether any of its GPUs was simulated."""
         return any(gpu.simulated for gpu in self.gpus)
 
     @property

@@ -2,8 +2,8 @@
 then a prior.
 
 Sharing is CUDA's time slicing between processes. `excess` is the relative growth of the time of an iteration:
-0.08 means 8 % longer than alone. A predictor of unseen pairs is a filter (docs/cluster.md); what is measured
-after the first epoch together decides.
+0.08 means 8 % longer than alone. A predictor of unseen pairs is a filter (docs/validation/cluster.md); what
+is measured after the first epoch together decides.
 """
 
 from __future__ import annotations

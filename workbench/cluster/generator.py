@@ -10,7 +10,8 @@ from .jobs import SCHEMA
 from .power import V100_NODE
 
 # Mean utilisation alone, EaCO, table 1 (arXiv 2412.08294), and share of a GPU's memory: the paper's peaks of
-# memory traffic taken as proportions, scaled so that the four together take 90 % (docs/cluster.md).
+# memory traffic taken as proportions, scaled so that the four together take 90 %
+# (docs/explanation/cluster.md).
 MODELS: dict[str, tuple[float, float]] = {
     "AlexNet": (0.0472, 0.0332), "ResNet-18": (0.1117, 0.1155), "ResNet-50": (0.3661, 0.3466),
     "VGG-16": (0.4801, 0.4048),

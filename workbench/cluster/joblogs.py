@@ -32,8 +32,8 @@ def trim(
     """Jobs of 1 to `widest` GPUs that ran for at least `shortest_s`, durations cut at `longest_s`, in order
     of submission.
 
-    The rule by which the tables in docs/cluster.md are made. Rows without a number of GPUs or a duration are
-    left out, too.
+    The rule by which the tables in docs/validation/cluster.md are made. Rows without a number of GPUs or a
+    duration are left out, too.
     """
     kept = jobs.filter(pl.col("num_gpus").is_between(1, widest) & (pl.col("duration_s") >= shortest_s))
     long = int((kept["duration_s"] > longest_s).sum())
@@ -55,8 +55,8 @@ def parts(jobs: pl.DataFrame) -> dict[str, Callable[[], pl.DataFrame]]:
     """Pieces of a log by name, each cut out when it is asked for.
 
     `BUSIEST` are the seven days with most submissions, `MEDIAN` those of the remaining weeks with the median
-    GPU time, as in docs/cluster.md; a log of less than two weeks has neither, one of less than two days no
-    busiest day. Days count as in `submit_s`; jobs of which it is not known are in the whole log only.
+    GPU time, as in docs/validation/cluster.md; a log of less than two weeks has neither, one of less than two
+    days no busiest day. Days count as in `submit_s`; jobs of which it is not known are in the whole log only.
     """
     found: dict[str, Callable[[], pl.DataFrame]] = {WHOLE: lambda: whole}
     whole, jobs = jobs, jobs.filter(pl.col("submit_s").cast(pl.Float64).abs() < LATEST_S)

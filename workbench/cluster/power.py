@@ -132,6 +132,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
+        """How many GPUs all nodes have."""
         return sum(kind.gpus * count for kind, count in self.nodes)
 
     @property

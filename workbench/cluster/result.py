@@ -20,7 +20,7 @@ TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "que
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run; the columns of its frames are listed in docs/cluster.md."""
+    """What came of a run; the columns of its frames are listed in docs/explanation/cluster.md."""
 
     policy: str
     cluster: Cluster

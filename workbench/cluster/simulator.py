@@ -3,7 +3,7 @@ integral without steps.
 
 Between two events every rate and every power is constant, so the integrals are sums of products. Only the
 node that changes is touched, and `advance` may be called in pieces of any size. Who owes which energy:
-docs/cluster.md.
+docs/explanation/cluster.md.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ class Simulator(Engine):
     # What policies ask and do, as `ClusterControl` says
 
     def excess(self, job: Job) -> float:
+        """How much longer an iteration of a running job takes now than alone: 0.08 is 8 %."""
         slowest = max([gpu.mix.excess for gpu in job.gpus])
         return slowest * job.sensitivity if slowest else 0.0
 
     def stop(self, job: Job, *, undo: bool = False) -> None:
+        """Have a running job write its checkpoint and leave; for policies."""
         if job.state != RUNNING:
             raise IllegalPlacement(
                 f"{self.policy.name} stops job {self.name(job)}, which is not running; only running jobs can "
@@ -96,15 +98,18 @@ class Simulator(Engine):
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 
     def notify(self, job: Job, work_s: float) -> None:
+        """Call `Policy.reached` once that much more work (s alone) is done."""
         # The work is not settled here, nor when the target is reached: who looks leaves the job's end where
         # it was, to the last bit.
         job.target_s = max(job.left_s - job.rate * (self.now_s - job.since_s) - work_s, 0.0)
         self._schedule(job)
 
     def at(self, time_s: float, payload: object) -> None:
+        """Call `Policy.timer` with this payload at that moment."""
         self._push(max(time_s, self.now_s), TIMER, payload, 0)
 
     def sleep(self, node: Node) -> None:
+        """Put an empty awake node to standby now."""
         if node.state != AWAKE or node.seats:
             raise IllegalPlacement(
                 f"{self.policy.name} puts node {node.index} to standby, which is not awake and empty "
@@ -120,6 +125,7 @@ class Simulator(Engine):
         self.policy.slept(node)
 
     def cap(self, node: Node, index: int) -> None:
+        """Set a node's GPUs to one of its type's power limits; -1 is none."""
         if not -1 <= index < len(node.kind.caps):
             raise UsageError(
                 f"node {node.index} ({node.kind.name}) has {len(node.kind.caps)} power limits; {index} is "

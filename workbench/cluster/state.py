@@ -130,7 +130,7 @@ class Node:
             energy_j = self.power_w * seconds
             self.energy_j += energy_j
             if self.seats:
-                # Above idle by demand, the idle part by seats: EaCO attributes nothing; see docs/cluster.md.
+                # Above idle by demand, the idle part by seats: EaCO attributes nothing (docs/explanation/).
                 self.hosting_s += seconds
                 self.awake_s += seconds
                 self.per_seat += self.idle_w * seconds / self.seats

@@ -124,6 +124,7 @@ class RecurringJob:
 
     @property
     def space(self) -> Space:
+        """Batch sizes and power limits (W) that the job may choose from."""
         return self.study.space
 
     @property

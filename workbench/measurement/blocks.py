@@ -192,10 +192,12 @@ class BlockResult:
 
     @property
     def energy_j(self) -> float | None:
+        """Energy of all GPUs (J); None where it is not known."""
         return self.measurement.energy_j
 
     @property
     def time_s(self) -> float:
+        """Length of the block (s)."""
         return self.measurement.time_s
 
 

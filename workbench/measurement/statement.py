@@ -93,6 +93,7 @@ class EnergyStatement:
                                  if value not in (None, "")}}
 
     def markdown(self) -> str:
+        """A table and the statement as Markdown."""
         rows = ["| " + " | ".join(row) + " |" for row in (HEADS, ("---",) * len(HEADS), *self.rows)]
         return "\n".join([*rows, "", self.text, "", f"<!-- {self._mark()} -->", ""])
 
@@ -106,6 +107,7 @@ class EnergyStatement:
             f"% {self._mark()}", ""])
 
     def html(self) -> str:
+        """A table and the statement as a page that needs no other file."""
         def row(tag: str, cells: Sequence[str]) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 

@@ -4,7 +4,7 @@
                                                                         processes of their own
     workbench.share([train_a, train_b], gpus=0, max_slowdown=0.2, until="verdict")
 
-What happens, and how sure it is: docs/sharing.md.
+What happens, and how sure it is: docs/explanation/sharing.md.
 
     comparing           ratios of sums over blocks, with their errors; the attribution rule (pure functions)
     watching            from a recorder and marks to blocks

@@ -3,7 +3,7 @@
 reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
 period; the energy counter is the exact integral at the last tick, or the sum of the readings. Update
 periods, windows and gains after Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h;
-how well, docs/simulation.md.
+how well, docs/validation/simulation.md.
 
 Standard library only: the sampling process imports this.
 """

@@ -88,11 +88,11 @@ def tune(
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
 
-    with workbench.tune(max_slowdown=0.05) as tuning:
-        for batch in loader:
-            train(batch)
-            workbench.step()          # optional: iterations that are told need not be found
-    print(tuning.result)
+        with workbench.tune(max_slowdown=0.05) as tuning:
+            for batch in loader:
+                train(batch)
+                workbench.step()          # optional: iterations that are told need not be found
+        print(tuning.result)
 
     Args:
         max_slowdown: Allowed share of additional time (0.05 is 5 %), 0..1; None for no bound.

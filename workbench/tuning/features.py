@@ -7,7 +7,7 @@
 
 Sources are "gpm" (NVML's performance counters), "dcgm" (the same through `dcgmi`) and "nvml" (utilisation,
 power and clocks), which the first two contain. Names are those of DCGM's fields in lower case; what a source
-does not tell is absent. docs/clocks.md has the table.
+does not tell is absent. docs/explanation/tuning.md has the table.
 """
 
 from __future__ import annotations

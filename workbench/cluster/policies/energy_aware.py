@@ -1,5 +1,6 @@
 """The workbench's own policy: every placement at the least predicted energy, slowdown priced in watts, nodes
-emptied by moving what is left on them. What it does otherwise than EaCO, and why: docs/cluster.md.
+emptied by moving what is left on them. What it does otherwise than EaCO, and why:
+docs/explanation/cluster.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ REFUSED = -1.0
 class EnergyAwareParams:
     """Tuned constants of `EnergyAwarePolicy` beside its arguments; set by hand.
 
-    `benchmarks.cluster` scores the policy with them, on weeks that they were not chosen on (docs/cluster.md).
+    `benchmarks.cluster` scores the policy with them, on weeks that they were not chosen on
+    (docs/validation/cluster.md).
 
     Attributes:
         memory_threshold: Highest share of a GPU's memory that peaks may take together.

@@ -38,7 +38,7 @@ class ModelGuidedParams:
     """Tuned constants of `ModelGuided`.
 
     `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
-    --only search` (kernels and four of 32 stages, docs/clocks.md), those of `learns_later` by
+    --only search` (kernels and four of 32 stages, docs/validation/clocks.md), those of `learns_later` by
     `benchmarks.clocks --only online`, those of the wary by `benchmarks.limits` on the generated cards of its
     `CHOSEN_ON` (docs/validation/limits.md), but `most` and `alone` by both, the others by hand.
     """

@@ -39,7 +39,7 @@ class ClockPriorParams:
     """Tuned constants of the sets of numbers that the equations are evaluated with.
 
     `boosted` and `boost_depth` were chosen among a few values by `benchmarks.clocks --only search`
-    (docs/clocks.md), the others by hand.
+    (docs/validation/clocks.md), the others by hand.
     """
 
     sets: int = 1024

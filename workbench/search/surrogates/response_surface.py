@@ -28,7 +28,7 @@ class ResponseSurfaceParams:
     """Tuned constants of `fit`.
 
     `deviation_time_sd` and `deviation_power_sd` were chosen among three to five values each by
-    `benchmarks.clocks --only search` (docs/clocks.md), the rough `worlds` among four sets by
+    `benchmarks.clocks --only search` (docs/validation/clocks.md), the rough `worlds` among four sets by
     `benchmarks.limits` on the generated cards of its `CHOSEN_ON`, the others by hand.
     """
 

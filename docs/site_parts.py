@@ -1,0 +1,266 @@
+"""Parts of the site that are made from the code when it is built, so that they cannot go stale.
+
+A page has `<!-- made from the code: NAME -->` where such a part belongs. `made(NAME)` is its Markdown. Nothing
+here needs Sphinx but `add_to`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import workbench
+
+MARKER = re.compile(r"<!-- made from the code: ([\w-]+) -->")
+
+# The public names of `workbench`, by what one does with them. A test holds that none is missing.
+API = {
+    "Measure": "measure track step phase work trace_of iterations_of BlockResult Track Measurement GpuMeasurement "
+        "IterationSummary SegmentedIterations",
+    "Compare and report": "compare EnergyComparison report verify EnergyStatement log_to read_log",
+    "Find iterations": "find_periods Periods Level",
+    "GPUs and settings": "devices open_device Device Limits Setting Configuration applied control simulate",
+    "Tune and search": "tune Tuning TuningResult sweep Sweep Observation frontier choose RecurringJob Recurrence "
+        "example_training",
+    "Share a GPU": "share Shared",
+    "Show": "show",
+    "Errors": "WorkbenchError",
+}
+# Modules whose names are public, too.
+MODULES = {
+    "panels": "views of what is given; `workbench.show(x)` picks the right one.",
+    "callbacks": "hooks for Hugging Face, Lightning and Keras.",
+    "cluster": "job logs and policies.",
+    "chosen": "what was applied last: `configuration`, `batch_size`, `setting`.",
+}
+CALLBACKS = ("HuggingFaceCallback", "LightningCallback", "KerasCallback")
+VARIABLES = {
+    "WORKBENCH_HOME": "The directory of measurements, traces, studies and journals. Default: the user's data "
+        "directory, `~/.local/share/gpu-energy-workbench` on Linux.",
+    "WORKBENCH_READ_ONLY": "`1`: no limit and no clock is ever changed. `clocks`: power limits only.",
+    "WORKBENCH_SIMULATED_GPUS": "The file of a simulated machine, which this process and its children use in place of "
+        "the driver. Set by `workbench.simulate` and `--simulate`.",
+    "WORKBENCH_MARKS": "Where the steps of a child process go. Set by `workbench share` and `workbench run`.",
+    "WORKBENCH_DATA": "A directory of measured data; its folder `cluster` is offered to the cluster panel.",
+    "CUDA_VISIBLE_DEVICES": "Which GPUs this process counts when none are named, in CUDA's order.",
+    "CUDA_DEVICE_ORDER": "How CUDA numbers GPUs: `PCI_BUS_ID` or by speed.",
+    "CUDA_MPS_PIPE_DIRECTORY": "Where the MPS service listens; sharing says whether it was used.",
+    "ZEUSD_SOCK_PATH": "The socket of a Zeus daemon, whose rights are used to set limits and clocks.",
+    "ZEUSD_GPU_ID": "The daemon's number of each visible GPU, as `3,5`, where only some GPUs are visible.",
+    "ZEUSD_TOKEN": "The token that the daemon asks for, where it does.",
+}
+COLUMNS = {
+    "id": "name of the measurement", "label": "what its owner called it", "started_unix_s": "start, Unix time",
+    "time_s": "length of the window", "energy_j": "energy of all its GPUs",
+    "energy_uncertainty_j": "half width of the 95 % interval", "mean_power_w": "energy over time",
+    "source": "`counter`, `integrated`, or both; what the energy comes from",
+    "simulated": "whether a GPU was simulated", "outcome": "`ok`, `error` or `interrupted`",
+    "repeats": "runs of the cell", "time_sd_s": "standard deviation over the repeats",
+    "energy_sd_j": "standard deviation over the repeats", "cpu_energy_j": "CPU packages (RAPL), where readable",
+    "dram_energy_j": "memory (RAPL), where readable", "iteration_s": "mean length of an iteration",
+    "iteration_s_uncertainty": "half width of its 95 % interval", "iteration_j": "mean energy of an iteration",
+    "iteration_j_uncertainty": "half width of its 95 % interval", "iteration_count": "how many there were",
+    "iteration_source": "`marks` or `detected`", "iteration_sure": "whether both rhythm and role are sure",
+    "iteration_reason": "why not", "iteration_detected_s": "what was detected where marks were there",
+    "iteration_check": "how marks and detection agree", "iteration_levels": "a row for each level: micro-step, cycle",
+    "gpus": "a row for each GPU: energy, setting, other processes, notes", "notes": "what a reader should know",
+    "schema_version": "of this table", "work": "what was counted",
+    "tick_s": "last refresh of what energy comes from",
+    "power_w": "power", "power_tick_s": "last refresh of the power reading", "power_limit_w": "enforced limit",
+    "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock", "utilisation": "of the GPU, 0..1",
+    "memory_utilisation": "of its memory interface, 0..1", "temperature_c": "temperature",
+    "throttle": "the driver's bits of why clocks are low", "uuid": "of the GPU",
+    "iteration": "its number; a part of one has the same", "kind": "cell, block, loop, command, trial or imported; of an iteration: "
+        "iteration, evaluation, checkpoint",
+    "start_s": "start, on the clock of the trace", "end_s": "end, on the clock of the trace",
+}
+
+
+def made(name: str) -> str:
+    """The Markdown of a part."""
+    return _PARTS[name]()
+
+
+def fill(text: str) -> str:
+    """A page with its parts."""
+    return MARKER.sub(lambda found: made(found[1]), text)
+
+
+def documented() -> set[str]:
+    """Names that the reference documents: `measure`, `panels.frontier`."""
+    return set(re.findall(r"^\.\. (?:auto\w+|py:\w+):: workbench\.([\w.]+)", api(), flags=re.M))
+
+
+def api() -> str:
+    parts = []
+    for title, names in API.items():
+        parts += [f"## {title}\n", *(_entry(f"workbench.{name}") for name in names.split())]
+    for module, words in MODULES.items():
+        parts += [f"## {module.title()}\n", f"`workbench.{module}`: {words}\n"]
+        parts += [_entry(f"workbench.{module}.{name}") for name in public(module)]
+    return "\n".join(parts)
+
+
+def public(module: str) -> list[str]:
+    """Names of a public module, in order."""
+    if module == "chosen":
+        return ["choose"]
+    if module == "callbacks":
+        return [*CALLBACKS]
+    return list(getattr(workbench, module).__all__)
+
+
+def _entry(path: str) -> str:
+    """What autodoc makes of a name; a callback needs its framework, so its docstring is taken as it is."""
+    _, *parts = path.split(".")
+    if parts[0] == "callbacks":
+        return _callback(parts[1])
+    thing: Any = workbench
+    for part in parts:
+        thing = getattr(thing, part)
+    if inspect.isclass(thing):
+        kind, options = "autoclass", ["   :members:"]
+    elif callable(thing):
+        kind, options = "autofunction", []
+    else:
+        return f"```{{eval-rst}}\n.. py:data:: {path}\n\n   {_shape(thing)}\n```\n"
+    return "\n".join(["```{eval-rst}", f".. {kind}:: {path}", *options, "```", ""])
+
+
+def _callback(name: str) -> str:
+    from workbench.measurement import callbacks
+
+    hooks = getattr(callbacks, f"_{name.removesuffix('Callback')}Hooks")
+    words = textwrap.indent(_plain(f"{inspect.getdoc(hooks)}\n\n{inspect.getdoc(callbacks._Reporting)}"), "   ")
+    return f"```{{eval-rst}}\n.. py:class:: workbench.callbacks.{name}\n\n{words}\n```\n"
+
+
+def _shape(thing: Any) -> str:
+    kind = type(thing).__name__
+    return "The columns of a frame and their types." if kind == "Schema" else f"A ``{kind}``."
+
+
+def magics() -> str:
+    from kernels_ext import cells
+    from kernels_ext.magics import EnergyMagics
+
+    parsers = {"%%energy": cells.parser, "%energy_log": cells.log_parser, "%energy_compare": cells.compare_parser}
+    parts = []
+    for kind, sign in (("cell", "%%"), ("line", "%")):
+        for name, function in sorted(EnergyMagics.magics[kind].items()):
+            function = getattr(EnergyMagics, function) if isinstance(function, str) else function
+            words = inspect.getdoc(function) or ""
+            parts += [f"## `{sign}{name}`\n", _block(words)]
+            if f"{sign}{name}" in parsers:
+                parts.append(_block(_help(parsers[f"{sign}{name}"]())))
+    rows = [
+        (f"`EnergyMagics.{name}`", repr(trait.default_value), trait.help)
+        for name, trait in sorted(EnergyMagics.class_traits(config=True).items())
+        if trait.this_class is EnergyMagics
+    ]
+    parts += ["## Configuration\n", "Set with `%config EnergyMagics.live = False`, or in IPython's configuration file.\n"]
+    return "\n".join([*parts, _table(("option", "default", "meaning"), rows)])
+
+
+def command_line() -> str:
+    from workbench.cli import _parser
+
+    return "\n".join(_commands(_parser(), 2))
+
+
+def _commands(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            continue
+        for each in dict.fromkeys(action.choices.values()):
+            yield f"{'#' * level} `{each.prog}`\n"
+            yield _block(_help(each))
+            yield from _commands(each, level + 1)
+
+
+def _help(parser: argparse.ArgumentParser) -> str:
+    before = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")}
+    os.environ.update(COLUMNS="96", NO_COLOR="1")
+    try:
+        return parser.format_help()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def variables() -> str:
+    return _table(("variable", "meaning"), [(f"`{name}`", words) for name, words in VARIABLES.items()])
+
+
+def error_list() -> str:
+    from workbench import errors
+
+    tree = (errors.__doc__ or "").split("\n\n")[1]
+    parts = [_block(textwrap.dedent(tree))]
+    for name, error in vars(errors).items():
+        if inspect.isclass(error) and issubclass(error, errors.WorkbenchError):
+            also = [base.__name__ for base in error.__bases__ if not issubclass(base, errors.WorkbenchError)]
+            caught = f" Also caught as `{'`, `'.join(also)}`." if also and also != ["Exception"] else ""
+            parts.append(f"**`workbench.errors.{name}`**: {inspect.getdoc(error)}{caught}\n")
+    return "\n".join(parts)
+
+
+def store() -> str:
+    from workbench.measurement import store as stored
+    from workbench.periods import segment
+
+    parts = [_block(textwrap.dedent((stored.__doc__ or "").split("\n\n")[1]))]
+    for title, schema in (
+        ("Measurements", stored.SCHEMA), ("Traces", stored._TRACE),
+        ("Iterations", segment.SCHEMA),
+    ):
+        rows = [(f"`{name}`", _type(kind), COLUMNS.get(name, "")) for name, kind in schema.items()]
+        parts += [f"## {title}\n", _table(("column", "type", "meaning"), rows)]
+    return "\n".join(parts)
+
+
+def _type(kind: Any) -> str:
+    return re.split(r"[({]", str(kind))[0] if "Struct" in str(kind) else str(kind)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [tuple(head)]
+    lines += [("---",) * len(lines[0]), *(tuple(cell.replace("|", r"\|") for cell in row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```\n"
+
+
+def _plain(words: str) -> str:
+    """A docstring for reStructuredText: what stands in backticks, or apart and indented, is code."""
+    words = re.sub(r"(?<!`)`([^`\n]+)`(?![`_])", r"``\1``", words)
+    return re.sub(r"(?<=[^:]\n)\n(?= {4}\S)", "\n::\n\n", words)
+
+
+_PARTS: dict[str, Callable[[], str]] = {
+    "api": api, "magics": magics, "command-line": command_line, "variables": variables, "errors": error_list,
+    "store": store,
+}
+
+
+def add_to(app: Any) -> None:
+    """Tie it to a Sphinx application."""
+
+    def read(app: Any, page: str, source: list[str]) -> None:
+        source[0] = fill(source[0])
+
+    def docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+        lines[:] = _plain("\n".join(lines)).split("\n")
+
+    app.connect("source-read", read)
+    app.connect("autodoc-process-docstring", docstring, priority=100)
