@@ -14,6 +14,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from gallery_pages import cards, write
+
 import workbench
 
 MARKER = re.compile(r"<!-- made from the code: ([\w-]+) -->")
@@ -249,7 +251,7 @@ def _plain(words: str) -> str:
 
 _PARTS: dict[str, Callable[[], str]] = {
     "api": api, "magics": magics, "command-line": command_line, "variables": variables, "errors": error_list,
-    "store": store,
+    "store": store, "gallery": cards,
 }
 
 
@@ -262,5 +264,10 @@ def add_to(app: Any) -> None:
     def docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
         lines[:] = _plain("\n".join(lines)).split("\n")
 
+    def finish(app: Any, problem: Exception | None) -> None:
+        if problem is None and app.builder.format == "html":
+            write(app.outdir / "gallery")
+
     app.connect("source-read", read)
+    app.connect("build-finished", finish)
     app.connect("autodoc-process-docstring", docstring, priority=100)

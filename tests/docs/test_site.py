@@ -7,11 +7,13 @@ import json
 import re
 from pathlib import Path
 
+import gallery_pages
 import pytest
 import site_parts
 from pages import DOCS, ROOT, anchors, links, pages, read, sentences, target
 
 import workbench
+from tools.js.messages import SAID, troubles
 
 REPOSITORY_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
 TASKS = {  # what a newcomer wants, and the page that has it
@@ -112,7 +114,7 @@ def test_every_stored_column_has_a_meaning() -> None:
 
 @pytest.mark.parametrize("name", site_parts._PARTS)
 def test_a_part_that_is_made_from_the_code_is_on_a_page(name: str) -> None:
-    assert any(name in site_parts.MARKER.findall(read(page)) for page in (DOCS / "reference").glob("*.md"))
+    assert any(name in site_parts.MARKER.findall(read(page)) for page in DOCS.glob("*/*.md"))
     assert len(site_parts.made(name)) > 200
 
 
@@ -132,3 +134,22 @@ def test_a_tutorial_is_its_notebook_with_outputs(path: Path) -> None:
     assert "/home/" not in text
     assert "/root/" not in text
     assert not re.search(r"https?://(?!127\.0\.0\.1|localhost|doi\.org|arxiv\.org|www\.w3\.org)[\w.-]+\.(?:js|css)\b", text)
+
+
+@pytest.mark.parametrize("name", gallery_pages.PANELS)
+def test_a_recording_of_the_gallery_is_what_a_panel_says_today(name: str) -> None:
+    """Views draw what they are declared to be sent: a recording that is not is to be made again."""
+    recording = json.loads((gallery_pages.DATA / f"{name}.json").read_text(encoding="utf-8"))
+    greeting, _ = SAID[recording["panel"]]
+    content = {key: value for key, value in recording["content"].items() if key not in ("state", "problem")}
+    wrong = [each for each in troubles(content, greeting, name) if ".kind is not" not in each]
+    assert not wrong, f"python -m tools.gallery {name}: {wrong}"
+
+
+@pytest.mark.parametrize("name", gallery_pages.PANELS)
+def test_a_page_of_the_gallery_needs_nothing_else(name: str) -> None:
+    page = gallery_pages.page(name)
+    assert (DOCS / "images" / gallery_pages.PANELS[name][3]).is_file()
+    assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=", page.split("<script>")[0] + page[-4000:])
+    assert page.count("</script>") == 3
+    assert len(page) < 2_000_000
