@@ -263,6 +263,8 @@ def add_to(app: Any) -> None:
 
     def docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
         lines[:] = _plain("\n".join(lines)).split("\n")
+        if what in ("attribute", "property"):  # else what stands before a colon would be taken for a type
+            lines.insert(0, "")
 
     def finish(app: Any, problem: Exception | None) -> None:
         if problem is None and app.builder.format == "html":

@@ -68,12 +68,12 @@ def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
 
     It is in the log too, as soon as it is written: of what runs many times a second, one run a second.
 
-    with workbench.measure("epoch") as result: train()
-    print(result.energy_j, result.measurement)
+        with workbench.measure("epoch") as result: train()
+        print(result.energy_j, result.measurement)
 
-    @workbench.measure
-    def epoch(): ...
-    epoch(); print(epoch.measurement.energy_j)
+        @workbench.measure
+        def epoch(): ...
+        epoch(); print(epoch.measurement.energy_j)
 
     Args:
         label: Its name in the log; or the function itself.
@@ -85,8 +85,8 @@ def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
 def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track[T]:
     """Iterate as before, with the energy of every iteration in joules.
 
-    for batch in (loop := track(loader)): train(batch)
-    print(loop.iterations)
+        for batch in (loop := track(loader)): train(batch)
+        print(loop.iterations)
 
     Args:
         iterable: What to iterate.
@@ -103,7 +103,7 @@ def applied(
 ) -> Iterator[tuple[Setting, ...]]:
     """Hold a setting of the GPUs for the length of a block; gives what was read back from each.
 
-    with workbench.applied(power_limit_w=250): train()
+        with workbench.applied(power_limit_w=250): train()
 
     Args:
         setting: All of it in one value, in place of the next three.
