@@ -47,7 +47,7 @@ VARIABLES = {
     "WORKBENCH_READ_ONLY": "`1`: no limit and no clock is ever changed. `clocks`: power limits only.",
     "WORKBENCH_SIMULATED_GPUS": "The file of a simulated machine, which this process and its children use in place of "
         "the driver. Set by `workbench.simulate` and `--simulate`.",
-    "WORKBENCH_MARKS": "Where the steps of a child process go. Set by `workbench share` and `workbench run`.",
+    "WORKBENCH_MARKS": "Where the steps of a child process go. Set by `workbench share`.",
     "WORKBENCH_DATA": "A directory of measured data; its folder `cluster` is offered to the cluster panel.",
     "CUDA_VISIBLE_DEVICES": "Which GPUs this process counts when none are named, in CUDA's order.",
     "CUDA_DEVICE_ORDER": "How CUDA numbers GPUs: `PCI_BUS_ID` or by speed.",
