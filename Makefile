@@ -41,7 +41,7 @@ house:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tools.house
 
 # The documentation site, in build/docs, without a network; a warning is an error.
-docs: $(VENV)/.installed-$(EXTRAS) $(VENV)/.installed-docs
+docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -b html -E -j 2 -W --keep-going -q docs build/docs
 
 # The notebooks with their outputs, as the site shows them.

@@ -24,7 +24,7 @@ MARKER = re.compile(r"<!-- made from the code: ([\w-]+) -->")
 API = {
     "Measure": "measure track step phase work trace_of iterations_of BlockResult Track Measurement GpuMeasurement "
         "IterationSummary SegmentedIterations",
-    "Compare and report": "compare EnergyComparison report verify EnergyStatement log_to read_log",
+    "Compare and report": "compare EnergyComparison waste report verify EnergyStatement log_to read_log",
     "Find iterations": "find_periods Periods Level",
     "GPUs and settings": "devices open_device Device Limits Setting Configuration applied control simulate",
     "Tune and search": "tune Tuning TuningResult sweep Sweep Observation frontier choose RecurringJob Recurrence "
