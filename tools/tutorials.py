@@ -1,6 +1,7 @@
 """Execute the notebooks on simulated GPUs and keep them with their outputs for the documentation.
 
-    python -m tools.tutorials [NAME ...]        all of them take some five minutes
+    python -m tools.tutorials             those whose code has changed; of others texts are taken over
+    python -m tools.tutorials NAME ...    those of these names; all of them take some five minutes
 
 The copies lie in docs/tutorials. Cells are those of `notebooks/`; a test says which copy is old.
 """
@@ -80,13 +81,29 @@ def _without_places(text: str, home: str) -> str:
     return re.sub(r"/(?:tmp|dev/shm)/[\w.-]+", "/tmp/...", text)
 
 
+def same_code(path: Path, copy: Path) -> nbformat.NotebookNode | None:
+    """The copy with the texts of its notebook; None where a cell of code is another, or there is no copy."""
+    if not copy.is_file():
+        return None
+    notebook, kept = (nbformat.read(each, as_version=4) for each in (path, copy))
+    if [_code(cell) for cell in notebook.cells] != [_code(cell) for cell in kept.cells]:
+        return None
+    for cell, stored in zip(notebook.cells, kept.cells, strict=True):
+        stored.source = cell.source
+    return kept
+
+
+def _code(cell: nbformat.NotebookNode) -> str | None:
+    return cell.source if cell.cell_type == "code" else None
+
+
 def main(names: list[str]) -> None:
     COPIES.mkdir(parents=True, exist_ok=True)
     for path in sorted(SOURCES.glob("*.ipynb")):
+        copy = COPIES / path.name
         if names and not any(name in path.name for name in names):
             continue
-        copy = COPIES / path.name
-        nbformat.write(execute(path), copy)
+        nbformat.write((None if names else same_code(path, copy)) or execute(path), copy)
         print(f"{copy.name}: {copy.stat().st_size / 1e3:.0f} kB", flush=True)
 
 
