@@ -164,11 +164,8 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
         why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "the GPU told no energy"
         return simulated | {"outcome": "error", "reason": f"its energy could not be measured: {why}"}
     counted = {each.name: each.amount for each in measurement.work if each.amount > 0}
-    if samples is not None:
-        unit, units = "sample", samples
-    else:
-        unit, units = next(((unit, counted[name] / size) for unit, (name, size) in WORK_UNITS.items()
-                            if name in counted), (None, 1.0))  # type: ignore[assignment]
+    known = [(unit, counted[name] / size) for unit, (name, size) in WORK_UNITS.items() if name in counted]
+    unit, units = ("sample", samples) if samples is not None else known[0] if known else (None, 1.0)
     return simulated | {
         "samples": samples, "unit": unit, "time_s": measurement.time_s / units, "energy_j": energy_j / units,
         "time_sd_s": 0.0, "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / units,

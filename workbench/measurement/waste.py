@@ -55,6 +55,9 @@ ADVICE = {
 }
 
 
+_Bounds = tuple[float, float, float, float]  # seconds at least and at most, joules at least and at most
+
+
 @dataclass(frozen=True, slots=True)
 class WasteFinding(_html.HtmlFacts):
     """One kind of waste of one GPU in one run; times and energies are 95 % intervals or wider.
@@ -282,8 +285,8 @@ def _of_trace(
     if not readings.trustworthy:
         return [], ["its utilisation says nothing of its power: no waste can be told (MIG, vGPU)"]
     whole_j = readings.joules(np.ones(len(times), bool)) if energy_j is None else energy_j
-    run = {"run_s": float(times[-1] - times[0]), "run_j": whole_j}
-    found = []
+    run_s = float(times[-1] - times[0])
+    found: list[tuple[str, _Bounds]] = []
     named = np.zeros(len(times), bool)
     of_phases = {kind: np.zeros(len(times), bool) for kind, _, _ in phases}
     for kind, start_s, end_s in phases:
@@ -298,16 +301,17 @@ def _of_trace(
             resting[each] = True
             readings.seen_at_rest(each)
         if stretches:
-            found.append((kind, *map(sum, zip(*(readings.rest(each) for each in stretches), strict=True))))
-    found += [(kind, *readings.phase(inside)) for kind, inside in of_phases.items() if inside.any()]
+            bounds = np.sum([readings.rest(each) for each in stretches], axis=0)
+            found.append((kind, (float(bounds[0]), float(bounds[1]), float(bounds[2]), float(bounds[3]))))
+    found += [(kind, readings.phase(inside)) for kind, inside in of_phases.items() if inside.any()]
     notes = []
     working = ~named & ~resting
     if readings.pace_s > WAITS_PACE_S:
         notes.append(f"readings {readings.pace_s:.3g} s apart show no waits between iterations; record every "
                      "second or faster")
     elif (waits := readings.waits(working)) is not None:
-        found.append(("waits", *waits))
-    return [WasteFinding("", "", kind, *numbers, **run) for kind, *numbers in found], notes
+        found.append(("waits", waits))
+    return [WasteFinding("", "", kind, *bounds, run_s, whole_j) for kind, bounds in found], notes
 
 
 def _limit_w(trace: pl.DataFrame) -> float:
@@ -357,7 +361,7 @@ class _Readings:
         """
         self.least_w = max(self.least_w, 0.9 * float(np.quantile(self.watts[stretch], 0.1)))
 
-    def rest(self, stretch: slice) -> tuple[float, float, float, float]:
+    def rest(self, stretch: slice) -> _Bounds:
         """How long it was and what it drew. Utilisation is late, so that its beginning shows late and its end
         does too, each by `LATE_S` at most; power is slow to fall.
         """
@@ -371,7 +375,7 @@ class _Readings:
         low_w, mean_w = float(np.quantile(watts, 0.1)), float(watts.mean())
         return low_s, high_s, low_s * low_w, high_s * max(mean_w, low_w)
 
-    def phase(self, chosen: Any) -> tuple[float, float, float, float]:
+    def phase(self, chosen: Any) -> _Bounds:
         """A phase that the training named: how long it was, what its idle part drew at least, and all of it
         drew.
         """
@@ -379,7 +383,7 @@ class _Readings:
         idle_s = float(((1 - self.busy) * self.lengths)[chosen].sum())
         return time_s, time_s, idle_s * self.least_w, self.joules(chosen)
 
-    def waits(self, chosen: Any) -> tuple[float, float, float, float] | None:
+    def waits(self, chosen: Any) -> _Bounds | None:
         """Idle time and energy of readings between work; None where there is little or it is not sure."""
         time_s = float(self.lengths[chosen].sum())
         if chosen.sum() < LEAST_ROWS or not (self.busy[chosen] > IDLE).any():
