@@ -68,7 +68,8 @@ class PeriodView:
         """What the spectrum names: words, seconds, and whether it is what is folded."""
         found = [(each.name, each.seconds, each == self.level) for each in self.levels]
         if self.level is not None and self.level not in self.levels:
-            found = [("detected" if name == self.level.name else name, *more) for name, *more in found]
+            own = self.level.name
+            found = [("detected" if name == own else name, seconds, False) for name, seconds, _ in found]
             found.append(("yours" if self.level.name == OWN else self.level.name, self.level.seconds, True))
         return [(f"{name} {format_seconds(seconds)}", seconds, chosen) for name, seconds, chosen in found]
 
