@@ -277,7 +277,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
                 self._greet_unasked()
             elif not watched:
                 self.drain()
-                self._shown.redraw(lambda: {**self._bundle(), **self._picture()})
+                self._shown.redraw(self._repr_mimebundle_)
             elif (message := self.changes()) is not None:
                 self._say(*message)
 
