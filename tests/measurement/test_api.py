@@ -30,6 +30,15 @@ def test_a_block_is_measured(machine: Machine) -> None:
     assert result.measurement.label == "epoch"
 
 
+def test_a_result_prints_what_it_measured(machine: Machine) -> None:
+    with workbench.measure("epoch") as result:
+        assert repr(result) == "a block that is still running"
+        machine.step(2.0)
+    assert str(result).startswith("epoch: ")
+    assert " J, 2 s, " in str(result)
+    assert "simulated" in str(result)
+
+
 def test_the_same_measure_serves_again(machine: Machine) -> None:
     each = workbench.measure("epoch")
     for seconds in (1.0, 2.0):

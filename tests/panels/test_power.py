@@ -498,7 +498,8 @@ def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:
 def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
     view, sent = make()
     gpu = view.devices[0]
-    view._set_power_limit = lambda uuid, watts: gpu.write(Setting(power_limit_w=watts)).power_limit_w or 0.0
+    assert view.limits is not None
+    view.limits.change = lambda uuid, watts: gpu.write(Setting(power_limit_w=watts)).power_limit_w or 0.0
     hello(view)
     view._received(view, {"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150}, [])
     assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}

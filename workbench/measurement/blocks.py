@@ -22,7 +22,7 @@ from ..records import Measurement, Periods, Window
 from . import keeping, marks, work
 from .meter import Meter, encodable
 from .repeats import with_iterations
-from .report import page
+from .report import line, page
 
 if TYPE_CHECKING:
     import polars as pl
@@ -154,6 +154,9 @@ class BlockResult:
             if self._measurement is None:
                 self._measurement, self._found = self._training.measure(self._outcome)
             return self._measurement
+
+    def __repr__(self) -> str:
+        return line(self.measurement) if self._training.ended else "a block that is still running"
 
     def _repr_html_(self) -> str | None:
         return page(self.measurement) if self._training.ended else None

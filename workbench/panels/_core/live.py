@@ -142,6 +142,29 @@ class Publisher:
             self._publish(True)
 
 
+class UnaskedGreetings:
+    """When views of which nothing was heard are greeted: after a while, then after twice the time."""
+
+    def __init__(self) -> None:
+        self._due_s, self._pause_s = math.inf, UNASKED_S
+
+    def begin(self) -> None:
+        """A view was displayed."""
+        self._due_s = time.monotonic() + self._pause_s
+
+    def end(self) -> None:
+        """A view was heard of."""
+        self._due_s = math.inf
+
+    def due(self) -> bool:
+        """Whether to greet now; the next time is later."""
+        if time.monotonic() < self._due_s:
+            return False
+        self._pause_s *= 2
+        self._due_s = time.monotonic() + self._pause_s if self._pause_s <= UNASKED_UNTIL_S else math.inf
+        return True
+
+
 class LivePanel(Displayed, anywidget.AnyWidget):
     """A widget that draws with BokehJS and is fed from a thread. Subclasses say what is shown (`about`,
     `news`, `svg`, `summary`), take in what is new (`refresh`) and hear what a person does (`on_message`).
@@ -164,7 +187,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self._equipped: set[str] = set()  # views that were sent BokehJS
         self._sent: dict[str, Any] = {}  # what views know
         self._read_s = self._heard_s = time.monotonic()  # the source; a browser
-        self._unasked_s, self._unasked_again_s = math.inf, UNASKED_S  # when to greet, and how long after
+        self._unasked = UnaskedGreetings()
         self._hears = False  # while a cell runs
         super().__init__()
         self.on_msg(self._received)
@@ -228,7 +251,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def show(self) -> None:
         super().show()
         if self._shown.widget_id and self._shown.draws_widgets and self.running:
-            self._unasked_s = time.monotonic() + UNASKED_S
+            self._unasked.begin()
             self._publisher.unwatched_s = UNASKED_S
             self.start()
 
@@ -273,8 +296,10 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def _publish(self, watched: bool = True) -> None:
         """Say what is new; where nobody watches only take it in."""
         with self._report_errors(), self._lock:
-            if time.monotonic() >= self._unasked_s:
-                self._greet_unasked()
+            if self._unasked.due():
+                self._send_bokeh()
+                self._send_all()
+                self._greeted[""] = time.monotonic()
             elif not watched:
                 self.drain()
                 self._shown.redraw(self._repr_mimebundle_)
@@ -293,7 +318,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self._hears = self._hears or threading.current_thread() is not threading.main_thread()
         with self._report_errors():
             if kind == "hello":
-                self._end_unasked()
+                self._unasked.end()
+                self._publisher.unwatched_s = UNWATCHED_S
                 self._greet(content)
                 return
             self._say({"kind": "pong", "n": content.get("n")})
@@ -315,19 +341,6 @@ class LivePanel(Displayed, anywidget.AnyWidget):
                 self._equipped.add(view)
             self._send_all()
             self._greeted[view] = time.monotonic()  # a busy kernel may have taken long to answer
-
-    def _greet_unasked(self) -> None:
-        """Say to views of which nothing was heard what they would ask for."""
-        self._send_bokeh()
-        self._send_all()
-        self._greeted[""] = time.monotonic()
-        self._unasked_again_s *= 2
-        self._unasked_s = time.monotonic() + self._unasked_again_s
-        if self._unasked_again_s > UNASKED_UNTIL_S:
-            self._end_unasked()
-
-    def _end_unasked(self) -> None:
-        self._unasked_s, self._publisher.unwatched_s = math.inf, UNWATCHED_S
 
     def _send_bokeh(self) -> None:
         version, script = bokeh_js()

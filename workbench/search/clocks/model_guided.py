@@ -71,7 +71,7 @@ class ModelGuidedParams:
     alone: float = 0.5
     most: int = 8  # probes where nothing is known of the card
     chosen: float = 0.5  # least such probability
-    reach: float = 0.5  # of the lowest memory clock tried: an iteration takes twice as long there, at worst
+    longest: float = 2.0  # an iteration at a memory clock that is tried next, over that at the lowest tried
 
 
 PARAMS = ModelGuidedParams()
@@ -337,15 +337,18 @@ class ModelGuided(Probing):
     def _in_reach(self) -> np.ndarray:
         """Settings whose memory clock a running job may be put to where nothing is known of the card.
 
-        At least `reach` of the lowest tried, or the next below that. Some cards offer a twentieth of the
-        highest, at which an iteration may take twenty times as long, and no probe ends before its second.
+        Those at which an iteration takes at most `longest` times as long as at the lowest tried, were all
+        that does not wait for the host bound by memory, and the next below that. Some cards offer a twentieth
+        of the highest clock, and no probe ends before its second iteration.
         """
         clocks = self.space.mu
         if self.prior is not None or not (self.learns_later and self._told):
             return np.ones(len(clocks), bool)
         lowest = float(clocks[[told[0] for told in self._told]].min())
+        waits = self.wait_share or 0.0
+        longest = waits + (1 - waits) * lowest / clocks
         following = clocks[clocks < lowest].max(initial=lowest)
-        return np.asarray(clocks >= min(lowest * self.params.reach, following))
+        return np.asarray((longest <= self.params.longest) | (clocks >= following))
 
     def _apart(self, row: int) -> float:
         """Distance of a setting from all probed ones, in ln clock or limit."""

@@ -11,13 +11,11 @@ slider.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....device.protocol import Device
-from ....errors import UsageError
 from ....measurement.recorder import Hold, Recorder
 from ....measurement.report import format_duration
 from ....measurement.sampler import REST_AFTER_S
@@ -27,6 +25,7 @@ from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
 from .conditions import conditions
+from .limits import LimitControl
 from .model import MarkList, WatchedGpu, named_phases
 from .series import Rows, packed
 from .svg import VerticalMark, trace_picture
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
 WINDOW_S = 60.0
-SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
 WAKE_EVERY_S = 5.0
 MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
@@ -66,15 +64,13 @@ class PowerView(LivePanel):
         self.recorder, self.devices, self.label = recorder, tuple(devices), label
         self.start_s = recorder.clock() if start_s is None else start_s
         self._hold: Hold | None = recorder.hold(self.start_s, awake=False)
-        self._stop, self._set_power_limit = stop, set_power_limit
-        self._setting = threading.RLock()
-        self._accepting = True  # limits; with `_setting` held
+        self._stop = stop
+        self.limits = None if set_power_limit is None else LimitControl(self.devices, set_power_limit)
         self.stopped = False  # by its button
         self._gpus = [
             WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
         ]
         self._marks = MarkList()
-        self._last_limit = ("", -math.inf)  # whose, and when
         self._recorder_problem = ""
         self._end_s: float | None = None
         self._woken_s = -math.inf  # when the recorder was told last that somebody watches
@@ -92,8 +88,8 @@ class PowerView(LivePanel):
 
     def refuse_limits(self) -> None:
         """Take no more power limits. One that is being set has been set when this returns."""
-        with self._setting:
-            self._accepting = False
+        if self.limits is not None:
+            self.limits.refuse()
 
     def end(self) -> None:
         self.refuse_limits()
@@ -167,12 +163,12 @@ class PowerView(LivePanel):
         words = {
             "title": self.title(), "label": self.label, "gpus": [gpu.about() for gpu in self._gpus],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
-            "slider": self._set_power_limit is not None, "marks": self._marks.rows(whole=True),
+            "slider": self.limits is not None, "marks": self._marks.rows(whole=True),
             "follows": self._rhythm is not None, **self._numbers(),
         }
         known = self._rhythm is not None and self._rhythm.number is not None
         told = self._rhythm.told(whole=True) if self._rhythm is not None and known else None
-        return self._packed(words, [gpu.series.rows for gpu in self._gpus], told)
+        return _message(words, [gpu.series.rows for gpu in self._gpus], told)
 
     def changes(self) -> Message | None:
         self._keep_awake()
@@ -184,7 +180,7 @@ class PowerView(LivePanel):
         if self._end_s is None and not marks and told is None and not any(map(len, new)):
             return None
         words = {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}
-        return self._packed(words, new, told)
+        return _message(words, new, told)
 
     def drain(self) -> None:
         self._gather()
@@ -201,8 +197,8 @@ class PowerView(LivePanel):
         elif kind == "level" and self._rhythm is not None:
             with self._lock:
                 self._rhythm.choose_level(str(content["name"]))
-        elif kind == "limit" and self._set_power_limit is not None:
-            self._change_limit(content)
+        elif kind == "limit" and self.limits is not None:
+            self._change_limit(self.limits, content["uuids"], float(content["watts"]))
 
     # inside
 
@@ -233,13 +229,6 @@ class PowerView(LivePanel):
         self._rhythm = None
         self.report_error(f"the iterations are not followed any more: {type(error).__name__}: {error}")
 
-    def _packed(self, words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
-        """One message: words, and all tables in one buffer, those of the period part last."""
-        words = {**words, "counts": [len(table) for table in tables]}
-        if told is None:
-            return words, [packed(tables)]
-        return {**words, "period": told[0]}, [packed([*tables, *told[1]])]
-
     def _numbers(self) -> dict[str, Any]:
         return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus]}
 
@@ -267,35 +256,26 @@ class PowerView(LivePanel):
             self._recorder_problem = problem
             self.report_error(problem)
 
-    def _change_limit(self, content: dict[str, Any]) -> None:
+    def _change_limit(self, limits: LimitControl, uuids: Sequence[str], asked_w: float) -> None:
         """Ask for a limit, on one GPU or several, and tell the views what is in force."""
-        assert self._set_power_limit is not None
-        asked_w = float(content["watts"])
         applied: dict[str, float] = {}
         try:
-            with self._setting:
-                if not self._accepting:
-                    why = "the cell has ended, and the limit that it began with is back"
-                    raise UsageError(f"{asked_w:g} W was not set: {why}")
-                for uuid in content["uuids"]:
-                    applied[uuid] = self._set_power_limit(uuid, asked_w)
+            limits.set(uuids, asked_w, applied)
             self.report_error("")
         finally:
             if applied:
-                self._mark_limit(applied)
+                now_s = self.recorder.clock()
+                with self._lock:
+                    who, words, goes_on = limits.named(applied, now_s)
+                    if goes_on and self._marks.kept and self._marks.kept[-1].text.startswith(who):
+                        self._marks.retract()
+                    self.mark(now_s, words)
             self._say({"kind": "limit", "asked": asked_w, "applied": applied})
 
-    def _mark_limit(self, applied: dict[str, float]) -> None:
-        numbers = {device.uuid: device.index for device in self.devices}
-        watts = sorted({round(value) for value in applied.values()})
-        who = "" if len(self.devices) == 1 else "all GPUs " if len(applied) == len(numbers) > 1 else None
-        if who is None:
-            who = f"GPU {', '.join(str(numbers.get(uuid, '?')) for uuid in applied)} "
-        now_s = self.recorder.clock()
-        with self._lock:
-            last_who, last_s = self._last_limit
-            recent = last_who == who and now_s - last_s < SAME_DRAG_S
-            if recent and self._marks.kept and self._marks.kept[-1].text.startswith(who):
-                self._marks.retract()
-            self._last_limit = (who, now_s)
-            self.mark(now_s, f"{who}{'/'.join(map(str, watts))} W")
+
+def _message(words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
+    """Words, and all tables in one buffer, those of the period part last."""
+    words = {**words, "counts": [len(table) for table in tables]}
+    if told is None:
+        return words, [packed(tables)]
+    return {**words, "period": told[0]}, [packed([*tables, *told[1]])]
