@@ -139,7 +139,7 @@ def test_a_measurement_is_the_same_object_in_run_log_import_and_compare(
     power = tmp_path / "power.csv"
     power.write_text("timestamp, power.draw [W]\n" + "".join(
         f"2026/11/22 10:00:{second:02d}.000, 250.00 W\n" for second in range(20)))
-    (brought,) = answer(capfd, "import", str(power), "--json")["measurements"]
+    (brought,) = answer(capfd, "import", str(power), "--json", "-")["measurements"]
     assert set(brought) == set(logged[0])
 
 

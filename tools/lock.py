@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
 BUILD = ("pip", "editables")  # beside what [build-system] requires
+FLOOR = "3.11"  # its first release: what needs a later one is not chosen
 UNLOCKED = {"sinks"}  # clients of services, whose versions are their users'
 HEAD = "# Exact versions and hashes of their files; `make lock` writes it (tools/lock.py).\n"
 
@@ -60,7 +61,7 @@ def compiled(requirements: list[str], pins: list[str]) -> dict[str, str]:
         known.write_text("\n".join(pins))
         done = subprocess.run(
             [sys.executable, "-m", "uv", "pip", "compile", str(wanted), "--constraint", str(known),
-             "--python", sys.executable, "--generate-hashes", "--no-header", "--no-annotate",
+             "--python-version", FLOOR, "--generate-hashes", "--no-header", "--no-annotate",
              "--quiet", "--allow-unsafe", "--no-emit-index-url", "--no-emit-find-links"],
             check=True, stdout=subprocess.PIPE, text=True,
         )

@@ -257,11 +257,11 @@ def _report_arguments(commands: _Commands) -> None:
                            "Zeus, Slurm")
     logs.add_argument("--label", default="", help="name in the log; the files' own names by default")
     logs.add_argument("--every", type=float, metavar="S", help="seconds between rows that have no times")
-    _json_option(logs)
+    _json_option(logs, named=True)
     wasted = commands.add(
         "waste", _waste, "what GPUs drew while they did nothing, and what to do about it",
         "workbench waste --since 2026-11-01 --price 0.3   # of all runs of the log since then",
-        "workbench waste --label night --json             # of one label, for a script",
+        "workbench waste --label night --json -           # of one label, for a script",
         "workbench waste power.csv                        # of a trace of another tool",
     )
     wasted.add_argument("files", nargs="*", metavar="FILE",
@@ -271,7 +271,7 @@ def _report_arguments(commands: _Commands) -> None:
     wasted.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
     wasted.add_argument("--price", type=float, metavar="P", help="of a kWh")
     wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
-    _json_option(wasted)
+    _json_option(wasted, named=True)
     metrics = commands.add(
         "serve-metrics", _serve_metrics, "power and joules of each GPU for Prometheus, on this machine only",
         "workbench serve-metrics                   # at http://127.0.0.1:9400/metrics",
@@ -326,16 +326,20 @@ def _serve_metrics(arguments: argparse.Namespace) -> int:
 
 def _waste(arguments: argparse.Namespace) -> int:
     from .measurement.log_readers import read_log
-    from .measurement.waste import waste
+    from .measurement.waste import Waste, waste
     from .tariff import Tariff
 
     tariff = Tariff(arguments.price, arguments.currency)
     if arguments.files:
-        found = [waste(read_log(path), tariff=tariff) for path in arguments.files]
+        chosen = [name for name in ("label", "last", "since") if getattr(arguments, name) is not None]
+        if chosen:
+            raise UsageError(f"--{chosen[0]} chooses runs of the log; leave it out, or the files")
+        read = [(Path(path).name, waste(read_log(path), tariff=tariff)) for path in arguments.files]
+        found = [Waste([replace(one, label=name) for one in each.findings], each.notes, tariff)
+                 for name, each in read]
     else:
         found = [waste(label=arguments.label, last=arguments.last, since=arguments.since, tariff=tariff)]
-    for path, each in zip(arguments.files or [""], found, strict=True):
-        print(f"{path}:\n{each}" if path else each)
+    print(*found, sep="\n")
     write_json(arguments, {
         "findings": [row for each in found for row in each.frame.to_dicts()],
         "notes": [note for each in found for note in each.notes],

@@ -229,6 +229,10 @@ class Marks(HtmlFacts):
 NO_MARKS = Marks()
 
 
+# Kinds of stretches that no training named; what else a frame of iterations has is a phase or its name.
+UNNAMED_KINDS = ("iteration", "long iteration", "pause", "other", "micro-step", "cycle")
+
+
 @dataclass(frozen=True, slots=True)
 class LevelCost(HtmlFacts):
     """What one kind of stretch cost inside a measurement: iterations, cycles, evaluations, pauses, the rest.

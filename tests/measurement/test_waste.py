@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_the_command_line_tells_it_and_writes_json(
 ) -> None:
     assert main(["waste", "--label", "vit", "--price", "0.3"]) == 0
     assert "A100: rest" in capsys.readouterr().out
-    assert main(["waste", "--json"]) == 0
+    assert main(["waste", "--json", "-"]) == 0
     assert '"kind": "rest"' in capsys.readouterr().out
     file = tmp_path / "smi.csv"
     seen = trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)], pace_s=1.0)
@@ -142,8 +143,19 @@ def test_the_command_line_tells_it_and_writes_json(
 def test_a_sentence_stands_with_a_result_where_it_was_much() -> None:
     much = waste(trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)])).findings
     little = waste(trace([(6.0, 60.0, 0.0), (600.0, 300.0, 1.0)])).findings
-    assert "were drawn while the GPU did nothing" in describe_waste(much)[0]
-    assert describe_waste(little) == []
+    run = Measurement("r", "", 1.79e9, 90.0, (GpuMeasurement("A100", "", 2e4, 5.0, "counter", False),))
+    assert "were drawn while the GPU did nothing" in describe_waste(much, run)[0]
+    assert describe_waste(little, run) == []
+
+
+def test_of_several_gpus_the_one_that_waited_is_named_and_those_without_work_are_left_out() -> None:
+    waited = waste(trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)])).findings
+    one = GpuMeasurement("A100", "a", 1980.0, 5.0, "counter", False, idle_share=1.0)
+    two = GpuMeasurement("A100", "b", 19800.0, 5.0, "counter", False, idle_share=0.3)
+    run = Measurement("r", "", 1.79e9, 90.0, (one, two))
+    (said,) = describe_waste([replace(each, gpu=uuid) for uuid in "ab" for each in waited], run)
+    assert "GPU 1 did nothing" in said
+    assert f"{100 * waited[0].high_j / 21780:.0f} % of the energy" in said
 
 
 def test_what_is_no_run_is_one_sentence() -> None:

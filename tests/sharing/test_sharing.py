@@ -480,8 +480,12 @@ def test_without_a_gpu_one_is_told_so(
         workbench.share("true", "true")
 
 
-def test_python_is_the_interpreter_that_runs_here() -> None:
+def test_python_is_a_kernels_own_and_else_what_a_shell_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
     assert children.arguments_of("python a.py --lr 1") == [sys.executable, "a.py", "--lr", "1"]
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    monkeypatch.setattr(children.shutil, "which", lambda name: f"/bin/{name}")
+    assert children.arguments_of("python a.py") == ["python", "a.py"]
 
 
 def test_a_stepped_machine_is_no_place_for_several_processes(stepped: Machine) -> None:

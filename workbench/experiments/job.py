@@ -202,8 +202,9 @@ class RecurringJob:
             # A slice that shows nothing (no right to set a limit, a silent loop) would be wanted for ever.
             self._slices &= bool(run.attempt.profile) or run.purpose != "slice"
         self.study.check_reachable()
+        follows = "so this recurrence is lost" if lost >= MOST_RUNS else "and the next call goes on from here"
         raise MeasurementError(
-            f"{runs} runs of '{self.name}' in a row did not reach their target, so this recurrence is lost; "
+            f"{runs} runs of '{self.name}' in a row did not reach their target, {follows}; "
             "run the job again, allow more epochs, or lower the target"
         )
 

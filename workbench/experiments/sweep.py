@@ -236,7 +236,13 @@ class Sweep:
         return told
 
     def _take(self, told: dict[str, Any]) -> None:
-        """Learn from a trial."""
+        """Learn from a trial; one for another unit of work than those before compares with none of them."""
+        before = {row["unit"] for row in self._rows if row["outcome"] == "ok"}
+        if told["outcome"] == "ok" and before and told["unit"] not in before:
+            units = [each or "piece of work" for each in (told["unit"], *before)]
+            reason = (f"its time and energy are for one {units[0]}, those of the trials before for one "
+                      f"{units[1]}; take another name for this sweep")
+            told |= {"outcome": "error", "reason": reason}
         self._rows.append(told)
         row = self._keys.get(self._key(told))
         if row is None:
@@ -324,6 +330,9 @@ class Sweep:
             frame = pl.read_parquet(path)
             for name in {"raised_at", "unit"} - set(frame.columns):  # written before there was such a column
                 frame = frame.with_columns(pl.lit(None, pl.String).alias(name))
+            if "samples" in frame.columns:  # rows of that time were for a sample where it was counted
+                counted = pl.when(pl.col("samples").is_not_null()).then(pl.lit("sample"))
+                frame = frame.with_columns(unit=pl.coalesce("unit", counted))
             return frame.select(TRIALS.names()).cast(TRIALS).to_dicts()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UsageError(

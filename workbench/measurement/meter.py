@@ -256,12 +256,12 @@ class Meter:
         from .iterations import CHEAP_S, trace_of
         from .waste import describe_waste, waste_of_run
 
-        if window.end_s is None or window.end_s - window.start_s < CHEAP_S:
+        if measurement.energy_j is None or window.end_s is None or window.end_s - window.start_s < CHEAP_S:
             return ()
         traces = {uuid: trace_of(each, window.start_s, window.end_s)
                   for uuid, each in self._seen(window).items()}
         frame = found.frame if found is not None else None
-        return tuple(describe_waste(waste_of_run(measurement, traces, frame)[0]))
+        return tuple(describe_waste(waste_of_run(measurement, traces, frame)[0], measurement))
 
     def traces(self, window: Window) -> dict[str, pl.DataFrame]:
         """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID; they are

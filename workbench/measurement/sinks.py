@@ -139,12 +139,12 @@ class PrometheusSink:
     def text(self) -> str:
         """What a scrape is answered: a gauge for each value, whose name may have labels: `power_w{gpu="0"}`.
         """
-        lines: dict[str, None] = {}
+        families: dict[str, list[str]] = {}  # all lines of a name stand together
         for name, value in self._values.items():
             plain, brace, labels = name.partition("{")
             plain = plain.replace("/", "_")
-            lines |= dict.fromkeys((f"# TYPE {plain} gauge", f"{plain}{brace}{labels} {value!r}"))
-        return "\n".join([*lines, ""])
+            families.setdefault(plain, [f"# TYPE {plain} gauge"]).append(f"{plain}{brace}{labels} {value!r}")
+        return "\n".join([*(line for lines in families.values() for line in lines), ""])
 
     def show(self, values: Values) -> None:
         """Answer with these values from now on."""
@@ -173,25 +173,29 @@ class MetricsServer:
         meter = session.current().meter_of(gpus)
         if not meter.devices:
             raise NoDriver(f"there is no GPU to tell of: {meter.why}")
-        self.sink, self._meter, self._since_s = PrometheusSink(port), meter, meter.clock()
-        self._energy_j = dict.fromkeys(range(len(meter.devices)), 0.0)
+        self.sink, self._meter, begun_s = PrometheusSink(port), meter, meter.clock()
+        self._since_s = [begun_s] * len(meter.devices)  # until when each is told
+        self._energy_j = [0.0] * len(meter.devices)
         recorder = meter.recorder
-        self._hold = recorder.hold(lambda: self._since_s) if recorder is not None else None
+        self._hold = recorder.hold(lambda: min(self._since_s)) if recorder is not None else None
 
     def update(self) -> None:
-        """Tell what was drawn since the last time; a GPU that cannot be read keeps its last values."""
+        """Tell what was drawn since the last time; a GPU that cannot be read keeps its last values, and what
+        it drew meanwhile is told when it can be.
+        """
         now_s = self._meter.clock()
-        if now_s <= self._since_s:
-            return
         for number, device in enumerate(self._meter.devices):
-            found = self._meter.timeline(number, self._since_s, now_s).between(self._since_s, now_s)
+            since_s = self._since_s[number]
+            found = None
+            if now_s > since_s:
+                found = self._meter.timeline(number, since_s, now_s).between(since_s, now_s)
             if found is None:
                 continue
             self._energy_j[number] += found.energy_j
-            labels = f'{{gpu="{number}",uuid="{device.uuid}",name="{device.name}"}}'
-            self.sink.show({f"{PREFIX}power_w{labels}": found.energy_j / (now_s - self._since_s),
+            self._since_s[number] = now_s
+            labels = f'{{gpu="{device.index}",uuid="{device.uuid}",name="{device.name}"}}'
+            self.sink.show({f"{PREFIX}power_w{labels}": found.energy_j / (now_s - since_s),
                             f"{PREFIX}energy_j{labels}": self._energy_j[number]})
-        self._since_s = now_s
 
     def close(self) -> None:
         self._hold = None

@@ -29,8 +29,9 @@ import polars as pl
 
 from .. import _html
 from ..errors import UsageError, checked, shown
-from ..records import Measurement
+from ..records import UNNAMED_KINDS, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
+from . import result_card
 from .quantities import format_duration
 from .store import Store
 
@@ -45,7 +46,7 @@ LEAST_ROWS = 20
 OFF = 1.05  # how far a power reading may be off its card's counter
 VARIES = 2.0  # more than this, from low readings to high ones, is work
 SETTLED = 5
-TRAINING = {"iteration", "pause", "other", "micro-step", "cycle"}  # kinds of a frame of iterations
+MARGIN_S = 0.5  # of a trace before its run and after it
 ADVICE = {
     "long rest": "shut the kernel down or end the job when its work is done; nothing else frees the GPU",
     "rest": "prepare, compile and load before the GPU is taken, or in a process of its own",
@@ -246,16 +247,18 @@ def waste_of_run(
     notes: list[str] = []
     phases = [] if iterations is None else [
         (row["kind"], row["start_s"], row["end_s"])
-        for row in iterations.filter(~pl.col("kind").is_in(list(TRAINING))).iter_rows(named=True)]
+        for row in iterations.filter(~pl.col("kind").is_in(UNNAMED_KINDS)).iter_rows(named=True)]
     for gpu in measurement.gpus:
         trace = traces.get(gpu.uuid)
         if trace is None or not trace.height:
             notes.append(f"{gpu.name} has no power trace")
             continue
         first_s, last_s = float(trace["time_s"][0]), float(trace["time_s"][-1])
-        more_s = max(0.0, (last_s - first_s - measurement.time_s) / 2)
+        more_s, energy_j = max(0.0, (last_s - first_s - measurement.time_s) / 2), gpu.energy_j
+        if measurement.repeats > 1:  # its time and energy are means; the trace is that of the last
+            more_s, energy_j = MARGIN_S, None
         inside = trace.filter(pl.col("time_s").is_between(first_s + more_s, last_s - more_s))
-        some, why = _of_trace(inside, phases, gpu.energy_j)
+        some, why = _of_trace(inside, phases, energy_j)
         found += [replace(each, label=measurement.label, gpu=gpu.uuid) for each in some]
         notes += why
         if some and gpu.other_processes:
@@ -274,7 +277,7 @@ def _of_trace(
         phases: Name, beginning and end (s) of stretches that are no training.
         energy_j: Of the whole trace, where that is known better than by its power.
     """
-    if "utilisation" not in trace.columns or "power_w" not in trace.columns:
+    if not {"time_s", "utilisation", "power_w"} <= set(trace.columns):
         return [], ["a trace needs the columns time_s, power_w and utilisation"]
     known = trace.select("time_s", "power_w", "utilisation").fill_nan(None).drop_nulls().sort("time_s")
     if known.height < LEAST_ROWS:
@@ -406,7 +409,22 @@ class _Readings:
         return low_s, high_s, low_s * min(self.least_w, most_w), high_s * most_w
 
 
-def describe_waste(findings: Sequence[WasteFinding], least: float = 0.03) -> list[str]:
-    """Sentences on what took more than a share of a run's energy, with what to do about it."""
-    kept = [each for each in findings if each.idle and each.high_j > least * each.run_j]
-    return [f"{each.words()} were drawn while the GPU did nothing: {each.advice}" for each in kept]
+def describe_waste(
+    findings: Sequence[WasteFinding], measurement: Measurement, least: float = 0.03
+) -> list[str]:
+    """Sentences on what took more than a share of a run's energy, with what to do about it.
+
+    Of GPUs that did nothing at all its card tells (`result_card`).
+    """
+    used = {gpu.uuid: number for number, gpu in enumerate(measurement.gpus)
+            if (gpu.idle_share or 0.0) < result_card.IDLE}
+    several = len(measurement.gpus) > 1
+    said = []
+    for each in findings:
+        if each.gpu not in used or not each.idle:
+            continue
+        of_all = replace(each, run_j=measurement.energy_j or each.run_j) if several else each
+        if of_all.high_j > least * of_all.run_j:
+            where = f"GPU {used[each.gpu]}" if several else "the GPU"
+            said.append(f"{of_all.words()} were drawn while {where} did nothing: {each.advice}")
+    return said

@@ -66,17 +66,18 @@ def _words(work: str | Sequence[str]) -> list[str]:
 
 
 def arguments_of(work: str | Sequence[str]) -> list[str]:
-    """A command as a list; `python` is the interpreter that runs here, as its packages are the ones that the
-    caller has. Raises UsageError where it cannot be run as it is.
+    """A command as a list; in a notebook `python` is the kernel's, as its packages are those that the caller
+    has. Raises UsageError where it cannot be run as it is.
     """
     words = _words(work)
     if not words:
         raise UsageError("an empty command cannot be run; give for example 'python train.py --lr 0.1'")
     if isinstance(work, str) and (found := OPERATORS.intersection(words)):
         raise UsageError(f"{work!r} takes a shell for {sorted(found)[0]!r}; give ['bash', '-c', {work!r}]")
-    if words[0] in ("python", "python3"):
+    known = shutil.which(words[0]) is not None
+    if words[0] in ("python", "python3") and ("ipykernel" in sys.modules or not known):
         return [sys.executable, *words[1:]]
-    if shutil.which(words[0]) is None:
+    if not known:
         raise UsageError(f"there is no program {words[0]!r} to run")
     return words
 

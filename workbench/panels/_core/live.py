@@ -7,8 +7,8 @@ an update. Every message of the front end is answered by a `pong` at once: where
 the front end says that input waits for the cell's end.
 
 A kernel without subshells hears no `hello` before the cell has ended. So a view that was displayed and of
-which nothing was heard after a second is greeted unasked, some times more in the next minute, and then sent
-what is new.
+which nothing was heard after a second is greeted unasked, some times more within a minute and a half, and
+then sent what is new; seldom, when nothing was heard for long.
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ class UnaskedGreetings:
 
     def begin(self) -> None:
         """A view was displayed."""
+        self._pause_s = UNASKED_S
         self._due_s = time.monotonic() + self._pause_s
 
     def end(self) -> None:
@@ -218,12 +219,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         """What came since the last call; None where that is nothing, the source was looked at just now, or
         no browser has spoken for long. Called with the lock held.
         """
-        now_s = time.monotonic()
-        if now_s - self._read_s < 0.5 * self.poll_s:
+        if self.absent() or not self.due():
             return None
-        if now_s - self._heard_s > ABSENT_S and (self._hears or not cell_is_running()):
-            return None
-        self._read_s = now_s
         self.refresh()
         message = self.news()
         if message is None or (not message[1] and message[0] == self._sent):
@@ -231,6 +228,24 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self._sent = message[0]
         self._picture_later()
         return message
+
+    def quiet(self) -> bool:
+        """Whether no browser has spoken for long."""
+        return time.monotonic() - self._heard_s > ABSENT_S
+
+    def absent(self) -> bool:
+        """Whether none has that could have: a cell may keep this kernel from hearing."""
+        return self.quiet() and (self._hears or not cell_is_running())
+
+    def due(self) -> bool:
+        """Whether to look at the source again; then it counts as looked at. Seldom where it is quiet: what
+        is sent may wait for a browser that is closed.
+        """
+        now_s = time.monotonic()
+        if now_s - self._read_s < (UNWATCHED_S if self.quiet() else 0.5 * self.poll_s):
+            return False
+        self._read_s = now_s
+        return True
 
     def drain(self) -> None:
         """Take in what would be lost while nobody looks. Called now and then, with the lock held."""
@@ -250,7 +265,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     def show(self) -> None:
         super().show()
-        if self._shown.widget_id and self._shown.draws_widgets and self.running:
+        if self._shown.widget_id and self.running:
             self._unasked.begin()
             self._publisher.unwatched_s = UNASKED_S
             self.start()
@@ -302,9 +317,13 @@ class LivePanel(Displayed, anywidget.AnyWidget):
                 self._greeted[""] = time.monotonic()
             elif not watched:
                 self.drain()
-                self._shown.redraw(self._repr_mimebundle_)
+                self._shown.redraw(self._fresh_picture)
             elif (message := self.changes()) is not None:
                 self._say(*message)
+
+    def _fresh_picture(self) -> dict[str, Any]:
+        self.refresh()
+        return self._picture()
 
     def _say(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         if self._greeted and self.comm is not None:  # else there is nobody to say it to

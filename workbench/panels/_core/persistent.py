@@ -42,6 +42,7 @@ class DisplayHandle:
         self.asked = asked
         self.picture_id = self.widget_id = ""
         self.draws_widgets = True  # whoever asked for it to be displayed
+        self._drawn: dict[str, Any] = {}  # the picture, the last time
         self._due_s = 0.0
         self._waiting: threading.Timer | None = None
         self._lock = threading.Lock()
@@ -63,6 +64,7 @@ class DisplayHandle:
         from IPython.display import display
 
         other = "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ
+        other |= os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Interactive"
         self.draws_widgets = other or has_widgets()
         if not self.widget:
             self.picture_id = self.picture_id or uuid.uuid4().hex
@@ -98,12 +100,17 @@ class DisplayHandle:
             self.picture_id = self.widget_id = ""
 
     def redraw(self, draw: Callable[[], dict[str, Any]]) -> None:
-        """Draw the picture again where no widget is drawn, which else shows what changes."""
+        """Draw the picture again, if it is another now, where no widget is drawn that shows what changes."""
         if self.draws_widgets or not (shown := self.picture_id or self.widget_id):
+            return
+        picture = draw()
+        if picture == self._drawn:
             return
         from IPython.display import update_display
 
-        update_display(draw(), raw=True, display_id=shown)
+        self._drawn = picture
+        both = self.picture_id and self.widget_id
+        update_display(_beside(picture) if both else picture, raw=True, display_id=shown)
 
     def changed(self, draw: Callable[[], dict[str, Any]]) -> None:
         """What is shown has changed: draw the picture of it, `draw()`, when it has rested."""

@@ -139,12 +139,13 @@ export class Figure {
     const { Row, Column } = this.models;
     const { Document } = this.page.Bokeh.require("document");
     const side = (frames) => {
-      if (frames.length > 1) for (const { plot } of frames) plot.min_width = NARROWEST;
+      if (frames.length === 1) return frames[0].plot;
+      for (const { plot } of frames) plot.min_width = NARROWEST;
       return new Row({ children: frames.map(({ plot }) => plot), sizing_mode: "stretch_width", styles: { "flex-wrap": "wrap" }, spacing });
     };
     this.recolour();
     this.document = new Document();
-    this.document.add_root(new Column({ children: rows.map(side), sizing_mode: "stretch_width", spacing }));
+    this.document.add_root(rows.length === 1 ? side(rows[0]) : new Column({ children: rows.map(side), sizing_mode: "stretch_width", spacing }));
     this.views = this.page.Bokeh.embed.add_document_standalone(this.document, this.place);
   }
   recolour() {

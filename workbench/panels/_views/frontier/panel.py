@@ -141,7 +141,8 @@ class FrontierPanel(LivePanel):
     def update(self, points: Any) -> None:
         """Show other points; a choice that is not among them, or beaten now, goes to the nearest."""
         with self._lock:
-            self.source = source(points, name=self.source.name, unit=self.source.unit)
+            asked = getattr(self.source, "asked_unit", None)
+            self.source = source(points, name=self.source.name, unit=asked)
             self._seen = None
             self.refresh()
             self._say_whole()

@@ -43,7 +43,8 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
         otherwise: str = "run",
     ) -> None:
-        points = _plain(frame, counted=unit is None)
+        points = _plain(frame, unit)
+        self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
         marked = marks.dtype == pl.Boolean and bool(marks.any())
@@ -86,7 +87,7 @@ class SweepPoints:
         believed = self._sweep.belief.filter(~pl.col("measured"))
         if measured["gpu"].n_unique() == 1:
             believed = believed.with_columns(gpu=pl.lit(measured["gpu"][0]))
-        collected = collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))
+        collected = collect(pl.concat([_plain(measured, None), believed], how="diagonal_relaxed"))
         return collected._replace(said=collected.said + words)
 
 
@@ -174,7 +175,7 @@ def source(
             raise UsageError("there are no points yet; measure at least one configuration")
         kinds: tuple[tuple[type, Callable[[Any], pl.DataFrame], str], ...] = (
             (Measurement, as_frame, "run"),
-            (Observation, lambda some: _of_observations(some, counted=unit is None), "run"),
+            (Observation, lambda some: _of_observations(some, unit), "run"),
             (Attempt, of_attempts, "job"),
         )
         for kind, frame_of, each_unit in kinds:
@@ -214,10 +215,10 @@ def _exported_log(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(name).cast(kind, strict=False) for name, kind in plain.items())
 
 
-def _plain(frame: pl.DataFrame, *, counted: bool = True) -> pl.DataFrame:
+def _plain(frame: pl.DataFrame, unit: str | None) -> pl.DataFrame:
     """A log's or a sweep's rows as points; other frames as they are."""
     if set(frame.columns) >= LOGGED:
-        return _of_log(frame, counted=counted)
+        return _of_log(frame, unit)
     if "outcome" in frame.columns and frame.schema["outcome"] == pl.String:
         frame = frame.filter(pl.col("outcome").is_null() | (pl.col("outcome") == "ok"))
     return frame
@@ -227,15 +228,19 @@ def unit_of(points: pl.DataFrame) -> str | None:
     """What all points are for, as far as they tell."""
     if len(points) and "unit" in points.columns and points["unit"].dtype == pl.String:
         units = points["unit"].unique().to_list()
-        if len(units) == 1 and units[0] is not None:
+        if len(units) == 1 and units[0] in WORK_UNITS:
             return str(units[0])
     samples = "samples" in points.columns and len(points) and points["samples"].is_not_null().all()
     return "sample" if samples else None
 
 
-def _per_work(points: pl.DataFrame, work: pl.Series) -> pl.DataFrame:
-    """Points for a million tokens or for a sample where each of them counted so many, and `unit`."""
+def _per_work(points: pl.DataFrame, work: pl.Series, asked: str | None) -> pl.DataFrame:
+    """Points for a million tokens or for a sample where each of them counted so many, and `unit`; where one
+    is `asked` for, for no other.
+    """
     for unit, (name, size) in WORK_UNITS.items():
+        if asked not in (None, unit):
+            continue
         amounts = pl.Series([
             sum(each["amount"] for each in row or () if each["name"] == name) / size
             for row in work.to_list()], dtype=pl.Float64)
@@ -245,9 +250,9 @@ def _per_work(points: pl.DataFrame, work: pl.Series) -> pl.DataFrame:
     return points
 
 
-def _of_log(log: pl.DataFrame, *, counted: bool = True) -> pl.DataFrame:
+def _of_log(log: pl.DataFrame, unit: str | None = None) -> pl.DataFrame:
     """Measurements as `store.as_frame` has them, with the first GPU's setting, or its limit as read; for a
-    unit of the work that they all `counted`.
+    unit of the work that they all counted: `unit`, or any where that is None.
     """
     whole = log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
     if whole.is_empty():
@@ -272,10 +277,10 @@ def _of_log(log: pl.DataFrame, *, counted: bool = True) -> pl.DataFrame:
         job=pl.when(pl.col("label") == "").then(None).otherwise(pl.col("label")), measurement="id",
         simulated="simulated",
     )
-    return _per_work(points, whole["work"]) if counted and "work" in whole.columns else points
+    return _per_work(points, whole["work"], unit) if "work" in whole.columns else points
 
 
-def _of_observations(observations: Sequence[Observation], *, counted: bool = True) -> pl.DataFrame:
+def _of_observations(observations: Sequence[Observation], unit: str | None) -> pl.DataFrame:
     """Observations know their configuration; those that did not reach their target are no run of the work."""
     done = [each for each in observations if each.reached is not False]
     if not done:
@@ -287,7 +292,7 @@ def _of_observations(observations: Sequence[Observation], *, counted: bool = Tru
     asked = [(*astuple(each.configuration.setting), each.configuration.batch_size) for each in done]
     kinds = dict(zip(KNOBS, (pl.Float64, pl.Int64, pl.Int64, pl.Int64), strict=True))
     knobs = pl.DataFrame(asked, schema=kinds, orient="row")
-    return _of_log(as_frame([each.measurement for each in done]), counted=counted).with_columns(
+    return _of_log(as_frame([each.measurement for each in done]), unit).with_columns(
         *knobs, job=pl.lit(None, pl.String)
     )
 

@@ -59,24 +59,28 @@ def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
         for number, line in lines:
             frame.line(line[:, 0], scale * line[:, 1], Pen(colour(number), 1.2, dash(number)))
         picture.y += HEIGHT + 4
-    throttled = [(each.number, *row) for each in gpus for row in _throttled(each.trace, start_s, length_s)]
-    for number, reason, share, held_s in throttled:
+    throttled = [(each, *row) for each in gpus for row in _throttled(each.trace, start_s, length_s)]
+    for gpu, reason, share, held_s in throttled:
         picture.y += 18
         frame = picture.frame(BAR, (0.0, length_s), (0.0, 1.0))
-        who = f"GPU {number}: " * (len(gpus) > 1)
-        frame.name(f"{who}throttled by {reason}, {100 * share:.2g} % of the time")
-        frame.fill((frame.rectangle(*each) for each in held_s), colour(number), opacity=0.8)
+        who = f"{gpu.name}: " * (len(gpus) > 1)
+        percent = f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
+        frame.name(f"{who}throttled by {reason}, {percent} % of the time")
+        frame.fill((frame.rectangle(*each) for each in held_s), colour(gpu.number), opacity=0.8)
         picture.y += BAR + 4
     if not drawn and not throttled:
         return ""
     picture.frame(0, (0.0, length_s), (0.0, 1.0)).below("seconds since the start", 8)
     picture.y += 34
-    never = "" if throttled else "<div style='font-size:12px'>never throttled</div>"
+    known = any(np.isfinite(_column(each.trace, "throttle")).any() for each in gpus)
+    never = "<div style='font-size:12px'>never throttled</div>" if known and not throttled else ""
     return f"<details>{SUMMARY}{picture.svg()}{never}</details>"
 
 
 def _column(trace: Any, name: str) -> Array:
-    return np.asarray(trace[name], np.float64)  # null becomes NaN
+    """A column; NaN where a reading, or the column, is missing."""
+    names = trace.dtype.names if isinstance(trace, np.ndarray) else trace.columns
+    return np.asarray(trace[name], np.float64) if name in names else np.full(len(trace), np.nan)
 
 
 def _since(trace: Any, start_s: float, length_s: float) -> tuple[Array, Array]:
@@ -104,15 +108,16 @@ def _throttled(trace: Any, start_s: float, length_s: float) -> list[tuple[str, f
     if not len(since_s):
         return []
     until_s = np.minimum(np.append(since_s[1:], length_s), since_s + HELD_S)
-    values, which = np.unique(np.nan_to_num(_column(trace, "throttle")[inside]), return_inverse=True)
-    names = [throttle_names(int(value)) for value in values]
+    bits = np.nan_to_num(_column(trace, "throttle")[inside])
+    names = {value: throttle_names(int(value)) for value in np.unique(bits)}
+    first, last = ((each / length_s * BINS).astype(int) for each in (since_s, until_s))
     found = []
-    for reason in dict.fromkeys(itertools.chain(*names)):
-        held = np.array([reason in each for each in names])[which]
+    for reason in dict.fromkeys(itertools.chain(*names.values())):
+        held = np.isin(bits, [value for value, reasons in names.items() if reason in reasons])
         share = float((until_s - since_s)[held].sum()) / length_s
-        ends = np.concatenate([since_s[held], until_s[held]])
-        bins = np.unique((ends / length_s * BINS).astype(int))
-        runs = np.split(bins, np.flatnonzero(np.diff(bins) > 1) + 1)
-        width_s = length_s / BINS
-        found.append((reason, share, [(run[0] * width_s, (run[-1] + 1) * width_s) for run in runs]))
+        begun = np.bincount(first[held], minlength=BINS + 2)[: BINS + 2]
+        ended = np.bincount(last[held] + 1, minlength=BINS + 2)[: BINS + 2]
+        within = np.concatenate([[0], np.cumsum(begun - ended) > 0, [0]])
+        edges_s = np.flatnonzero(np.diff(within)).reshape(-1, 2) * (length_s / BINS)
+        found.append((reason, share, [(float(one), min(float(end), length_s)) for one, end in edges_s]))
     return found

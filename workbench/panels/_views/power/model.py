@@ -9,6 +9,7 @@ import numpy as np
 
 from ....device.protocol import Device
 from ....measurement.recorder import Recorder
+from ....records import UNNAMED_KINDS
 from ..._core import theme
 from .conditions import GpuTrace
 from .series import Rows, Series, rows_of
@@ -110,6 +111,6 @@ class MarkList:
 
 def named_phases(iterations: pl.DataFrame) -> list[tuple[float, str]]:
     """What a training named itself, as evaluations: when it began, on the trace's clock, and its name."""
-    named = iterations.filter(~iterations["kind"].is_in(["iteration", "pause", "other"]))
+    named = iterations.filter(~iterations["kind"].is_in(UNNAMED_KINDS))
     rows = named.select("start_s", "kind").head(MOST_NAMED).iter_rows()
     return [(float(at_s), str(kind)) for at_s, kind in rows]

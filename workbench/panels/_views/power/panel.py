@@ -10,6 +10,7 @@ slider.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from ....measurement.recorder import Hold, Recorder
 from ....measurement.report import format_duration
 from ....measurement.sampler import REST_AFTER_S
 from ..._core import theme
-from ..._core.live import ABSENT_S, LivePanel, Message, script
+from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
@@ -125,7 +126,9 @@ class PowerView(LivePanel):
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
         seen = any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
-        more = conditions([gpu.trace(self._end_s) for gpu in self._gpus], self.start_s, self._end_s)
+        more = ""
+        with contextlib.suppress(Exception):  # a fold less, and no result lost
+            more = conditions([gpu.trace(self._end_s) for gpu in self._gpus], self.start_s, self._end_s)
         self._hold = None  # the recorder may forget
         picture = self.svg() + more if seen else ""
         self.leave(picture, result, self._problem)
@@ -171,6 +174,8 @@ class PowerView(LivePanel):
         return _message(words, [gpu.series.rows for gpu in self._gpus], told)
 
     def changes(self) -> Message | None:
+        if self._end_s is None and self.quiet() and not self.due():
+            return None
         self._keep_awake()
         new, marks = self._gather(), self._marks.rows()
         self._watch_recorder()
@@ -241,7 +246,7 @@ class PowerView(LivePanel):
     def _keep_awake(self) -> None:
         """Have the sampler look at full pace while a browser shows the view; mark where it has rested."""
         now_s = time.monotonic()
-        if self._end_s is None and now_s - self._heard_s < ABSENT_S and now_s - self._woken_s >= WAKE_EVERY_S:
+        if self._end_s is None and not self.absent() and now_s - self._woken_s >= WAKE_EVERY_S:
             self._woken_s = now_s
             idle_s = self.recorder.wake()
             if idle_s >= REST_AFTER_S:
