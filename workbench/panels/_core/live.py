@@ -265,7 +265,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     def show(self) -> None:
         super().show()
-        if self._shown.widget_id and self.running:
+        if self._shown.widget_id and self._shown.draws_widgets and self.running:
             self._unasked.begin()
             self._publisher.unwatched_s = UNASKED_S
             self.start()
