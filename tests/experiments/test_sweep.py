@@ -165,6 +165,21 @@ def test_the_grid_is_measured_once_each_and_in_order(stepped: session.Session) -
     assert done.reason == "all configurations are measured"
 
 
+def test_a_trial_for_another_unit_of_work_is_not_compared_with_those_before(stepped: session.Session) -> None:
+    began: list[int] = []
+
+    def changes_its_mind(batch_size: int | None) -> None:
+        train(batch_size, 3)
+        began.append(1)
+        if len(began) > 1:
+            workbench.work(tokens=1000)
+
+    done = here(changes_its_mind, {"power_limit_w": [150.0, 250.0]}, order="grid")
+    first, second = done.trials["outcome"][0], done.trials.filter(outcome="error")["reason"][0]
+    assert first == "ok"
+    assert "are for one million tokens, those of the trials before for one piece of work" in second
+
+
 def test_higher_limits_are_faster_and_lower_ones_draw_less(stepped: session.Session) -> None:
     large = here(order="grid").points.filter(pl.col("batch_size") == 256).sort("power_limit_w")
     assert large["time_s"].is_sorted(descending=True)

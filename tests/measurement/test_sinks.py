@@ -237,6 +237,16 @@ def test_a_server_of_metrics_tells_power_and_joules_of_each_gpu(machine: Machine
     server.close()
 
 
+def test_values_of_one_name_stand_together() -> None:
+    sink = PrometheusSink(0)
+    sink.show({'power_w{gpu="0"}': 1.0, 'energy_j{gpu="0"}': 2.0, 'power_w{gpu="1"}': 3.0})
+    assert sink.text().splitlines() == [
+        "# TYPE power_w gauge", 'power_w{gpu="0"} 1.0', 'power_w{gpu="1"} 3.0', "# TYPE energy_j gauge",
+        'energy_j{gpu="0"} 2.0',
+    ]
+    sink.close()
+
+
 def test_a_taken_port_is_one_sentence(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -13,7 +13,7 @@ import workbench
 from workbench.cli import main
 from workbench.errors import UsageError
 from workbench.measurement.store import Store
-from workbench.measurement.waste import describe_waste, waste
+from workbench.measurement.waste import describe_waste, waste, waste_of_run
 from workbench.records import GpuMeasurement, Measurement
 from workbench.tariff import Tariff
 
@@ -146,6 +146,17 @@ def test_a_sentence_stands_with_a_result_where_it_was_much() -> None:
     run = Measurement("r", "", 1.79e9, 90.0, (GpuMeasurement("A100", "", 2e4, 5.0, "counter", False),))
     assert "were drawn while the GPU did nothing" in describe_waste(much, run)[0]
     assert describe_waste(little, run) == []
+
+
+def test_of_a_repeated_cell_its_last_run_is_looked_at_and_a_stall_inside_a_marked_iteration_is_a_rest() -> None:
+    last = trace([(7.0, 300.0, 1.0), (30.0, 60.0, 0.0), (8.0, 300.0, 1.0)])
+    gpu = GpuMeasurement("A100", "u", 5000.0, 5.0, "counter", False)
+    run = Measurement("r", "", 1.79e9, 24.0, (gpu,), repeats=3)
+    rows = {"iteration": [1], "kind": ["long iteration"], "start_s": [6.0], "end_s": [38.0], "time_s": [32.0],
+            "energy_j": [None], "mean_power_w": [None]}
+    (found,), _ = waste_of_run(run, {"u": last}, pl.DataFrame(rows))
+    assert found.kind == "rest"
+    assert found.low_s < 30.0 < found.high_s < 32.0
 
 
 def test_of_several_gpus_the_one_that_waited_is_named_and_those_without_work_are_left_out() -> None:

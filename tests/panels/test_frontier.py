@@ -622,3 +622,11 @@ def test_runs_that_counted_tokens_are_points_for_a_million_of_them() -> None:
     assert points["time_s"].to_list() == [pytest.approx(5.25)]
     assert source(runs, unit="run").points().points["energy_j"].to_list() == [pytest.approx(500.0)]
     assert source([*runs, replace(runs[0], id="3", work=())]).unit == "run"  # one did not count
+    asked = source(runs, unit="million tokens").points().points
+    assert asked["energy_j"].to_list() == [pytest.approx(250.0)]
+    panel = workbench.panels.frontier(runs)
+    before = panel.summary()
+    panel.update(runs)
+    assert panel.summary() == before
+    frame = pl.DataFrame({"time_s": [1.0], "energy_j": [2.0], "unit": ["J"]})  # a column of somebody's own
+    assert source(frame).unit == "run"

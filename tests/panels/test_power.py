@@ -552,6 +552,12 @@ def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> 
     assert len(shown) < 25_000
     calm = frame.with_columns(throttle=pl.lit(0, pl.UInt64))
     assert "never throttled" in conditions([GpuTrace(0, "GPU 0", calm)], 5.0, 45.0)
+    unread = frame.with_columns(throttle=pl.lit(None, pl.UInt64))
+    assert "never throttled" not in conditions([GpuTrace(0, "GPU 0", unread)], 5.0, 45.0)
+    always = frame.with_columns(throttle=pl.lit(4, pl.UInt64))
+    both = conditions([GpuTrace(0, "GPU 2", always), GpuTrace(1, "GPU 3", always.drop("throttle"))], 5.0, 45.0)
+    assert "GPU 2: throttled by power cap, 100 % of the time" in both
+    assert "GPU 3: throttled" not in both
     nothing = pl.DataFrame(dict.fromkeys(trace.SCHEMA, [None] * 2) | {"time_s": [0.0, 1.0]}, schema=trace.SCHEMA)
     assert conditions([GpuTrace(0, "GPU 0", nothing)], 0.0, 1.0) == ""
 
