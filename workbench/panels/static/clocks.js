@@ -68,6 +68,7 @@ class Trade {
     const change = [["time", "@x{+0.0} % ± @time_error{0.0}"], ["energy", "@y{+0.0} % ± @energy_error{0.0}"]];
     figure.hover(frame, [this.tried], [["probe", "@n: @words"], ...change, ["took", "@cost"]]);
     figure.hover(frame, [this.again], [["default", "@words"], ["took", "@cost"]]);
+    figure.hover(frame, [this.guess], [["before any probe", "@words"]]);
     figure.hover(frame, [this.believed], [["estimated", "@words"], ...change], { limit: 1 });
   }
   draw(/** @type {ClocksDrawing} */ { bound, ranges, default: usual, current, choice: chosen, guess }, probes, table) {
@@ -87,7 +88,9 @@ class Trade {
     fill(this.again, points.filter(({ n }) => n === null));
     fill(this.usual, [{ x: usual.time, y: usual.energy, text: "default" }]);
     fill(this.now, spot(current, current?.time, current?.energy));
-    fill(this.guess, spot(guess, guess?.time, guess?.energy, ranges.time));
+    // Named until there are probes and a choice, whose words would lie over it; then on hover.
+    const guessed = spot(guess, guess?.time, guess?.energy, ranges.time);
+    fill(this.guess, guessed.map((row) => ({ ...row, words: row.text, text: known.length || chosen ? "" : row.text })));
     fill(this.marks, spot(chosen, chosen?.time, chosen?.energy, ranges.time));
   }
 }

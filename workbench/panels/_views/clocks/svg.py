@@ -36,7 +36,7 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
     frame = picture.frame(HEIGHT, view.ranges["time"], view.ranges["energy"], side="left")
     if view.bound is not None:
         frame.fill(frame.rectangle(frame.x_span[0], view.bound), SAVED, opacity=0.09)
-    frame.axes("Energy against the default (%)", 6)
+    frame.axes(f"Energy against the default (%){_guessed(view)}", 6)
     frame.below("time against the default (%)")
     believed = table[:, [3, 5]].tolist()
     frame.cloud(((x, e) for x, e in believed if frame.holds(x, e)), colour(0), opacity=0.28)
@@ -88,6 +88,11 @@ def _numbers(frame: Frame, probes: Columns, plane: str, places: Sequence[Place])
             frame.label(x, y, words, dx=0.8 * across, dy=4 - 0.8 * up, anchor=anchor, size=10)
 
 
+def _guessed(view: Drawing) -> str:
+    """What the dashes are, said where no words can lie over it."""
+    return "; dashed: the first guess" if view.guess is not None else ""
+
+
 def _mark(
     frame: Frame, mark: SettingMark, x: float | None, y: float | None, *, named: bool = True
 ) -> None:
@@ -98,7 +103,6 @@ def _mark(
         frame.label(x, y, "default", dx=-8, dy=15, anchor="end", opacity=0.8)
     elif mark.words == "guess":
         frame.ring(x, y, 5, Pen(dashes=(4, 3)))
-        frame.label(x, y, "guess", dx=8, dy=-6, opacity=0.8)
     elif mark.words == "now":
         frame.ring(x, y, 11, Pen(dashes=(2, 2)))
     else:
@@ -118,7 +122,7 @@ def _line_of(picture: Picture, view: Drawing) -> None:
     if view.bound is not None:
         for x0, x1 in zip(rows["allowed_from"], rows["allowed_to"], strict=True):
             frame.fill(frame.rectangle(x0, x1), SAVED, opacity=0.09)
-    frame.axes("Change against the default (%)", 6)
+    frame.axes(f"Change against the default (%){_guessed(view)}", 6)
     frame.below(NAMES[knob])
     frame.level(0, Pen(opacity=0.45))
     for number, (name, ink) in enumerate((("time", colour(2)), ("energy", colour(0)))):
@@ -143,7 +147,7 @@ def _line_of(picture: Picture, view: Drawing) -> None:
             words = f"{at:g} {'W' if of_limits else 'MHz'}"
             frame.upright(at, Pen(colour(1), 2), words=words, weight="bold")
         elif mark is view.guess:
-            frame.upright(at, Pen(dashes=(6, 3), opacity=0.6), words="guess")
+            frame.upright(at, Pen(dashes=(6, 3), opacity=0.6))
         else:
             frame.upright(at, Pen(dashes=(2, 2)))
 
