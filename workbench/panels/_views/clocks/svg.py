@@ -52,8 +52,12 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
         frame.errors(x, y, probes["time_error"][n], probes["energy_error"][n], Pen(colour(0), opacity=0.6))
         _probe(frame, probes, n, x, y)
     _numbers(frame, probes, "trade", known)
+    numbers = [
+        (frame.x(x) + 0.8 * (probes["trade across"][n] or 0), frame.y(y) - 0.8 * (probes["trade up"][n] or 0))
+        for n, x, y in known if probes["n"][n] is not None
+    ]
     for mark in filter(None, (view.default, view.current, view.guess, view.choice)):
-        _mark(frame, mark, mark.time, mark.energy)
+        _mark(frame, mark, mark.time, mark.energy, numbers)
 
 
 Place = tuple[int, float, float]  # of a probe: its row, across, up
@@ -93,8 +97,15 @@ def _guessed(view: Drawing) -> str:
     return "; dashed: the first guess" if view.guess is not None else ""
 
 
+def _covers(x: float, y: float, dx: float, dy: float, numbers: Sequence[tuple[float, float]]) -> bool:
+    """Whether a word of 45 pixels beside a point would lie over a number in the picture."""
+    middle = x + dx + (22 if dx > 0 else -22)
+    return any(abs(across - middle) < 30 and abs(up - (y + dy - 4)) < 13 for across, up in numbers)
+
+
 def _mark(
-    frame: Frame, mark: SettingMark, x: float | None, y: float | None, *, named: bool = True
+    frame: Frame, mark: SettingMark, x: float | None, y: float | None,
+    numbers: Sequence[tuple[float, float]] = (), *, named: bool = True,
 ) -> None:
     if x is None or y is None or not frame.holds(x, y):
         return
@@ -107,9 +118,13 @@ def _mark(
         frame.ring(x, y, 11, Pen(dashes=(2, 2)))
     else:
         frame.ring(x, y, 7.5, Pen(colour(1), 2.6))
-        # Nothing lies below and left of the best; only at the edge there is no room.
-        dx, anchor = (-11, "end") if frame.x(x) > frame.left + 110 else (11, "")
-        frame.label(x, y, mark.words * named, dx=dx, dy=16, anchor=anchor, weight="bold")
+        # Nothing lies below and left of the best; only at the edge there is no room, or by a probe's number.
+        left = frame.x(x) > frame.left + 110
+        sides = [(dx, dy) for dy in (16, -10, 28, -22) for dx in ((-11, 11) if left else (11, -11))]
+        free = (each for each in sides if not _covers(frame.x(x), frame.y(y), *each, numbers))
+        dx, dy = next(free, sides[0])
+        anchor = "end" if dx < 0 else ""
+        frame.label(x, y, mark.words * named, dx=dx, dy=dy, anchor=anchor, weight="bold")
 
 
 # a line of power limits, or of SM clocks
