@@ -92,9 +92,10 @@ def simulated() -> Iterator[Callable[..., Machine]]:
 @pytest.fixture
 def machine(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """A stepped V100 without noise that this process' session has measured at rest for 3 s."""
-    from workbench.measurement import session
+    from workbench.measurement import marks, session
 
     monkeypatch.setattr(session, "_current", None)
+    monkeypatch.setattr(marks, "_open", ())  # a test before may have left a window open
     made = simulated("V100", stepped=True)
     made.state.set_card(0, "noise", 0.0)
     _ = session.current().meter
