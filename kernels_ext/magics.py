@@ -113,8 +113,9 @@ class EnergyMagics(Magics):
         %energy_log --export FILE            also write it to a .parquet, .csv or .json file
         %energy_log --compare A B            two measurements by label or id: ratio with its 95 % interval
         """
-        from workbench.cli import select_log
         from workbench.errors import WorkbenchError
+
+        from .log_commands import select_log
 
         try:
             log, done = select_log(self.state.store, log_parser().parse_line(line))

@@ -16,7 +16,8 @@ import pytest
 
 import workbench
 from kernels_ext import shells
-from workbench.cli import SCHEMA, _parser, main
+from kernels_ext.commands import SCHEMA
+from workbench.cli import _parser, main
 from workbench.measurement import session as sessions
 from workbench.simulation.machine import Machine, attached
 from workbench.simulation.state import ENVIRONMENT_VARIABLE

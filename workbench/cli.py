@@ -1,8 +1,5 @@
 """The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`,
 `report`, `verify`, `waste`, `serve-metrics`, `gpus`, `notebooks`, `lab`.
-
-With `--json` a command's answer is one JSON object on standard output, and its words are on standard error.
-Each object has "schema" (a number that grows when a key goes or changes its meaning) and "command".
 """
 
 from __future__ import annotations
@@ -10,31 +7,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from kernels_ext import cells, shells
+from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
+from kernels_ext.log_commands import add_log_commands
 
-from .errors import UsageError, WorkbenchError, checked_value, describe_error, shortened
+from .errors import UsageError, WorkbenchError, checked_value, describe_error
 
-SCHEMA = 1  # of what --json writes
-STDOUT = "-"
-SHOWN = 20  # measurements that `log` shows where it is not told how many
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from .measurement.store import Store
     from .records import Measurement
 
 
@@ -65,64 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in a sentence, however long the words are that were given."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(shortened(message))
-
-
-def write_json(arguments: argparse.Namespace, document: Mapping[str, Any]) -> None:
-    """The answer of a command where `--json` asks for it, on standard output or in a file."""
-    if not arguments.json:
-        return
-    text = json.dumps({"schema": SCHEMA, "command": arguments.name, **document}, indent=2)
-    if arguments.json == STDOUT:
-        print(text, file=arguments.stdout, flush=True)
-    else:
-        Path(arguments.json).write_text(text, encoding="utf-8")
-
-
-class _Commands:
-    """The sub-commands: each with the examples in its help, and with `--json` where it has an answer."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parsers: Any = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(
-        self, name: str, act: Callable[[argparse.Namespace], int], words: str, *examples: str,
-        **options: Any,
-    ) -> argparse.ArgumentParser:
-        """Add a command; `examples` are lines that can be typed, explained after `#`."""
-        made: argparse.ArgumentParser = self._parsers.add_parser(
-            name, help=words, description=f"{words[0].upper()}{words[1:]}.", epilog=_examples(*examples),
-            formatter_class=argparse.RawDescriptionHelpFormatter, **options,
-        )
-        made.set_defaults(act=act, name=name)
-        return made
-
-
-def _examples(*lines: str, more: str = "") -> str:
-    parts = [[part.strip() for part in line.split("#")] for line in lines]
-    width = max(len(line) for line, _ in parts)
-    rows = [f"  {line:{width}}  # {words}" for line, words in parts]
-    return "\n".join(["Examples:", *rows, *filter(None, [more and f"\n{more}"])])
-
-
-def _json_option(parser: argparse.ArgumentParser, *, named: bool = False) -> None:
-    """`--json [FILE]`; `named` where words follow that would be taken for the file."""
-    where: dict[str, Any] = {} if named else {"nargs": "?", "const": STDOUT}
-    parser.add_argument("--json", metavar="FILE", **where,
-                        help="write the answer as JSON to a file; - is standard output"
-                             + ("" if named else ", as is no FILE"))
-
-
 def _parser() -> argparse.ArgumentParser:
     from .tuning.gpu_profile import command as profile_gpu
 
-    parser = _Parser(
+    parser = Parser(
         prog="workbench", description="What a training costs in joules.",
-        formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_examples(
+        formatter_class=argparse.RawDescriptionHelpFormatter, epilog=examples(
             "workbench run -- python train.py             # measure a training",
             "workbench run --simulate A100 -- ./train.sh  # try it without a GPU",
             "workbench log                                # what was measured",
@@ -133,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     version = sys.modules[str(__package__)].__version__
     parser.add_argument("--version", action="version", version=f"workbench {version}")
-    commands = _Commands(parser)
+    commands = Commands(parser)
     run = commands.add(
         "run", _run, "run a command and measure the energy of its GPUs",
         "workbench run -- python train.py                        # in the log as train.py",
@@ -144,19 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--label", default="", help="name of the measurement in the log")
     run.add_argument("--simulate", metavar="CARDS",
                      help="simulated GPUs, by name, for the command too: A100,V100")
-    _json_option(run, named=True)
+    json_option(run, named=True)
     cells.add_measuring(run)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    log = commands.add(
-        "log", _log, "show stored measurements",
-        "workbench log --last 10                # the newest ten",
-        "workbench log --label night --json     # all of one label, as JSON",
-        "workbench log --export runs.csv        # for a spreadsheet; also .parquet and .json",
-        "workbench log --compare before after   # two labels: ratio of energies with its 95 % interval",
-    )
-    cells.add_log(log)
-    _json_option(log)
-    _report_arguments(commands)
+    add_log_commands(commands)
     profile = commands.add(
         "profile-gpu", _profile_gpu, "learn how a GPU answers its clocks and limits, in half an hour",
         "workbench profile-gpu --list            # what would be measured, and how long it takes",
@@ -164,14 +95,23 @@ def _parser() -> argparse.ArgumentParser:
         "workbench profile-gpu --simulate A100   # simulated",
     )
     profile_gpu.add_arguments(profile)
-    _json_option(profile)
+    json_option(profile)
     _share_arguments(commands)
+    metrics = commands.add(
+        "serve-metrics", _serve_metrics, "power and joules of each GPU for Prometheus, on this machine only",
+        "workbench serve-metrics                   # at http://127.0.0.1:9400/metrics",
+        "workbench serve-metrics --gpus 0 --port 0 # one GPU, on a free port",
+    )
+    metrics.add_argument("--port", type=int, default=9400, help="0 takes a free one (default: %(default)s)")
+    metrics.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between two values")
+    metrics.add_argument("--gpus", metavar="GPUS", help="these (index, UUID, PCI id; default: all)")
+    metrics.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,V100")
     gpus = commands.add(
         "gpus", _gpus, "what GPUs are here and what they can do",
         "workbench gpus          # limits, clocks, and what can be measured and set",
         "workbench gpus --json   # the same for a script",
     )
-    _json_option(gpus)
+    json_option(gpus)
     doctor = commands.add(
         "doctor", _doctor, "what driver and sensors of this machine's GPUs do, and what it means for joules",
         "workbench doctor                        # all GPUs, about a minute each",
@@ -194,13 +134,13 @@ def _parser() -> argparse.ArgumentParser:
     restore.add_argument("--all", action="store_true",
                          help="every GPU that nobody holds to the driver's defaults, whoever has changed it")
     restore.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    _json_option(restore)
+    json_option(restore)
     notebooks = commands.add(
         "notebooks", _notebooks, "copy the notebooks that come with the workbench",
         "workbench notebooks notebooks   # into this directory; what is there stays",
     )
     notebooks.add_argument("directory", type=Path)
-    _json_option(notebooks)
+    json_option(notebooks)
     lab = commands.add(
         "lab", _lab, "open JupyterLab on the first notebook; simulated GPUs where there are none",
         "workbench lab                              # with the notebooks in ./notebooks",
@@ -226,83 +166,6 @@ def _completion(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report_arguments(commands: _Commands) -> None:
-    report = commands.add(
-        "report", _report, "a table and an energy statement for a paper, from the log",
-        "workbench report night --pue 1.2            # one label, with the data centre's overhead",
-        "workbench report --since 2026-11-01 -o energy.tex  # a table for LaTeX",
-        "workbench report night --json               # with its provenance, for a script",
-    )
-    report.add_argument("names", nargs="*", metavar="LABEL", help="labels or ids (default: all of the log)")
-    report.add_argument("--label", help="another way to give a label")
-    report.add_argument("--last", type=int, metavar="N", help="the newest of them only")
-    report.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
-    kinds = report.add_mutually_exclusive_group()
-    for name, kind in (("md", "markdown"), ("latex", "latex"), ("html", "html"), ("json", "json")):
-        kinds.add_argument(f"--{name}", dest="kind", action="store_const", const=kind, default="markdown")
-    report.add_argument("-o", dest="output", metavar="FILE", help="write a .md, .tex, .html or .json file")
-    report.add_argument("--pue", type=float, help="power usage effectiveness of the data centre")
-    report.add_argument("--location", default="", help="where it ran")
-    report.add_argument("--g-co2-per-kwh", type=float, metavar="G", help="intensity of the grid there")
-    report.add_argument("--intensity-source", default="", metavar="TEXT", help="where that number is from")
-    report.add_argument("--order", default="", help="how the runs were ordered")
-    report.add_argument("--driver", default="", help="version of the GPU's driver")
-    logs = commands.add(
-        "import", _import, "put logs of other tools into the log of measurements",
-        "workbench import emissions.csv              # of codecarbon",
-        "workbench import power.csv --label before --every 1  # rows a second apart that have no times",
-    )
-    logs.add_argument("files", nargs="+", metavar="FILE",
-                      help="of nvidia-smi, DCGM, Prometheus, nvitop, W&B, MLflow, TensorBoard, codecarbon, "
-                           "Zeus, Slurm")
-    logs.add_argument("--label", default="", help="name in the log; the files' own names by default")
-    logs.add_argument("--every", type=float, metavar="S", help="seconds between rows that have no times")
-    _json_option(logs, named=True)
-    wasted = commands.add(
-        "waste", _waste, "what GPUs drew while they did nothing, and what to do about it",
-        "workbench waste --since 2026-11-01 --price 0.3   # of all runs of the log since then",
-        "workbench waste --label night --json -           # of one label, for a script",
-        "workbench waste power.csv                        # of a trace of another tool",
-    )
-    wasted.add_argument("files", nargs="*", metavar="FILE",
-                        help="power traces of other tools; the log where none is given")
-    wasted.add_argument("--label", help="runs with this label only")
-    wasted.add_argument("--last", type=int, metavar="N", help="the newest of them only")
-    wasted.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
-    wasted.add_argument("--price", type=float, metavar="P", help="of a kWh")
-    wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
-    _json_option(wasted, named=True)
-    metrics = commands.add(
-        "serve-metrics", _serve_metrics, "power and joules of each GPU for Prometheus, on this machine only",
-        "workbench serve-metrics                   # at http://127.0.0.1:9400/metrics",
-        "workbench serve-metrics --gpus 0 --port 0 # one GPU, on a free port",
-    )
-    metrics.add_argument("--port", type=int, default=9400, help="0 takes a free one (default: %(default)s)")
-    metrics.add_argument("--every", type=float, default=5.0, metavar="S", help="seconds between two values")
-    metrics.add_argument("--gpus", metavar="GPUS", help="these (index, UUID, PCI id; default: all)")
-    metrics.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,V100")
-    verify = commands.add(
-        "verify", _verify, "compare each number of a report with the log",
-        "workbench verify energy.tex         # 1 where a number is not that of the log",
-        "workbench verify energy.md --json   # for a script",
-    )
-    verify.add_argument("file", metavar="FILE")
-    _json_option(verify)
-
-
-def _import(arguments: argparse.Namespace) -> int:
-    from .measurement import report
-    from .measurement.log_readers import import_log
-
-    found = []
-    for path in arguments.files:
-        for measurement in import_log(path, arguments.label, every_s=arguments.every):
-            print(report.line(measurement))
-            found.append(report.as_dict(measurement))
-    write_json(arguments, {"measurements": found})
-    return 0
-
-
 def _serve_metrics(arguments: argparse.Namespace) -> int:
     """Serve until an interrupt."""
     import time
@@ -324,52 +187,7 @@ def _serve_metrics(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _waste(arguments: argparse.Namespace) -> int:
-    from .measurement.log_readers import read_log
-    from .measurement.waste import Waste, waste
-    from .tariff import Tariff
-
-    tariff = Tariff(arguments.price, arguments.currency)
-    if arguments.files:
-        chosen = [name for name in ("label", "last", "since") if getattr(arguments, name) is not None]
-        if chosen:
-            raise UsageError(f"--{chosen[0]} chooses runs of the log; leave it out, or the files")
-        read = [(Path(path).name, waste(read_log(path), tariff=tariff)) for path in arguments.files]
-        found = [Waste([replace(one, label=name) for one in each.findings], each.notes, tariff)
-                 for name, each in read]
-    else:
-        found = [waste(label=arguments.label, last=arguments.last, since=arguments.since, tariff=tariff)]
-    print(*found, sep="\n")
-    write_json(arguments, {
-        "findings": [row for each in found for row in each.frame.to_dicts()],
-        "notes": [note for each in found for note in each.notes],
-    })
-    return 0
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    from .measurement.statement import report
-
-    given = {name: getattr(arguments, name) for name in (
-        "last", "label", "since", "pue", "location", "g_co2_per_kwh", "intensity_source", "order", "driver")}
-    found = report(*arguments.names, **given)
-    if arguments.output:
-        print(f"written to {found.write(arguments.output)}")
-    else:
-        print(getattr(found, arguments.kind)(), end="")
-    return 0
-
-
-def _verify(arguments: argparse.Namespace) -> int:
-    from .measurement.statement import verify
-
-    wrong = verify(arguments.file)
-    print("\n".join(wrong) or f"{arguments.file}: every number is that of the log")
-    write_json(arguments, {"file": arguments.file, "differences": wrong})
-    return 1 if wrong else 0
-
-
-def _share_arguments(commands: _Commands) -> None:
+def _share_arguments(commands: Commands) -> None:
     share = commands.add(
         "share", _share,
         "run two to four trainings on one GPU: what it saves, what it costs each, whether to",
@@ -397,7 +215,7 @@ def _share_arguments(commands: _Commands) -> None:
     share.add_argument("--watch", action=argparse.BooleanOptionalAction, default=True,
                        help="watch the first epoch together")
     share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
-    _json_option(share, named=True)
+    json_option(share, named=True)
 
 
 def _share(arguments: argparse.Namespace) -> int:
@@ -562,63 +380,6 @@ def _tell(measurement: Measurement, why: str) -> None:
     for gpu in measurement.gpus:
         for note in gpu.notes:
             print(f"    {gpu.name}: {note}", file=sys.stderr)
-
-
-def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFrame | None, str]:
-    """The measurements that options of `cells.add_log` ask for (None for two compared), and what was done.
-
-    Raises:
-        StoreError, UsageError: no such measurement, or a file that cannot be written.
-    """
-    import polars as pl
-
-    from .measurement.report import describe_comparison
-    from .measurement.store import export
-
-    if arguments.compare:
-        return None, describe_comparison(*(store.find(name) for name in arguments.compare))
-    log = store.log()
-    if arguments.label is not None:
-        log = log.filter(pl.col("label") == arguments.label)
-    if arguments.last is not None:
-        log = log.tail(arguments.last)
-    if not arguments.export:
-        return log, ""
-    return log, f"{log.height} measurements written to {export(log, arguments.export)}"
-
-
-def _log(arguments: argparse.Namespace) -> int:
-    from .measurement.store import Store
-
-    store = Store()
-    log, done = select_log(store, arguments)
-    for message in store.messages():
-        print(f"workbench: {message}", file=sys.stderr)
-    if log is None:
-        write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
-    elif arguments.json:
-        from .measurement.report import as_dict
-        from .measurement.store import from_row
-
-        write_json(arguments, {"measurements": [as_dict(from_row(row)) for row in log.iter_rows(named=True)]})
-    if log is None or done:
-        print(done)
-        return 0
-    from .measurement.run_table import as_text, rows
-
-    shown = log.tail(log.height if arguments.last is not None else SHOWN)
-    print(as_text(rows(shown, store.tags())))
-    return 0
-
-
-def _compared(first: Measurement, second: Measurement) -> dict[str, Any]:
-    """Two measurements, and by what share the second took more energy; nulls where one has none."""
-    from .measurement.report import as_dict
-    from .measurement.result_card import relative_change
-
-    change, half_width = relative_change(first, second) or (None, None)
-    return {"measurements": [as_dict(first), as_dict(second)], "energy_change": change,
-            "energy_change_half_width": half_width}
 
 
 def _profile_gpu(arguments: argparse.Namespace) -> int:
