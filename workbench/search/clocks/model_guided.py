@@ -153,16 +153,20 @@ class ModelGuided(Probing):
             return first
         charged, allowed = self._charged(self.response, self.objective, self.max_slowdown)
         best = self._chosen(charged, allowed, self.max_slowdown)
+        planned = self._planned(charged, allowed) if self.wary else best
         kept = allowed.mean(axis=0)
         cautious = self._doubtful(kept)
         row, gain, value = self._most_worth(
-            charged, allowed, best, self.params.sure if cautious else self.params.probe
+            charged, allowed, planned, self.params.sure if cautious else self.params.probe
         )
         if self.wary and cautious and value <= 0:  # rather a second one that may break the bound than none
-            row, gain, value = self._most_worth(charged, allowed, best, self.params.probe)
+            row, gain, value = self._most_worth(charged, allowed, planned, self.params.probe)
         if row is None:
             return Done("no other setting can be set and is likely to keep the bound")
-        if value > 0 and not (self.wary and len(self._told) >= self.params.most):
+        left = self.params.most - len(self._told) if self.wary else math.inf
+        if left > 0 and not self._tried()[planned] and (value <= 0 or left == 1) and self.wary:
+            return self.trial(planned, "the best by what is believed, to see whether it is so")
+        if value > 0 and left > 0:
             unusual = f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._told) > 2 else ""
             return self.trial(row, f"it is expected to lower the cost by {gain:.1%}{unusual}")
         again = self._again(best) if self.wary else self._unsure(self.response, allowed, best)
@@ -273,6 +277,11 @@ class ModelGuided(Probing):
         if not self.wary:
             return self._best(charged, allowed, self._open())
         return self._best(charged, allowed, self._tried() & self._unrefuted(bound))
+
+    def _planned(self, charged: np.ndarray, allowed: np.ndarray) -> int:
+        """The best for the wary if what was not probed costs one more probe."""
+        later = np.where(self._tried(), 0.0, self.worth)
+        return self._best(charged + later, allowed, self._unrefuted(self.max_slowdown))
 
     def _tried(self) -> np.ndarray:
         """Which settings were probed."""
@@ -393,7 +402,7 @@ class ModelGuided(Probing):
             after = weights @ costs + extra
             after[weights @ keeps < self.choose] = np.inf
             picks = np.argmin(after, axis=1)
-            gains[number] = float(np.mean(costs[:, here] - costs[np.arange(draws), picks] - extra[picks]))
+            gains[number] = float(np.mean(costs[:, here] + later[here] - costs[np.arange(draws), picks] - extra[picks]))
             if self.wary and self._apart(int(row)) > self.params.alone:
                 alone = self._gain_alone(response.log_times[:, row], charged[:, row], charged[:, best], error)
                 gains[number] = max(gains[number], alone)
