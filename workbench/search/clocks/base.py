@@ -18,9 +18,8 @@ from ...errors import MeasurementError, UsageError
 from ...records import Setting
 from ..objective import Energy, EnergyWithin, Objective, check_iterations
 from ..space import SettingSpace
-from .power_profile import Done as Done
-from .power_profile import Z, relative_scatter
 
+Z = 1.96
 PROBES = pl.Schema({
     "power_limit_w": pl.Float64,  # null = left to the driver, as in `KNOBS`
     "sm_clock_mhz": pl.Int64,
@@ -53,6 +52,13 @@ class ProbingParams:
 
 
 PARAMS = ProbingParams()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to measure, and why."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +202,11 @@ class Probing:
         error = math.hypot(self.scatter / math.sqrt(count), reference.time_error)
         return math.log(time_s / count / reference.time_s) > math.log1p(self.max_slowdown) + Z * error
 
+    @property
+    def told_rows(self) -> list[int]:
+        """Row of each reported probe, in order."""
+        return [told[0] for told in self._told]
+
     # arithmetic that searches share
 
     def asked(self, objective: Objective | None, bound: float | None) -> tuple[Objective, float | None]:
@@ -208,7 +219,13 @@ class Probing:
     @property
     def scatter(self) -> float:
         """Relative scatter of single iterations, from timed ones and what is assumed before any."""
-        return relative_scatter(self._told, self.probing.scatter, self.probing.scatter_iterations)
+        count = self.probing.scatter_iterations
+        squares = count * self.probing.scatter**2
+        for _, iterations, time_s, _, _, sd_s in self._told:
+            if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
+                count += iterations - 1
+                squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
+        return math.sqrt(squares / count)
 
     def errors(self) -> np.ndarray:
         """Relative standard errors of every probe's time and energy, (probes, 2)."""

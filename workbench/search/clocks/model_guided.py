@@ -29,8 +29,9 @@ from ...errors import MeasurementError, UsageError
 from ..objective import Objective
 from ..space import SettingSpace
 from ..surrogates.response_surface import Response, fit, prepare
-from .base import Choice, Done, Probing, Trial
-from .power_profile import UNUSUAL, Z
+from .base import Choice, Done, Probing, Trial, Z
+
+UNUSUAL = "this card does not follow the usual curve"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class ModelGuidedParams:
     kept: float = 0.85  # probability by its own probes alone, below which choice or reference is repeated
     # in ln clock or limit: a probe as far from every other may tell of its own setting only
     alone: float = 0.5
-    most: int = 8  # probes where nothing is known of the card
+    most: int = 10  # probes where nothing is known of the card
     chosen: float = 0.5  # least such probability
     longest: float = 2.0  # an iteration at a memory clock that is tried next, over that at the lowest tried
 
@@ -159,13 +160,13 @@ class ModelGuided(Probing):
         row, gain, value = self._most_worth(
             charged, allowed, planned, self.params.sure if cautious else self.params.probe
         )
+        left = self.params.most - len(self._told) if self.wary else math.inf
+        if self.wary and left > 0 and (value <= 0 or left == 1) and not self._tried()[planned]:
+            return self.trial(planned, "the best by what is believed, to see whether it is so")
         if self.wary and cautious and value <= 0:  # rather a second one that may break the bound than none
             row, gain, value = self._most_worth(charged, allowed, planned, self.params.probe)
         if row is None:
             return Done("no other setting can be set and is likely to keep the bound")
-        left = self.params.most - len(self._told) if self.wary else math.inf
-        if left > 0 and not self._tried()[planned] and (value <= 0 or left == 1) and self.wary:
-            return self.trial(planned, "the best by what is believed, to see whether it is so")
         if value > 0 and left > 0:
             unusual = f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._told) > 2 else ""
             return self.trial(row, f"it is expected to lower the cost by {gain:.1%}{unusual}")
@@ -402,7 +403,8 @@ class ModelGuided(Probing):
             after = weights @ costs + extra
             after[weights @ keeps < self.choose] = np.inf
             picks = np.argmin(after, axis=1)
-            gains[number] = float(np.mean(costs[:, here] + later[here] - costs[np.arange(draws), picks] - extra[picks]))
+            found = costs[np.arange(draws), picks] + extra[picks]
+            gains[number] = float(np.mean(costs[:, here] + later[here] - found))
             if self.wary and self._apart(int(row)) > self.params.alone:
                 alone = self._gain_alone(response.log_times[:, row], charged[:, row], charged[:, best], error)
                 gains[number] = max(gains[number], alone)

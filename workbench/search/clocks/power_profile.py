@@ -9,11 +9,10 @@ section 4.2).
     step.reason                   # why it is done
     profile.optimum()             # of this objective, or of any other
 
-The first slice is at the highest limit, the next ones where physics and the slices (`response_surface`) say
-that something is to be won: downwards in general, and up again where the optimum lies between two. It ends
-when no limit is worth a slice more, not when all were tried. Three limits at least are measured, unless there
-are fewer or a lower one cannot win whatever it draws: a curve fits any two points. Where limits follow no
-smooth curve more of them are measured, and where two that are cost nearly the same they are measured again.
+The limits are chosen by the search that chooses settings for any running job (`ModelGuided`), from the
+highest limit on, for a job that recurs: a limit is worth measuring while it may save a share of the cost of
+many hours. Beside that a slice that came out too uncertain is made again, and a profile ends when its time is
+spent.
 
 A profile knows no device. It is a frame (`slices`) and can be made from one, so an interruption loses the
 running slice only.
@@ -30,9 +29,13 @@ import polars as pl
 
 from ...errors import MeasurementError, UsageError
 from ...records import Setting
-from ..objective import EnergyWithin, Objective, check_iterations
+from ..objective import Objective
 from ..space import space_of
-from ..surrogates.response_surface import fit
+from .base import PARAMS as PROBING
+from .base import Done as Done
+from .base import Trial, Z
+from .model_guided import PARAMS as GUIDED
+from .model_guided import ModelGuided
 
 SLICES = pl.Schema({
     "limit_w": pl.Float64,
@@ -54,44 +57,18 @@ class PowerProfileParams:
     settle_s: float = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
     warm_up_iterations: int = 5  # before the first slice: caches, autotuning, allocators
     scatter: float = 0.01  # relative, of the length of iterations, until it is known
-    # of power, that an edge of a window leaves uncertain, where the counter refreshes every 0.1 s
-    edge_s: float = 0.025
-    stride: float = 0.65  # of the lowest limit that was measured: no slice far below it
     least_limits: int = 3  # that a curve is believed from
+    most: int = 12  # slices that the search asks for
     again: int = 3  # slices at one limit that a stated error may take
-    longest_s: float = 15.0  # of a slice, but for one iteration that takes longer
     least_power: float = 0.05  # of the highest limit: no busy card draws less
     error: float = 0.01  # wanted relative 95 % error of a slice's time and energy
     error_slack: float = 1.25  # times that, from which on a slice is measured again
     worth: float = 0.0005  # share of the cost that a further limit must be expected to save
+    horizon_s: float = 20_000.0  # of the recurrences that a profile serves
     budget_s: float = 120.0  # of slices, beyond which only what `least_limits` need is measured
-    scatter_iterations: float = 8.0  # that the first guess of the scatter counts for
-    keeps: float = 0.5  # probability of keeping a bound, below which a limit is not chosen
-    start: float = 0.45  # of the range of limits, from its lowest, where the second slice is
 
 
 PARAMS = PowerProfileParams()
-Z = 1.96
-UNUSUAL = "this card does not follow the usual curve"
-
-
-def relative_scatter(
-    told: Sequence[tuple[float, int, float, float, float, float | None]], guess: float, weight: float
-) -> float:
-    """Relative scatter of iterations, from timed ones and a guess that counts for `weight` iterations.
-
-    Args:
-        told: Row or limit, iterations, seconds, joules, their error, scatter of an iteration (s) or None.
-        guess: The scatter that is assumed before any was timed.
-        weight: How many iterations that guess counts for.
-    """
-    count = weight
-    squares = count * guess**2
-    for _, iterations, time_s, _, _, sd_s in told:
-        if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
-            count += iterations - 1
-            squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
-    return math.sqrt(squares / count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,44 +89,13 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """Nothing more to measure, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Optimum:
-    """The limit that costs least, and what an iteration takes there; energy and power are of all GPUs
-    together.
-
-    Attributes:
-        probability: That it is within one step of the best limit.
-        measured: Whether it was measured itself, or only its neighbours were.
-    """
+    """The measured limit that costs least, and what an iteration takes there, on all GPUs together."""
 
     limit_w: float
     iteration_s: float
     iteration_j: float
     cost: float
-    probability: float
-    measured: bool
-
-
-@dataclass(frozen=True)
-class PowerLimitCurve:
-    """Time and power of an iteration of one GPU at every limit.
-
-    Attributes:
-        time_s, power_w: Best estimate at each limit.
-        times_s, powers_w: Draws, one a row; equally likely.
-    """
-
-    limits_w: np.ndarray
-    time_s: np.ndarray
-    power_w: np.ndarray
-    times_s: np.ndarray
-    powers_w: np.ndarray
 
 
 class PowerProfile:
@@ -195,15 +141,28 @@ class PowerProfile:
         if gpus < 1:
             raise UsageError(f"a job has {gpus} GPUs; give 1 or more")
         self.limits_w = np.array(limits)
-        self._space = space_of([Setting(power_limit_w=limit) for limit in limits])
-        self.objective, self.error, self.gpus, self.worth = objective, error, gpus, worth
-        self.counter_update_s, self.budget_s, self._prior_scatter = counter_update_s, budget_s, scatter
+        self.objective, self.error, self.gpus, self.budget_s = objective, error, gpus, budget_s
+        self._options = {
+            "horizon_s": params.horizon_s, "worth": worth, "gpus": gpus, "counter_update_s": counter_update_s,
+            "probing": replace(PROBING, scatter=scatter, error=error),
+            # a slice tells at least of its own limit, however near another one was measured
+            "params": replace(GUIDED, most=params.most, alone=0.0),
+        }
         self.unreachable: dict[float, str] = {}
         self._rows: list[tuple[float, int, float, float, float, float | None]] = []
-        self._curve: PowerLimitCurve | None = None
-        self._unusual = False
+        self._search = self._begin()
         for row in slices.select(list(SLICES)).iter_rows() if slices is not None else ():
             self.tell(*row)
+
+    def _begin(self) -> ModelGuided:
+        """The search over the limits that can be set, told all that was measured at them."""
+        able = [float(limit) for limit in self.limits_w if float(limit) not in self.unreachable]
+        settings = [Setting(power_limit_w=limit) for limit in able or self.limits_w]
+        search = ModelGuided(space_of(settings), self.objective, None, **self._options)
+        for limit_w, *numbers in self._rows:
+            if limit_w in able:
+                search.tell(Setting(power_limit_w=limit_w), *numbers)
+        return search
 
     # what is known
 
@@ -240,181 +199,95 @@ class PowerProfile:
             MeasurementError: numbers that cannot have been measured; nothing is changed.
             UsageError: a limit that is not one of this profile's.
         """
-        check_iterations("slice", iterations, time_s, energy_j, energy_uncertainty_j)
-        column = self._column(limit_w)
-        numbers = float(time_s), float(energy_j), float(energy_uncertainty_j)
-        self._rows.append((float(self.limits_w[column]), int(iterations), *numbers, iteration_sd_s))
-        self._curve = None
+        known_w = float(self.limits_w[self._column(limit_w)])
+        numbers = int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j), iteration_sd_s
+        self._search.tell(Setting(power_limit_w=known_w), *numbers)
+        self._rows.append((known_w, *numbers))
 
     def cannot(self, limit_w: float, reason: str) -> None:
         """A limit that could not be set; it is left out from now on."""
         self.unreachable.setdefault(float(self.limits_w[self._column(limit_w)]), reason)
+        self._search = self._begin()
 
-    @property
-    def curve(self) -> PowerLimitCurve:
-        """Time and power of an iteration against the limit, of one GPU.
+    def frame(self) -> pl.DataFrame:
+        """The curve as a frame: limit_w, iteration_s, power_w of all GPUs, relative standard deviations.
 
         Raises:
             MeasurementError: no slice has been told yet.
         """
-        if self._curve is None:
-            if not self._rows:
-                raise MeasurementError("no limit has been measured yet; run a slice first")
-            measured, time_s, power_w, errors = self._measured()
-            share = float(power_w[0] / self.gpus / self.limits_w[0]) if measured[0] == 0 else None
-            found = fit(
-                self._space, measured, time_s, time_s * power_w / self.gpus, errors, power_share=share
-            )
-            logs = np.stack([found.log_times + found.log_time_s[:, None],
-                             found.log_energies + found.log_energy_j[:, None]])
-            logs[1] -= logs[0]
-            times_s, powers_w = np.exp(logs)
-            middle_s, middle_w = np.exp(logs.mean(axis=1))
-            self._unusual = found.unusual and len(measured) > 3
-            self._curve = PowerLimitCurve(self.limits_w, middle_s, middle_w, times_s, powers_w)
-        return self._curve
-
-    def frame(self) -> pl.DataFrame:
-        """The curve as a frame: limit_w, iteration_s, power_w of all GPUs, relative standard deviations."""
-        curve = self.curve
+        log_times, log_energies = self._drawn()
+        time_s, energy_j = np.exp(log_times.mean(axis=0)), np.exp(log_energies.mean(axis=0))
+        limits_w = [each.power_limit_w for each in self._search.space.settings]
         return pl.DataFrame({
-            "limit_w": curve.limits_w,
-            "iteration_s": curve.time_s,
-            "power_w": curve.power_w * self.gpus,
-            "iteration_j": curve.time_s * curve.power_w * self.gpus,
-            "time_sd": np.std(np.log(curve.times_s), axis=0),
-            "power_sd": np.std(np.log(curve.powers_w), axis=0),
-            "measured": [bool(each) for each in np.isin(np.arange(len(curve.limits_w)), self._measured()[0])],
+            "limit_w": limits_w,
+            "iteration_s": time_s,
+            "power_w": energy_j / time_s,
+            "iteration_j": energy_j,
+            "time_sd": log_times.std(axis=0),
+            "power_sd": (log_energies - log_times).std(axis=0),
+            "measured": np.isin(np.arange(len(limits_w)), self._search.told_rows),
         })
 
     def optimum(self, objective: Objective | None = None) -> Optimum:
-        """The limit that costs least by any objective; of equals the higher one."""
-        curve, objective = self.curve, self._scaled(objective or self.objective)
-        costs, drawn = self._costs(curve, objective)
-        best = int(np.argmin(costs))
-        winners = np.argmin(drawn, axis=1)
-        return Optimum(
-            float(curve.limits_w[best]), float(curve.time_s[best]),
-            float(curve.time_s[best] * curve.power_w[best] * self.gpus), float(costs[best]),
-            float(np.mean(np.abs(winners - best) <= 1)), bool(np.isin(best, self._measured()[0])),
-        )
+        """The measured limit that costs least by any objective, of equals the higher one.
+
+        Raises:
+            MeasurementError: no slice has been told yet.
+        """
+        log_times, log_energies = self._drawn()
+        setting = self._search.choice(objective).setting
+        row = self._search.space.row(setting)
+        time_s, energy_j = math.exp(log_times[:, row].mean()), math.exp(log_energies[:, row].mean())
+        cost = (objective or self._search.objective).cost(time_s, energy_j)
+        assert setting.power_limit_w is not None
+        return Optimum(setting.power_limit_w, time_s, energy_j, float(cost))
 
     # what to do next
 
     def next_slice(self) -> Slice | Done:
         """The next slice, or why there is none."""
-        params = self.params
-        open_ = [i for i, limit in enumerate(self.limits_w) if float(limit) not in self.unreachable]
-        if not open_:
+        params, search = self.params, self._search
+        able = len(self.limits_w) - len(self.unreachable)
+        if not able:
             return Done(f"no limit can be set: {next(iter(self.unreachable.values()))}")
-        if not self._rows:
-            return self._slice(open_[0], "the highest limit", warm_up=params.warm_up_iterations)
-        measured = set(self._measured()[0].tolist())
-        last = self._column(self._rows[-1][0])
-        spent = self.time_s > self.budget_s
-        error = self._error_at(last)
-        if not spent and error > params.error_slack * self.error and self._count(last) < params.again:
-            return self._slice(last, f"its error is {error:.1%}, and {self.error:.1%} is wanted")
-        left = [i for i in open_ if i not in measured]
-        if not left:
-            return self._once_more(measured, spent) or Done("all limits are measured")
-        if spent and len(measured) >= params.least_limits:
+        told = search.told_rows
+        if not told:
+            return self._slice(search.trial(search.space.reference_row, "the highest limit"))
+        last, spent = told[-1], self.time_s > self.budget_s
+        error = self._error_at(self._rows[-1][0])
+        if not spent and error > params.error_slack * self.error and told.count(last) < params.again:
+            why = f"its error is {error:.1%}, and {self.error:.1%} is wanted"
+            return self._slice(search.trial(last, why))
+        if spent and len(set(told)) >= min(params.least_limits, able):
             return Done(
                 f"the slices have taken {self.time_s:.0f} s, and {self.budget_s:g} s are what a profile may "
                 "take"
             )
-        if len(measured) == 1:
-            if self._cannot_win(last):
-                return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
-            low, high = self.limits_w[left].min(), self.limits_w[list(measured)].max()
-            wanted_w = low + params.start * (high - low)
-            middle = min(left, key=lambda i: abs(self.limits_w[i] - wanted_w))
-            return self._slice(middle, "the middle of the range")
-        return self._by_gain(left, measured)
-
-    def _by_gain(self, left: list[int], measured: set[int]) -> Slice | Done:
-        params = self.params
-        curve, objective = self.curve, self._scaled(self.objective)
-        costs, drawn = self._costs(curve, objective)
-        tried = np.array(sorted(measured))
-        best = int(tried[np.argmin(costs[tried])])
-        with np.errstate(invalid="ignore"):
-            gains = np.maximum(drawn[:, [best]] - drawn[:, left], 0.0)
-        gain = np.nan_to_num(gains, posinf=0.0).mean(axis=0) / costs[best]
-        pick = self._downwards(left[int(np.argmax(gain))], left, tried)
-        if len(measured) >= min(params.least_limits, len(measured) + len(left)) and gain.max() < self.worth:
-            if self._unusual and math.isfinite(costs[pick]):
-                return self._slice(pick, f"{UNUSUAL}: measuring more")
-            return self._once_more(measured, False) or Done(self._why(left, best, costs))
-        # The third point is a check of the shape: where it says most about the limits around the best.
-        if (gain.max() < self.worth):
-            around = [i for i in left if abs(i - best) <= max(2, len(self.limits_w) // 4)] or left
-            energies = np.log(curve.times_s * curve.powers_w)
-            pick = max(around, key=lambda i: float(np.std(energies[:, i] - energies[:, best])))
-            return self._slice(pick, "a third limit, to check the shape of the curve")
-        return self._slice(pick, f"it may save {gain.max():.2%} of the cost")
-
-    def _once_more(self, measured: set[int], spent: bool) -> Slice | None:
-        """A further slice at a limit that may be the best or may not, where to know that is worth it."""
-        params = self.params
-        curve, objective = self.curve, self._scaled(self.objective)
-        costs, drawn = self._costs(curve, objective)
-        tried = np.array(sorted(measured))
-        best = int(tried[np.argmin(costs[tried])])
-        with np.errstate(invalid="ignore"):
-            gains = np.nan_to_num(np.maximum(drawn[:, [best]] - drawn[:, tried], 0.0), posinf=0.0)
-        gain = gains.mean(axis=0) / costs[best]
-        rival = int(tried[np.argmax(gain)])
-        # At a flat optimum the wrong neighbour costs next to nothing more: less than a slice is worth.
-        if spent or gain.max() < self.worth or not np.isfinite(costs[[best, rival]]).all():
-            return None
-        few = [i for i in (best, rival) if self._count(i) < params.again]
-        if not few:
-            return None
-        both = f"{self.limits_w[best]:g} W and {self.limits_w[rival]:g} W"
-        return self._slice(min(few, key=self._count), f"{both} cost too nearly the same to tell")
-
-    def _downwards(self, pick: int, left: list[int], tried: np.ndarray) -> int:
-        """Not far below what is measured at once: there the model knows least, and a slice costs most."""
-        lowest_w = self.params.stride * float(self.limits_w[tried].min())
-        near = [i for i in left if self.limits_w[i] >= lowest_w]
-        return pick if self.limits_w[pick] >= lowest_w or not near else max(near)
-
-    def _why(self, left: list[int], best: int, costs: np.ndarray) -> str:
-        lower = [i for i in left if i > best]
-        best_w = self.limits_w[best]
-        if lower and min(self.limits_w[lower]) < self.limits_w[self._measured()[0]].min():
-            least = float(np.min(costs[lower]) / costs[best] - 1)
-            more = "no less" if math.isfinite(least) else "too much time"
-            if math.isfinite(least) and least > 0.001:
-                more = f"at least {least:.1%} more"
-            return f"lower limits cannot win: they would cost {more} than {best_w:g} W"
-        return f"no other limit is expected to save {self.worth:.1%} against {best_w:g} W"
-
-    def _cannot_win(self, column: int) -> bool:
-        """Whether lower limits lose even if they were as fast and drew next to nothing."""
-        time_s, power_w = self.curve.time_s[column], self.curve.power_w[column]
-        objective = self._scaled(self.objective)
-        least_w = min(self.params.least_power * float(self.limits_w.max()), power_w)
-        now = float(objective.cost(time_s, time_s * power_w * self.gpus))
-        return float(objective.cost(time_s, time_s * least_w * self.gpus)) >= now * (1 - self.worth)
-
-    def _slice(self, column: int, reason: str, *, warm_up: int = 1) -> Slice:
-        params = self.params
-        scatter = self._scatter()
-        iterations = math.ceil((Z * scatter / self.error) ** 2)
-        edge_s = params.edge_s * self.counter_update_s / 0.1
-        if self._rows:  # an edge's error is joules, whatever the length of a window
-            edge_s = max(row[4] / (row[3] / row[2]) for row in self._rows)
-            iteration_s = self._rows[-1][2] / self._rows[-1][1]
-            iterations = max(1, min(iterations, math.ceil(params.longest_s / iteration_s)))
-        seconds = max(edge_s / self.error, 2 * self.counter_update_s)
-        return Slice(
-            float(self.limits_w[column]), max(iterations, 1), min(seconds, params.longest_s), params.settle_s,
-            warm_up, reason,
-        )
+        if len(set(told)) == 1 and self._cannot_win():
+            return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
+        step = search.next()
+        if isinstance(step, Done):
+            return step
+        if told.count(search.space.row(step.setting)) >= params.again:
+            return Done(f"{step.setting} costs too nearly the same as another limit to tell; {search.summary}")
+        return self._slice(step)
 
     # arithmetic
+
+    def _slice(self, trial: Trial) -> Slice:
+        assert trial.setting.power_limit_w is not None
+        warm_up = 1 if self._rows else self.params.warm_up_iterations
+        return Slice(
+            trial.setting.power_limit_w, trial.iterations, trial.seconds, self.params.settle_s, warm_up,
+            trial.reason,
+        )
+
+    def _drawn(self) -> tuple[np.ndarray, np.ndarray]:
+        """ln of an iteration's seconds and joules of all GPUs, (draws, limits that can be set)."""
+        if not self._search.told_rows:
+            raise MeasurementError("no limit has been measured yet; run a slice first")
+        found = self._search.response
+        return found.log_times + found.log_time_s[:, None], found.log_energies + found.log_energy_j[:, None]
 
     def _column(self, limit_w: float) -> int:
         column = int(np.argmin(np.abs(self.limits_w - limit_w)))
@@ -425,50 +298,18 @@ class PowerProfile:
             )
         return column
 
-    def _count(self, column: int) -> int:
-        return sum(row[0] == self.limits_w[column] for row in self._rows)
-
-    def _scatter(self) -> float:
-        return relative_scatter(self._rows, self._prior_scatter, self.params.scatter_iterations)
-
-    def _pooled(self, column: int) -> tuple[int, float, float, float]:
-        mine = [row for row in self._rows if row[0] == self.limits_w[column]]
-        iterations, time_s = sum(row[1] for row in mine), sum(row[2] for row in mine)
-        energy_j, squares = sum(row[3] for row in mine), sum(row[4] ** 2 for row in mine)
-        return iterations, time_s, energy_j, math.sqrt(squares)
-
-    def _error_at(self, column: int) -> float:
+    def _error_at(self, limit_w: float) -> float:
         """Relative 95 % error at a limit, the larger of time's and energy's."""
-        iterations, _, energy_j, uncertainty_j = self._pooled(column)
-        return max(Z * self._scatter() / math.sqrt(iterations), uncertainty_j / energy_j)
+        mine = [row for row in self._rows if row[0] == limit_w]
+        iterations, energy_j = sum(row[1] for row in mine), sum(row[3] for row in mine)
+        uncertainty_j = math.sqrt(sum(row[4] ** 2 for row in mine))
+        return max(Z * self._search.scatter / math.sqrt(iterations), uncertainty_j / energy_j)
 
-    def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Measured columns; an iteration's time, power of all GPUs, their relative standard errors."""
-        columns = np.array(sorted({self._column(row[0]) for row in self._rows}))
-        scatter = self._scatter()
-        pooled = [self._pooled(int(column)) for column in columns]
-        time_s = np.array([seconds / iterations for iterations, seconds, _, _ in pooled])
-        power_w = np.array([energy_j / seconds for _, seconds, energy_j, _ in pooled])
-        errors = np.array([
-            (scatter / math.sqrt(n), uncertainty_j / energy_j / Z) for n, _, energy_j, uncertainty_j in pooled
-        ])
-        return columns, time_s, power_w, np.maximum(errors, 1e-4)
-
-    def _scaled(self, objective: Objective) -> Objective:
-        if isinstance(objective, EnergyWithin):
-            return replace(objective, reference_time_s=float(self.curve.time_s.min()))
-        return objective
-
-    def _costs(self, curve: PowerLimitCurve, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
-        """Of an iteration at each limit; and of every draw, relative to nothing."""
-        energy_j = curve.time_s * curve.power_w * self.gpus
-        energies_j = curve.times_s * curve.powers_w * self.gpus
-        costs = np.asarray(objective.cost(curve.time_s, energy_j), dtype=float)
-        drawn = np.asarray(objective.cost(curve.times_s, energies_j), dtype=float)
-        out = np.array([float(limit) in self.unreachable for limit in curve.limits_w])
-        # A bound counts as kept where most of what may be true keeps it.
-        if isinstance(objective, EnergyWithin):
-            slowdowns = curve.times_s / curve.times_s.min(axis=1, keepdims=True)
-            drawn = np.asarray(objective.cost(slowdowns * objective.reference_time_s, energies_j))
-            out |= np.isinf(drawn).mean(axis=0) > 1 - self.params.keeps
-        return np.where(out, np.inf, costs), np.where(out[None, :], np.inf, drawn)
+    def _cannot_win(self) -> bool:
+        """Whether lower limits lose even if they were as fast and drew next to nothing."""
+        _, iterations, time_s, energy_j, *_ = self._rows[-1]
+        cost = self._search.objective.cost
+        least_w = self.params.least_power * float(self.limits_w.max()) * self.gpus
+        now = float(cost(time_s / iterations, energy_j / iterations))
+        least = float(cost(time_s / iterations, min(least_w * time_s, energy_j) / iterations))
+        return least >= now * (1 - self._search.worth)
