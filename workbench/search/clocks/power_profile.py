@@ -269,7 +269,8 @@ class PowerProfile:
         if isinstance(step, Done):
             return step
         if told.count(search.space.row(step.setting)) >= params.again:
-            return Done(f"{step.setting} costs too nearly the same as another limit to tell; {search.summary}")
+            alike = f"{step.setting} costs too nearly the same as another limit to tell"
+            return Done(f"{alike}; {search.summary}")
         return self._slice(step)
 
     # arithmetic
