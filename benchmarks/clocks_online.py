@@ -9,6 +9,11 @@ and, in about half of the jobs, the training's own word on where its iterations 
 what is told as saved is the true energy of the job with the tuner, against the same iterations at the default
 setting. The oracle has the best setting of everything that the driver takes, within the same bound, from the
 first iteration on.
+
+Jobs are begun in an order of which every beginning is even over GPUs, workloads and ways of telling, so that
+what is left out leaves none of them out: `--quick` takes the first 36 of one seed, the first 18 of those with
+late settings and the first 6 with each other search, and begins no further job after some minutes of each.
+`ran` in the JSON says how many of how many there were of each.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ import tempfile
 import time
 import traceback
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -37,6 +43,9 @@ from benchmarks.common import data_directory, finish, table
 from workbench.records import Setting
 
 SEEDS = 20
+# jobs of one seed, and the minutes after which no more begin, of a quick look at ours, at late settings, at
+# each other search
+QUICK = {"all": (36, 5.0), "late": (18, 2.5), "peers": (6, 0.75)}
 PROFILED = ("H100", "A100", "RTX3080TI")
 PEERS = ("gpoeo", "mf-gpoeo")  # searches in the same loop
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -66,24 +75,34 @@ def online(
 
     Args:
         data: Where measured grids are; without any, simulated cards alone.
-        quick: One seed.
+        quick: `QUICK` jobs of one seed, none with models.
         seeds: How many instead of 20 (quick: 1).
         minutes: Begin no further job after so long; what was run is told.
         processes: That run jobs side by side.
         kept: See `run_all`; of the main run and the other searches'.
     """
     count = seeds if seeds is not None else 1 if quick else SEEDS
-    jobs = [
+    possible = spread([
         job
         for seed in range(count)
         for job in (*clocks_jobs.simulated_jobs([seed]), *clocks_jobs.table_jobs(data, [seed]))
-    ]
-    planned = len(jobs)
-    rows = run_all(jobs, data, processes=processes, minutes=minutes, kept=kept)
+    ])
+    most = {"all": len(possible), "late": 48, "peers": 96}
+    ends = {name: minutes if name == "all" or minutes is None else minutes / 6 for name in most}
+    if quick:
+        most |= {name: each for name, (each, _) in QUICK.items()}
+        ends = {name: bound if minutes is None else min(bound, minutes) for name, (_, bound) in QUICK.items()}
+    jobs = possible[: most["all"]]
+    rows = run_all(jobs, data, processes=processes, minutes=ends["all"], kept=kept)
     ran = {_name(row) for row in rows}
     jobs = [job for job in jobs if _key(job) in ran]
+    late = run_all(
+        jobs[: most["late"]], data, processes=processes, minutes=ends["late"], options={"late": True},
+        kept=None if kept is None else kept.with_name(f"{kept.stem}.late{kept.suffix}"),
+    )
     result: dict[str, Any] = {
-        "jobs_planned": planned,
+        "jobs_planned": len(possible),
+        "ran": {"all": [len(rows), len(possible)], "late": [len(late), len(possible)]},
         "all": summary(rows),
         "simulated": summary([row for row in rows if row["family"] == "simulated"]),
         "tables": summary([row for row in rows if row["family"] != "simulated"]),
@@ -104,9 +123,11 @@ def online(
             )
             for name in sorted({row["workload"].split()[0] for row in rows if row["family"] == "simulated"})
         },
-        "peers": _peers(_few(jobs, 24 if quick else 96), rows, data, processes, minutes, kept),
-        "late": _late(_few(jobs, 10 if quick else 48), data, processes, minutes, kept),
-        "model": _with_models(rows, jobs, data, processes, quick, minutes),
+        "peers": _peers(jobs[: most["peers"]], rows, data, processes, ends["peers"], kept),
+        "late": summary(late),
+        "late_jobs": late,
+        "late_same_jobs": summary([row for row in rows if _name(row) in {_name(each) for each in late}]),
+        "model": None if quick else _with_models(rows, jobs, data, processes, minutes),
         "gpoeo_published": GPOEO,
         "jobs": rows,
     }
@@ -124,10 +145,40 @@ def online(
         "resettled",
         "jobs",
     )
-    result["summary"] = {key: whole[key] for key in keys}
-    late = result["late"] or {}
-    result["summary"] |= {f"late_{key}": late.get(key) for key in ("share_of_oracle_saving", "bound_kept")}
+    result["summary"] = {key: whole[key] for key in keys} | {"jobs_possible": len(possible)}
+    afterwards = result["late"] or {}
+    result["summary"] |= {
+        f"late_{key}": afterwards.get(key) for key in ("share_of_oracle_saving", "bound_kept", "jobs")
+    }
+    print(f"\n{len(rows)} of {len(possible)} jobs were run, {len(late)} of them again with late settings"
+          + ("; none with a model of its card (--quick)" if quick else ""))
     return result
+
+
+def spread(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs in an order of which every beginning has the same number of each card, then of each workload
+    (kind of grid), and of the jobs with a shift and of those that tell their iterations as large a share as
+    all have.
+    """
+    rest, ordered = list(jobs), []
+    every = Counter(mark for job in jobs for mark in _marks(job))
+    seen: Counter[tuple[str, object]] = Counter()
+
+    def turn(job: Job) -> tuple[float, ...]:
+        card, workload, *shares = _marks(job)
+        return seen[card], seen[workload], *((seen[mark] + 0.5) / every[mark] for mark in shares)
+
+    while rest:
+        pick = min(rest, key=turn)
+        rest.remove(pick)
+        ordered.append(pick)
+        seen.update(_marks(pick))
+    return ordered
+
+
+def _marks(job: Job) -> tuple[tuple[str, object], ...]:
+    workload = job.parts[0].workload if job.family == "simulated" else job.family
+    return ("card", job.card), ("workload", workload), ("shift", len(job.parts)), ("told", job.told)
 
 
 LENGTHS = (
@@ -429,12 +480,6 @@ def make_tuner(session: Any, job: Job, method: str, model: Any) -> Any:
     )
 
 
-def _few(jobs: Sequence[Job], most: int) -> list[Job]:
-    """Jobs spread over all that were run."""
-    step = max(1, len(jobs) // most)
-    return list(jobs[::step][:most])
-
-
 def _peers(
     jobs: Sequence[Job],
     ours: Sequence[dict[str, Any]],
@@ -443,19 +488,18 @@ def _peers(
     minutes: float | None,
     kept: Path | None = None,
 ) -> dict[str, Any]:
-    """The same loop with other searches, on some of the same jobs; each has a sixth of our time where that is
-    bounded.
+    """The same loop with other searches, on some of the same jobs.
 
     Args:
+        minutes: For each, where that is bounded.
         kept: Of ours; theirs stand beside it, each with the name of the search.
     """
     found: dict[str, Any] = {}
     mine = {_name(row): row for row in ours}
     for method in PEERS:
-        bound = None if minutes is None else minutes / 6
         theirs = None if kept is None else kept.with_name(f"{kept.stem}.{method}{kept.suffix}")
         rows = run_all(
-            jobs, data, processes=processes, minutes=bound, options={"method": method}, kept=theirs
+            jobs, data, processes=processes, minutes=minutes, options={"method": method}, kept=theirs
         )
         found[method] = {
             "theirs": summary(rows),
@@ -464,23 +508,11 @@ def _peers(
     return found
 
 
-def _late(
-    jobs: Sequence[Job], data: Path, processes: int, minutes: float | None, kept: Path | None
-) -> dict[str, Any] | None:
-    """The same jobs on cards whose clocks and limits arrive 2.5 s late."""
-    theirs = None if kept is None else kept.with_name(f"{kept.stem}.late{kept.suffix}")
-    bound = None if minutes is None else minutes / 6
-    return summary(run_all(
-        jobs, data, processes=processes, minutes=bound, options={"late": True}, kept=theirs
-    ))
-
-
 def _with_models(
     rows: Sequence[dict[str, Any]],
     jobs: Sequence[Job],
     data: Path,
     processes: int,
-    quick: bool,
     minutes: float | None,
 ) -> Any:
     """Jobs on profiled cards again, each with the model that `workbench profile-gpu` makes of its card's
@@ -488,12 +520,11 @@ def _with_models(
 
     None of the six workloads is among those. Profiling is not counted: it is done once in a card's life.
     """
-    cards = PROFILED[:1] if quick else PROFILED
-    chosen = _few([job for job in jobs if job.card in cards], 12 if quick else 72)
+    chosen = [job for job in jobs if job.card in PROFILED][:72]
     if not chosen:
         return None
     home = tempfile.mkdtemp(prefix="workbench-online-models-")
-    for card in cards:
+    for card in PROFILED:
         command = [sys.executable, "-m", "workbench.cli", "profile-gpu", "--simulate", card]
         subprocess.run(
             command,
@@ -508,7 +539,7 @@ def _with_models(
     without = [mine[_name(row)] for row in found]
     fewer = [b["probes"] - a["probes"] for a, b in zip(found, without, strict=True)]
     return {
-        "cards": cards,
+        "cards": PROFILED,
         "with": summary(found),
         "without": summary(without),
         "mean_probes_with": statistics.mean(row["probes"] for row in found),
