@@ -16,6 +16,10 @@ stands twice in the data is one problem. Then its choice is looked up in the gri
     raw         the same, but nothing is charged: below zero where the bound was broken
 
 Kernels and stages weigh the same however many problems there are of either.
+
+Beside the measured problems stand generated cards (`fixtures.cards.clock_grid`), a family at a time, searched
+without a library; they have no part in the measured figures. Constants of the search may be chosen on the
+families of `CHOSEN_ON`, the others are left out of that: `by_family` has the figures of each family alone.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.fixtures.cards import CLOCK_FAMILIES, clock_grid
 from benchmarks.fixtures.library import Library, library_of
 from benchmarks.peers import make_search
 from workbench.errors import WorkbenchError
@@ -40,7 +45,7 @@ from workbench.search.clocks.make import Trial
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
 from workbench.search.space import SettingSpace, space_of
 
-from .clocks_grids import Grid, distinct, grids, whole_iterations
+from .clocks_grids import Grid, complete, distinct, grids, whole_iterations
 from .common import table
 
 BOUND = 0.05
@@ -49,6 +54,8 @@ SEEDS = {"model-guided": 4, "gpoeo": 4, "mf-gpoeo": 4, "random": 4, "tpe": 2, "g
 ITERATIONS = 10  # of a probe; its scatter is told such that ten of them have the error of the probe
 MOST = 60  # probes, if a method never stops
 MAIN = ("kernels", "stages")
+CHOSEN_ON = CLOCK_FAMILIES[: len(CLOCK_FAMILIES) // 2]
+GENERATED = 24  # cards a family; a quick look takes a third
 FEW = 40  # grids that a quick look takes whole
 Task = tuple[
     Grid, str, float, int, float, str, bool
@@ -59,9 +66,10 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
     """Every method on every problem; prints its tables and gives `summary` and the details."""
     every = grids(data, ("kernels", "stages", "applications"))
     found = distinct(every)
+    families, generated = _generated(quick)
     if not any(grid.kind in MAIN for grid in found):
-        print(f"no measured clocks in {data / 'clocks'}: the search was not run")
-        return {}
+        print(f"no measured clocks in {data / 'clocks'}: only generated cards were searched")
+        return {"summary": families, "generated": generated}
     methods = [name for name in SEEDS if _there(name)]
     absent = [name for name in SEEDS if name not in methods]
     if absent:
@@ -104,7 +112,73 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
         "excess_median": ours["excess_median"], "excess_worst": ours["excess_worst"],
         "broken": ours["choice_beyond"], "probes": ours["probes_mean"],
     }
-    return {"summary": informed | alone, **details}
+    return {"summary": informed | alone | families, **details, "generated": generated}
+
+
+def generated(family: str, count: int) -> list[Grid]:
+    """Grids of random cards over clocks; the file names the family."""
+    return [
+        Grid(family, "generated", f"card {seed}", complete(clock_grid(family, seed))) for seed in range(count)
+    ]
+
+
+def _generated(quick: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`by_family`, and the means over the families that constants were chosen on and over those left out;
+    the same of GPOEO's search. Nobody has a library of these cards.
+    """
+    count = GENERATED // (3 if quick else 1)
+    found = [each for family in CLOCK_FAMILIES for each in generated(family, count)]
+    tasks: list[Task] = [
+        (grid, name, noise, 0, BOUND, "energy", False)
+        for grid in found for name in ("model-guided", "gpoeo") for noise in NOISES
+    ]
+    runs = _all(tasks, found)
+    scores = {
+        name: {family: _family_score(runs.filter(file=family, method=name)) for family in CLOCK_FAMILIES}
+        for name in ("model-guided", "gpoeo")
+    }
+    ours = scores["model-guided"]
+    groups = {
+        group: {key: float(np.mean([ours[each][key] for each in members])) for key in ours[members[0]]}
+        for group, members in (
+            ("chosen_on", CHOSEN_ON), ("left_out", [each for each in CLOCK_FAMILIES if each not in CHOSEN_ON])
+        )
+    }
+    print(f"\nGenerated cards, {count} a family, without a library; constants were chosen on "
+          f"{', '.join(CHOSEN_ON)}\n")
+    rows = [*ours.items(), *((f"mean, {name}", each) for name, each in groups.items())]
+    print(table(FAMILY_HEADS, [_family_cells(*row) for row in rows]))
+    summary = {"by_family": ours, "generated": groups}
+    return summary, {"by_method": scores, "chosen_on": CHOSEN_ON, "runs": runs.height}
+
+
+def _family_score(runs: pl.DataFrame) -> dict[str, float]:
+    """Excess (median, mean by noise, worst), choices beyond the bound, probes; each card weighs the same."""
+    by_noise = {
+        f"excess_{what}_{round(100 * noise)}": float(getattr(runs.filter(noise=noise)["excess"], what)())
+        for what in ("median", "mean") for noise in NOISES
+    }
+    excess = runs["excess"]
+    return {
+        "excess_median": float(excess.median()), "excess_mean": float(excess.mean()),  # type: ignore[arg-type]
+        "excess_worst": float(excess.max()), "broken": float(runs["choice_beyond"].mean()),  # type: ignore[arg-type]
+        "probes": float(runs["probes"].mean()),  # type: ignore[arg-type]
+        "possible": float((runs["reference"]).mean()), **by_noise,  # type: ignore[arg-type]
+    }
+
+
+FAMILY_HEADS = (
+    "family", "median excess at 1, 2, 3 %", "mean", "worst", "bound broken", "probes", "reference"
+)
+
+
+def _family_cells(name: str, row: dict[str, float]) -> tuple[str, ...]:
+    medians, means = (
+        ", ".join(f"{100 * row[f'excess_{what}_{noise}']:.1f}" for noise in (1, 2, 3)) + " %"
+        for what in ("median", "mean")
+    )
+    shares = [f"{100 * row[key]:.1f} %" for key in ("excess_worst", "broken")]
+    return name, medians, means, *shares, f"{row['probes']:.1f}", f"{100 * row['possible']:.1f} %"
 
 
 def _tasks(found: Sequence[Grid], methods: Sequence[str], informed: bool, quick: bool) -> list[Task]:
