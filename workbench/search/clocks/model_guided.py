@@ -2,14 +2,16 @@
 
 After every probe `response` says what may be true of every setting, as draws: of physics with a smooth
 deviation, or with jumps and plateaus, as far as the probes foretell it. What a setting is worth is its
-expected cost, where a draw that breaks the bound is charged as the reference and more: that alone keeps the
-choice as far from the bound as the errors ask. The next probe is the one that is expected to improve the
-choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009): for every candidate the draws themselves
-play the truth in turn, the others are weighed by what the probe would then show, and the choice that follows
-is charged against that truth. It ends when no probe improves the choice by more than the probe costs the rest
-of the job. Where nothing is known of the card (no prediction, no library), only what was probed itself can be
-chosen: what was not counts with the price of one more probe. A choice that its own probes and the reference's
-leave in doubt is repeated, or the reference, whichever was measured less.
+expected cost. A draw that breaks the bound is charged as if the job ran the rest of its time at the
+reference; where nothing is known of the card and nothing will be learnt later, as the reference: the saving
+is lost, which keeps the choice as far from the bound as the errors and the saving ask. The next probe is the
+one that is expected to improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009): for
+every candidate the draws themselves play the truth in turn, the others are weighed by what the probe would
+then show, and the choice that follows is charged against that truth. It ends when no probe improves the
+choice by more than the probe costs the rest of the job. Where nothing is known of the card (no prediction, no
+library), only what was probed itself can be chosen: what was not counts with the price of one more probe. A
+choice that its own probes and the reference's leave in doubt is repeated, or the reference, whichever was
+measured less.
 
 No probe is made where the bound is all but surely broken (`params.probe`), one that may break it is dearer,
 and after one that did the next is where it is probably kept (`params.sure`), if anything is to be won there.
@@ -50,7 +52,6 @@ class ModelGuidedParams:
     worth_later: float = 0.006  # the same where the choice is learnt of anyhow (`learns_later`)
     worth_wary: float = 0.002  # the same where nothing is known of the card
     error_later: float = 0.015  # relative 95 % error of a probe there
-    overshoot: float = 0.0  # what a share of time beyond the bound is charged, beside the saving that is lost
     choose: float = 0.9  # least probability of keeping the bound, to be chosen
     choose_wary: float = 0.85  # the same by worlds that may be rough
     probe: float = 0.08  # the same, to be probed
@@ -256,18 +257,17 @@ class ModelGuided(Probing):
         self, response: Response, objective: Objective, bound: float | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Each draw's relative cost at every setting, dearer beyond the bound; whether the bound is kept."""
-        params = self.params
         time_s = np.exp(response.log_times + response.log_time_s[:, None])
         energy_j = np.exp(response.log_energies + response.log_energy_j[:, None])
         cost = np.asarray(objective.cost(time_s, energy_j), dtype=float)
         cost = cost / cost[:, [self.space.reference_row]]
         if bound is None:
             return cost, np.ones(cost.shape, bool)
-        over = response.log_times - math.log1p(bound)
-        allowed = over <= 1e-12
+        allowed = response.log_times <= math.log1p(bound) + 1e-12
+        if self.wary:  # nothing will be measured of it later that would mend it
+            return np.where(allowed, cost, np.maximum(cost, 1.0)), allowed
         share = bound / np.maximum(np.expm1(response.log_times), 1e-9 + bound)
-        beyond = np.maximum(share * cost + 1 - share, cost) + params.overshoot * np.maximum(over, 0.0)
-        return np.where(allowed, cost, beyond), allowed
+        return np.where(allowed, cost, np.maximum(share * cost + 1 - share, cost)), allowed
 
     def _best(self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray) -> int:
         mean = np.where(open_ & (allowed.mean(axis=0) >= self.choose), charged.mean(axis=0), np.inf)
