@@ -108,3 +108,17 @@ def test_where_nothing_is_known_a_broken_bound_is_charged_with_the_whole_saving(
         charged, allowed = search._charged(search.response, search.objective, 0.05)
         assert 0 < allowed.mean() < 1
         assert bool((charged[~allowed] >= 1.0).all()) is not learns_later
+
+
+def test_past_the_usual_number_of_probes_only_what_promises_much_is_probed() -> None:
+    space = space_of([Setting(sm_clock_mhz=clock) for clock in range(600, 1801, 60)])
+    search, later = ModelGuided(space), ModelGuided(space, learns_later=True)
+    most, found = search.params.most, []
+    for _ in range(2 * most):
+        for each in (search, later):
+            each.tell(space.reference, 10, 2.0, 400.0, 8.0, 0.004)
+        found.append(search._enough)
+    assert found[: most - 1] == [0.0] * (most - 1)
+    assert found[most - 1 : -1] == [search.params.much] * most
+    assert found[-1] == math.inf
+    assert later._enough == 0.0

@@ -364,7 +364,7 @@ def test_another_objective_or_bound_is_scored_again_without_a_probe() -> None:
     told = search.probes.height
     tight, loose = search.choice(max_slowdown=0.01), search.choice(max_slowdown=0.3)
     assert tight.time_ratio <= 1.012
-    assert loose.energy_ratio < search.choice().energy_ratio < tight.energy_ratio
+    assert loose.energy_ratio <= search.choice().energy_ratio < tight.energy_ratio  # of what was measured
     assert search.choice(Time(), 1.0).time_ratio <= 1.02
     within = search.choice(EnergyWithin(1.01, reference_time_s=0.2))
     assert within.setting == tight.setting

@@ -43,7 +43,8 @@ class ModelGuidedParams:
     `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
     --only search` (kernels and four of 32 stages, docs/validation/clocks.md), those of `learns_later` by
     `benchmarks.clocks --only online`, those of the wary by `benchmarks.limits` on the generated cards of its
-    `CHOSEN_ON` (docs/validation/limits.md), but `most` and `alone` by both, the others by hand.
+    `CHOSEN_ON` (docs/validation/limits.md), but `most` and `alone` by both, and `much` on the generated cards
+    that `--only search` lists as chosen on; the others by hand.
     """
 
     horizon_s: float = 600.0  # how long the job goes on, if nobody says
@@ -71,8 +72,9 @@ class ModelGuidedParams:
     kept: float = 0.85  # probability by its own probes alone, below which choice or reference is repeated
     # in ln clock or limit: a probe as far from every other may tell of its own setting only
     alone: float = 0.5
-    most: int = 10  # probes where nothing is known of the card
     chosen: float = 0.5  # least such probability
+    most: int = 8  # probes where nothing is known of the card, from which on, up to twice as many,
+    much: float = 0.03  # one more must promise this share of the job's cost
     longest: float = 2.0  # an iteration at a memory clock that is tried next, over that at the lowest tried
 
 
@@ -161,21 +163,22 @@ class ModelGuided(Probing):
         row, gain, value = self._most_worth(
             charged, allowed, planned, self.params.sure if cautious else self.params.probe
         )
-        left = self.params.most - len(self._told) if self.wary else math.inf
-        if self.wary and left > 0 and (value <= 0 or left == 1) and not self._tried()[planned]:
+        promised = float(charged[:, best].mean() - charged[:, planned].mean())
+        if value <= self._enough < promised and not self._tried()[planned]:
             return self.trial(planned, "the best by what is believed, to see whether it is so")
         if self.wary and cautious and value <= 0:  # rather a second one that may break the bound than none
             row, gain, value = self._most_worth(charged, allowed, planned, self.params.probe)
         if row is None:
             return Done("no other setting can be set and is likely to keep the bound")
-        if value > 0 and left > 0:
+        if value > self._enough:
             unusual = f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._told) > 2 else ""
             return self.trial(row, f"it is expected to lower the cost by {gain:.1%}{unusual}")
         again = self._again(best) if self.wary else self._unsure(self.response, allowed, best)
         if again is not None:
             return again
         if value > 0:
-            return Done(f"{len(self._told)} probes are the most for a card not known before; {self.summary}")
+            count = len(self._told)
+            return Done(f"after {count} probes none promises enough (at most {gain:.1%}); {self.summary}")
         return Done(
             f"no probe is expected to improve on {self._name(best)} by what it costs (at most "
             f"{max(gain, 0):.2%} of the cost); {self.summary}"
@@ -199,6 +202,14 @@ class ModelGuided(Probing):
             f"{self._name(row)} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
             f"{choice.time_ratio - 1:+.1%} ± {Z * choice.time_sd:.1%} time{kept}{unusual}"
         )
+
+    @property
+    def _enough(self) -> float:
+        """What must be left of a probe's gain beside its price."""
+        params, count = self.params, len(self._told)
+        if not self.wary or count < params.most:
+            return 0.0
+        return params.much if count < 2 * params.most else math.inf
 
     def _name(self, row: int) -> str:
         return "the reference" if row == self.space.reference_row else str(self.space.settings[row])
