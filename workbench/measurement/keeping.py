@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 EVERY_S, MANY = 1.0, 100  # between two runs of one label, times the hundreds that were written
 FLUSH_S = 5.0  # at the end of a process, at most
+READ_S = 60.0  # who reads the log waits for what this process has measured, at most
 
 
 class LogQueue:
@@ -49,7 +50,7 @@ class LogQueue:
         """Have something written, soon."""
         with self._lock:
             if self._unended and (ends := sys.modules.get("multiprocessing.util")) is not None:
-                ends.Finalize(None, self.flush, exitpriority=0)  # its forked children pass `atexit` by
+                ends.Finalize(None, self.flush, (FLUSH_S,), exitpriority=0)  # its forked children pass `atexit` by
                 self._unended = False
             self._waiting.append(write)
             if self._thread is not None:
@@ -62,7 +63,7 @@ class LogQueue:
                 self._thread = None
         self._run()
 
-    def flush(self, timeout_s: float = FLUSH_S) -> None:
+    def flush(self, timeout_s: float = READ_S) -> None:
         """Wait until everything is written."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -101,4 +102,4 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-atexit.register(lambda: _writer.flush())
+atexit.register(lambda: _writer.flush(FLUSH_S))

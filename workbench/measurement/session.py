@@ -209,7 +209,7 @@ class Session:
 
     def close(self) -> None:
         """Restore, stop sampling, forget the devices. The next use makes them anew."""
-        keeping.writer().flush()  # which needs the trace
+        keeping.writer().flush(keeping.FLUSH_S)  # which needs the trace
         with self._lock:
             with contextlib.suppress(DeviceError):
                 self.restore_all()
