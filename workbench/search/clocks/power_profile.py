@@ -255,7 +255,8 @@ class PowerProfile:
             return self._slice(search.trial(search.space.reference_row, "the highest limit"))
         last, spent = told[-1], self.time_s > self.budget_s
         error = self._error_at(self._rows[-1][0])
-        if not spent and error > params.error_slack * self.error and told.count(last) < params.again:
+        short = self._rows[-1][2] < search.probing.longest_s  # a longer one would be surer
+        if short and error > params.error_slack * self.error and told.count(last) < params.again and not spent:
             why = f"its error is {error:.1%}, and {self.error:.1%} is wanted"
             return self._slice(search.trial(last, why))
         if spent and len(set(told)) >= min(params.least_limits, able):
