@@ -239,6 +239,7 @@ class LevelCost(HtmlFacts):
 
     Attributes:
         name: Its kind. Levels overlap (a cycle contains iterations); kinds of one frame of iterations do not.
+            "iteration at 150 W" is what ran under one of several settings.
         count: How many there were.
         time_s: Of all of them together; `each_s` of one.
         energy_j: Of all of them together, or None where it is not known; `each_j` of one.
@@ -252,6 +253,12 @@ class LevelCost(HtmlFacts):
     each_s: float
     each_j: float | None
     every: float | None = None
+
+    @property
+    def setting(self) -> str:
+        """The setting, where iterations under it are counted apart from those under others; else empty."""
+        kind, _, setting = self.name.partition(" at ")
+        return setting if kind in ("iteration", "cycle") else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ asked as well.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from workbench.measurement import session as sessions
 from workbench.measurement.blocks import BlockResult
 from workbench.measurement.iterations import count, from_stored, look_at, pooled
 from workbench.measurement.meter import Meter
+from workbench.measurement.report import describe_iterations
 from workbench.measurement.store import Store
 from workbench.periods import detect
 from workbench.records import Level, Measurement, Periods, Window
@@ -388,3 +390,67 @@ def test_a_block_without_gpu_and_marks_has_no_iterations() -> None:
     with pytest.raises(MeasurementError, match=r"no GPU, and no marks \(workbench\.step\(\)\)"):
         _ = result.iterations
     assert isinstance(result._training.closed, Window)
+
+
+@pytest.mark.parametrize(
+    ("cards", "before", "after"),
+    [
+        ("V100", None, workbench.Setting(power_limit_w=150)),
+        ("A100", None, workbench.Setting(sm_clock_mhz=900)),
+        ("V100", workbench.Setting(power_limit_w=120), workbench.Setting(power_limit_w=250)),
+    ],
+)
+def test_iterations_under_each_setting_are_counted(
+    session: Callable[..., Machine], cards: str, before: workbench.Setting | None, after: workbench.Setting
+) -> None:
+    """One period would leave the iterations before the change, or after it, to "other"."""
+    machine = session(cards)
+    job = TrainingJob("imagenet", 256, iterations=100, machine=machine)
+    with contextlib.ExitStack() as held:
+        if before is not None:
+            held.enter_context(workbench.applied(before))
+        with workbench.measure("train") as result:
+            for number, _ in enumerate(job):
+                if number == 50:
+                    held.enter_context(workbench.applied(after))
+        machine.step(0.5)
+        found = result.measurement.iterations
+    assert found is not None
+    assert (found.source, found.sure) == ("detected", True)
+    assert found.count == pytest.approx(100, abs=2)
+    under = [each for each in found.levels if each.setting]
+    lengths = np.diff(job.marks)
+    assert len(under) == 2
+    for each, true_s in zip(under, (lengths[5:48].mean(), lengths[52:].mean()), strict=True):
+        assert each.each_s == pytest.approx(true_s, rel=0.02)
+        assert each.count == pytest.approx(50, abs=3)
+    whole = found.levels[0]
+    assert whole.name == "iteration"
+    assert sum(each.energy_j or 0.0 for each in under) == pytest.approx(whole.energy_j)
+    assert sum(each.count for each in under) == whole.count == found.count
+    assert result.iterations["energy_j"].sum() == pytest.approx(result.energy_j)
+    assert under[0].each_j != pytest.approx(under[1].each_j, rel=0.1)
+    assert f"J at {under[1].setting}" in describe_iterations(found)
+
+
+def test_settings_that_come_back_share_a_period(session: Callable[..., Machine]) -> None:
+    """As a search leaves them: two limits in turn, the second too shortly for a look at each of its parts."""
+    machine = session()
+    job = TrainingJob("imagenet", 256, iterations=120, machine=machine)
+    with workbench.measure("train") as result, workbench.applied(power_limit_w=250):
+        for number, _ in enumerate(job):
+            if number % 40 in (25, 35):
+                _ = sessions.current().set_power_limit(
+                    sessions.current().meter.devices[0].uuid, 160.0 if number % 40 == 25 else 250.0
+                )
+    machine.step(0.5)
+    found = result.measurement.iterations
+    assert found is not None
+    assert found.sure
+    assert found.count == pytest.approx(120, abs=4)
+    under = {each.setting: each for each in found.levels if each.setting}
+    assert sorted(under) == ["160 W", "250 W"]
+    lengths = np.diff(job.marks)
+    slow = np.isin(np.arange(len(lengths)) % 40, range(27, 34))
+    assert under["160 W"].each_s == pytest.approx(lengths[slow].mean(), rel=0.03)
+    assert under["160 W"].count == pytest.approx(30, abs=4)

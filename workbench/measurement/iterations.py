@@ -18,7 +18,9 @@ from ..periods.segment import (
     from_marks,
     iterations,
     per_iteration,
+    with_periods,
 )
+from ..periods.setting_parts import SettingPart, setting_parts
 from ..records import IterationSummary, Marks, Measurement, Periods, Window
 from .energy_estimate import EnergyTimeline, add_parts
 from .recorder import as_rows, as_trace
@@ -35,8 +37,9 @@ def count(
 ) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
-    The period is that of the GPU with the most energy, or what most of them show; energies are those of all
-    measured GPUs together. The rows' energies add up to the measured energy.
+    The period is that of the GPU with the most energy, or what most of them show, for each setting anew where
+    settings changed inside; energies are those of all measured GPUs together. The rows' energies add up to
+    the measured energy.
 
     Args:
         window: Closed.
@@ -56,16 +59,20 @@ def count(
     traces = [trace_of(each, *within_s) for each in seen[:MOST_VOTES]] if len(seen) == len(gpus) else []
     trace = traces[0] if traces else None
     shown = trace is not None and _readings(trace) >= 2
-    periods = look_at_all(traces, within_s) if traces and (look or long_enough) else None
+    periods, parts = None, tuple[SettingPart, ...]()
+    if traces and (look or long_enough):
+        periods = look_at_all(traces, within_s)
+        if not marked:
+            periods, parts = look_in_parts(traces, within_s, periods)
     if marked:
         frame = from_marks(window.marks, energies=energies_of(seen), within_s=within_s)
     elif trace is not None and shown:
         assert periods is not None
-        frame = iterations(trace, periods, energies=energies_of(seen), within_s=within_s)
+        frame = iterations(trace, periods, energies=energies_of(seen), within_s=within_s, parts=parts)
     else:
         summary = IterationSummary(0, sure=False, reason="the power was not recorded")
         return SegmentedIterations(from_marks(Marks((within_s,)), within_s=within_s).clear(), summary)
-    return _found(frame, "marks" if marked else "detected", periods, measurement.energy_uncertainty_j)
+    return _found(frame, "marks" if marked else "detected", periods, measurement.energy_uncertainty_j, parts)
 
 
 def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float) -> pl.DataFrame:
@@ -112,6 +119,24 @@ def look_at_all(traces: Sequence[pl.DataFrame], within_s: tuple[float, float] | 
     return vote([found, *(look_at(trace, within_s) for trace in traces[1:MOST_VOTES])])
 
 
+def look_in_parts(
+    traces: Sequence[pl.DataFrame], within_s: tuple[float, float], whole: Periods
+) -> tuple[Periods, tuple[SettingPart, ...]]:
+    """The periods of a window and its parts where settings changed inside; see `segment.with_periods`."""
+    parts = setting_parts(traces[:MOST_VOTES], within_s)
+    if not parts or _readings(traces[0]) < 2:
+        return whole, ()
+    longest: dict[str, SettingPart] = {}
+    for part in sorted(parts, key=lambda each: each.end_s - each.start_s):
+        longest[part.setting] = part
+    found = {
+        setting: look_at_all(traces, (part.start_s, part.end_s)) for setting, part in longest.items()
+        if part.end_s - part.start_s >= CHEAP_S
+    }
+    asked = [part._replace(periods=found.get(part.setting)) for part in parts]
+    return with_periods(traces[0], whole, asked)
+
+
 def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measurement]) -> SegmentedIterations:
     """The iterations of several runs of one cell as one, numbered through."""
     if len(founds) == 1:
@@ -126,7 +151,9 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
     error_j = math.sqrt(sum(each**2 for each in known_j)) if len(known_j) == len(errors_j) else None
     seen = [found.periods for found in founds if found.periods is not None]
     periods = max(seen, key=lambda each: (each.sure, each.rhythm_sure), default=None)
-    return _found(pl.concat(frames), source, periods, error_j)
+    every = all(found.parts for found in founds)
+    parts = tuple(part for found in founds for part in found.parts) if every else ()
+    return _found(pl.concat(frames), source, periods, error_j, parts)
 
 
 def from_stored(
@@ -154,14 +181,17 @@ def from_stored(
     periods = look_at_all(parts, within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
-    frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s)
-    return _found(frame, "detected", periods, None)
+    times = parts[0]["time_s"]
+    periods, settings = look_in_parts(parts, within_s or (times.item(0), times.item(-1)), periods)
+    frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s, parts=settings)
+    return _found(frame, "detected", periods, None, settings)
 
 
 def _found(
-    frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None
+    frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None,
+    parts: tuple[SettingPart, ...] = (),
 ) -> SegmentedIterations:
-    summary = per_iteration(frame, source=source, periods=periods, own_error_j=error_j)
+    summary = per_iteration(frame, source=source, periods=periods, own_error_j=error_j, parts=parts)
     # a guess may be looked at in the frame; it is nothing to compare costs by
     if not summary.sure and summary.count:
         summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.seconds)
@@ -169,7 +199,7 @@ def _found(
         level = periods.iteration
         detected_s = level.seconds if level else None
         summary = replace(summary, detected_s=detected_s, check=compare(periods, summary))
-    return SegmentedIterations(frame, summary, periods)
+    return SegmentedIterations(frame, summary, periods, parts)
 
 
 def _readings(trace: pl.DataFrame) -> int:

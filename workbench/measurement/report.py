@@ -71,11 +71,15 @@ def describe_iterations(found: IterationSummary | None) -> str:
     cost = "" if found.energy_j is None else f" and {energy}"
     plural = "s" if found.count > 1 else ""
     kinds = ("iteration", "micro-step", "cycle", "other")
-    others = [_describe_level(level) for level in found.levels if level.name not in kinds]
+    others = [_describe_level(level) for level in found.levels
+              if level.name not in kinds and not level.setting]
+    under = [f"{format_energy(level.each_j, None)} at {level.setting}" for level in found.levels
+             if level.setting and level.each_j is not None]
     words = (f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
              f"iteration{plural} ({found.source})")
     check = "" if "off the marks" in found.check else found.check
-    return "; ".join([words, *others[:2], *([check] if check else [])])
+    settings = [", ".join(under)] if 0 < len(under) <= 3 else []
+    return "; ".join([words, *settings, *others[:2], *([check] if check else [])])
 
 
 def _describe_level(level: LevelCost) -> str:

@@ -26,8 +26,10 @@ from scipy.special import stdtrit
 from .._html import HtmlFacts
 from ..errors import UsageError
 from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
+from .estimators.alignment import PARAMS as ALIGNMENT_PARAMS
 from .estimators.alignment import Alignment, align
 from .fold import uniform_grid
+from .setting_parts import SettingPart
 
 Array = np.ndarray[Any, Any]
 # The joules between the moments that are given, one fewer than these; None where they are not known.
@@ -46,6 +48,8 @@ MOSTLY, UNEVEN = 0.75, 0.25
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
 WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
+SHOWN = 4  # settings that a note names
+BRIDGED = 3  # iterations between those of two parts, at most, that are told by the time they took together
 
 
 class Span(NamedTuple):
@@ -59,11 +63,14 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentedIterations(HtmlFacts):
-    """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for)."""
+    """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for);
+    its parts, where settings changed inside.
+    """
 
     frame: pl.DataFrame
     summary: IterationSummary
     periods: Periods | None = None
+    parts: tuple[SettingPart, ...] = ()
 
 
 # finding them
@@ -83,7 +90,7 @@ def _framed(spans: Sequence[Span], energies: EnergiesBetween | None) -> pl.DataF
 
 def iterations(
     trace: pl.DataFrame, periods: Periods, *, energies: EnergiesBetween | None = None,
-    within_s: tuple[float, float] | None = None,
+    within_s: tuple[float, float] | None = None, parts: Sequence[SettingPart] = (),
 ) -> pl.DataFrame:
     """The iterations of a trace, one row each, and what is none, in between; "other" without a period.
 
@@ -92,28 +99,142 @@ def iterations(
         periods: Of this trace or of a part of it.
         energies: What is known of the energy; without, energies are null.
         within_s: Rows cover this stretch only; the whole trace where None.
+        parts: Where settings changed inside: their own periods are followed, as far as they have any.
 
     Raises:
         UsageError: the trace has fewer than two power readings.
     """
-    read = ("time_s", "power_w", "utilisation", "memory_utilisation")
-    known = trace.select(name for name in read if name in trace.columns)
-    known = known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite())
-    known = known.unique("time_s", keep="first").sort("time_s")
+    known = _known(trace)
     if known.height < 2:
         raise UsageError(
             f"iterations are cut out of power readings, and this trace has {known.height}; at least 2 are "
             "needed"
         )
     start_s, end_s = within_s or (float(known["time_s"][0]), float(known["time_s"][-1]))
-    known = known.filter(pl.col("time_s").is_between(start_s, end_s))
-    level = periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
-    found = _aligned(known, level) if level is not None else None
-    inner: list[Span] = []
-    if found is not None:
-        pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
-        inner = [Span("iteration", *pair_s, number) for number, pair_s in enumerate(pairs)]
-    return _framed(_tiled(inner, start_s, end_s), energies)
+    level = _followed(periods)
+    inner: list[tuple[float, float]] = []
+    if any(part.periods is not None for part in parts):
+        inner = _through(known, parts)
+    elif level is not None:
+        inner = _pairs(_aligned(known.filter(pl.col("time_s").is_between(start_s, end_s)), level))
+    spans = [Span("iteration", *pair_s, number) for number, pair_s in enumerate(inner)]
+    return _framed(_tiled(spans, start_s, end_s), energies)
+
+
+def with_periods(
+    trace: pl.DataFrame, whole: Periods, parts: Sequence[SettingPart]
+) -> tuple[Periods, tuple[SettingPart, ...]]:
+    """What to follow through a trace in which settings changed: its one period, or each part its own.
+
+    A part whose rhythm is not sure takes that of the surest part, or what of its own fits to that, where its
+    iterations are recognised by it.
+
+    Args:
+        trace: Of the whole window.
+        whole: Found in all of it.
+        parts: With what was found in each.
+
+    Returns:
+        The surest periods, and the parts: with the periods to follow, or with none, for one period to be
+            followed through all of them.
+    """
+    single = tuple(part._replace(periods=None) for part in parts)
+    asked = [part for part in parts if part.periods is not None and part.periods.rhythm_sure]
+    if not asked:
+        return whole, single
+    surest = max(asked, key=lambda part: (_standing(part.periods), part.end_s - part.start_s))
+    best = surest.periods
+    assert best is not None
+    known = _known(trace)
+    chosen = [part._replace(periods=_like(known, part, surest)) for part in parts]
+    apart_s = sum(end_s - start_s for start_s, end_s in _through(known, chosen))
+    level = _followed(whole)
+    inside = known.filter(pl.col("time_s").is_between(parts[0].start_s, parts[-1].end_s))
+    pairs = [] if level is None else _pairs(_aligned(inside, level))
+    together_s = sum(end_s - start_s for start_s, end_s in pairs)
+    if (_standing(best), apart_s) < (_standing(whole), (1 + SAME) * together_s):
+        return whole, single
+    takes = {part.setting: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
+             if (level := _followed(part.periods)) is not None}
+    note = f"the settings changed inside: {', '.join(list(takes.values())[:SHOWN])}"
+    return replace(best, notes=(*best.notes, note)), tuple(chosen)
+
+
+def _standing(periods: Periods | None) -> int:
+    """How much of a rhythm is sure: nothing, that it is there, or also what it is."""
+    return 0 if periods is None else periods.rhythm_sure + periods.sure
+
+
+def _followed(periods: Periods | None) -> Level | None:
+    if periods is None:
+        return None
+    return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
+
+
+def _like(known: pl.DataFrame, part: SettingPart, surest: SettingPart) -> Periods | None:
+    """The periods to follow in a part, whose rhythm is that of the surest part under another setting."""
+    best, own = surest.periods, part.periods
+    assert best is not None
+    level, mine = best.rhythm, _followed(own)
+    assert level is not None
+    if part.setting == surest.setting:
+        return best
+    candidates = [mine] if mine is not None and part.may_take(mine.seconds, surest, level.seconds) else []
+    if candidates and own is not None and own.rhythm_sure:
+        return own
+    # Where a clock stands still it may be the work that changed: an evaluation is not to be counted.
+    candidates += [level] * part.other_limit(surest)
+    times = known["time_s"].to_numpy()
+    inside = (times >= part.start_s) & (times <= part.end_s)
+    times, power_w = times[inside], known["power_w"].to_numpy()[inside]
+    for each in candidates:
+        found = align(times, power_w, each.seconds, each.phase_s)
+        if found.match > WELL * (part.end_s - part.start_s) / each.seconds:
+            return replace(best, levels=(replace(level, seconds=each.seconds, phase_s=each.phase_s),))
+    return None
+
+
+def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[tuple[float, float]]:
+    """Start and end of the iterations of parts, each followed by its own period, and of those between."""
+    inner: list[tuple[float, float]] = []
+    before_s = 0.0
+    for part in parts:
+        level = _followed(part.periods)
+        rows = known.filter(pl.col("time_s").is_between(part.start_s, part.end_s))
+        if level is None or rows.height < 2:
+            continue
+        pairs = _pairs(_aligned(rows, level))
+        if inner and pairs:
+            gap_s = pairs[0][0] - inner[-1][1]
+            if 0 < gap_s < ALIGNMENT_PARAMS.stretch * min(before_s, level.seconds):
+                inner[-1] = (inner[-1][0], pairs[0][0])  # the last one took the change's time too
+            elif gap_s > 0:
+                inner += _between(inner[-1][1], pairs[0][0], before_s, level.seconds)
+        inner, before_s = inner + pairs, level.seconds
+    return inner
+
+
+def _between(start_s: float, end_s: float, one_s: float, other_s: float) -> list[tuple[float, float]]:
+    """The iterations that ran while a setting was changed: as many as fit, none where they do not."""
+    low_s, high_s = sorted((one_s, other_s))
+    count = max(round((end_s - start_s) / (0.5 * (low_s + high_s))), 1)
+    each_s, stretch = (end_s - start_s) / count, ALIGNMENT_PARAMS.stretch
+    if count > BRIDGED or not (1 - stretch) * low_s <= each_s <= (1 + stretch) * high_s:
+        return []
+    borders_s = np.linspace(start_s, end_s, count + 1).tolist()
+    return list(itertools.pairwise(borders_s))
+
+
+def _pairs(found: Alignment) -> list[tuple[float, float]]:
+    return list(zip(found.start_s.tolist(), found.end_s.tolist(), strict=True))
+
+
+def _known(trace: pl.DataFrame) -> pl.DataFrame:
+    """The finite readings of a trace that iterations are recognised by, each moment once and in order."""
+    read = ("time_s", "power_w", "utilisation", "memory_utilisation")
+    known = trace.select(name for name in read if name in trace.columns)
+    known = known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite())
+    return known.unique("time_s", keep="first").sort("time_s")
 
 
 def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
@@ -240,7 +361,7 @@ def _with_edges(runs: list[list[float]], phases: Sequence[Phase], start_s: float
 
 def per_iteration(
     frame: pl.DataFrame, *, source: str = "detected", periods: Periods | None = None,
-    own_error_j: float | None = None,
+    own_error_j: float | None = None, parts: Sequence[SettingPart] = (),
 ) -> IterationSummary:
     """Mean time (s) and energy (J) of the iterations of a frame, with 95 % intervals: Student's, with the
     correlation of neighbours that share a misplaced border (Box, Jenkins and Reinsel, "Time Series Analysis",
@@ -252,6 +373,7 @@ def per_iteration(
         periods: What was found in the trace: adds levels that are no rows, and whether it is sure. Where a
             rhythm is sure, but not that it is the iteration, `levels` has its cycle and no iteration.
         own_error_j: 95 % half width of the energy of all rows together; shared out over the iterations.
+        parts: Where settings changed inside: `levels` says what iterations cost under each setting.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
     single = grouped.agg(pl.col("time_s", "energy_j").sum(),
@@ -263,7 +385,8 @@ def per_iteration(
     if source == "detected" and periods is not None and periods.rhythm_sure and not periods.sure:
         costs = _costs(frame, None)
         cycles = (replace(each, name="cycle") if each.name == "iteration" else each for each in costs)
-        return IterationSummary(0, sure=False, reason=periods.reason, levels=tuple(cycles))
+        levels = (*cycles, *_by_setting(frame, parts, "cycle"))
+        return IterationSummary(0, sure=False, reason=periods.reason, levels=levels)
     seconds, half_s = _mean(single["time_s"].to_numpy())
     energy_j = half_j = None
     if not single["unknown"].any():
@@ -279,8 +402,10 @@ def per_iteration(
         if ruled and energy_j is not None:
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
     guessed = source == "detected" and periods is not None and not periods.sure
+    # Cycles and micro-steps are as long as under one of the settings.
+    costs = (*_costs(frame, None if parts else periods), *_by_setting(frame, parts, "iteration"))
     return IterationSummary(
-        count, seconds, half_s, energy_j, half_j, source, _costs(frame, periods), sure=not guessed,
+        count, seconds, half_s, energy_j, half_j, source, costs, sure=not guessed,
         reason=periods.reason if guessed and periods is not None else "",
     )
 
@@ -325,6 +450,20 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
         energy_j = None if whole_j is None else share * whole_j
         costs.append(_cost("cycle", count, share * whole_s, energy_j, share * total / count))
     return tuple(costs)
+
+
+def _by_setting(frame: pl.DataFrame, parts: Sequence[SettingPart], name: str) -> list[LevelCost]:
+    """Time and energy of the iterations that began under each setting, which add up to all iterations'."""
+    begun = frame.filter(pl.col("iteration").is_not_null())
+    at = np.searchsorted([part.start_s for part in parts], begun["start_s"].to_numpy(), side="right") - 1
+    costs = []
+    for setting in dict.fromkeys(part.setting for part in parts):
+        here = begun.filter([parts[max(number, 0)].setting == setting for number in at.tolist()])
+        if here.height:
+            energy_j = None if here["energy_j"].null_count() else float(here["energy_j"].sum())
+            time_s = float(here["time_s"].sum())
+            costs.append(_cost(f"{name} at {setting}", here["iteration"].n_unique(), time_s, energy_j, None))
+    return costs if len(costs) > 1 else []
 
 
 def _every(frame: pl.DataFrame, kind: str) -> float | None:

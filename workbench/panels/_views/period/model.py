@@ -215,7 +215,8 @@ def _counts(summary: IterationSummary) -> str:
     between = [
         f"{f'{each.count} {each.name}s' if each.count > 1 else f'a {each.name}'} of "
         f"{format_seconds(each.each_s)}"
-        for each in summary.levels if each.name not in ("iteration", "micro-step", "cycle", "other")
+        for each in summary.levels
+        if each.name not in ("iteration", "micro-step", "cycle", "other") and not each.setting
     ]
     return ", ".join([f"{summary.count} iterations", *between])
 

@@ -1,0 +1,114 @@
+"""Where settings changed inside a window, by what was sampled of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+
+from workbench.measurement.iterations import from_stored
+from workbench.periods.setting_parts import setting_parts
+
+Column = Callable[[np.ndarray], np.ndarray]
+
+
+def trace(seconds: float = 40.0, every_s: float = 0.1, **columns: Column) -> pl.DataFrame:
+    times = np.arange(0.0, seconds, every_s)
+    return pl.DataFrame({"time_s": times, **{name: values(times) for name, values in columns.items()}})
+
+
+def steps(*levels: tuple[float, float]) -> Column:
+    """Values from each moment on."""
+    moments, values = zip(*levels, strict=True)
+    return lambda times: np.array(values)[np.searchsorted(moments, times, side="right") - 1]
+
+
+def wavers(low: float, high: float, until_s: float, then: float) -> Column:
+    """As under a power cap, and then held."""
+    def column(times: np.ndarray) -> np.ndarray:
+        loose = np.random.default_rng(3).uniform(low, high, len(times))
+        return np.where(times < until_s, loose, then)
+
+    return column
+
+
+def borders(*traces: pl.DataFrame) -> Sequence[float]:
+    return [part.start_s for part in setting_parts(traces, (0.0, float(traces[0]["time_s"].item(-1))))]
+
+
+def test_a_changed_limit_begins_a_part() -> None:
+    found = setting_parts([trace(power_limit_w=steps((0, 250), (12, 150), (30, 250)))], (0.0, 39.9))
+    assert [part.start_s for part in found] == pytest.approx([0.0, 12.0, 30.0])
+    assert [part.end_s for part in found] == pytest.approx([12.0, 30.0, 39.9])
+    assert [part.setting for part in found] == ["250 W", "150 W", "250 W"]
+
+
+def test_nothing_changed_is_no_parts() -> None:
+    assert borders(trace(power_limit_w=steps((0, 250)), sm_clock_mhz=steps((0, 1380)))) == []
+    assert borders(trace(power_w=steps((0, 250)))) == []
+    assert borders(trace(power_limit_w=steps((0, np.nan)))) == []
+    assert borders(trace(power_limit_w=lambda times: 250 + 0.3 * np.sin(times))) == []
+
+
+def test_changes_at_the_edges_or_at_once_are_no_parts_of_their_own() -> None:
+    limit = steps((0, 250), (0.4, 200), (20, 150), (20.4, 120), (39.5, 250))
+    assert borders(trace(power_limit_w=limit)) == pytest.approx([0.0, 20.0])
+
+
+def test_a_limit_that_changes_all_the_time_is_nobodys_setting() -> None:
+    assert borders(trace(300.0, power_limit_w=lambda times: 250 - 10 * (times // 3 % 2))) == []
+
+
+@pytest.mark.parametrize(
+    ("clock", "expected"),
+    [
+        (steps((0, 1380), (15, 900)), [0.0, 15.0]),
+        (wavers(1245, 1380, 15, 900), [0.0, 15.0]),
+        (wavers(1245, 1380, 15, 1380), []),  # lighter work runs at the highest clock
+        (steps((0, 1380), (15, 900), (15.9, 1380)), []),  # for a moment
+        (lambda times: 1410 - 15 * (times // 8), []),  # warming up
+        (lambda times: 1300 + 80 * np.sin(9 * times), []),
+    ],
+)
+def test_a_clock_that_is_held_begins_a_part(clock: Column, expected: list[float]) -> None:
+    assert borders(trace(sm_clock_mhz=clock)) == pytest.approx(expected, abs=0.2)
+
+
+def test_the_clock_of_a_gpu_at_rest_is_no_setting() -> None:
+    resting = trace(sm_clock_mhz=steps((0, 1380), (15, 300), (25, 1380)),
+                    utilisation=steps((0, 1.0), (15, 0.0), (25, 1.0)))
+    assert borders(resting) == []
+
+
+def test_a_change_on_any_gpu_of_a_job_counts() -> None:
+    first, second = trace(power_limit_w=steps((0, 250))), trace(power_limit_w=steps((0, 250), (20, 150)))
+    assert borders(first, second) == pytest.approx([0.0, 20.0])
+
+
+def repeated(period_s: float, since_s: float, times: np.ndarray) -> np.ndarray:
+    return np.where((times - since_s) % period_s < 0.7 * period_s, 220.0, 90.0)
+
+
+def test_an_evaluation_at_a_clock_of_its_own_is_not_counted() -> None:
+    """Its steps, a third as long, would fill an iteration of the training three by three."""
+    times = np.arange(0.0, 90.0, 0.05)
+    evaluates = (times > 40.0) & (times < 55.0)
+    power = np.where(evaluates, repeated(0.3, 40.0, times) - 60.0, repeated(0.9, 0.0, times))
+    power += np.random.default_rng(1).normal(0.0, 2.0, len(times))
+    seen = pl.DataFrame({"time_s": times, "power_w": power, "sm_clock_mhz": np.where(evaluates, 1380.0, 1245.0)})
+    assert len(setting_parts([seen], (0.0, 89.9))) == 3
+    found = from_stored(seen)
+    assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
+    assert found.summary.count == pytest.approx(75 / 0.9, abs=3)
+
+
+def test_a_limit_that_does_not_bind_leaves_one_period() -> None:
+    times = np.arange(0.0, 60.0, 0.05)
+    power = repeated(0.9, 0.0, times) + np.random.default_rng(1).normal(0.0, 2.0, len(times))
+    seen = pl.DataFrame({"time_s": times, "power_w": power, "power_limit_w": np.where(times < 30, 400.0, 350.0)})
+    found = from_stored(seen)
+    assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
+    assert found.summary.count == pytest.approx(60 / 0.9, abs=2)
+    assert [each.setting for each in found.summary.levels if each.setting] == ["400 W", "350 W"]
