@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.fft import next_fast_len, rfft
 
-from .correlation import CorrelationLevel, between, key_maxima, parabola, pyramid
+from .correlation import CorrelationLevel, between, key_maxima, parabola, pyramids
 from .signals import Pauses, Signal, SignalGrid
 
 Array = np.ndarray[Any, Any]
@@ -55,32 +56,44 @@ class Candidate:
     peak: float
 
 
-def signal_view(signal: Signal, step_s: float) -> SignalView:
-    shortest_window = max(3.0, 6 * signal.shortest_s)
-    return _view(signal, tuple(pyramid(signal.values, signal.weights, step_s, shortest_window)), step_s)
+def signal_views(signals: Sequence[Signal], step_s: float) -> list[SignalView]:
+    """The views of signals of one grid."""
+    values = np.stack([signal.values for signal in signals])
+    shortest_windows_s = [max(3.0, 6 * signal.shortest_s) for signal in signals]
+    levels = pyramids(values, signals[0].weights, step_s, shortest_windows_s)
+    return _views(signals, levels, values, step_s)
 
 
 def look_between(signal: Signal, step_s: float, found: Pauses) -> SignalView:
     """The view of a signal between its pauses only."""
     inside = np.concatenate([signal.values[piece] for piece in found.pieces])
     part = replace(signal, name="between_pauses", values=inside - inside.mean(), weights=np.ones(len(inside)))
-    return _view(part, (between(signal.values, signal.weights, step_s, found.pieces),), step_s)
+    levels = [between(signal.values, signal.weights, step_s, found.pieces)]
+    return _views([part], [levels], part.values[None], step_s)[0]
 
 
-def _view(signal: Signal, levels: tuple[CorrelationLevel, ...], step_s: float) -> SignalView:
-    densities, widths = [], []
-    for level in levels:
-        taper = 0.5 + 0.5 * np.cos(np.pi * np.arange(len(level.values)) / len(level.values))
-        tapered = level.values * taper
+def _views(
+    signals: Sequence[Signal], levels: Sequence[Sequence[CorrelationLevel]], values: Array, step_s: float
+) -> list[SignalView]:
+    densities: list[list[Array]] = [[] for _ in signals]
+    for number in range(max(map(len, levels))):
+        having = [k for k, own in enumerate(levels) if len(own) > number]
+        rows = np.stack([levels[k][number].values for k in having])
+        size = rows.shape[1]
+        tapered = rows * (0.5 + 0.5 * np.cos(np.pi * np.arange(size) / size))
         # An even sequence: its transform is real, and is the power spectrum (Wiener-Khinchin).
-        size = 2 * (len(tapered) - 1)
-        density = np.maximum(rfft(np.concatenate([tapered, tapered[-2:0:-1]])).real, 0.0)
-        densities.append(density / max(float(density.sum()), 1e-12))
-        widths.append(1 / (size * level.step_s))
-    n = len(signal.values)
+        density = np.maximum(rfft(np.concatenate([tapered, tapered[:, -2:0:-1]], axis=1)).real, 0.0)
+        density = density / np.maximum(density.sum(axis=1, keepdims=True), 1e-12)
+        for k, own in zip(having, density, strict=True):
+            densities[k].append(own)
+    n = values.shape[1]
     pad = next_fast_len(2 * n, real=True)
-    amplitude = np.abs(rfft(signal.values * np.hanning(n), pad))
-    return SignalView(signal, levels, tuple(densities), tuple(widths), amplitude, 1 / (pad * step_s))
+    amplitudes = np.abs(rfft(values * np.hanning(n), pad))
+    found = []
+    for signal, own, shares, amplitude in zip(signals, levels, densities, amplitudes, strict=True):
+        widths = tuple(1 / (2 * (len(level.values) - 1) * level.step_s) for level in own)
+        found.append(SignalView(signal, tuple(own), tuple(shares), widths, amplitude, 1 / (pad * step_s)))
+    return found
 
 
 def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
@@ -119,16 +132,13 @@ def _from_level(
     found = []
     for values in (level.values, level.middle) if level.middle is not level.values else (level.values,):
         peaks = key_maxima(values, first, last)
-        if not peaks:
-            continue
         heights = values[peaks]
-        top = float(heights.max())
+        top = float(heights.max(initial=0.0))
         if top < 0.08:
             continue
-        chosen = {peaks[int(np.argmax(heights))]}
-        for share in PARAMS.heights:
-            chosen.add(peaks[int(np.argmax(heights >= share * top))])
-        for k in chosen:
+        least = np.append(PARAMS.heights, 1.0) * top
+        firsts = (heights >= least[:, None]).argmax(axis=1)
+        for k in set(peaks[firsts].tolist()):
             place, value = parabola(values, k)
             found.append((place * level.step_s, 1.0, value, 0.0))
     return found

@@ -88,29 +88,36 @@ def parabola(values: Array, k: int) -> tuple[float, float]:
     return k + shift, b - 0.25 * (a - c) * shift
 
 
-def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: float) -> list[CorrelationLevel]:
-    """NSDFs of windows of the whole length, half, a quarter ... down to `shortest_window_s`, longest first.
+def pyramids(
+    values: Array, weights: Array, step_s: float, shortest_windows_s: Sequence[float]
+) -> list[list[CorrelationLevel]]:
+    """NSDFs of signals over windows of the whole length, half, a quarter ... down to each one's shortest,
+    longest first.
 
-    `values` (n,) have zero mean and are 0 inside gaps, where `weights` (n,) are 0 and not 1.
+    `values` (signals, n) have zero mean and are 0 inside gaps, where `weights` (n,) are 0 and not 1.
     """
-    levels: list[CorrelationLevel] = []
-    length = len(values)
-    while not levels or (length >= PARAMS.least_points and length * step_s >= shortest_window_s):
+    found: list[list[CorrelationLevel]] = [[] for _ in values]
+    length, active = values.shape[1], list(range(len(values)))
+    while active:
         thin = max(1, -(-length // PARAMS.points))
-        levels.append(_level(values, weights, step_s, length, thin))
+        levels = _level(values[active], weights, step_s, length, thin)
+        for number, level in zip(active, levels, strict=True):
+            found[number].append(level)
         length //= 2
-    return levels
+        longest_s = length * step_s if length >= PARAMS.least_points else -1.0
+        active = [number for number in active if longest_s >= shortest_windows_s[number]]
+    return found
 
 
-def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> CorrelationLevel:
+def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> list[CorrelationLevel]:
     size = length // thin
-    count = len(values) // length
+    count = values.shape[1] // length
     picked = np.arange(count)
     if count > PARAMS.segments:
         picked = np.linspace(0, count - 1, PARAMS.segments).astype(int)
     # The last window ends with the trace: what is newest is never left out.
-    offset = len(values) - count * length
-    rows = values[offset:].reshape(count, length)[picked, : size * thin]
+    offset = values.shape[1] - count * length
+    rows = values[:, offset:].reshape(len(values), count, length)[:, picked, : size * thin]
     w = weights[offset:].reshape(count, length)[picked, : size * thin]
     return _averaged(rows, w, step_s, thin, length * step_s)
 
@@ -127,61 +134,68 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
         rows[k, :count] = values[piece.start : piece.start + count]
         w[k, :count] = weights[piece.start : piece.start + count]
     window_s = float(np.median([piece.stop - piece.start for piece in pieces])) * step_s
-    return _averaged(rows, w, step_s, thin, window_s)
+    return _averaged(rows[None], w, step_s, thin, window_s)[0]
 
 
-def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> CorrelationLevel:
-    size = rows.shape[1] // thin
+def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> list[CorrelationLevel]:
+    """The levels of signals from their windows (signals, windows, n), which have the weights (windows, n)."""
+    size = rows.shape[2] // thin
     if thin > 1:
-        w = w.reshape(len(rows), size, thin).sum(axis=2)
-        rows = rows.reshape(len(rows), size, thin).sum(axis=2) / np.maximum(w, 1)
+        w = w.reshape(len(w), size, thin).sum(axis=2)
+        rows = rows.reshape(*rows.shape[:2], size, thin).sum(axis=3) / np.maximum(w, 1)
         w = (w > thin / 2).astype(float)
     whole = bool(w.all())
     mass = np.maximum(w.sum(axis=1, keepdims=True), 1)
-    x = (rows - (rows * w).sum(axis=1, keepdims=True) / mass) * w
+    x = (rows - (rows * w).sum(axis=2, keepdims=True) / mass) * w
     keep = size // 2 + 1
     pad = next_fast_len(size + keep, real=True)
-    spectrum = rfft(x, pad, axis=1)
-    product = irfft(spectrum.real**2 + spectrum.imag**2, pad, axis=1)[:, :keep]
+    spectrum = rfft(x, pad)
+    product = irfft(spectrum.real**2 + spectrum.imag**2, pad)[..., :keep]
     square = x * x
     if whole:
-        total = np.cumsum(square, axis=1)
-        lags = np.arange(keep)
-        head = total[:, size - 1 - lags]  # of x(t)^2 where x(t + lag) exists
-        tail = total[:, -1:] - np.where(lags > 0, total[:, np.maximum(lags - 1, 0)], 0.0)
-        energy = head + tail
+        total = np.cumsum(square, axis=2)
+        head = total[..., size - keep :][..., ::-1]  # of x(t)^2 where x(t + lag) exists
+        before = np.zeros(head.shape)
+        before[..., 1:] = total[..., : keep - 1]
+        energy = head + (total[..., -1:] - before)
     else:
-        transformed, mask = rfft(square, pad, axis=1), rfft(w, pad, axis=1)
-        energy = irfft(2 * (transformed * mask.conj()).real, pad, axis=1)[:, :keep]
-    floor = 1e-9 * np.maximum(energy[:, :1], 1e-30)
+        transformed, mask = rfft(square, pad), rfft(w, pad)
+        energy = irfft(2 * (transformed * mask.conj()).real, pad)[..., :keep]
+    floor = 1e-9 * np.maximum(energy[..., :1], 1e-30)
     each = 2 * product / np.maximum(energy, floor)
     if not whole:  # lags that hardly any pair of readings has
-        pairs = irfft(mask.real**2 + mask.imag**2, pad, axis=1)[:, :keep]
+        pairs = irfft(mask.real**2 + mask.imag**2, pad)[:, :keep]
         each = np.where(pairs < 0.3 * mass, 0.0, each)
     # Windows in which nothing happens say nothing; others count by how much happens, within a limit.
-    power = energy[:, 0]
-    share = np.sqrt(np.minimum(power, 2 * np.median(power)) + 1e-12)
-    share = share / share.sum()
-    values_ = np.clip(share @ each, -1, 1)
-    middle = np.median(each, axis=0) if len(each) > 2 else values_
-    return CorrelationLevel(step_s * thin, window_s, values_, middle)
+    power = energy[..., 0]
+    share = np.sqrt(np.minimum(power, 2 * np.median(power, axis=1, keepdims=True)) + 1e-12)
+    share = share / share.sum(axis=1, keepdims=True)
+    found = []
+    for weight, nsdf in zip(share, each, strict=True):
+        values = np.clip(weight @ nsdf, -1, 1)
+        found.append(CorrelationLevel(step_s * thin, window_s, values, _middle(nsdf) if len(w) > 2 else values))
+    return found
 
 
-def key_maxima(values: Array, first: int, last: int) -> list[int]:
+def _middle(rows: Array) -> Array:
+    """The median over few rows: sorting them is quicker than to partition."""
+    ordered, half = np.sort(rows, axis=0), len(rows) // 2
+    return ordered[half] if len(rows) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def key_maxima(values: Array, first: int, last: int) -> Array:
     """Indices in [first, last] of the highest points between zero crossings (McLeod and Wyvill, 5)."""
     v = values[: last + 2]
     sign = v > 0
-    below = np.flatnonzero(~sign)
-    if len(below) == 0:
-        peaks = np.flatnonzero((v[1:-1] >= v[:-2]) & (v[1:-1] > v[2:])) + 1
-        return [int(k) for k in peaks if first <= k <= last]
-    edges = np.flatnonzero(sign[1:] & ~sign[:-1]) + 1
-    ends = np.flatnonzero(~sign[1:] & sign[:-1]) + 1
-    found = []
-    for start in edges:
-        after = ends[np.searchsorted(ends, start, side="right") :]
-        stop = int(after[0]) if len(after) else len(v)
-        k = int(start + np.argmax(v[start:stop]))
-        if first <= k <= last and (k < len(v) - 1):
-            found.append(k)
-    return found
+    if sign.all():
+        found = np.flatnonzero((v[1:-1] >= v[:-2]) & (v[1:-1] > v[2:])) + 1
+        return found[(found >= first) & (found <= last)]
+    edges = np.flatnonzero(sign[1:] > sign[:-1]) + 1
+    if not len(edges):
+        return edges
+    # What is below zero after a hill is lower than the hill.
+    heights = np.repeat(np.maximum.reduceat(v, edges), np.diff(np.append(edges, len(v))))
+    highest = edges[0] + np.flatnonzero(v[edges[0] :] == heights)
+    hills = np.searchsorted(edges, highest, side="right")
+    found = highest[np.diff(hills, prepend=0) > 0]
+    return found[(found >= first) & (found <= last) & (found < len(v) - 1)]

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .candidates import Candidate, SignalView, look_between, propose, refine, signal_view
-from .shapes import SHAPE_NAMES, shape_of
+from .candidates import Candidate, SignalView, look_between, propose, refine, signal_views
+from .shape_table import shape_table
+from .shapes import SHAPE_NAMES
 from .signals import PARAMS as SIGNAL_PARAMS
 from .signals import Pauses, SignalGrid, pauses
 
@@ -58,7 +59,7 @@ NAMES = names()
 
 def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     """Candidates' periods (n,) in seconds, their features (n, len(NAMES)), and the signals' views."""
-    views = [signal_view(signal, grid.step_s) for signal in grid.signals]
+    views = signal_views(grid.signals, grid.step_s)
     resting = pauses(grid.signals[0], grid.step_s)
     if resting is not None:
         views.append(look_between(grid.signals[0], grid.step_s, resting))
@@ -70,8 +71,9 @@ def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     candidates = [candidates[k] for k in keep]
     periods = periods[keep]
     rows = np.hstack([_proposals(views, grid, candidates, periods), _correlations(views, periods)])
-    shapes = np.array([_shapes(views, grid, at_s) + _rests(resting, at_s) for at_s in periods.tolist()])
-    return periods, np.hstack([rows, shapes, _relations(rows, periods, candidates)]), views
+    rests = np.array([_rests(resting, period_s) for period_s in periods.tolist()])
+    others = (_shapes(grid, periods), rests, _relations(rows, periods, candidates))
+    return periods, np.hstack([rows, *others]), views
 
 
 def _refined(views: list[SignalView], period_s: float) -> float:
@@ -220,16 +222,12 @@ def _off_comb(density: Array, bin_hz: float, periods: Array) -> tuple[Array, Arr
     return lines[rows, best] / max(top, 1e-12), np.minimum(place[rows, best], 64.0)
 
 
-def _shapes(views: list[SignalView], grid: SignalGrid, period_s: float) -> list[float]:
-    row: list[float] = []
-    by_name = {view.signal.name: view.signal for view in views}
-    for name in SIGNALS[:3]:
-        signal = by_name.get(name)
-        if signal is None or signal.sd <= 0 or period_s < 0.95 * signal.shortest_s:
-            row += [np.nan] * len(SHAPE_NAMES)
-        else:
-            row += shape_of(signal, grid.step_s, period_s)
-    return row
+def _shapes(grid: SignalGrid, periods: Array) -> Array:
+    """Columns of the mean shapes, (candidates, 39)."""
+    found = np.full((3, len(periods), len(SHAPE_NAMES)), np.nan)
+    own = [signal for signal in grid.signals if signal.name in SIGNALS[:3]]
+    found[[SIGNALS.index(signal.name) for signal in own]] = shape_table(own, grid.step_s, periods)
+    return np.hstack(list(found))
 
 
 def _rests(resting: Pauses | None, period_s: float) -> list[float]:
