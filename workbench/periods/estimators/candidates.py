@@ -46,6 +46,68 @@ class SignalView:
         return fits[-1] if fits else 0
 
 
+class LevelBank:
+    """The levels of some views end to end, so that many lags are looked up together.
+
+    Levels are numbered through; `values` and `middle` of level k begin at `first[k]`, and have `count[k]`
+    lags `step_s[k]` apart. `densities` (levels, bins) have `bins[k]` bins `bin_hz[k]` apart, and then zeros.
+    """
+
+    def __init__(self, views: Sequence[SignalView]) -> None:
+        levels = [level for view in views for level in view.levels]
+        self.count = np.array([len(level.values) for level in levels])
+        self.first = np.cumsum(self.count) - self.count
+        self.step_s = np.array([level.step_s for level in levels])
+        self.values = np.concatenate([*(level.values for level in levels), [0.0]])
+        self.middle = np.concatenate([*(level.middle for level in levels), [0.0]])
+        shares = [density for view in views for density in view.densities]
+        self.bins = np.array([len(density) for density in shares])
+        self.densities = np.zeros((len(shares), int(self.bins.max())))
+        for row, density in zip(self.densities, shares, strict=True):
+            row[: len(density)] = density
+        self.bin_hz = np.array([width for view in views for width in view.resolution_hz])
+        depths = [len(view.levels) for view in views]
+        self._longest = np.cumsum(depths) - depths
+        self._windows_s = np.zeros((len(views), max(depths)))
+        for row, view in zip(self._windows_s, views, strict=True):
+            row[: len(view.levels)] = [level.window_s for level in view.levels]
+
+    def level_for(self, view: Array, periods_s: Array, periods: float, longer: int = 0) -> Array:
+        """The numbers (n,) of the shortest windows of views (n,) that hold so many periods (n,), else of the
+        longest; or of windows so many levels `longer`.
+        """
+        fits = np.count_nonzero(self._windows_s[view] >= (periods * periods_s)[:, None], axis=1)
+        return self._longest[view] + np.maximum(fits - 1 - longer, 0)
+
+    def at(self, level: Array, lags_s: Array, *, middle: bool = False) -> Array:
+        """The values at lags (n, m) of levels (n,), interpolated; NaN beyond half a window."""
+        values = self.middle if middle else self.values
+        place = lags_s / self.step_s[level][:, None]
+        most = self.count[level][:, None] - 1
+        k = np.minimum(place.astype(np.int64), most - 1)
+        at = self.first[level][:, None] + k
+        return np.where(place <= most, values[at] + (values[at + 1] - values[at]) * (place - k), np.nan)
+
+    def highest(self, level: Array, lags_s: Array) -> Array:
+        """The highest values within 3 % of lags (n, m) of levels (n,); NaN beyond half a window."""
+        step_s, most = self.step_s[level][:, None], self.count[level][:, None] - 2
+        low = np.ceil(lags_s * (0.97 / step_s)).astype(np.int64)
+        high = (lags_s * (1.03 / step_s)).astype(np.int64)
+        narrow = high - low < 2
+        low, high = low - narrow, high + narrow
+        known = high <= most
+        low = np.minimum(np.maximum(low, 1), most)
+        high, first = np.minimum(np.maximum(high, low), most), self.first[level][:, None]
+        top = self.greatest((first + low).ravel(), (first + high + 1).ravel())
+        return np.where(known, top.reshape(lags_s.shape), np.nan)
+
+    def greatest(self, first: Array, end: Array) -> Array:
+        """The highest of the values from each place (n,) to before another (n,)."""
+        if not len(first):
+            return np.empty(0)
+        return np.maximum.reduceat(self.values, np.column_stack([first, end]).ravel())[::2]
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A period (s), its `votes` by correlation windows, their best NSDF `clarity`, its spectral `peak`."""

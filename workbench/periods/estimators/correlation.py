@@ -63,18 +63,6 @@ class CorrelationLevel:
         place, value = parabola(self.values, k)
         return place * self.step_s, value
 
-    def highest(self, lags_s: Array) -> Array:
-        """The highest values within 3 % of many lags; NaN beyond half a window."""
-        low = np.ceil(lags_s * (0.97 / self.step_s)).astype(np.int64)
-        high = (lags_s * (1.03 / self.step_s)).astype(np.int64)
-        narrow = high - low < 2
-        low, high = np.where(narrow, low - 1, low), np.where(narrow, high + 1, high)
-        known = (high + 1 < len(self.values)) & (lags_s > 0)
-        low = np.clip(low, 1, len(self.values) - 2)
-        high = np.clip(high, low, len(self.values) - 2)
-        pairs = np.stack([low.ravel(), high.ravel() + 1], axis=1).ravel()
-        return np.where(known, np.maximum.reduceat(self.values, pairs)[::2].reshape(lags_s.shape), np.nan)
-
 
 def parabola(values: Array, k: int) -> tuple[float, float]:
     """Place and height of a peak's vertex by its two neighbours; of the point itself where it is no peak."""

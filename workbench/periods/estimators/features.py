@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .candidates import Candidate, SignalView, look_between, propose, refine, signal_views
+from .candidates import Candidate, LevelBank, SignalView, look_between, propose, refine, signal_views
 from .shape_table import shape_table
 from .shapes import SHAPE_NAMES
 from .signals import PARAMS as SIGNAL_PARAMS
@@ -138,88 +138,99 @@ def _jumps(view: SignalView | None, step_s: float) -> float:
 
 
 def _correlations(views: list[SignalView], periods: Array) -> Array:
-    by_name = {view.signal.name: view for view in views}
-    blocks = []
-    for name in SIGNALS:
-        view = by_name.get(name)
-        block = np.full((len(periods), WIDTH), np.nan)
-        if view is not None and view.signal.sd > 0:
-            allowed = periods >= 0.95 * view.signal.shortest_s
-            block[:, 0] = allowed
-            near = np.array([view.level_for(period_s, 9) for period_s in periods])
-            wide = np.array([view.level_for(period_s, 14) for period_s in periods])
-            for index in set(near[allowed]):
-                rows = np.flatnonzero(allowed & (near == index))
-                block[rows, 1 : 1 + CORRELATED] = _lagged(view, int(index), periods[rows])
-            for index in set(wide[allowed]):
-                rows = np.flatnonzero(allowed & (wide == index))
-                block[rows, 1 + CORRELATED :] = _spectral(view, int(index), periods[rows])
-        blocks.append(block)
-    return np.hstack(blocks)
+    """Columns of the correlations and of the spectra of all signals, (candidates, 4 * WIDTH)."""
+    found = np.full((len(periods), len(SIGNALS), WIDTH), np.nan)
+    moving = [view for view in views if view.signal.sd > 0]
+    place = [SIGNALS.index(view.signal.name) for view in moving]
+    shortest_s = np.array([view.signal.shortest_s for view in moving])
+    allowed = periods[:, None] >= 0.95 * shortest_s
+    found[:, place, 0] = allowed
+    row, view = np.nonzero(allowed)
+    if len(row):
+        bank, at_s = LevelBank(moving), periods[row]
+        own = np.array(place)[view]
+        found[row, own, 1 : 1 + CORRELATED] = _lagged(bank, view, at_s, shortest_s[view])
+        found[row, own, 1 + CORRELATED :] = _spectral(bank, view, at_s)
+    return found.reshape(len(periods), -1)
 
 
-def _lagged(view: SignalView, index: int, periods: Array) -> Array:
-    """NSDF at parts and multiples of each period, (n, CORRELATED), from one window length."""
-    near, far = view.levels[index], view.levels[max(0, index - 2)]
-    places = np.multiply.outer(periods, LAGS) / near.step_s
-    values = np.interp(places, np.arange(len(near.values)), near.values, right=np.nan)
-    multiples = near.highest(np.multiply.outer(periods, MULTIPLES))
+def _lagged(bank: LevelBank, view: Array, periods: Array, shortest_s: Array) -> Array:
+    """NSDF at parts and multiples of each period, (n, CORRELATED), from one window length of its view."""
+    near, far = bank.level_for(view, periods, 9), bank.level_for(view, periods, 9, longer=2)
+    values = bank.at(near, np.multiply.outer(periods, LAGS))
+    multiples = bank.highest(near, np.multiply.outer(periods, MULTIPLES))
     parts = np.multiply.outer(periods, 1 / np.array(PARTS))
-    fractions = np.where(parts >= view.signal.shortest_s, near.highest(parts), np.nan)
-    longer = far.highest(np.multiply.outer(periods, LONGER))
-    each = zip(periods / near.step_s, multiples[:, 0], strict=True)
-    around = np.array([_around(near.values, float(place), float(height)) for place, height in each])
-    middle = np.interp(periods / near.step_s, np.arange(len(near.middle)), near.middle, right=np.nan)
-    return np.hstack([values, multiples, fractions, longer, middle[:, None], around])
+    fractions = np.where(parts >= shortest_s[:, None], bank.highest(near, parts), np.nan)
+    longer = bank.highest(far, np.multiply.outer(periods, LONGER))
+    middle = bank.at(near, periods[:, None], middle=True)
+    around = _around(bank, near, periods, multiples[:, 0])
+    return np.hstack([values, multiples, fractions, longer, middle, around])
 
 
-def _around(values: Array, place: float, height: float) -> list[float]:
-    """The NSDF around a peak: mean lift, valley, best rivals inside and after it, the former's place."""
-    first, last = max(2, int(0.08 * place)), max(3, int(0.92 * place))
-    inside = values[first:last]
-    after = values[int(1.08 * place) : int(1.92 * place)]
-    beyond = float(after.max()) - height if len(after) else np.nan
-    if not len(inside):
-        return [np.nan, np.nan, np.nan, beyond, np.nan]
-    valley = float(inside.min())
-    below = inside < max(0.0, valley) + 0.25 * (height - valley)
-    past = int(np.argmax(below)) if below.any() else 0
-    best = past + int(np.argmax(inside[past:]))
-    lift, rival = height - float(inside.sum()) / len(inside), float(inside[best]) - height
-    return [lift, valley, rival, beyond, best / place + 0.08]
+def _around(bank: LevelBank, near: Array, periods: Array, height: Array) -> Array:
+    """The NSDF around peaks, (n, 5): mean lift, valley, best rivals inside and after it, the former's place.
+    """
+    place = periods / bank.step_s[near]
+    count, base = bank.count[near], bank.first[near]
+    first, last, early, late = (
+        np.minimum(np.maximum((share * place).astype(np.int64), least), count)
+        for share, least in ((0.08, 2), (0.92, 3), (1.08, 0), (1.92, 0))
+    )
+    found = np.full((len(near), 5), np.nan)
+    after = np.flatnonzero(late > early)
+    found[after, 3] = bank.greatest(base[after] + early[after], base[after] + late[after]) - height[after]
+    rows = np.flatnonzero(last > first)
+    if not len(rows):
+        return found
+    height, place, start, length = height[rows], place[rows], (base + first)[rows], (last - first)[rows]
+    begin = np.cumsum(length) - length
+    owner = np.repeat(np.arange(len(rows)), length)
+    step = np.arange(len(owner)) - begin[owner]
+    inside = bank.values[start[owner] + step]
+    valley = np.minimum.reduceat(inside, begin)
+    low = inside < (np.maximum(0.0, valley) + 0.25 * (height - valley))[owner]
+    none = len(owner)
+    past = np.minimum.reduceat(np.where(low, step, none), begin)
+    later = np.where(step >= np.where(past < none, past, 0)[owner], inside, -np.inf)
+    top = np.maximum.reduceat(later, begin)
+    best = np.minimum.reduceat(np.where(later == top[owner], step, none), begin)
+    found[rows, 0] = height - np.add.reduceat(inside, begin) / length
+    found[rows, 1], found[rows, 2], found[rows, 4] = valley, top - height, best / place + 0.08
+    return found
 
 
-def _spectral(view: SignalView, index: int, periods: Array) -> Array:
+def _spectral(bank: LevelBank, view: Array, periods: Array) -> Array:
     """Shares of the variance at harmonics of 1/period and between them, (n, SPECTRAL)."""
-    density, bin_hz = view.densities[index], view.resolution_hz[index]
-    mass = density[:-2] + density[1:-1] + density[2:]  # within one and a half bins of a frequency
-    places = np.rint(np.multiply.outer(1 / periods, COMB + BETWEEN) / bin_hz).astype(np.int64)
-    known = (places >= 1) & (places <= len(mass))
-    shares = np.where(known, mass[np.clip(places - 1, 0, len(mass) - 1)], np.nan)
-    comb = np.nan_to_num(shares[:, : len(COMB)])
-    total = comb.sum(axis=1)
-    running = np.concatenate([[0.0], np.cumsum(density)])
-    below = running[np.clip((0.75 / periods / bin_hz).astype(np.int64), 1, len(density))]
+    level = bank.level_for(view, periods, 14)
+    density, bin_hz, count = bank.densities, bank.bin_hz[level], bank.bins[level]
+    places = np.rint(np.multiply.outer(1 / periods, COMB + BETWEEN) / bin_hz[:, None]).astype(np.int64)
+    known = (places >= 1) & (places <= count[:, None] - 2)
+    k, lines = np.where(known, places, 1), level[:, None]
+    # Within one and a half bins of a frequency.
+    shares = np.where(known, density[lines, k - 1] + density[lines, k] + density[lines, k + 1], np.nan)
+    comb = np.where(known[:, : len(COMB)], shares[:, : len(COMB)], 0.0)
+    total, top = comb.sum(axis=1), density.max(axis=1)[level]
+    end = np.minimum(np.maximum((0.75 / periods / bin_hz).astype(np.int64), 1), count)
+    below = np.cumsum(density, axis=1)[level, end - 1]
     return np.column_stack([
         shares, total, comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9), below,
-        shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9),
-        1.0 - total - below, *_off_comb(density, bin_hz, periods),
+        shares[:, 0] / np.maximum(3 * top, 1e-9), comb[:, 0] / np.maximum(total, 1e-9), 1.0 - total - below,
+        *_off_comb(density[level, :_LINES], periods * bin_hz, top),
     ])
 
 
-def _off_comb(density: Array, bin_hz: float, periods: Array) -> tuple[Array, Array]:
-    """The strongest line above 1/period that is no multiple of it: its height over the highest line's, and
-    its place in multiples of 1/period. What does not repeat with a period is of something else, or faster.
+def _off_comb(density: Array, bin_periods: Array, top: Array) -> tuple[Array, Array]:
+    """The strongest lines (n,) above 1/period that are no multiple of it, of densities (n, lines) whose bins
+    are so many (n,) of 1/period apart: their height over the highest line's, and their place in multiples of
+    1/period. What does not repeat with a period is of something else, or faster.
     """
-    top = float(density.max())
-    kept = density[: _LINES]
-    place = np.multiply.outer(periods * bin_hz, np.arange(len(kept)))
-    width = np.clip(1.6 * periods * bin_hz, 0.0, 0.3)[:, None]
+    place = np.multiply.outer(bin_periods, np.arange(density.shape[1]))
+    width = np.minimum(1.6 * bin_periods, 0.3)[:, None]
     off = (np.abs(place - np.rint(place)) > width) & (place > 1.0)
-    lines = np.where(off, kept, 0.0)
+    lines = np.where(off, density, 0.0)
     best = lines.argmax(axis=1)
-    rows = np.arange(len(periods))
-    return lines[rows, best] / max(top, 1e-12), np.minimum(place[rows, best], 64.0)
+    rows = np.arange(len(density))
+    return lines[rows, best] / np.maximum(top, 1e-12), np.minimum(place[rows, best], 64.0)
 
 
 def _shapes(grid: SignalGrid, periods: Array) -> Array:
@@ -249,30 +260,28 @@ def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Arra
     nsdf = periods[int(np.argmax(heights))]
     order = np.argsort(np.argsort(-heights))
     by_period = np.argsort(np.argsort(periods))
-    found = []
-    for k, period_s in enumerate(periods):
-        ratio = period_s / periods
-        divisor = _kin(ratio, heights, k)
-        multiple = _kin(1 / ratio, heights, k)
-        shorter = heights[(periods < 0.95 * period_s)]
-        longer = heights[(periods > 1.05 * period_s)]
-        strong = periods[heights >= min(0.7 * heights.max(), heights.max())].min()
-        others = np.delete(heights, k)
-        found.append([*divisor, *multiple,
-                      float(shorter.max()) - heights[k] if len(shorter) else np.nan,
-                      float(longer.max()) - heights[k] if len(longer) else np.nan,
-                      min(period_s / strong, 40.0), float(order[k]), float(by_period[k]) / len(periods),
-                      float(np.clip(period_s / fft, 0.02, 50)), float(np.clip(period_s / nsdf, 0.02, 50)),
-                      heights[k] - float(others.max()) if len(others) else np.nan])
-    return np.array(found, dtype=float)
+    ratio = periods[:, None] / periods
+    others = heights - np.diag(np.full(len(heights), np.inf))
+    strong = periods[heights >= min(0.7 * heights.max(), heights.max())].min()
+    return np.column_stack([
+        *_kin(ratio, heights), *_kin(1 / ratio, heights), _best(ratio > 1 / 0.95, heights),
+        _best(ratio < 1 / 1.05, heights), np.minimum(periods / strong, 40.0), order, by_period / len(periods),
+        np.clip(periods / fft, 0.02, 50), np.clip(periods / nsdf, 0.02, 50),
+        heights - others.max(axis=1) if len(heights) > 1 else np.full(1, np.nan),
+    ])
 
 
-def _kin(ratio: Array, heights: Array, own: int) -> list[float]:
-    """The strongest candidate of which this is a multiple 2..40: (strength, its height less ours, factor)."""
+def _best(those: Array, heights: Array) -> Array:
+    """By how much the highest of those others (n, n) is above each candidate; NaN where there are none."""
+    top = np.where(those, heights, -np.inf).max(axis=1)
+    return np.where(those.any(axis=1), top - heights, np.nan)
+
+
+def _kin(ratio: Array, heights: Array) -> tuple[Array, Array, Array]:
+    """The strongest candidates of which each is a multiple 2..40: strength, its height less ours, factor."""
     whole = np.round(ratio)
     least = np.maximum(whole, 1)
     fits = (whole >= 2) & (whole <= 40) & (np.abs(ratio / least - 1) < np.minimum(0.03, 0.3 / least))
-    if not fits.any():
-        return [np.nan, np.nan, np.nan]
-    best = int(np.argmax(np.where(fits, heights, -2)))
-    return [float(heights[best]), float(heights[best] - heights[own]), float(whole[best])]
+    best = np.argmax(np.where(fits, heights, -2), axis=1)
+    none = np.where(fits.any(axis=1), 0.0, np.nan)
+    return heights[best] + none, heights[best] - heights + none, whole[np.arange(len(whole)), best] + none

@@ -104,34 +104,27 @@ class Ranker:
 def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
     """Each candidate against the best longer, the best shorter and its neighbour, (n, len(RIVAL_NAMES))."""
     count = len(periods_s)
-    found = np.full((count, len(RIVAL_NAMES)), np.nan)
+    rows = np.arange(count)
     distance = np.log(periods_s)[None, :] - np.log(periods_s)[:, None]
     order, level_order = np.argsort(np.argsort(-iteration)), np.argsort(np.argsort(-level))
+    others = np.where(np.eye(count, dtype=bool), -np.inf, iteration)
     total = float(iteration.sum()) + 0.05
-    for k in range(count):
-        row = found[k]
-        rest = np.delete(iteration, k)
-        row[:6] = (
-            iteration[k], level[k], iteration[k] / total, order[k], level_order[k],
-            rest.max() if len(rest) else 0.0,
-        )
-        for at, mask, ratio in (
-            (6, distance[k] > NEIGHBOUR, np.exp(distance[k])),
-            (12, distance[k] < -NEIGHBOUR, np.exp(-distance[k])),
-        ):
-            if mask.any():
-                best = int(np.argmax(np.where(mask, level, -1.0)))
-                other = int(np.argmax(np.where(mask, iteration, -1.0)))
-                off = abs(ratio[best] - round(float(ratio[best])))
-                row[at : at + 6] = (level[best], iteration[best], min(ratio[best], PARAMS.most_ratio), off,
-                                    iteration[other], min(ratio[other], PARAMS.most_ratio))
-        near = np.abs(distance[k]) < NEIGHBOUR
-        near[k] = False
-        if near.any():
-            best = int(np.argmax(np.where(near, iteration, -1.0)))
-            row[18:20] = iteration[best], np.exp(distance[k][best])
-        row[20:] = (level > 0.5).sum(), count
-    return found
+    columns = [iteration, level, iteration / total, order, level_order,
+               others.max(axis=1) if count > 1 else np.zeros(count)]
+    for longer, apart in ((distance > NEIGHBOUR, distance), (distance < -NEIGHBOUR, -distance)):
+        none = np.where(longer.any(axis=1), 0.0, np.nan)
+        best = np.argmax(np.where(longer, level, -1.0), axis=1)
+        other = np.argmax(np.where(longer, iteration, -1.0), axis=1)
+        ratio, other_ratio = np.exp(apart[rows, best]), np.exp(apart[rows, other])
+        columns += [level[best] + none, iteration[best] + none, np.minimum(ratio, PARAMS.most_ratio) + none,
+                    np.abs(ratio - np.round(ratio)) + none, iteration[other] + none,
+                    np.minimum(other_ratio, PARAMS.most_ratio) + none]
+    near = (np.abs(distance) < NEIGHBOUR) & (rows != rows[:, None])
+    none = np.where(near.any(axis=1), 0.0, np.nan)
+    best = np.argmax(np.where(near, iteration, -1.0), axis=1)
+    columns += [iteration[best] + none, np.exp(distance[rows, best]) + none,
+                np.full(count, np.count_nonzero(level > 0.5)), np.full(count, count)]
+    return np.column_stack(columns)
 
 
 @lru_cache(maxsize=1)
