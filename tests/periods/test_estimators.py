@@ -11,8 +11,8 @@ import pytest
 
 from workbench.errors import WorkbenchError
 from workbench.periods.estimators import ranker
-from workbench.periods.estimators.candidates import propose, refine, signal_view
-from workbench.periods.estimators.correlation import parabola, pyramid
+from workbench.periods.estimators.candidates import propose, refine, signal_views
+from workbench.periods.estimators.correlation import parabola, pyramids
 from workbench.periods.estimators.features import NAMES, describe
 from workbench.periods.estimators.precise import precise
 from workbench.periods.estimators.signals import on_grid, pauses, refresh_s
@@ -28,7 +28,7 @@ def sine(
 def test_the_nsdf_of_a_sine_is_a_cosine() -> None:
     time_s, columns = sine()
     signal = on_grid(time_s, columns).signals[0]
-    level = pyramid(signal.values, signal.weights, 0.1, 10.0)[0]
+    level = pyramids(signal.values[None], signal.weights, 0.1, [10.0])[0][0]
     lags_s = np.arange(len(level.values)) * level.step_s
     assert np.abs(level.values - np.cos(np.pi * lags_s)).max() < 0.05
     assert level.near(2.0, 0.03) == pytest.approx((2.0, 1.0), abs=0.01)
@@ -37,7 +37,7 @@ def test_the_nsdf_of_a_sine_is_a_cosine() -> None:
 def test_each_level_of_the_pyramid_has_half_the_window() -> None:
     time_s, columns = sine()
     signal = on_grid(time_s, columns).signals[0]
-    windows = [level.window_s for level in pyramid(signal.values, signal.weights, 0.1, 6.0)]
+    windows = [level.window_s for level in pyramids(signal.values[None], signal.weights, 0.1, [6.0])[0]]
     assert windows == pytest.approx([60.0, 30.0, 15.0, 7.5], rel=0.02)
 
 
@@ -47,9 +47,8 @@ def test_gaps_take_no_part_in_a_correlation() -> None:
     grid = on_grid(time_s[kept], {"power_w": columns["power_w"][kept]})
     signal = grid.signals[0]
     assert signal.weights.min() == 0
-    assert pyramid(signal.values, signal.weights, grid.step_s, 10.0)[0].near(2.0, 0.03)[1] == pytest.approx(
-        1.0, abs=0.03
-    )
+    level = pyramids(signal.values[None], signal.weights, grid.step_s, [10.0])[0][0]
+    assert level.near(2.0, 0.03)[1] == pytest.approx(1.0, abs=0.03)
 
 
 def test_the_vertex_of_a_parabola_lies_between_its_points() -> None:
@@ -67,7 +66,7 @@ def test_a_reading_that_changes_every_fifth_poll_refreshes_every_fifth_poll() ->
 
 def test_a_sine_is_proposed_and_refined_to_a_thousandth() -> None:
     grid = on_grid(*sine(2.013))
-    view = signal_view(grid.signals[0], grid.step_s)
+    (view,) = signal_views(grid.signals, grid.step_s)
     proposed = [one.period_s for one in propose(grid, [view])]
     nearest = min(proposed, key=lambda period_s: abs(period_s - 2.013))
     assert nearest == pytest.approx(2.013, rel=0.03)
@@ -88,13 +87,13 @@ def test_pauses_are_the_long_low_runs_not_the_short_ones() -> None:
 
 def test_folding_tells_how_much_a_period_explains() -> None:
     grid = on_grid(*sine(2.0))
-    assert precise(grid.signals[0], grid.step_s, 2.0).explained == pytest.approx(1.0, abs=0.02)
-    assert precise(grid.signals[0], grid.step_s, 2.9).explained < 0.5
+    assert precise(grid.signals, grid.step_s, 2.0)[0].explained == pytest.approx(1.0, abs=0.02)
+    assert precise(grid.signals, grid.step_s, 2.9)[0].explained < 0.5
 
 
 def test_a_period_that_is_a_little_off_is_put_right() -> None:
     grid = on_grid(*sine(2.0, 120.0))
-    found = precise(grid.signals[0], grid.step_s, 2.02)
+    (found,) = precise(grid.signals, grid.step_s, 2.02)
     assert found.period_s == pytest.approx(2.0, rel=5e-4)
 
 

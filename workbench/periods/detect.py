@@ -241,12 +241,15 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
 
 def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Precise:
     """A period made precise, by the signal that explains the period best; power where they are alike."""
-    found = [
-        (precise(view.signal, grid.step_s, period_s), 0.1 * (view.signal.name == "power_w")) for view in views
+    shown = [
+        view.signal for view in views
         if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
     ]
-    best = max(found, key=lambda one: one[0].explained + one[1])[0]
-    power = found[0][0] if views[0].signal.sd > 0 else best
+    found = precise(shown, grid.step_s, period_s)
+    scores = [one.explained + 0.1 * (signal.name == "power_w")
+              for one, signal in zip(found, shown, strict=True)]
+    best = found[int(np.argmax(scores))]
+    power = found[0] if views[0].signal.sd > 0 else best
     return replace(best, explained=power.explained, boundary=power.boundary)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
 
-from .shapes import folded
-from .signals import Signal
+from .shape_table import fold, folded
+from .signals import Signal, quantiles
 
 Array = np.ndarray[Any, Any]
 
@@ -48,18 +49,30 @@ class Precise:
         ]
 
 
-def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
-    """A period (s) that is right to a few per cent, made precise: chunks are phase-locked to their
-    neighbours.
+def precise(signals: Sequence[Signal], step_s: float, period_s: float) -> list[Precise]:
+    """A period (s) that is right to a few per cent, made precise by each of some signals of one grid: chunks
+    are phase-locked to their neighbours.
     """
-    count = len(signal.values)
+    count = len(signals[0].values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps
     number = int(np.clip(count / per_chunk, 1, PARAMS.most_chunks))
     length = int(min(count, max(per_chunk, min(count / number, 8 * period_s / step_s))))
-    starts = np.unique(np.linspace(0, count - length, number).astype(int))
+    starts = np.linspace(0, count - length, number).astype(int)
+    starts = starts[np.diff(starts, prepend=-1) > 0]
     bins = int(np.clip(3 * period_s / step_s, 8, PARAMS.bins))
-    table, explained = folded(signal, step_s, period_s, starts, length, bins)
-    table = table - table.mean(axis=1, keepdims=True)
+    one = np.zeros(len(starts), dtype=int)
+    folds = fold(starts, one + length, one, step_s / np.array([period_s]), np.array([bins]))
+    shapes, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
+    tables = shapes.reshape(len(signals), len(starts), bins)
+    tables = tables - tables.mean(axis=2, keepdims=True)
+    found = zip(tables, explained, strict=True)
+    return [_precise(table, shares, starts, length, step_s, period_s) for table, shares in found]
+
+
+def _precise(
+    table: Array, explained: Array, starts: Array, length: int, step_s: float, period_s: float
+) -> Precise:
+    """From the shapes (chunks, bins) of one signal and the share of its variance that each explains."""
     good = explained >= 0.5 * float(explained.max())
     good[int(np.argmax(explained))] = True  # where nothing is explained at all, the best chunk alone
     newest = int(np.flatnonzero(good)[-1])
@@ -72,19 +85,19 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     distance = np.diff(starts[good]) * step_s / period_s  # in periods
     slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
     keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
-    least = float(np.quantile(explained, 0.2))
+    least = float(quantiles(explained, [0.2])[0])
     if keep.sum() < 2:
         return Precise(period_s, 0.02, boundary, float(explained.mean()), least, used, 0.0)
     slope, weight, distance = slope[keep], weight[keep], distance[keep]
-    low, high = np.quantile(slope, [0.1, 0.9])
+    low, high = quantiles(slope, [0.1, 0.9])
     spread = max(high - low, 1e-6)
     inside = (slope >= low - spread) & (slope <= high + spread)
-    mass = (weight * distance)[inside] + 1e-9
-    mean = float((slope[inside] * mass).sum() / mass.sum())
-    sd = float(np.sqrt((mass * (slope[inside] - mean) ** 2).sum() / mass.sum()))
-    thirds = [part.mean() for part in np.array_split(slope[inside], 3) if len(part)]
+    mass, slope = (weight * distance)[inside] + 1e-9, slope[inside]
+    mean = float((slope * mass).sum() / mass.sum())
+    sd = float(np.sqrt((mass * (slope - mean) ** 2).sum() / mass.sum()))
+    thirds = [part.mean() for part in np.array_split(slope, 3) if len(part)]
     found_s = period_s * (1 + mean)
-    scatter, moves = sd / np.sqrt(inside.sum()), float(max(thirds) - min(thirds))
+    scatter, moves = sd / np.sqrt(len(slope)), float(max(thirds) - min(thirds))
     return Precise(found_s, scatter, boundary, float(explained[good].mean()), least, used, moves)
 
 

@@ -14,71 +14,57 @@ Array = np.ndarray[Any, Any]
 LEAST_BINS, MOST_BINS, LEAST_STEPS = 8, 32, 16
 
 
-class _Folds(NamedTuple):
-    """Chunks of one grid folded at (periods,) candidates: one chunk after the other.
+class Folds(NamedTuple):
+    """Chunks of one grid, each folded at the period of its owner: one chunk after the other.
 
     `at` (steps,) is the place of each step in the grid, `cell` its bin; bins of all chunks are numbered
-    through. `first` (chunks,) is the first step of each chunk, `chunk` (steps,) the chunk of each.
+    through. `first` (chunks,) is the first step of each chunk, `chunk` (steps,) the chunk of each, `offset`
+    (chunks,) its first bin.
     """
 
-    bins: Array  # (periods,) of a shape
-    owner: Array  # (chunks,) whose it is
+    owner: Array  # (chunks,)
+    bins: Array  # (chunks,) of a shape
     at: Array
     cell: Array
     first: Array
     chunk: Array
-    offset: Array  # (chunks,) of its bins
+    offset: Array
 
 
-def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> Array:
-    """(signals, periods, len(SHAPE_NAMES)): NaN where a signal does not move, or cannot show the period."""
-    found = np.full((len(signals), len(periods_s), len(SHAPE_NAMES)), np.nan)
-    shown = np.array([
-        (periods_s >= 0.95 * signal.shortest_s) & (signal.sd > 0) for signal in signals
-    ])
-    chosen = np.flatnonzero(shown.any(axis=0))
-    if len(chosen):
-        folds = _fold(len(signals[0].values), step_s, periods_s[chosen])
-        tables, explained = _shapes(np.stack([each.values for each in signals]), signals[0].weights, folds)
-        for number, signal in enumerate(signals):
-            rows = _described(signal, tables[number], explained[number], folds)
-            found[number, chosen] = rows
-        found[~shown] = np.nan
-    return found
-
-
-def _fold(count: int, step_s: float, periods_s: Array) -> _Folds:
-    bins = np.clip(2 * periods_s / step_s, LEAST_BINS, MOST_BINS).astype(np.int64)
-    lengths = np.maximum((PARAMS.chunk_periods * periods_s / step_s).astype(np.int64), LEAST_STEPS)
-    lengths = np.minimum(lengths, count)
-    spread = np.linspace(0, count - lengths, PARAMS.chunks).astype(np.int64)  # (chunks, periods)
-    new = np.vstack([np.ones(len(bins), dtype=bool), np.diff(spread, axis=0) > 0])
-    owner, place = np.nonzero(new.T)
-    starts, lengths = spread[place, owner], lengths[owner]
-    first = np.cumsum(lengths) - lengths
-    chunk = np.repeat(np.arange(len(starts)), lengths)
-    at = np.arange(len(chunk)) - (first - starts)[chunk]
-    offset = np.cumsum(bins[owner]) - bins[owner]
-    phase = at * np.repeat(step_s / periods_s[owner], lengths)
-    own = bins[owner][chunk]
-    cell = np.minimum(((phase - np.floor(phase)) * own).astype(np.int64), own - 1) + offset[chunk]
-    return _Folds(bins, owner, at, cell, first, chunk, offset)
-
-
-def _shapes(values: Array, weights: Array, folds: _Folds) -> tuple[Array, Array]:
-    """Mean shapes, chunk after chunk (signals, bins of all chunks), and the share (signals, chunks) of each
-    chunk's variance that its shape explains, adjusted for the bins.
+def fold(starts: Array, lengths: Array, owner: Array, turns: Array, bins: Array) -> Folds:
+    """Chunks (k,) of a grid by their first steps and lengths, folded at the `turns` (owners,) that a period
+    makes in a step, into (owners,) bins.
     """
-    own = folds.bins[folds.owner]
-    total = int(own.sum())
-    x, w = values[:, folds.at], weights[folds.at]
-    mass = np.bincount(folds.cell, w, total)
-    cells = (folds.cell + total * np.arange(len(x))[:, None]).ravel()
-    shape = np.bincount(cells, (x * w).ravel(), total * len(x)).reshape(len(x), total) / np.maximum(mass, 1e-9)
-    whole = np.add.reduceat(w, folds.first)
-    mean = np.add.reduceat(x * w, folds.first, axis=1) / np.maximum(whole, 1)
-    around = np.add.reduceat((x - mean[:, folds.chunk]) ** 2 * w, folds.first, axis=1)
-    left = np.add.reduceat((x - shape[:, folds.cell]) ** 2 * w, folds.first, axis=1)
+    ends = np.cumsum(lengths)
+    first, own = ends - lengths, bins[owner]
+    at = np.arange(ends[-1]) - np.repeat(first - starts, lengths)
+    phase = at * np.repeat(turns[owner], lengths)
+    offset = np.cumsum(own) - own
+    wide = np.repeat(own, lengths)
+    cell = np.minimum(((phase - np.floor(phase)) * wide).astype(np.int64), wide - 1)
+    chunk = np.repeat(np.arange(len(starts)), lengths)
+    return Folds(owner, own, at, cell + np.repeat(offset, lengths), first, chunk, offset)
+
+
+def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
+    """Mean shapes, chunk after chunk (signals, bins of all chunks), and the share (signals, chunks) of each
+    chunk's variance that its shape explains, adjusted for the bins; from values (signals, n) and weights (n,).
+    """
+    own, total = folds.bins, int(folds.bins.sum())
+    x, w = values.take(folds.at, axis=1), weights.take(folds.at)
+    if weights.all():
+        weighed, mass = x, np.bincount(folds.cell, minlength=total).astype(float)
+    else:
+        weighed, mass = x * w, np.bincount(folds.cell, w, total)
+    shape = np.array([np.bincount(folds.cell, row, total) for row in weighed]) / np.maximum(mass, 1e-9)
+    whole = np.add.reduceat(mass, folds.offset)
+    mean = np.add.reduceat(weighed, folds.first, axis=1) / np.maximum(whole, 1)
+    x -= mean.take(folds.chunk, axis=1)
+    x *= x
+    around = np.add.reduceat(x if weighed is x else x * w, folds.first, axis=1)
+    # What a bin's mean leaves: the chunk's variance less that of its bins.
+    between = mass * (shape - np.repeat(mean, own, axis=1)) ** 2
+    left = np.maximum(around - np.add.reduceat(between, folds.offset, axis=1), 0.0)
     used = np.add.reduceat(mass > 0, folds.offset, dtype=np.int64)
     for k in np.flatnonzero((used < own) & (used > 1)).tolist():
         part = slice(folds.offset[k], folds.offset[k] + own[k])
@@ -90,25 +76,57 @@ def _shapes(values: Array, weights: Array, folds: _Folds) -> tuple[Array, Array]
     return shape, np.where(enough, 1 - rest, 0.0)
 
 
-def _described(signal: Signal, table: Array, explained: Array, folds: _Folds) -> Array:
-    """`SHAPE_NAMES` of one signal (periods, ...): of the chunk of each period that is explained best."""
-    firsts = np.flatnonzero(np.diff(folds.owner, prepend=-1))
-    most, least = np.maximum.reduceat(explained, firsts), np.minimum.reduceat(explained, firsts)
-    best = np.flatnonzero(explained == most[folds.owner])
-    best = best[np.diff(folds.owner[best], prepend=-1) > 0]
-    bins = folds.bins
-    inside = np.arange(MOST_BINS) < bins[:, None]
-    shape = table[np.where(inside, folds.offset[best][:, None] + np.arange(MOST_BINS), 0)]
-    low, high = np.where(inside, shape, np.inf).min(axis=1), np.where(inside, shape, -np.inf).max(axis=1)
-    middle = np.sort(np.where(inside, shape, np.inf), axis=1)[np.arange(len(bins)), bins // 2]
-    below = inside & (shape < 0.5 * (low + high)[:, None])
-    lows, highs, bumps, spread = _runs(below, bins)
-    span, centre = max(signal.high - signal.low, 1e-9), max(signal.centre, 1e-9)
-    return np.column_stack([
-        most, least, (signal.centre + low) / centre, (signal.centre + high) / centre,
-        (low - signal.low) / span, (high - signal.low) / span, (middle - signal.low) / span,
-        below.sum(axis=1) / bins, lows / bins, highs / bins, bumps, spread, (high - low) / span,
+def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> Array:
+    """(signals, periods, len(SHAPE_NAMES)): NaN where a signal does not move, or cannot show the period."""
+    found = np.full((len(signals), len(periods_s), len(SHAPE_NAMES)), np.nan)
+    shown = np.array([
+        (periods_s >= 0.95 * signal.shortest_s) & (signal.sd > 0) for signal in signals
     ])
+    chosen = np.flatnonzero(shown.any(axis=0))
+    if len(chosen):
+        folds = _chunks(len(signals[0].values), step_s, periods_s[chosen])
+        found[:, chosen] = _described(signals, folds)
+        found[~shown] = np.nan
+    return found
+
+
+def _chunks(count: int, step_s: float, periods_s: Array) -> Folds:
+    """Pieces of some periods at the start, in the middle and at the end of so many steps."""
+    bins = np.clip(2 * periods_s / step_s, LEAST_BINS, MOST_BINS).astype(np.int64)
+    lengths = np.maximum((PARAMS.chunk_periods * periods_s / step_s).astype(np.int64), LEAST_STEPS)
+    lengths = np.minimum(lengths, count)
+    spread = np.linspace(0, count - lengths, PARAMS.chunks, axis=1).astype(np.int64)  # (periods, chunks)
+    owner, place = np.nonzero(np.diff(spread, axis=1, prepend=-1) > 0)
+    return fold(spread[owner, place], lengths[owner], owner, step_s / periods_s, bins)
+
+
+def _described(signals: Sequence[Signal], folds: Folds) -> Array:
+    """`SHAPE_NAMES` of signals (signals, owners, ...): of the chunk of each owner that is explained best."""
+    table, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
+    firsts = np.flatnonzero(np.diff(folds.owner, prepend=-1))
+    most = np.maximum.reduceat(explained, firsts, axis=1)
+    least = np.minimum.reduceat(explained, firsts, axis=1)
+    chunk = np.where(explained == most[:, folds.owner], np.arange(len(folds.owner)), len(folds.owner))
+    best = np.minimum.reduceat(chunk, firsts, axis=1)
+    bins = np.broadcast_to(folds.bins[firsts], best.shape)
+    inside = np.arange(MOST_BINS) < bins[..., None]
+    place = np.where(inside, folds.offset[best][..., None] + np.arange(MOST_BINS), 0)
+    shape = table[np.arange(len(signals))[:, None, None], place]
+    ordered = np.sort(np.where(inside, shape, np.inf), axis=2)
+    low = ordered[..., 0]
+    high, middle = (np.take_along_axis(ordered, at[..., None], 2)[..., 0] for at in (bins - 1, bins // 2))
+    below = inside & (shape < 0.5 * (low + high)[..., None])
+    runs = _runs(below.reshape(-1, MOST_BINS), bins.ravel())
+    lows, highs, bumps, spread = (each.reshape(best.shape) for each in runs)
+    floor, ceiling, centre = (
+        np.array([getattr(each, name) for each in signals])[:, None] for name in ("low", "high", "centre")
+    )
+    span, usual = np.maximum(ceiling - floor, 1e-9), np.maximum(centre, 1e-9)
+    return np.stack([
+        most, least, (centre + low) / usual, (centre + high) / usual, (low - floor) / span,
+        (high - floor) / span, (middle - floor) / span, np.count_nonzero(below, axis=2) / bins, lows / bins,
+        highs / bins, bumps, spread, (high - low) / span,
+    ], axis=2)
 
 
 def _runs(below: Array, bins: Array) -> tuple[Array, Array, Array, Array]:
