@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
+from .signals import begins, median
+
 Array = np.ndarray[Any, Any]
 
 
@@ -121,7 +123,7 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
         count = min(size, piece.stop - piece.start)
         rows[k, :count] = values[piece.start : piece.start + count]
         w[k, :count] = weights[piece.start : piece.start + count]
-    window_s = float(np.median([piece.stop - piece.start for piece in pieces])) * step_s
+    window_s = float(median(np.array([piece.stop - piece.start for piece in pieces]))) * step_s
     return _averaged(rows[None], w, step_s, thin, window_s)[0]
 
 
@@ -156,19 +158,11 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
         each = np.where(pairs < 0.3 * mass, 0.0, each)
     # Windows in which nothing happens say nothing; others count by how much happens, within a limit.
     power = energy[..., 0]
-    share = np.sqrt(np.minimum(power, 2 * np.median(power, axis=1, keepdims=True)) + 1e-12)
+    share = np.sqrt(np.minimum(power, 2 * median(power)[:, None]) + 1e-12)
     share = share / share.sum(axis=1, keepdims=True)
-    found = []
-    for weight, nsdf in zip(share, each, strict=True):
-        values = np.clip(weight @ nsdf, -1, 1)
-        found.append(CorrelationLevel(step_s * thin, window_s, values, _middle(nsdf) if len(w) > 2 else values))
-    return found
-
-
-def _middle(rows: Array) -> Array:
-    """The median over few rows: sorting them is quicker than to partition."""
-    ordered, half = np.sort(rows, axis=0), len(rows) // 2
-    return ordered[half] if len(rows) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    values = list(np.clip((share[:, None] @ each)[:, 0], -1, 1))
+    middles = list(median(each.transpose(0, 2, 1).copy())) if len(w) > 2 else values
+    return [CorrelationLevel(step_s * thin, window_s, *pair) for pair in zip(values, middles, strict=True)]
 
 
 def key_maxima(values: Array, first: int, last: int) -> Array:
@@ -184,6 +178,5 @@ def key_maxima(values: Array, first: int, last: int) -> Array:
     # What is below zero after a hill is lower than the hill.
     heights = np.repeat(np.maximum.reduceat(v, edges), np.diff(np.append(edges, len(v))))
     highest = edges[0] + np.flatnonzero(v[edges[0] :] == heights)
-    hills = np.searchsorted(edges, highest, side="right")
-    found = highest[np.diff(hills, prepend=0) > 0]
+    found = highest[begins(np.searchsorted(edges, highest, side="right"))]
     return found[(found >= first) & (found <= last) & (found < len(v) - 1)]

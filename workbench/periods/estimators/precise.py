@@ -10,7 +10,7 @@ import numpy as np
 from scipy.fft import irfft, rfft
 
 from .shape_table import fold, folded
-from .signals import Signal, quantiles
+from .signals import Signal, begins, quantiles
 
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +58,7 @@ def precise(signals: Sequence[Signal], step_s: float, period_s: float) -> list[P
     number = int(np.clip(count / per_chunk, 1, PARAMS.most_chunks))
     length = int(min(count, max(per_chunk, min(count / number, 8 * period_s / step_s))))
     starts = np.linspace(0, count - length, number).astype(int)
-    starts = starts[np.diff(starts, prepend=-1) > 0]
+    starts = starts[begins(starts)]
     bins = int(np.clip(3 * period_s / step_s, 8, PARAMS.bins))
     one = np.zeros(len(starts), dtype=int)
     folds = fold(starts, one + length, one, step_s / np.array([period_s]), np.array([bins]))

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .shapes import PARAMS, SHAPE_NAMES
-from .signals import Signal
+from .signals import Signal, begins
 
 Array = np.ndarray[Any, Any]
 LEAST_BINS, MOST_BINS, LEAST_STEPS = 8, 32, 16
+STILL = 1e-24  # of a chunk's squares
+APART = 256  # more than the bins of two shapes
 
 
 class Folds(NamedTuple):
@@ -59,21 +61,39 @@ def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
     shape = np.array([np.bincount(folds.cell, row, total) for row in weighed]) / np.maximum(mass, 1e-9)
     whole = np.add.reduceat(mass, folds.offset)
     mean = np.add.reduceat(weighed, folds.first, axis=1) / np.maximum(whole, 1)
-    x -= mean.take(folds.chunk, axis=1)
-    x *= x
-    around = np.add.reduceat(x if weighed is x else x * w, folds.first, axis=1)
+    off = (x - mean.take(folds.chunk, axis=1)) ** 2
+    around = np.add.reduceat(off if weighed is x else off * w, folds.first, axis=1)
     # What a bin's mean leaves: the chunk's variance less that of its bins.
     between = mass * (shape - np.repeat(mean, own, axis=1)) ** 2
     left = np.maximum(around - np.add.reduceat(between, folds.offset, axis=1), 0.0)
     used = np.add.reduceat(mass > 0, folds.offset, dtype=np.int64)
-    for k in np.flatnonzero((used < own) & (used > 1)).tolist():
-        part = slice(folds.offset[k], folds.offset[k] + own[k])
-        there = np.flatnonzero(mass[part] > 0)
-        for row in shape[:, part]:
-            row[:] = np.interp(np.arange(own[k]), there, row[there], period=own[k])
-    enough = (whole >= own + 2) & (around > 0) & (used > 1)
-    rest = left / np.where(around > 0, around, 1.0) * (whole - 1) / np.maximum(1.0, whole - used)
+    _fill(shape, mass > 0, (used < own) & (used > 1), folds)
+    # Where a reading stands still, nothing but rounding is left of its variance.
+    moves = around > STILL * np.add.reduceat(weighed**2, folds.first, axis=1)
+    enough = (whole >= own + 2) & moves & (used > 1)
+    rest = left / np.where(moves, around, 1.0) * (whole - 1) / np.maximum(1.0, whole - used)
     return shape, np.where(enough, 1 - rest, 0.0)
+
+
+def _fill(shape: Array, known: Array, those: Array, folds: Folds) -> None:
+    """Interpolate bins that nothing fell into, around the circle, in the shapes of those chunks (k,)."""
+    cells = np.flatnonzero(np.repeat(those, folds.bins))
+    if not len(cells):
+        return
+    there = cells[known[cells]]
+    chunk = np.searchsorted(folds.offset, there, side="right") - 1
+    first = np.flatnonzero(begins(chunk))
+    last = np.append(first[1:], len(chunk)) - 1
+    # Each chunk on a line of its own: its last bin before its first one, and its first behind its last.
+    ids = np.concatenate([there[last], there, there[first]])
+    turn = np.concatenate([-folds.bins[chunk[last]], np.zeros_like(there), folds.bins[chunk[first]]])
+    at = ids + turn + APART * np.concatenate([chunk[last], chunk, chunk[first]])
+    order = np.argsort(at)
+    at, ids = at[order], ids[order]
+    empty = cells[~known[cells]]
+    place = empty + APART * (np.searchsorted(folds.offset, empty, side="right") - 1)
+    for row in shape:
+        row[empty] = np.interp(place, at, row[ids])
 
 
 def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> Array:
@@ -96,14 +116,14 @@ def _chunks(count: int, step_s: float, periods_s: Array) -> Folds:
     lengths = np.maximum((PARAMS.chunk_periods * periods_s / step_s).astype(np.int64), LEAST_STEPS)
     lengths = np.minimum(lengths, count)
     spread = np.linspace(0, count - lengths, PARAMS.chunks, axis=1).astype(np.int64)  # (periods, chunks)
-    owner, place = np.nonzero(np.diff(spread, axis=1, prepend=-1) > 0)
+    owner, place = np.nonzero(np.column_stack([np.full(len(bins), True), np.diff(spread) > 0]))
     return fold(spread[owner, place], lengths[owner], owner, step_s / periods_s, bins)
 
 
 def _described(signals: Sequence[Signal], folds: Folds) -> Array:
     """`SHAPE_NAMES` of signals (signals, owners, ...): of the chunk of each owner that is explained best."""
     table, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
-    firsts = np.flatnonzero(np.diff(folds.owner, prepend=-1))
+    firsts = np.flatnonzero(begins(folds.owner))
     most = np.maximum.reduceat(explained, firsts, axis=1)
     least = np.minimum.reduceat(explained, firsts, axis=1)
     chunk = np.where(explained == most[:, folds.owner], np.arange(len(folds.owner)), len(folds.owner))
@@ -156,7 +176,7 @@ def _to_next(row: Array, place: Array, bins: Array) -> Array:
     """Distance from each place to the next of its row, around the circle."""
     if not len(row):
         return row
-    first = np.flatnonzero(np.diff(row, prepend=-1))
+    first = np.flatnonzero(begins(row))
     following = np.append(place[1:], 0)
     last = np.append(first[1:], len(row)) - 1
     following[last] = place[first] + bins[row[first]]

@@ -66,6 +66,21 @@ def quantiles(values: Array, shares: Sequence[float]) -> Array:
     return found
 
 
+def median(values: Array) -> Array:
+    """Medians along the last axis; of a few values sorting is quicker than to partition."""
+    ordered, half = np.sort(values, axis=-1), values.shape[-1] // 2
+    odd = values.shape[-1] % 2
+    found: Array = ordered[..., half] if odd else (ordered[..., half - 1] + ordered[..., half]) / 2
+    return found
+
+
+def begins(rows: Array) -> Array:
+    """Where in (n,) values, alike ones beside each other, each kind begins: (n,) True or False."""
+    found = np.ones(len(rows), dtype=bool)
+    np.not_equal(rows[1:], rows[:-1], out=found[1:])
+    return found
+
+
 def refresh_s(time_s: Array, values: Array) -> float:
     """Seconds between changes of a reading: their lower quartile."""
     changed = np.flatnonzero(np.diff(values) != 0)
@@ -77,7 +92,7 @@ def refresh_s(time_s: Array, values: Array) -> float:
 def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
     """Bin means of (n,) columns without NaN, "power_w" among them, at (n,) rising times, on one even grid."""
     steps = np.diff(time_s)
-    poll_s = float(np.median(steps))
+    poll_s = float(median(steps))
     own_s = {name: refresh_s(time_s, values) for name, values in columns.items()}
     refresh = max(own_s["power_w"], poll_s)
     if refresh > 0.1 * (time_s[-1] - time_s[0]):  # a reading that hardly ever changes; another one may
@@ -124,7 +139,7 @@ def pauses(signal: Signal, step_s: float) -> Pauses | None:
 
     None where nothing is low, or nothing but short pieces would be left.
     """
-    middle = float(np.median(signal.values[signal.weights > 0]))
+    middle = float(median(signal.values[signal.weights > 0]))
     if signal.high - signal.low <= 0 or middle - signal.low < 0.3 * (signal.high - signal.low):
         return None
     below = (signal.values < signal.low + 0.45 * (middle - signal.low)) | (signal.weights == 0)
@@ -140,5 +155,5 @@ def pauses(signal: Signal, step_s: float) -> Pauses | None:
     pieces = tuple(slice(int(a), int(b)) for a, b in cuts.reshape(-1, 2) if b - a >= 12)
     if len(pieces) < 2:
         return None
-    pause_s = float(np.median((ends - starts)[long])) * step_s
-    return Pauses(pieces, pause_s, float(np.median([p.stop - p.start for p in pieces])) * step_s)
+    pause_s = float(median((ends - starts)[long])) * step_s
+    return Pauses(pieces, pause_s, float(median(np.array([p.stop - p.start for p in pieces]))) * step_s)
