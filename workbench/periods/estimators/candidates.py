@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy.fft import next_fast_len, rfft
 
 from .correlation import CorrelationLevel, between, key_maxima, parabola, pyramids
-from .signals import Pauses, Signal, SignalGrid
+from .signals import Pauses, Signal, SignalGrid, begins
 
 Array = np.ndarray[Any, Any]
 
@@ -142,7 +143,7 @@ def _views(
         having = [k for k, own in enumerate(levels) if len(own) > number]
         rows = np.stack([levels[k][number].values for k in having])
         size = rows.shape[1]
-        tapered = rows * (0.5 + 0.5 * np.cos(np.pi * np.arange(size) / size))
+        tapered = rows * _taper(size)
         # An even sequence: its transform is real, and is the power spectrum (Wiener-Khinchin).
         density = np.maximum(rfft(np.concatenate([tapered, tapered[:, -2:0:-1]], axis=1)).real, 0.0)
         density = density / np.maximum(density.sum(axis=1, keepdims=True), 1e-12)
@@ -150,7 +151,7 @@ def _views(
             densities[k].append(own)
     n = values.shape[1]
     pad = next_fast_len(2 * n, real=True)
-    amplitudes = np.abs(rfft(values * np.hanning(n), pad))
+    amplitudes = np.abs(rfft(values * _hann(n), pad))
     found = []
     for signal, own, shares, amplitude in zip(signals, levels, densities, amplitudes, strict=True):
         widths = tuple(1 / (2 * (len(level.values) - 1) * level.step_s) for level in own)
@@ -158,15 +159,23 @@ def _views(
     return found
 
 
+@lru_cache(maxsize=64)
+def _taper(size: int) -> Array:
+    found: Array = 0.5 + 0.5 * np.cos(np.pi * np.arange(size) / size)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _hann(size: int) -> Array:
+    return np.hanning(size)
+
+
 def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
     """At most `MOST` candidates, the most voted first."""
-    seen: list[tuple[float, float, float, float]] = []  # period, votes, clarity, spectral
     longest_s = grid.seconds / 2.2
-    for view in views:
-        if view.signal.sd <= 0:
-            continue
-        for level in view.levels:
-            seen.extend(_from_level(level, view.signal.shortest_s, longest_s))
+    moving = [view for view in views if view.signal.sd > 0]
+    seen = _from_levels(moving, longest_s)  # period, votes, clarity, spectral
+    for view in moving:
         if view.signal.name != "between_pauses":  # strung together they have no spectrum
             seen.extend(_from_spectrum(view, longest_s))
     return _doubled(_merge(seen), views[0], longest_s)
@@ -186,24 +195,36 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
     return (found + more)[: PARAMS.most]
 
 
-def _from_level(
-    level: CorrelationLevel, shortest_s: float, longest_s: float
-) -> list[tuple[float, float, float, float]]:
-    first = max(2, int(np.ceil(0.97 * shortest_s / level.step_s)))
-    last = min(int(longest_s / level.step_s), len(level.values) - 3)
-    found = []
-    for values in (level.values, level.middle) if level.middle is not level.values else (level.values,):
-        peaks = key_maxima(values, first, last)
-        heights = values[peaks]
-        top = float(heights.max(initial=0.0))
-        if top < 0.08:
-            continue
-        least = np.append(PARAMS.heights, 1.0) * top
-        firsts = (heights >= least[:, None]).argmax(axis=1)
-        for k in set(peaks[firsts].tolist()):
-            place, value = parabola(values, k)
-            found.append((place * level.step_s, 1.0, value, 0.0))
-    return found
+def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[tuple[float, float, float, float]]:
+    rows: list[Array] = []
+    spans: list[tuple[int, int, float]] = []
+    for view in views:
+        for level in view.levels:
+            first = max(2, int(np.ceil(0.97 * view.signal.shortest_s / level.step_s)))
+            last = min(int(longest_s / level.step_s), len(level.values) - 3)
+            own = (level.values,) if level.middle is level.values else (level.values, level.middle)
+            if last >= first:
+                rows += own
+                spans += [(first, last, level.step_s)] * len(own)
+    if not rows:
+        return []
+    firsts, lasts, steps_s = (np.array(column) for column in zip(*spans, strict=True))
+    row, index = key_maxima(rows, firsts, lasts)
+    around = np.array([rows[k][at - 1 : at + 2] for k, at in zip(row.tolist(), index.tolist(), strict=True)])
+    if not len(around):
+        return []
+    heights, begin = around[:, 1], np.flatnonzero(begins(row))
+    top = np.repeat(np.maximum.reduceat(heights, begin), np.diff(np.append(begin, len(row))))
+    order = np.arange(len(row))
+    chosen = np.unique([
+        np.minimum.reduceat(np.where(heights >= share * top, order, len(row)), begin)
+        for share in (*PARAMS.heights, 1.0)
+    ])
+    chosen = chosen[top[chosen] >= 0.08]
+    return [
+        ((index[k] - 1 + shift) * steps_s[row[k]], 1.0, value, 0.0)
+        for k in chosen.tolist() for shift, value in (parabola(around[k], 1),)
+    ]
 
 
 def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, float, float, float]]:
@@ -227,21 +248,19 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
     """Proposals nearer than `MERGE` become one, at their weighted mean."""
     if not seen:
         return []
+    seen = sorted(seen)
+    firsts, first_s, last_s = [0], seen[0][0], seen[0][0]
+    for number, (period_s, *_) in enumerate(seen):
+        if period_s > min(last_s * (1 + PARAMS.merge / 2), first_s * (1 + 2 * PARAMS.merge)):
+            firsts.append(number)
+            first_s = period_s
+        last_s = period_s
     table = np.array(seen)
-    table = table[np.argsort(table[:, 0])]
-    groups: list[list[Any]] = [[table[0]]]
-    for row in table[1:]:
-        first, last = groups[-1][0][0], groups[-1][-1][0]
-        if row[0] <= last * (1 + PARAMS.merge / 2) and row[0] <= first * (1 + 2 * PARAMS.merge):
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-    found = []
-    for group in groups:
-        rows = np.array(group)
-        weight = rows[:, 1] * (0.05 + np.maximum(rows[:, 2], 0.8 * rows[:, 3]))
-        period_s, votes = float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum())
-        found.append(Candidate(period_s, votes, float(rows[:, 2].max()), float(rows[:, 3].max())))
+    weight = table[:, 1] * (0.05 + np.maximum(table[:, 2], 0.8 * table[:, 3]))
+    votes = np.add.reduceat(weight, firsts)
+    periods_s = np.add.reduceat(table[:, 0] * weight, firsts) / votes
+    clarity, peak = np.maximum.reduceat(table[:, 2:], firsts).T
+    found = [Candidate(*row) for row in np.column_stack([periods_s, votes, clarity, peak]).tolist()]
     found.sort(key=lambda one: -one.votes - one.peak)
     return found[: PARAMS.most]
 

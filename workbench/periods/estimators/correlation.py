@@ -165,18 +165,35 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
     return [CorrelationLevel(step_s * thin, window_s, *pair) for pair in zip(values, middles, strict=True)]
 
 
-def key_maxima(values: Array, first: int, last: int) -> Array:
-    """Indices in [first, last] of the highest points between zero crossings (McLeod and Wyvill, 5)."""
-    v = values[: last + 2]
-    sign = v > 0
-    if sign.all():
-        found = np.flatnonzero((v[1:-1] >= v[:-2]) & (v[1:-1] > v[2:])) + 1
-        return found[(found >= first) & (found <= last)]
-    edges = np.flatnonzero(sign[1:] > sign[:-1]) + 1
-    if not len(edges):
-        return edges
-    # What is below zero after a hill is lower than the hill.
-    heights = np.repeat(np.maximum.reduceat(v, edges), np.diff(np.append(edges, len(v))))
-    highest = edges[0] + np.flatnonzero(v[edges[0] :] == heights)
-    found = highest[begins(np.searchsorted(edges, highest, side="right"))]
-    return found[(found >= first) & (found <= last) & (found < len(v) - 1)]
+def key_maxima(rows: Sequence[Array], first: Array, last: Array) -> tuple[Array, Array]:
+    """The highest points between zero crossings (McLeod and Wyvill, 5) of NSDFs (rows,) of any lengths.
+
+    Returns:
+        Row and index of each, in order; only those in [first, last] (rows,), which ends before the row does.
+    """
+    v = np.concatenate([*(row[: end + 2] for row, end in zip(rows, last.tolist(), strict=True)), [0.0]])
+    ends = np.cumsum([min(len(row), end + 2) for row, end in zip(rows, last.tolist(), strict=True)])
+    starts = np.append(0, ends[:-1])
+    positive = v > 0
+    rises = np.append(False, positive[1:] > positive[:-1])
+    rises[starts] = False
+    edges = np.flatnonzero(rises[: ends[-1]])
+    row = np.searchsorted(starts, edges, side="right") - 1
+    stops = np.minimum(np.append(edges[1:], ends[-1]), ends[row])
+    found = np.empty(0, dtype=np.int64)
+    if len(edges):
+        # What is below zero after a hill is lower than the hill.
+        top = np.maximum.reduceat(v, np.column_stack([edges, stops]).ravel())[::2]
+        lengths = stops - edges
+        at = np.arange(lengths.sum()) + np.repeat(edges - np.cumsum(lengths) + lengths, lengths)
+        at = at[v[at] == np.repeat(top, lengths)]
+        found = at[begins(np.searchsorted(edges, at, side="right"))]
+    for number in np.flatnonzero(np.logical_and.reduceat(positive[:-1], starts)).tolist():  # never crosses zero
+        own = v[starts[number] : ends[number]]
+        peaks = np.flatnonzero((own[1:-1] >= own[:-2]) & (own[1:-1] > own[2:])) + 1
+        found = np.append(found, starts[number] + peaks)
+    found.sort()
+    row = np.searchsorted(starts, found, side="right") - 1
+    index = found - starts[row]
+    known = (index >= first[row]) & (index <= last[row])
+    return row[known], index[known]
