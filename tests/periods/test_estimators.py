@@ -87,13 +87,13 @@ def test_pauses_are_the_long_low_runs_not_the_short_ones() -> None:
 
 def test_folding_tells_how_much_a_period_explains() -> None:
     grid = on_grid(*sine(2.0))
-    assert precise(grid.signals, grid.step_s, 2.0)[0].explained == pytest.approx(1.0, abs=0.02)
-    assert precise(grid.signals, grid.step_s, 2.9)[0].explained < 0.5
+    assert precise(grid.signals, grid.step_s, 2.0).explained == pytest.approx(1.0, abs=0.02)
+    assert precise(grid.signals, grid.step_s, 2.9).explained < 0.5
 
 
 def test_a_period_that_is_a_little_off_is_put_right() -> None:
     grid = on_grid(*sine(2.0, 120.0))
-    (found,) = precise(grid.signals, grid.step_s, 2.02)
+    found = precise(grid.signals, grid.step_s, 2.02)
     assert found.period_s == pytest.approx(2.0, rel=5e-4)
 
 

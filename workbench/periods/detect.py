@@ -245,12 +245,7 @@ def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Pre
         view.signal for view in views
         if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
     ]
-    found = precise(shown, grid.step_s, period_s)
-    scores = [one.explained + 0.1 * (signal.name == "power_w")
-              for one, signal in zip(found, shown, strict=True)]
-    best = found[int(np.argmax(scores))]
-    power = found[0] if views[0].signal.sd > 0 else best
-    return replace(best, explained=power.explained, boundary=power.boundary)
+    return precise(shown, grid.step_s, period_s, lead=views[0].signal.sd > 0)
 
 
 def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> Level:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ class PrecisePeriodParams:
 
     bins: int = 48  # of one period
     most_chunks: int = 40
+    favour: float = 0.1  # share of the variance that another signal must explain more than power does
     fine: int = 8  # phase bins between phase bins, by interpolation of the correlation
 
 
@@ -49,9 +50,15 @@ class Precise:
         ]
 
 
-def precise(signals: Sequence[Signal], step_s: float, period_s: float) -> list[Precise]:
-    """A period (s) that is right to a few per cent, made precise by each of some signals of one grid: chunks
-    are phase-locked to their neighbours.
+def precise(signals: Sequence[Signal], step_s: float, period_s: float, *, lead: bool = True) -> Precise:
+    """A period (s) that is right to a few per cent, made precise: chunks are phase-locked to their neighbours.
+
+    Args:
+        signals: Of one grid; the one that explains the period best makes it precise, power where they are
+            alike.
+        step_s: Of the grid.
+        period_s: The period.
+        lead: Whether the boundary and what is explained are the first signal's, and not the best one's.
     """
     count = len(signals[0].values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps
@@ -65,8 +72,18 @@ def precise(signals: Sequence[Signal], step_s: float, period_s: float) -> list[P
     shapes, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
     tables = shapes.reshape(len(signals), len(starts), bins)
     tables = tables - tables.mean(axis=2, keepdims=True)
-    found = zip(tables, explained, strict=True)
-    return [_precise(table, shares, starts, length, step_s, period_s) for table, shares in found]
+    favour = np.array([PARAMS.favour * (signal.name == "power_w") for signal in signals])
+    good = explained >= 0.5 * explained.max(axis=1, keepdims=True)
+    shares = (explained * good).sum(axis=1) / np.maximum(good.sum(axis=1), 1)
+    scores = np.maximum(shares, explained.mean(axis=1)) + favour  # at most
+    known: dict[int, Precise] = {}
+    while (best := int(np.argmax(scores))) not in known:
+        known[best] = _precise(tables[best], explained[best], starts, length, step_s, period_s)
+        scores[best] = known[best].explained + favour[best]
+    if not lead or best == 0:
+        return known[best]
+    first = known.get(0) or _precise(tables[0], explained[0], starts, length, step_s, period_s)
+    return replace(known[best], explained=first.explained, boundary=first.boundary)
 
 
 def _precise(
@@ -120,8 +137,9 @@ def _shifts(table: Array) -> tuple[Array, Array]:
 
 def _boundary(shape: Array, start: int, length: int, step_s: float, period_s: float) -> float:
     """The newest boundary in grid steps: where the power rises most out of its lowest stretch."""
-    smooth = (shape + np.roll(shape, 1) + np.roll(shape, -1)) / 3
-    rise = shape - np.roll(shape, 1) - 0.25 * (smooth - smooth.min())
+    before, after = np.append(shape[-1:], shape[:-1]), np.append(shape[1:], shape[:1])
+    smooth = (shape + before + after) / 3
+    rise = shape - before - 0.25 * (smooth - smooth.min())
     phase = float(np.argmax(rise)) / len(shape)
     last = (start + length) * step_s / period_s
     return float((np.floor(last - 1 - phase) + phase) * period_s / step_s)
