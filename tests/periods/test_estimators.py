@@ -11,11 +11,13 @@ import pytest
 
 from workbench.errors import WorkbenchError
 from workbench.periods.estimators import ranker
-from workbench.periods.estimators.candidates import propose, refine, signal_views
-from workbench.periods.estimators.correlation import parabola, pyramids
+from workbench.periods.estimators.candidates import LevelBank, propose, refine, signal_views
+from workbench.periods.estimators.correlation import key_maxima, parabola, pyramids
 from workbench.periods.estimators.features import NAMES, describe
 from workbench.periods.estimators.precise import precise
-from workbench.periods.estimators.signals import on_grid, pauses, refresh_s
+from workbench.periods.estimators.shape_table import shape_table
+from workbench.periods.estimators.shapes import SHAPE_NAMES
+from workbench.periods.estimators.signals import on_grid, pauses, quantiles, refresh_s
 
 
 def sine(
@@ -64,6 +66,13 @@ def test_a_reading_that_changes_every_fifth_poll_refreshes_every_fifth_poll() ->
     assert signal.shortest_s == pytest.approx(0.22)
 
 
+def test_quantiles_are_numpys() -> None:
+    rng = np.random.default_rng(5)
+    for size in (1, 2, 7, 100):
+        values = rng.normal(0, 1, size)
+        assert (quantiles(values, [0.03, 0.5, 0.97]) == np.quantile(values, [0.03, 0.5, 0.97])).all()
+
+
 def test_a_sine_is_proposed_and_refined_to_a_thousandth() -> None:
     grid = on_grid(*sine(2.013))
     (view,) = signal_views(grid.signals, grid.step_s)
@@ -83,6 +92,73 @@ def test_pauses_are_the_long_low_runs_not_the_short_ones() -> None:
     assert found.pause_s == pytest.approx(4.0, abs=0.5)
     assert found.piece_s == pytest.approx(26.0, abs=0.5)
     assert len(found.pieces) == 4
+
+
+def test_key_maxima_are_the_first_highest_points_of_hills() -> None:
+    """As one looks for them by hand, in rows of any lengths."""
+    rng = np.random.default_rng(5)
+    rows = [np.round(rng.normal(0, 1, size), 1) for size in (40, 17, 90)]
+    rows += [np.ones(12), -np.ones(12), 1.5 + np.sin(np.arange(30.0)), np.array([1.0, 0.5, 0.2, 0.6, 0.6, 0.1])]
+    last = np.array([len(row) - 3 for row in rows])
+    found = key_maxima(rows, np.full(len(rows), 2), last)
+    expected = []
+    for number, row in enumerate(rows):
+        values = row[: last[number] + 2].tolist()
+        peaks = [k for k in range(1, len(values) - 1) if values[k - 1] <= values[k] > values[k + 1]]
+        if min(values) <= 0:
+            edges = [k for k in range(1, len(values)) if values[k - 1] <= 0 < values[k]]
+            hills = [[k for k in range(edge, len(values)) if min(values[edge : k + 1]) > 0] for edge in edges]
+            peaks = [max(hill, key=lambda k: (values[k], -k)) for hill in hills]
+        expected += [(number, k) for k in peaks if 2 <= k <= last[number]]
+    assert list(zip(*(each.tolist() for each in found), strict=True)) == expected
+
+
+def test_many_lags_are_looked_up_as_one_alone() -> None:
+    rng = np.random.default_rng(5)
+    time_s = np.arange(0, 90, 0.1)
+    grid = on_grid(time_s, {name: rng.normal(0, 1, len(time_s)) for name in ("power_w", "utilisation")})
+    views = signal_views(grid.signals, grid.step_s)
+    bank = LevelBank(views)
+    view, periods_s = np.array([0, 1, 1, 0]), np.array([0.7, 3.1, 12.0, 30.0])
+    for wanted in (9, 14):
+        number = bank.level_for(view, periods_s, wanted)
+        values, highest = bank.at(number, periods_s[:, None]), bank.highest(number, periods_s[:, None])
+        for k, (one, period_s) in enumerate(zip(view.tolist(), periods_s.tolist(), strict=True)):
+            level = views[one].levels[views[one].level_for(period_s, wanted)]
+            assert values[k, 0] == pytest.approx(level.at(period_s), nan_ok=True)
+            low, high = level.near(period_s, 0.03)[1], level.values.max()
+            assert np.isnan(low) if np.isnan(highest[k, 0]) else low - 0.2 < highest[k, 0] <= high
+
+
+def test_shapes_of_many_periods_are_those_of_each() -> None:
+    """Chunk by chunk, and bin by bin, of readings with a hole and bins that nothing falls into."""
+    rng = np.random.default_rng(5)
+    time_s = np.arange(0, 120, 0.1)
+    time_s = time_s[(time_s < 50) | (time_s > 57)]
+    noise = rng.normal(0, 0.01, (2, len(time_s)))
+    grid = on_grid(time_s, {"power_w": np.sin(time_s) + noise[0], "utilisation": (time_s % 3 > 1) + noise[1]})
+    assert grid.signals[0].weights.min() == 0
+    periods_s = np.array([0.4, 3.0, 7.77, 40.0])
+    together = shape_table(grid.signals, grid.step_s, periods_s)
+    for k, period_s in enumerate(periods_s):
+        alone = shape_table(grid.signals[1:], grid.step_s, np.array([period_s]))
+        assert np.allclose(together[1, k], alone[0, 0], rtol=1e-9, atol=1e-9, equal_nan=True)
+    explained, least = together[1, 1, :2]  # three seconds, which thirty of them repeat
+    assert explained == pytest.approx(1.0, abs=0.05)
+    assert least > 0.8
+    low_share = together[1, 1, SHAPE_NAMES.index("low_share")]
+    assert low_share == pytest.approx(1 / 3, abs=0.05)
+    assert together[1, 1, SHAPE_NAMES.index("bumps")] == 1.0
+
+
+def test_a_reading_that_stands_still_for_a_while_explains_nothing() -> None:
+    """Rounding left some of its variance, or none, by chance."""
+    time_s = np.arange(0, 120, 0.1)
+    moving = np.where(time_s > 80, np.random.default_rng(5).normal(0, 0.1, len(time_s)), 0.0)
+    for level in (0.1, 0.3, 0.7, 1.0):
+        columns = {"power_w": np.sin(time_s), "utilisation": level + moving}
+        table = shape_table(on_grid(time_s, columns).signals, 0.1, np.array([2.0, 5.0]))
+        assert (table[1, :, SHAPE_NAMES.index("ev")] < 0.3).all()
 
 
 def test_folding_tells_how_much_a_period_explains() -> None:

@@ -38,7 +38,7 @@ class SignalView:
     levels: tuple[CorrelationLevel, ...]  # longest window first
     densities: tuple[Array, ...]  # power spectral density a level (Blackman-Tukey), share of variance a bin
     resolution_hz: tuple[float, ...]  # a bin of `densities`, a level
-    spectrum: Array  # amplitudes of the whole trace, Hann window, padded
+    spectrum: Array  # amplitudes of the whole trace, Hann window, padded; empty between pauses
     spectrum_hz: float  # a bin of `spectrum`
 
     def level_for(self, period_s: float, periods: float) -> int:
@@ -132,12 +132,14 @@ def look_between(signal: Signal, step_s: float, found: Pauses) -> SignalView:
     inside = np.concatenate([signal.values[piece] for piece in found.pieces])
     part = replace(signal, name="between_pauses", values=inside - inside.mean(), weights=np.ones(len(inside)))
     levels = [between(signal.values, signal.weights, step_s, found.pieces)]
-    return _views([part], [levels], part.values[None], step_s)[0]
+    return _views([part], [levels], None, step_s)[0]
 
 
 def _views(
-    signals: Sequence[Signal], levels: Sequence[Sequence[CorrelationLevel]], values: Array, step_s: float
+    signals: Sequence[Signal], levels: Sequence[Sequence[CorrelationLevel]], values: Array | None,
+    step_s: float,
 ) -> list[SignalView]:
+    """The views of signals by their levels; with spectra where `values` (signals, n) are given."""
     densities: list[list[Array]] = [[] for _ in signals]
     for number in range(max(map(len, levels))):
         having = [k for k, own in enumerate(levels) if len(own) > number]
@@ -149,9 +151,10 @@ def _views(
         density = density / np.maximum(density.sum(axis=1, keepdims=True), 1e-12)
         for k, own in zip(having, density, strict=True):
             densities[k].append(own)
-    n = values.shape[1]
-    pad = next_fast_len(2 * n, real=True)
-    amplitudes = np.abs(rfft(values * _hann(n), pad))
+    amplitudes, pad = np.zeros((len(signals), 0)), 1
+    if values is not None:
+        pad = next_fast_len(2 * values.shape[1], real=True)
+        amplitudes = np.abs(rfft(values * _hann(values.shape[1]), pad))
     found = []
     for signal, own, shares, amplitude in zip(signals, levels, densities, amplitudes, strict=True):
         widths = tuple(1 / (2 * (len(level.values) - 1) * level.step_s) for level in own)
@@ -176,8 +179,7 @@ def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
     moving = [view for view in views if view.signal.sd > 0]
     seen = _from_levels(moving, longest_s)  # period, votes, clarity, spectral
     for view in moving:
-        if view.signal.name != "between_pauses":  # strung together they have no spectrum
-            seen.extend(_from_spectrum(view, longest_s))
+        seen.extend(_from_spectrum(view, longest_s))
     return _doubled(_merge(seen), views[0], longest_s)
 
 

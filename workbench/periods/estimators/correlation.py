@@ -188,7 +188,8 @@ def key_maxima(rows: Sequence[Array], first: Array, last: Array) -> tuple[Array,
         at = np.arange(lengths.sum()) + np.repeat(edges - np.cumsum(lengths) + lengths, lengths)
         at = at[v[at] == np.repeat(top, lengths)]
         found = at[begins(np.searchsorted(edges, at, side="right"))]
-    for number in np.flatnonzero(np.logical_and.reduceat(positive[:-1], starts)).tolist():  # never crosses zero
+    never = np.flatnonzero(np.logical_and.reduceat(positive[:-1], starts))
+    for number in never.tolist():  # crosses zero
         own = v[starts[number] : ends[number]]
         peaks = np.flatnonzero((own[1:-1] >= own[:-2]) & (own[1:-1] > own[2:])) + 1
         found = np.append(found, starts[number] + peaks)

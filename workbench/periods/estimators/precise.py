@@ -51,7 +51,7 @@ class Precise:
 
 
 def precise(signals: Sequence[Signal], step_s: float, period_s: float, *, lead: bool = True) -> Precise:
-    """A period (s) that is right to a few per cent, made precise: chunks are phase-locked to their neighbours.
+    """A period (s) that is right to a few per cent, made precise: chunks phase-locked to their neighbours.
 
     Args:
         signals: Of one grid; the one that explains the period best makes it precise, power where they are

@@ -49,8 +49,11 @@ def fold(starts: Array, lengths: Array, owner: Array, turns: Array, bins: Array)
 
 
 def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
-    """Mean shapes, chunk after chunk (signals, bins of all chunks), and the share (signals, chunks) of each
-    chunk's variance that its shape explains, adjusted for the bins; from values (signals, n) and weights (n,).
+    """Chunks of values (signals, n), weighed by (n,) zeros and ones, folded.
+
+    Returns:
+        Mean shapes, chunk after chunk (signals, bins of all chunks), and the share (signals, chunks) of each
+            chunk's variance that its shape explains, adjusted for the bins.
     """
     own, total = folds.bins, int(folds.bins.sum())
     x, w = values.take(folds.at, axis=1), weights.take(folds.at)
@@ -99,9 +102,7 @@ def _fill(shape: Array, known: Array, those: Array, folds: Folds) -> None:
 def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> Array:
     """(signals, periods, len(SHAPE_NAMES)): NaN where a signal does not move, or cannot show the period."""
     found = np.full((len(signals), len(periods_s), len(SHAPE_NAMES)), np.nan)
-    shown = np.array([
-        (periods_s >= 0.95 * signal.shortest_s) & (signal.sd > 0) for signal in signals
-    ])
+    shown = np.array([(periods_s >= 0.95 * signal.shortest_s) & (signal.sd > 0) for signal in signals])
     chosen = np.flatnonzero(shown.any(axis=0))
     if len(chosen):
         folds = _chunks(len(signals[0].values), step_s, periods_s[chosen])

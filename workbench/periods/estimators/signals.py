@@ -118,7 +118,8 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
         centre = float((even * weights).sum() / weights.sum())
         even = (even - centre) * weights
         low, high = quantiles(even[known], [0.03, 0.97])
-        shortest_s, sd = PARAMS.refreshes * max(own_s[name], poll_s), float(np.sqrt((even**2).sum() / weights.sum()))
+        shortest_s = PARAMS.refreshes * max(own_s[name], poll_s)
+        sd = float(np.sqrt((even**2).sum() / weights.sum()))
         signals.append(Signal(name, even, weights, shortest_s, sd, centre, float(low), float(high)))
     return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
 
