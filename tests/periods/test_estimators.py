@@ -15,8 +15,7 @@ from workbench.periods.estimators.candidates import LevelBank, propose, refine, 
 from workbench.periods.estimators.correlation import key_maxima, parabola, pyramids
 from workbench.periods.estimators.features import NAMES, describe
 from workbench.periods.estimators.precise import precise
-from workbench.periods.estimators.shape_table import shape_table
-from workbench.periods.estimators.shapes import SHAPE_NAMES
+from workbench.periods.estimators.shapes import SHAPE_NAMES, shape_table
 from workbench.periods.estimators.signals import on_grid, pauses, quantiles, refresh_s
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from .candidates import Candidate, LevelBank, SignalView, look_between, propose, refine, signal_views
-from .shape_table import shape_table
-from .shapes import SHAPE_NAMES
+from .shapes import SHAPE_NAMES, shape_table
 from .signals import PARAMS as SIGNAL_PARAMS
 from .signals import Pauses, SignalGrid, pauses
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.fft import irfft, rfft
 
-from .shape_table import fold, folded
+from .shapes import fold, folded
 from .signals import Signal, begins, quantiles
 
 Array = np.ndarray[Any, Any]

@@ -1,13 +1,14 @@
-"""The shape of one period: readings overlaid in chunks short enough that drift does not smear them."""
+"""Shapes of candidate periods: readings overlaid in chunks short enough that drift does not smear them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .signals import Signal
+from .signals import Signal, begins
 
 Array = np.ndarray[Any, Any]
 
@@ -23,71 +24,174 @@ class ShapeParams:
 PARAMS = ShapeParams()
 SHAPE_NAMES = ("ev", "ev_least", "least", "most", "place_low", "place_high", "place_middle", "low_share",
                "low_run", "high_run", "bumps", "bump_spread", "depth")
+LEAST_BINS, MOST_BINS, LEAST_STEPS = 8, 32, 16
+STILL = 1e-24  # of a chunk's squares
+APART = 256  # more than the bins of two shapes
 
 
-def folded(
-    signal: Signal, step_s: float, period_s: float, starts: Array, length: int, bins: int
-) -> tuple[Array, Array]:
-    """Chunks of the readings folded at a period, from (k,) first steps `starts`, each of `length` steps.
+class Folds(NamedTuple):
+    """Chunks of one grid, each folded at the period of its owner: one chunk after the other.
+
+    `at` (steps,) is the place of each step in the grid, `cell` its bin; bins of all chunks are numbered
+    through. `first` (chunks,) is the first step of each chunk, `chunk` (steps,) the chunk of each, `offset`
+    (chunks,) its first bin.
+    """
+
+    owner: Array  # (chunks,)
+    bins: Array  # (chunks,) of a shape
+    at: Array
+    cell: Array
+    first: Array
+    chunk: Array
+    offset: Array
+
+
+def fold(starts: Array, lengths: Array, owner: Array, turns: Array, bins: Array) -> Folds:
+    """Chunks (k,) of a grid by their first steps and lengths, folded at the `turns` (owners,) that a period
+    makes in a step, into (owners,) bins.
+    """
+    ends = np.cumsum(lengths)
+    first, own = ends - lengths, bins[owner]
+    at = np.arange(ends[-1]) - np.repeat(first - starts, lengths)
+    phase = at * np.repeat(turns[owner], lengths)
+    offset = np.cumsum(own) - own
+    wide = np.repeat(own, lengths)
+    cell = np.minimum(((phase - np.floor(phase)) * wide).astype(np.int64), wide - 1)
+    chunk = np.repeat(np.arange(len(starts)), lengths)
+    return Folds(owner, own, at, cell + np.repeat(offset, lengths), first, chunk, offset)
+
+
+def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
+    """Chunks of values (signals, n), weighed by (n,) zeros and ones, folded.
 
     Returns:
-        Mean shapes (k, bins), and the share (k,) of each chunk's variance that its shape explains, adjusted
-            for the bins.
+        Mean shapes, chunk after chunk (signals, bins of all chunks), and the share (signals, chunks) of each
+            chunk's variance that its shape explains, adjusted for the bins.
     """
-    number = len(starts)
-    at = starts[:, None] + np.arange(length)[None, :]
-    phase = at * (step_s / period_s)
-    which = np.minimum(((phase - np.floor(phase)) * bins).astype(np.int64), bins - 1)
-    which = which + np.arange(number)[:, None] * bins
-    x, w = signal.values[at], signal.weights[at]
-    mass = np.bincount(which.ravel(), w.ravel(), bins * number)
-    shape = np.bincount(which.ravel(), (x * w).ravel(), bins * number) / np.maximum(mass, 1e-9)
-    whole = w.sum(axis=1)
-    mean = (x * w).sum(axis=1) / np.maximum(whole, 1)
-    around = (((x - mean[:, None]) ** 2) * w).sum(axis=1)
-    left = (((x - shape[which]) ** 2) * w).sum(axis=1)
-    table, masses = shape.reshape(number, bins), mass.reshape(number, bins)
-    used = (masses > 0).sum(axis=1)
-    for k in np.flatnonzero((used < bins) & (used > 1)):
-        there = np.flatnonzero(masses[k] > 0)
-        table[k] = np.interp(np.arange(bins), there, table[k, there], period=bins)
-    enough = (whole >= bins + 2) & (around > 0) & (used > 1)
-    rest = left / np.where(around > 0, around, 1.0) * (whole - 1) / np.maximum(1.0, whole - used)
-    return table, np.where(enough, 1 - rest, 0.0)
+    own, total = folds.bins, int(folds.bins.sum())
+    x, w = values.take(folds.at, axis=1), weights.take(folds.at)
+    if weights.all():
+        weighed, mass = x, np.bincount(folds.cell, minlength=total).astype(float)
+    else:
+        weighed, mass = x * w, np.bincount(folds.cell, w, total)
+    shape = np.array([np.bincount(folds.cell, row, total) for row in weighed]) / np.maximum(mass, 1e-9)
+    whole = np.add.reduceat(mass, folds.offset)
+    mean = np.add.reduceat(weighed, folds.first, axis=1) / np.maximum(whole, 1)
+    off = (x - mean.take(folds.chunk, axis=1)) ** 2
+    around = np.add.reduceat(off if weighed is x else off * w, folds.first, axis=1)
+    # What a bin's mean leaves: the chunk's variance less that of its bins.
+    between = mass * (shape - np.repeat(mean, own, axis=1)) ** 2
+    left = np.maximum(around - np.add.reduceat(between, folds.offset, axis=1), 0.0)
+    used = np.add.reduceat(mass > 0, folds.offset, dtype=np.int64)
+    _fill(shape, mass > 0, (used < own) & (used > 1), folds)
+    # Where a reading stands still, nothing but rounding is left of its variance.
+    moves = around > STILL * np.add.reduceat(weighed**2, folds.first, axis=1)
+    enough = (whole >= own + 2) & moves & (used > 1)
+    rest = left / np.where(moves, around, 1.0) * (whole - 1) / np.maximum(1.0, whole - used)
+    return shape, np.where(enough, 1 - rest, 0.0)
 
 
-def chunks(
-    count: int, step_s: float, period_s: float, periods: int = PARAMS.chunk_periods
-) -> tuple[Array, int]:
-    """First steps of pieces of so many periods at the start, in the middle and at the end; their length."""
-    length = min(count, max(int(periods * period_s / step_s), 16))
-    return np.unique(np.linspace(0, count - length, PARAMS.chunks).astype(np.int64)), length
+def _fill(shape: Array, known: Array, those: Array, folds: Folds) -> None:
+    """Interpolate bins that nothing fell into, around the circle, in the shapes of those chunks (k,)."""
+    cells = np.flatnonzero(np.repeat(those, folds.bins))
+    if not len(cells):
+        return
+    there = cells[known[cells]]
+    chunk = np.searchsorted(folds.offset, there, side="right") - 1
+    first = np.flatnonzero(begins(chunk))
+    last = np.append(first[1:], len(chunk)) - 1
+    # Each chunk on a line of its own: its last bin before its first one, and its first behind its last.
+    ids = np.concatenate([there[last], there, there[first]])
+    turn = np.concatenate([-folds.bins[chunk[last]], np.zeros_like(there), folds.bins[chunk[first]]])
+    at = ids + turn + APART * np.concatenate([chunk[last], chunk, chunk[first]])
+    order = np.argsort(at)
+    at, ids = at[order], ids[order]
+    empty = cells[~known[cells]]
+    place = empty + APART * (np.searchsorted(folds.offset, empty, side="right") - 1)
+    for row in shape:
+        row[empty] = np.interp(place, at, row[ids])
 
 
-def shape_of(signal: Signal, step_s: float, period_s: float) -> list[float]:
-    """`SHAPE_NAMES` of one signal at one period."""
-    bins = int(np.clip(2 * period_s / step_s, 8, 32))
-    table, explained = folded(signal, step_s, period_s, *chunks(len(signal.values), step_s, period_s), bins)
-    shape = table[int(np.argmax(explained))]
-    low, high = float(shape.min()), float(shape.max())
-    span = max(signal.high - signal.low, 1e-9)
-    below = shape < 0.5 * (low + high)
-    starts, lows, highs = _runs(below)
-    spread = np.diff(np.concatenate([starts, starts[:1] + bins])) if len(starts) > 1 else np.array([1.0])
-    centre = max(signal.centre, 1e-9)
-    return [
-        float(explained.max()), float(explained.min()), (signal.centre + low) / centre,
-        (signal.centre + high) / centre, (low - signal.low) / span, (high - signal.low) / span,
-        (float(np.sort(shape)[bins // 2]) - signal.low) / span, np.count_nonzero(below) / bins, lows / bins,
-        highs / bins, float(len(starts)), float(spread.std() / spread.mean()), (high - low) / span,
-    ]
+def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> Array:
+    """(signals, periods, len(SHAPE_NAMES)): NaN where a signal does not move, or cannot show the period."""
+    found = np.full((len(signals), len(periods_s), len(SHAPE_NAMES)), np.nan)
+    shown = np.array([(periods_s >= 0.95 * signal.shortest_s) & (signal.sd > 0) for signal in signals])
+    chosen = np.flatnonzero(shown.any(axis=0))
+    if len(chosen):
+        folds = _chunks(len(signals[0].values), step_s, periods_s[chosen])
+        found[:, chosen] = _described(signals, folds)
+        found[~shown] = np.nan
+    return found
 
 
-def _runs(mask: Array) -> tuple[Array, int, int]:
-    """Around a circular mask: ends of runs of True, the longest run, the longest run of False."""
-    turns = np.flatnonzero(mask != np.roll(mask, 1))
-    if len(turns) == 0:
-        return np.empty(0), len(mask) * int(mask[0]), len(mask) * int(not mask[0])
-    lengths = np.diff(np.concatenate([turns, turns[:1] + len(mask)]))
-    kinds = mask[turns]
-    return turns[~kinds], int(lengths[kinds].max()), int(lengths[~kinds].max())
+def _chunks(count: int, step_s: float, periods_s: Array) -> Folds:
+    """Pieces of some periods at the start, in the middle and at the end of so many steps."""
+    bins = np.clip(2 * periods_s / step_s, LEAST_BINS, MOST_BINS).astype(np.int64)
+    lengths = np.maximum((PARAMS.chunk_periods * periods_s / step_s).astype(np.int64), LEAST_STEPS)
+    lengths = np.minimum(lengths, count)
+    spread = np.linspace(0, count - lengths, PARAMS.chunks, axis=1).astype(np.int64)  # (periods, chunks)
+    owner, place = np.nonzero(np.column_stack([np.full(len(bins), True), np.diff(spread) > 0]))
+    return fold(spread[owner, place], lengths[owner], owner, step_s / periods_s, bins)
+
+
+def _described(signals: Sequence[Signal], folds: Folds) -> Array:
+    """`SHAPE_NAMES` of signals (signals, owners, ...): of the chunk of each owner that is explained best."""
+    table, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
+    firsts = np.flatnonzero(begins(folds.owner))
+    most = np.maximum.reduceat(explained, firsts, axis=1)
+    least = np.minimum.reduceat(explained, firsts, axis=1)
+    chunk = np.where(explained == most[:, folds.owner], np.arange(len(folds.owner)), len(folds.owner))
+    best = np.minimum.reduceat(chunk, firsts, axis=1)
+    bins = np.broadcast_to(folds.bins[firsts], best.shape)
+    inside = np.arange(MOST_BINS) < bins[..., None]
+    place = np.where(inside, folds.offset[best][..., None] + np.arange(MOST_BINS), 0)
+    shape = table[np.arange(len(signals))[:, None, None], place]
+    ordered = np.sort(np.where(inside, shape, np.inf), axis=2)
+    low = ordered[..., 0]
+    high, middle = (np.take_along_axis(ordered, at[..., None], 2)[..., 0] for at in (bins - 1, bins // 2))
+    below = inside & (shape < 0.5 * (low + high)[..., None])
+    runs = _runs(below.reshape(-1, MOST_BINS), bins.ravel())
+    lows, highs, bumps, spread = (each.reshape(best.shape) for each in runs)
+    floor, ceiling, centre = (
+        np.array([getattr(each, name) for each in signals])[:, None] for name in ("low", "high", "centre")
+    )
+    span, usual = np.maximum(ceiling - floor, 1e-9), np.maximum(centre, 1e-9)
+    return np.stack([
+        most, least, (centre + low) / usual, (centre + high) / usual, (low - floor) / span,
+        (high - floor) / span, (middle - floor) / span, np.count_nonzero(below, axis=2) / bins, lows / bins,
+        highs / bins, bumps, spread, (high - low) / span,
+    ], axis=2)
+
+
+def _runs(below: Array, bins: Array) -> tuple[Array, Array, Array, Array]:
+    """Around circular masks (rows, MOST_BINS) of (rows,) bins: the longest run of True, of False, how many
+    runs of True end, and how unevenly (standard deviation of their distances over the mean).
+    """
+    rows = np.arange(len(bins))
+    before = np.roll(below, 1, axis=1)
+    before[:, 0] = below[rows, bins - 1]
+    row, turn = np.nonzero((below != before) & (np.arange(MOST_BINS) < bins[:, None]))
+    lows, highs = (np.where(below[:, 0] == kind, bins, 0) for kind in (True, False))
+    number = np.bincount(row, minlength=len(bins))
+    lows[number > 0] = highs[number > 0] = 0
+    kind = below[row, turn]
+    length = _to_next(row, turn, bins)
+    np.maximum.at(lows, row[kind], length[kind])
+    np.maximum.at(highs, row[~kind], length[~kind])
+    ends = row[~kind]
+    bumps = np.bincount(ends, minlength=len(bins))
+    apart = _to_next(ends, turn[~kind], bins)
+    mean = bins / np.maximum(bumps, 1)
+    variance = np.bincount(ends, (apart - mean[ends]) ** 2, len(bins)) / np.maximum(bumps, 1)
+    return lows, highs, bumps.astype(float), np.where(bumps > 1, np.sqrt(variance) / mean, 0.0)
+
+
+def _to_next(row: Array, place: Array, bins: Array) -> Array:
+    """Distance from each place to the next of its row, around the circle."""
+    if not len(row):
+        return row
+    first = np.flatnonzero(begins(row))
+    following = np.append(place[1:], 0)
+    last = np.append(first[1:], len(row)) - 1
+    following[last] = place[first] + bins[row[first]]
+    return following - place
