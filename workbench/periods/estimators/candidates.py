@@ -43,8 +43,9 @@ class SignalView:
 
     def level_for(self, period_s: float, periods: float) -> int:
         """The shortest window that holds so many periods, else the longest."""
-        fits = [k for k, level in enumerate(self.levels) if level.window_s >= periods * period_s]
-        return fits[-1] if fits else 0
+        least_s = periods * period_s
+        longer = (k for k in range(len(self.levels) - 1, 0, -1) if self.levels[k].window_s >= least_s)
+        return next(longer, 0)
 
 
 class LevelBank:

@@ -7,6 +7,7 @@ short ones are blind to drift, checkpoints and evaluation, long ones tell long c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,14 +55,14 @@ class CorrelationLevel:
 
     def near(self, lag_s: float, slack: float) -> tuple[float, float]:
         """The highest value within a share of a lag: (its lag, its value); NaN beyond half a window."""
-        low = int(np.ceil(lag_s * (1 - slack) / self.step_s))
+        low = math.ceil(lag_s * (1 - slack) / self.step_s)
         high = int(lag_s * (1 + slack) / self.step_s)
         if high + 1 >= len(self.values) or lag_s <= 0:
             return lag_s, float("nan")
         if high - low < 2:
             low, high = low - 1, high + 1
         low = max(low, 1)
-        k = low + int(np.argmax(self.values[low : high + 1]))
+        k = low + int(self.values[low : high + 1].argmax())
         place, value = parabola(self.values, k)
         return place * self.step_s, value
 
@@ -108,7 +109,7 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
     # The last window ends with the trace: what is newest is never left out.
     offset = values.shape[1] - count * length
     rows = values[:, offset:].reshape(len(values), count, length)[:, picked, : size * thin]
-    w = weights[offset:].reshape(count, length)[picked, : size * thin]
+    w = None if weights.all() else weights[offset:].reshape(count, length)[picked, : size * thin]
     return _averaged(rows, w, step_s, thin, length * step_s)
 
 
@@ -127,22 +128,30 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
     return _averaged(rows[None], w, step_s, thin, window_s)[0]
 
 
-def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> list[CorrelationLevel]:
-    """The levels of signals from their windows (signals, windows, n), which have the weights (windows, n)."""
+def _averaged(
+    rows: Array, w: Array | None, step_s: float, thin: int, window_s: float
+) -> list[CorrelationLevel]:
+    """The levels of signals from their windows (signals, windows, n), which have the weights (windows, n);
+    all of them 1 where None.
+    """
     size = rows.shape[2] // thin
     if thin > 1:
-        w = w.reshape(len(w), size, thin).sum(axis=2)
-        rows = rows.reshape(*rows.shape[:2], size, thin).sum(axis=3) / np.maximum(w, 1)
-        w = (w > thin / 2).astype(float)
-    whole = bool(w.all())
-    mass = np.maximum(w.sum(axis=1, keepdims=True), 1)
-    x = (rows - (rows * w).sum(axis=2, keepdims=True) / mass) * w
+        hits = thin if w is None else np.maximum(w.reshape(len(w), size, thin).sum(axis=2), 1)
+        rows = rows.reshape(*rows.shape[:2], size, thin).sum(axis=3) / hits
+        w = None if w is None else (hits > thin / 2).astype(float)
+    if w is not None and w.all():
+        w = None
+    if w is None:
+        x = rows - rows.sum(axis=2, keepdims=True) / size
+    else:
+        mass = np.maximum(w.sum(axis=1, keepdims=True), 1)
+        x = (rows - (rows * w).sum(axis=2, keepdims=True) / mass) * w
     keep = size // 2 + 1
     pad = next_fast_len(size + keep, real=True)
     spectrum = rfft(x, pad)
     product = irfft(spectrum.real**2 + spectrum.imag**2, pad)[..., :keep]
     square = x * x
-    if whole:
+    if w is None:
         total = np.cumsum(square, axis=2)
         head = total[..., size - keep :][..., ::-1]  # of x(t)^2 where x(t + lag) exists
         before = np.zeros(head.shape)
@@ -153,7 +162,7 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
         energy = irfft(2 * (transformed * mask.conj()).real, pad)[..., :keep]
     floor = 1e-9 * np.maximum(energy[..., :1], 1e-30)
     each = 2 * product / np.maximum(energy, floor)
-    if not whole:  # lags that hardly any pair of readings has
+    if w is not None:  # lags that hardly any pair of readings has
         pairs = irfft(mask.real**2 + mask.imag**2, pad)[:, :keep]
         each = np.where(pairs < 0.3 * mass, 0.0, each)
     # Windows in which nothing happens say nothing; others count by how much happens, within a limit.
@@ -161,7 +170,7 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
     share = np.sqrt(np.minimum(power, 2 * median(power)[:, None]) + 1e-12)
     share = share / share.sum(axis=1, keepdims=True)
     values = list(np.clip((share[:, None] @ each)[:, 0], -1, 1))
-    middles = list(median(each.transpose(0, 2, 1).copy())) if len(w) > 2 else values
+    middles = list(median(each.transpose(0, 2, 1).copy())) if each.shape[1] > 2 else values
     return [CorrelationLevel(step_s * thin, window_s, *pair) for pair in zip(values, middles, strict=True)]
 
 
