@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 from workbench.measurement.iterations import from_stored
+from workbench.periods.segment import iterations
 from workbench.periods.setting_parts import setting_parts
+from workbench.records import Level, Periods
 
 Column = Callable[[np.ndarray], np.ndarray]
 
@@ -84,7 +86,8 @@ def test_the_clock_of_a_gpu_at_rest_is_no_setting() -> None:
 
 def test_a_change_on_any_gpu_of_a_job_counts() -> None:
     first, second = trace(power_limit_w=steps((0, 250))), trace(power_limit_w=steps((0, 250), (20, 150)))
-    assert borders(first, second) == pytest.approx([0.0, 20.0])
+    found = setting_parts([first, second], (0.0, 39.9))
+    assert [(part.start_s, part.setting) for part in found] == [(0.0, "250 W"), (20.0, "250/150 W")]
 
 
 def repeated(period_s: float, since_s: float, times: np.ndarray) -> np.ndarray:
@@ -102,6 +105,24 @@ def test_an_evaluation_at_a_clock_of_its_own_is_not_counted() -> None:
     found = from_stored(seen)
     assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
     assert found.summary.count == pytest.approx(75 / 0.9, abs=3)
+
+
+def test_a_part_that_is_not_followed_is_no_pause() -> None:
+    """Nor is it bridged, unless its few iterations fit between those of its neighbours."""
+    times = np.arange(0.0, 60.0, 0.05)
+    seen = pl.DataFrame({
+        "time_s": times, "power_w": repeated(0.9, 0.0, times),
+        "power_limit_w": steps((0, 400), (20, 300), (30, 400), (40, 300), (41.8, 400))(times),
+    })
+    parts = setting_parts([seen], (0.0, 59.9))
+    known = Periods((Level("iteration", 0.9, 0.01, 0.9, 0.0, 0.9),), sure=True)
+    followed = [part._replace(periods=known if part.setting == "400 W" else None) for part in parts]
+    frame = iterations(seen, known, within_s=(0.0, 59.9), parts=followed)
+    between = frame.filter((pl.col("start_s") > 1) & (pl.col("end_s") < 59) & (pl.col("time_s") > 1.5))
+    assert between["kind"].to_list() == ["other"]
+    assert between.select("start_s", "end_s").row(0) == pytest.approx((20.0, 30.0), abs=1.0)
+    assert frame["iteration"].drop_nulls().to_list() == list(range(frame["iteration"].n_unique() - 1))
+    assert frame["time_s"].sum() == pytest.approx(59.9)
 
 
 def test_a_limit_that_does_not_bind_leaves_one_period() -> None:

@@ -49,6 +49,8 @@ EDGE = 0.3  # of an iteration: how far the first or last one may be off the usua
 NINETY_TO_95 = 1.96 / 1.645
 WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
 SHOWN = 4  # settings that a note names
+ALIKE = 0.75  # of the match under the surest setting, from which iterations are recognised under another one
+TIMES = (1.0, 1 / 2, 2.0, 1 / 3, 3.0, 1 / 4, 4.0)  # of a rhythm, which the iteration may be
 BRIDGED = 3  # iterations between those of two parts, at most, that are told by the time they took together
 
 
@@ -112,13 +114,13 @@ def iterations(
         )
     start_s, end_s = within_s or (float(known["time_s"][0]), float(known["time_s"][-1]))
     level = _followed(periods)
-    inner: list[tuple[float, float]] = []
+    inner: list[Span] = []
     if any(part.periods is not None for part in parts):
-        inner = _through(known, parts)
+        through = _through(known, parts)
+        inner = [span if span.number is None else span._replace(number=k) for k, span in enumerate(through)]
     elif level is not None:
-        inner = _pairs(_aligned(known.filter(pl.col("time_s").is_between(start_s, end_s)), level))
-    spans = [Span("iteration", *pair_s, number) for number, pair_s in enumerate(inner)]
-    return _framed(_tiled(spans, start_s, end_s), energies)
+        inner = _spans(_aligned(known.filter(pl.col("time_s").is_between(start_s, end_s)), level))
+    return _framed(_tiled(inner, start_s, end_s), energies)
 
 
 def with_periods(
@@ -146,12 +148,12 @@ def with_periods(
     best = surest.periods
     assert best is not None
     known = _known(trace)
-    chosen = [part._replace(periods=_like(known, part, surest)) for part in parts]
-    apart_s = sum(end_s - start_s for start_s, end_s in _through(known, chosen))
-    level = _followed(whole)
-    inside = known.filter(pl.col("time_s").is_between(parts[0].start_s, parts[-1].end_s))
-    pairs = [] if level is None else _pairs(_aligned(inside, level))
-    together_s = sum(end_s - start_s for start_s, end_s in pairs)
+    level = best.rhythm
+    assert level is not None
+    least = ALIKE * _match(known, surest, level)
+    chosen = [part._replace(periods=_like(known, part, surest, least)) for part in parts]
+    one = [surest._replace(start_s=parts[0].start_s, end_s=parts[-1].end_s, periods=whole)]
+    apart_s, together_s = (_iterated_s(_through(known, each)) for each in (chosen, one))
     if (_standing(best), apart_s) < (_standing(whole), (1 + SAME) * together_s):
         return whole, single
     takes = {part.setting: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
@@ -171,62 +173,83 @@ def _followed(periods: Periods | None) -> Level | None:
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
 
 
-def _like(known: pl.DataFrame, part: SettingPart, surest: SettingPart) -> Periods | None:
-    """The periods to follow in a part, whose rhythm is that of the surest part under another setting."""
+def _like(known: pl.DataFrame, part: SettingPart, surest: SettingPart, least: float) -> Periods | None:
+    """The periods to follow in a part, whose rhythm is that of the surest part under another setting; found
+    again where iterations match by `least`.
+    """
     best, own = surest.periods, part.periods
     assert best is not None
     level, mine = best.rhythm, _followed(own)
     assert level is not None
     if part.setting == surest.setting:
         return best
-    candidates = [mine] if mine is not None and part.may_take(mine.seconds, surest, level.seconds) else []
-    if candidates and own is not None and own.rhythm_sure:
-        return own
+    limited = part.other_limit(surest)
     # Where a clock stands still it may be the work that changed: an evaluation is not to be counted.
-    candidates += [level] * part.other_limit(surest)
-    times = known["time_s"].to_numpy()
+    candidates = [level] * limited
+    if mine is not None:
+        fits = [times for times in TIMES if part.may_take(times * mine.seconds, surest, level.seconds)]
+        if own is not None and own.rhythm_sure and 1.0 in fits:
+            return own
+        candidates += [replace(mine, seconds=times * mine.seconds) for times in fits
+                       if limited or times == 1.0]
+    shares = [_match(known, part, each) for each in candidates]
+    if max(shares, default=0.0) < max(least, ALIGNMENT_PARAMS.weak):
+        return None
+    found = candidates[int(np.argmax(shares))]
+    return replace(best, levels=(replace(level, seconds=found.seconds, phase_s=found.phase_s),))
+
+
+def _match(known: pl.DataFrame, part: SettingPart, level: Level) -> float:
+    """How well iterations of a level match one shape, at most 1, as a mean over the part."""
+    times, power_w = known["time_s"].to_numpy(), known["power_w"].to_numpy()
     inside = (times >= part.start_s) & (times <= part.end_s)
-    times, power_w = times[inside], known["power_w"].to_numpy()[inside]
-    for each in candidates:
-        found = align(times, power_w, each.seconds, each.phase_s)
-        if found.match > WELL * (part.end_s - part.start_s) / each.seconds:
-            return replace(best, levels=(replace(level, seconds=each.seconds, phase_s=each.phase_s),))
-    return None
+    found = align(times[inside], power_w[inside], level.seconds, level.phase_s)
+    return found.match * level.seconds / (part.end_s - part.start_s)
 
 
-def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[tuple[float, float]]:
-    """Start and end of the iterations of parts, each followed by its own period, and of those between."""
-    inner: list[tuple[float, float]] = []
+def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
+    """The iterations of parts, each followed by its own period, and those between; "other" where a part has
+    none.
+    """
+    spans: list[Span] = []
+    skipped: list[Span] = []
     before_s = 0.0
     for part in parts:
         level = _followed(part.periods)
         rows = known.filter(pl.col("time_s").is_between(part.start_s, part.end_s))
         if level is None or rows.height < 2:
+            skipped.append(Span("other", part.start_s, part.end_s))
             continue
-        pairs = _pairs(_aligned(rows, level))
-        if inner and pairs:
-            gap_s = pairs[0][0] - inner[-1][1]
+        found = _spans(_aligned(rows, level))
+        if spans and found:
+            gap_s = found[0].start_s - spans[-1].end_s
             if 0 < gap_s < ALIGNMENT_PARAMS.stretch * min(before_s, level.seconds):
-                inner[-1] = (inner[-1][0], pairs[0][0])  # the last one took the change's time too
+                spans[-1] = spans[-1]._replace(end_s=found[0].start_s)  # which took the change's time too
             elif gap_s > 0:
-                inner += _between(inner[-1][1], pairs[0][0], before_s, level.seconds)
-        inner, before_s = inner + pairs, level.seconds
-    return inner
+                spans += _between(spans[-1].end_s, found[0].start_s, before_s, level.seconds) or skipped
+        spans, skipped, before_s = spans + found, [], level.seconds
+    return spans
 
 
-def _between(start_s: float, end_s: float, one_s: float, other_s: float) -> list[tuple[float, float]]:
+def _between(start_s: float, end_s: float, one_s: float, other_s: float) -> list[Span]:
     """The iterations that ran while a setting was changed: as many as fit, none where they do not."""
     low_s, high_s = sorted((one_s, other_s))
     count = max(round((end_s - start_s) / (0.5 * (low_s + high_s))), 1)
     each_s, stretch = (end_s - start_s) / count, ALIGNMENT_PARAMS.stretch
     if count > BRIDGED or not (1 - stretch) * low_s <= each_s <= (1 + stretch) * high_s:
         return []
-    borders_s = np.linspace(start_s, end_s, count + 1).tolist()
-    return list(itertools.pairwise(borders_s))
+    borders_s = np.linspace(start_s, end_s, count + 1)
+    return _spans(Alignment(borders_s[:-1], borders_s[1:], 0.0))
 
 
-def _pairs(found: Alignment) -> list[tuple[float, float]]:
-    return list(zip(found.start_s.tolist(), found.end_s.tolist(), strict=True))
+def _spans(found: Alignment) -> list[Span]:
+    pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
+    return [Span("iteration", *pair_s, number) for number, pair_s in enumerate(pairs)]
+
+
+def _iterated_s(spans: Sequence[Span]) -> float:
+    """Time that iterations take."""
+    return sum(span.end_s - span.start_s for span in spans if span.number is not None)
 
 
 def _known(trace: pl.DataFrame) -> pl.DataFrame:

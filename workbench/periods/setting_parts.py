@@ -19,6 +19,7 @@ from ..records import Periods
 
 Array = np.ndarray[Any, Any]
 CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
+SETTINGS = ("power_limit_w", *CLOCKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class SettingPart(NamedTuple):
     start_s: float
     end_s: float
     setting: str
-    limit_w: float  # NaN where it is not known, like clocks
-    clocks_mhz: tuple[float, float]  # mean SM and memory clock while the GPU was busy
+    limits_w: tuple[float, ...]  # of each GPU; NaN where it is not known, like clocks
+    clocks_mhz: tuple[float, float]  # mean SM and memory clock of the slowest GPU while it was busy
     periods: Periods | None = None
 
     def may_take(self, seconds: float, other: SettingPart, other_s: float) -> bool:
@@ -64,16 +65,16 @@ class SettingPart(NamedTuple):
         return bool(low / (1 + PARAMS.slack) <= seconds / other_s <= high * (1 + PARAMS.slack))
 
     def other_limit(self, other: SettingPart) -> bool:
-        """Whether the power limit is another one than in another part."""
-        return abs(self.limit_w - other.limit_w) > PARAMS.limit_w
+        """Whether a power limit is another one than in another part."""
+        pairs = zip(self.limits_w, other.limits_w, strict=True)
+        return any(abs(mine - theirs) > PARAMS.limit_w for mine, theirs in pairs)
 
 
 def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) -> tuple[SettingPart, ...]:
     """The parts of a window, end to end; none where nothing was changed in it.
 
     Args:
-        traces: Of the GPUs of a job (`trace.SCHEMA`), whose settings the first one's name; columns that are
-            missing do not change.
+        traces: Of the GPUs of a job (`trace.SCHEMA`); columns that are missing do not change.
         within_s: Start and end of the window.
     """
     start_s, end_s = within_s
@@ -88,11 +89,16 @@ def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float])
         return ()
     parts = []
     for begin_s, until_s in zip(borders_s, [*borders_s[1:], end_s], strict=True):
-        limit_w, sm_mhz, mem_mhz = (
-            _usual(*tables[0][name], begin_s, until_s) for name in ("power_limit_w", *CLOCKS)
+        limits_w, *clocks = (
+            [_usual(*table[name], begin_s, until_s) for table in tables] for name in SETTINGS
         )
-        words = [f"{limit_w:.4g} W"] * bool(limited) + [f"{sm_mhz:.0f} MHz"] * bool(clocked)
-        parts.append(SettingPart(begin_s, until_s, ", ".join(words), limit_w, (sm_mhz, mem_mhz)))
+        sm_mhz, mem_mhz = (float(np.fmin.reduce(each)) for each in clocks)
+        words = []
+        if limited:
+            words.append("/".join(dict.fromkeys(f"{limit_w:.4g}" for limit_w in limits_w)) + " W")
+        if clocked:
+            words.append(f"{sm_mhz:.0f} MHz")
+        parts.append(SettingPart(begin_s, until_s, ", ".join(words), tuple(limits_w), (sm_mhz, mem_mhz)))
     return _same_names(parts)
 
 
@@ -111,14 +117,17 @@ def _other_clock(part: SettingPart, other: SettingPart) -> bool:
 
 
 def _table(trace: pl.DataFrame, within_s: tuple[float, float]) -> dict[str, tuple[Array, Array]]:
-    """Moments (s) and readings of each setting in a window; of the clocks while the GPU was busy."""
+    """Moments (s) and readings of each setting in a window; of the clocks while the GPU was busy, none where
+    it mostly rested.
+    """
     inside = trace.filter(pl.col("time_s").is_between(*within_s))
     times = inside["time_s"].to_numpy()
     busy = np.ones(len(times), dtype=bool)
     if "utilisation" in inside.columns:
         busy = ~(inside["utilisation"].cast(pl.Float64).to_numpy() <= 0)
+    busy &= busy.mean() > 0.5 if len(busy) else False
     found = {}
-    for name in ("power_limit_w", *CLOCKS):
+    for name in SETTINGS:
         column = inside[name] if name in inside.columns else pl.Series([None] * len(times))
         values = column.cast(pl.Float64).to_numpy()
         known = np.isfinite(values) & (busy if name in CLOCKS else True)
