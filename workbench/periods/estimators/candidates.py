@@ -79,7 +79,8 @@ class LevelBank:
         longest; or of windows so many levels `longer`.
         """
         fits = np.count_nonzero(self._windows_s[view] >= (periods * periods_s)[:, None], axis=1)
-        return self._longest[view] + np.maximum(fits - 1 - longer, 0)
+        found: Array = self._longest[view] + np.maximum(fits - 1 - longer, 0)
+        return found
 
     def at(self, level: Array, lags_s: Array, *, middle: bool = False) -> Array:
         """The values at lags (n, m) of levels (n,), interpolated; NaN beyond half a window."""

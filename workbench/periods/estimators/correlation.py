@@ -136,9 +136,12 @@ def _averaged(
     """
     size = rows.shape[2] // thin
     if thin > 1:
-        hits = thin if w is None else np.maximum(w.reshape(len(w), size, thin).sum(axis=2), 1)
-        rows = rows.reshape(*rows.shape[:2], size, thin).sum(axis=3) / hits
-        w = None if w is None else (hits > thin / 2).astype(float)
+        rows = rows.reshape(*rows.shape[:2], size, thin).sum(axis=3)
+        if w is None:
+            rows = rows / thin
+        else:
+            hits = w.reshape(len(w), size, thin).sum(axis=2)
+            rows, w = rows / np.maximum(hits, 1), (hits > thin / 2).astype(float)
     if w is not None and w.all():
         w = None
     if w is None:
