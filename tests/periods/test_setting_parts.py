@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -116,7 +117,7 @@ def test_a_part_that_is_not_followed_is_no_pause() -> None:
     })
     parts = setting_parts([seen], (0.0, 59.9))
     known = Periods((Level("iteration", 0.9, 0.01, 0.9, 0.0, 0.9),), sure=True)
-    followed = [part._replace(periods=known if part.setting == "400 W" else None) for part in parts]
+    followed = [replace(part, periods=known if part.setting == "400 W" else None) for part in parts]
     frame = iterations(seen, known, within_s=(0.0, 59.9), parts=followed)
     between = frame.filter((pl.col("start_s") > 1) & (pl.col("end_s") < 59) & (pl.col("time_s") > 1.5))
     assert between["kind"].to_list() == ["other"]

@@ -133,7 +133,7 @@ def look_in_parts(
         setting: look_at_all(traces, (part.start_s, part.end_s)) for setting, part in longest.items()
         if part.end_s - part.start_s >= CHEAP_S
     }
-    asked = [part._replace(periods=found.get(part.setting)) for part in parts]
+    asked = [replace(part, periods=found.get(part.setting)) for part in parts]
     return with_periods(traces[0], whole, asked)
 
 
@@ -199,7 +199,7 @@ def _found(
         level = periods.iteration
         detected_s = level.seconds if level else None
         summary = replace(summary, detected_s=detected_s, check=compare(periods, summary))
-    return SegmentedIterations(frame, summary, periods, parts)
+    return SegmentedIterations(frame, summary, periods, tuple(replace(part, periods=None) for part in parts))
 
 
 def _readings(trace: pl.DataFrame) -> int:

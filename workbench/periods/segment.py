@@ -65,8 +65,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentedIterations(HtmlFacts):
-    """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for);
-    its parts, where settings changed inside.
+    """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for).
+
+    `parts` are those of the window under each setting, where settings changed inside.
     """
 
     frame: pl.DataFrame
@@ -140,7 +141,7 @@ def with_periods(
         The surest periods, and the parts: with the periods to follow, or with none, for one period to be
             followed through all of them.
     """
-    single = tuple(part._replace(periods=None) for part in parts)
+    single = tuple(replace(part, periods=None) for part in parts)
     asked = [part for part in parts if part.periods is not None and part.periods.rhythm_sure]
     if not asked:
         return whole, single
@@ -151,8 +152,8 @@ def with_periods(
     level = best.rhythm
     assert level is not None
     least = ALIKE * _match(known, surest, level)
-    chosen = [part._replace(periods=_like(known, part, surest, least)) for part in parts]
-    one = [surest._replace(start_s=parts[0].start_s, end_s=parts[-1].end_s, periods=whole)]
+    chosen = [replace(part, periods=_like(known, part, surest, least)) for part in parts]
+    one = [replace(surest, start_s=parts[0].start_s, end_s=parts[-1].end_s, periods=whole)]
     apart_s, together_s = (_iterated_s(_through(known, each)) for each in (chosen, one))
     if (_standing(best), apart_s) < (_standing(whole), (1 + SAME) * together_s):
         return whole, single

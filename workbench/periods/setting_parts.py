@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from .._html import HtmlFacts
 from ..records import Periods
 
 Array = np.ndarray[Any, Any]
@@ -39,30 +40,37 @@ class SettingPartParams:
 PARAMS = SettingPartParams()
 
 
-class SettingPart(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SettingPart(HtmlFacts):
     """A stretch of a window under one setting.
 
     `setting` says what it was, as far as it differs between the parts ("150 W"); `periods` were found in it,
-    or in a longer part of the same setting.
+    or in a longer part of the same setting. What is not known is NaN.
     """
 
     start_s: float
     end_s: float
     setting: str
-    limits_w: tuple[float, ...]  # of each GPU; NaN where it is not known, like clocks
-    clocks_mhz: tuple[float, float]  # mean SM and memory clock of the slowest GPU while it was busy
+    limits_w: tuple[float, ...]  # of each GPU
+    sm_clock_mhz: float  # mean of the slowest GPU while it was busy
+    mem_clock_mhz: float
     periods: Periods | None = None
 
     def may_take(self, seconds: float, other: SettingPart, other_s: float) -> bool:
         """Whether iterations of `seconds` here may be those of `other_s` in another part: no change of clocks
         makes them change by more than the clocks.
         """
-        ratios = np.array(other.clocks_mhz) / np.array(self.clocks_mhz)
+        ratios = np.array(other.clocks) / np.array(self.clocks)
         known = ratios[np.isfinite(ratios)]
         low, high = np.prod(np.minimum(known, 1.0)), np.prod(np.maximum(known, 1.0))
         if not len(known):
             low, high = 0.5, 2.0
         return bool(low / (1 + PARAMS.slack) <= seconds / other_s <= high * (1 + PARAMS.slack))
+
+    @property
+    def clocks(self) -> tuple[float, float]:
+        """SM and memory clock (MHz)."""
+        return self.sm_clock_mhz, self.mem_clock_mhz
 
     def other_limit(self, other: SettingPart) -> bool:
         """Whether a power limit is another one than in another part."""
@@ -98,7 +106,7 @@ def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float])
             words.append("/".join(dict.fromkeys(f"{limit_w:.4g}" for limit_w in limits_w)) + " W")
         if clocked:
             words.append(f"{sm_mhz:.0f} MHz")
-        parts.append(SettingPart(begin_s, until_s, ", ".join(words), tuple(limits_w), (sm_mhz, mem_mhz)))
+        parts.append(SettingPart(begin_s, until_s, ", ".join(words), tuple(limits_w), sm_mhz, mem_mhz))
     return _same_names(parts)
 
 
@@ -107,12 +115,12 @@ def _same_names(parts: Sequence[SettingPart]) -> tuple[SettingPart, ...]:
     named: list[SettingPart] = []
     for part in parts:
         alike = (each for each in named if not part.other_limit(each) and not _other_clock(part, each))
-        named.append(part._replace(setting=next((each.setting for each in alike), part.setting)))
+        named.append(replace(part, setting=next((each.setting for each in alike), part.setting)))
     return tuple(named)
 
 
 def _other_clock(part: SettingPart, other: SettingPart) -> bool:
-    pairs = zip(part.clocks_mhz, other.clocks_mhz, strict=True)
+    pairs = zip(part.clocks, other.clocks, strict=True)
     return any(abs(a - b) > PARAMS.other * max(a, b) for a, b in pairs)
 
 
