@@ -43,6 +43,7 @@ class FrontierSearchParams:
     reach: tuple[float, ...] = (0.7, 0.25, 0.25, 0.25)
     jump_reach: tuple[float, ...] = (0.3, 0.1, 0.06, 0.3)
     usual_sds: tuple[float, float, float] = (0.05, 0.01, 0.005)  # up to which a card follows the usual curve
+    plain_share: float = 0.05  # of the worlds that fit, below which a card is said not to follow it
     tells: int = 5  # measurements from which on that can be told
     doubt: float = 0.5  # power of the likelihood by which roughness is judged before the search ends
     least_effective: float = 40.0  # worlds that must remain
@@ -164,7 +165,7 @@ class FrontierSearch:
         """That the card does not follow the usual curve of GPUs, as a sentence; empty where it does, and
         before that can be told.
         """
-        told = len(self._told) >= PARAMS.tells and self._usual < 0.5
+        told = len(self._told) >= PARAMS.tells and self._usual < PARAMS.plain_share
         return "this card does not follow the usual curve: measuring more" if told else ""
 
     @property
