@@ -73,3 +73,34 @@ def test_what_does_not_show_counts_as_arrived_after_a_time_out(simulated: Simula
         next(job)
     assert arrival.by_s(machine.clock()) >= begun_s + PARAMS.longest_s
     job.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("card", ["A100", "A100,late"])
+def test_a_setting_changed_again_before_it_arrived_is_not_taken_for_there(
+    simulated: Simulated, card: str
+) -> None:
+    machine = simulated(card, stepped=True)
+    meter = sessions.current().meter
+    assert meter.recorder is not None
+    arrival, before = Arrival(meter.devices, meter.recorder), Setting()
+    job = iter(TrainingJob("squad", 32, machine=machine, iterations=10**9))
+    with Lease(meter.devices) as lease:
+        for wanted, wait_s in (
+            (Setting(power_limit_w=150.0), 6.0),
+            (Setting(sm_clock_mhz=1335), 0.4),
+            (Setting(sm_clock_mhz=1380), 0.0),
+        ):
+            until_s = machine.clock() + 3.0 * (before == Setting())
+            while machine.clock() < until_s:
+                next(job)
+            lease.put(wanted)
+            arrival.begin(before, wanted, machine.clock())
+            before, until_s = wanted, machine.clock() + wait_s
+            while machine.clock() < until_s:
+                next(job)
+                arrival.at_s(machine.clock())
+        true_s = machine.state.control(0, "effective_from_s")
+        while (found_s := arrival.at_s(machine.clock())) is None:
+            next(job)
+    job.close()  # type: ignore[attr-defined]
+    assert -0.3 < found_s - true_s < PARAMS.longest_s + 0.5

@@ -46,10 +46,16 @@ class Arrival:
         self._devices, self._recorder = devices, recorder
         self._before, self._wanted = Setting(), Setting()
         self._from_s, self._at_s, self._mean_s = -math.inf, -math.inf, PARAMS.mean_s[0]
+        self._hidden = False  # behind one that had not arrived when this one was changed
         self._took_s: dict[bool, float] = {}  # the longest yet, of limits and of locks
 
     def begin(self, before: Setting, wanted: Setting, now_s: float, iteration_s: float = 0.0) -> None:
-        """A setting was changed just now, while iterations took so long; what is None is as it was found."""
+        """A setting was changed just now, while iterations took so long; what is None is as it was found.
+
+        Where the one before has not arrived yet, what shows next may be of that one: then this one counts as
+        arrived after the time-out.
+        """
+        self._hidden = self.at_s(now_s) is None
         self._mean_s = float(np.clip(iteration_s, *PARAMS.mean_s))
         self._before, self._wanted, self._from_s, self._at_s = before, wanted, now_s, math.nan
 
@@ -73,7 +79,7 @@ class Arrival:
     def at_s(self, now_s: float) -> float | None:
         """When it had arrived; None where it has not."""
         if math.isnan(self._at_s):
-            found = [self._on(device.uuid, now_s) for device in self._devices]
+            found = [None if self._hidden else self._on(each.uuid, now_s) for each in self._devices]
             known = [each for each in found if each is not None]
             late = now_s >= self._from_s + self.longest_s
             if len(known) < len(found) and not late:
