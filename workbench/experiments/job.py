@@ -71,6 +71,7 @@ class RecurringJob:
         accept_changes: Go on where the history has other batch sizes.
         retries: Runs that `attempts` and `run` make for one recurrence at most, those that run out of memory
             included. Three that trained in vain end it sooner.
+        earlier: Begin a profile of limits with what tuned runs and sweeps of this name have measured.
 
     Raises:
         UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with
@@ -87,6 +88,7 @@ class RecurringJob:
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         power_limits_w: Sequence[float] | None = None, gpus: Gpus = None, meter: Meter | None = None,
         seed: int | None = None, accept_changes: bool = False, retries: int = RETRIES,
+        earlier: bool = True,
     ) -> None:
         if target is not None and not math.isfinite(target):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
@@ -94,6 +96,7 @@ class RecurringJob:
             raise UsageError(f"retries={retries} runs nothing; give 1 or more")
         sizes = tuple(sorted(set(batch_sizes)))
         self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
+        self.earlier = earlier
         ranks = current_ranks()
         if ranks is not None and meter is None and gpus is None:
             gpus = gpus_of_ranks(ranks, sizes)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import signature
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS
 from ..search.clocks.power_profile import Optimum, PowerProfile
 from ..search.objective import Time
+from .evidence import known_limits
 from .history.attempts import Attempt
 from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
@@ -42,6 +44,7 @@ class JobContext(Protocol):
     study: JobStudy
     notes: list[str]
     higher_is_better: bool
+    earlier: bool
 
 
 class Recurrence:
@@ -213,16 +216,26 @@ class Recurrence:
             return
         among = limits if wanted is None else (wanted,)
         update_s = max((self._update_s(gpu.uuid) for gpu in self._meter.devices), default=0.1)
+        known = self._known(among)
 
         def make(by_epoch: bool) -> PowerProfile:
             # Epochs are sums of many iterations and differ little: one at a limit will do.
             scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
             return PowerProfile(
                 among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
-                scatter=scatter,
+                scatter=scatter, **known,
             )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
+
+    def _known(self, among: Sequence[float]) -> dict[str, Any]:
+        """What tuned runs and sweeps of this job know of its limits, as a profile takes it."""
+        devices, name = self._meter.devices, self.job.name
+        if not (self.job.earlier and devices and "known" in signature(PowerProfile).parameters):
+            return {}
+        known, words = known_limits(name, devices[0], self.batch_size, among)
+        self.reason = "; ".join(filter(None, (self.reason, words and f"{words}: tried first")))
+        return {"known": known}
 
     def _update_s(self, uuid: str) -> float:
         known = self._meter.recorder.update_s(uuid) if self._meter.recorder is not None else None

@@ -13,11 +13,11 @@ from __future__ import annotations
 import itertools
 import linecache
 import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,8 +30,10 @@ from ..errors import MOST_VALUES, NoDriver, UsageError, checked, checked_list, s
 from ..measurement import session
 from ..measurement.store import Store
 from ..records import Configuration, Setting
+from ..search.earlier import PlacedCurve, place
 from ..search.surrogates.expected_hypervolume import FrontierSearch
 from . import trial
+from .evidence import known_job, sweep_file, top_of_device
 from .executors import HereExecutor, LocalExecutor
 from .trial import KNOBS, TRIALS, Work
 
@@ -56,6 +58,8 @@ class Sweep:
         name: Keep the rows under this name and go on with those that are there.
         worth: With "frontier", the least share of its area that a next trial must be expected to add.
         seed: Of the search.
+        earlier: With "frontier", begin with what tuned cells and recurring jobs of this name have measured
+            on such a GPU, as far as the trials bear it out.
 
     Raises:
         UsageError: a space, budget or order that makes no sense. NoDriver: no GPU here.
@@ -66,7 +70,7 @@ class Sweep:
         self, work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], *,
         budget: int | None = None, order: Literal["frontier", "grid"] = "frontier",
         executor: Executor | None = None, gpus: Gpus = None, name: str | None = None,
-        worth: float = 0.002, seed: int = 0,
+        worth: float = 0.002, seed: int = 0, earlier: bool = True,
     ) -> None:
         if not callable(work):
             raise UsageError(
@@ -102,6 +106,9 @@ class Sweep:
             else:
                 self._take(row)
         self._earlier = len(self._rows)
+        if earlier and name is not None and order == "frontier":
+            self._search.assume(self._known())
+        self._known_words = self._search.earlier.words
 
     # what is known
 
@@ -122,8 +129,15 @@ class Sweep:
 
     @property
     def note(self) -> str:
-        """A card that follows no usual curve, while the frontier is looked for, as a sentence; else empty."""
-        return "" if self.order == "grid" or self.reason else self._search.note
+        """What is known from before, and a card that follows no usual curve, as a sentence, while the
+        frontier is looked for; else empty.
+        """
+        known = f"{self._known_words}: " + (
+            "tried first" if self._search.earlier.open else
+            "as these trials measure" if self._search.earlier else "these trials measure otherwise: left out"
+        ) if self._known_words else ""
+        notes = (known, self._search.note)
+        return "" if self.order == "grid" or self.reason else "; ".join(filter(None, notes))
 
     @property
     def done(self) -> int:
@@ -307,6 +321,25 @@ class Sweep:
         batch_size = values.get("batch_size")
         return Configuration(setting, None if batch_size is None else int(batch_size))
 
+    def _known(self) -> list[PlacedCurve]:
+        """Curves of this workload that others have left, at the candidates of their batch size."""
+        mine = devices(self._gpus) if self._gpus is not None else session.current().devices
+        if not mine:
+            return []
+        known = known_job(self.name or "", mine[0], besides="a sweep")
+        sizes = self.space["batch_size"] if "batch_size" in self.space.columns else pl.Series([None])
+        several, found = sizes.n_unique() > 1, []
+        every = [self._configuration(row) for row in range(len(self.space))]
+        for curve in (*known.same, *known.elsewhere):
+            if curve.batch_size is None and several:
+                continue  # nobody knows at which of them it was measured
+            rows = [row for row, each in enumerate(every)
+                    if None in (curve.batch_size, each.batch_size) or each.batch_size == curve.batch_size]
+            placed = place(curve, [every[row].setting for row in rows], top_of_device(mine[0]))
+            if placed is not None:
+                found.append(replace(placed, rows=np.array(rows)[placed.rows]))
+        return found
+
     @staticmethod
     def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row.get(axis) for axis in AXES)
@@ -318,9 +351,9 @@ class Sweep:
         """Where the rows are kept; None without a name."""
         if self.name is None:
             return None
-        folder = _paths.home()[0] / "sweeps"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', self.name)}.parquet"
+        path = sweep_file(self.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
     def _stored(self) -> list[dict[str, Any]]:
         path = self.path
@@ -349,13 +382,13 @@ class Sweep:
 def sweep(
     work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], budget: int | None = None, *,
     order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, name: str | None = None,
-    worth: float = 0.002, seed: int = 0, executor: Executor | None = None,
+    worth: float = 0.002, seed: int = 0, earlier: bool = True, executor: Executor | None = None,
     progress: bool | Callable[[Sweep], None] = True,
 ) -> Sweep:
     """Measure many configurations of one workload, to the end; returns the `Sweep`.
 
     Args:
-        work, space, budget, order, gpus, name, worth, seed, executor: As for `Sweep`.
+        work, space, budget, order, gpus, name, worth, seed, earlier, executor: As for `Sweep`.
         progress: Show a line with the remaining time, or call this after each trial.
 
     Raises:
@@ -363,7 +396,7 @@ def sweep(
     """
     running = Sweep(
         work, space, budget=budget, order=order, executor=executor, gpus=gpus, name=name, worth=worth,
-        seed=seed,
+        seed=seed, earlier=earlier,
     )
     tell = progress if callable(progress) else (_line if progress else None)
     try:

@@ -32,6 +32,7 @@ class TuningRequest:
     watch: str
     recheck: bool
     label: str
+    earlier: bool
     seed: int
     params: TunerParams
     paused: bool = False

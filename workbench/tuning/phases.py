@@ -17,13 +17,13 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, UsageError
+from ..experiments.evidence import KnownJob, known_job
 from ..records import Setting
 from ..search.clocks.base import Done
 from ..search.space import SettingSpace, space_of
 from .accounts import Counted, Pool, Stretch
 from .change_detection import Watch, make_watch
 from .detect_iterations import DetectedIterations, IterationDetector
-from .evidence import recall
 from .iteration_sources import Count, Rate, Trace, guessed
 from .models import Forecast
 from .posterior import SettingPosterior
@@ -192,15 +192,17 @@ class Predicting:
             work.log.note(f"predicted by {prior.source}")
         if isinstance(source, Rate):
             space = _seen_by_rate(space, source)
+        baseline = reading.iteration_s, reading.iteration_j
+        known = KnownJob()
+        if request.earlier:
+            known = known_job(request.label, gpus.devices[0], baseline=baseline)
         belief = SettingPosterior(
             request.search, space, request.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
-            seed=request.seed,
+            seed=request.seed, same=[*known.same, *known.elsewhere], others=known.others,
         )
-        baseline = reading.iteration_s, reading.iteration_j
-        belief.assume(recall(request.label, gpus.devices[0].name, *baseline), baseline)
-        if belief.evidence:
-            work.log.note(f"{len(belief.evidence)} settings of an earlier run of this job are known")
+        if belief.earlier:
+            work.log.note(belief.earlier.words)
         return belief
 
     def close(self) -> None:
@@ -236,7 +238,7 @@ class Searching:
             if now_s - job.log.ledger.cursor_s >= job.stretch_s:
                 job.cut(now_s, "paused")
             return self
-        step = job.rhythm.next() if job.rhythm.doubtful else job.belief.search.next()
+        step = job.rhythm.next() if job.rhythm.doubtful else job.belief.next()
         now_s = job.log.clock()  # thinking takes a moment
         if isinstance(step, Done):
             job.log.note(step.reason)
@@ -461,6 +463,8 @@ class Watching:
             stretch.setting, whole, scale * pool.time_s, scale * pool.energy_j,
             scale * math.sqrt(pool.variance_j), math.sqrt(pool.variance_s / whole),
         )
+        if self.job.belief.news:
+            self.job.log.note(self.job.belief.news)
         self._pool, self.job.work.steering.next_s = pool.next(), -math.inf
 
     def _check(self, now_s: float) -> TunerPhase:

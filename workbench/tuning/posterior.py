@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +13,19 @@ import polars as pl
 
 from ..errors import WorkbenchError
 from ..records import Setting
-from ..search.clocks.base import Choice
+from ..search.clocks.base import Choice, Done, Trial
+from ..search.earlier import EarlierCurve, EarlierRuns, place_in
 from ..search.objective import Objective, ZeusCost
 from ..search.space import SettingSpace
-from .evidence import EarlierSetting
+from ..search.surrogates.library import Library, Mixtures
+from ..search.surrogates.response_surface import fit
 from .probe import Reading
 
 if TYPE_CHECKING:
     from ..search.clocks.make import ClockSearch
 
 
-EVIDENCE_SD = 0.01  # relative, by which the same setting differs from run to run
-CONTRADICTED = 3.0  # standard deviations
-Z = 1.96
+UNLIKELY = 0.08  # probability of keeping the bound by what is known here, below which nothing is tried first
 
 
 class SettingPosterior:
@@ -38,77 +39,102 @@ class SettingPosterior:
         update_s: How often their energy counters move.
         wait_share: Of an iteration at the default setting, in which they wait; None where they do not tell.
         seed: Of its draws.
+        same: Earlier runs of this job, the one to be tried first in front.
+        others: Earlier runs of other jobs on this card.
+        learns_later: What is chosen will be held and measured.
     """
 
     def __init__(
         self, name: str, space: SettingSpace, objective: Objective, max_slowdown: float | None, *,
         prior: Any = None, gpus: int = 1, update_s: float = 0.1, wait_share: float | None = None,
-        seed: int = 0,
+        seed: int = 0, same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (),
+        learns_later: bool = True,
     ) -> None:
-        from ..search.clocks.make import make_search
-
         if isinstance(objective, ZeusCost):
             objective = replace(
                 objective, gpus=gpus, max_power_w=space.max_power_limit_w or objective.max_power_w
             )
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
+        self.name, self._seed = name, seed
         self._options: dict[str, Any] = {
-            "prior": prior, "gpus": gpus, "update_s": update_s, "wait_share": wait_share, "seed": seed,
+            "prior": prior, "gpus": gpus, "counter_update_s": update_s, "wait_share": wait_share,
+            "learns_later": learns_later,
         }
-        self.search: ClockSearch = make_search(
-            name, space, objective, max_slowdown, prior=prior, counter_update_s=update_s, gpus=gpus,
-            wait_share=wait_share, learns_later=True, rng=np.random.default_rng(seed),
-        )
-        self.name = name
         self._told: list[tuple[Any, ...]] = []
-        self.evidence: tuple[EarlierSetting, ...] = ()
         self._barred: list[tuple[Setting, str]] = []
-        self._rows = set(space.settings)
-        self._baseline = (1.0, 1.0)
+        self.earlier, self._others = EarlierRuns(place_in(same, space)), mixtures_of(others, space)
+        self.news = ""  # what the last measurement has made of earlier runs, where it has
         self._frame: pl.DataFrame | None = None
         self._columns: dict[str, list[Any]] = {}
+        self.search = self._search()
+
+    def _search(self) -> ClockSearch:
+        """The search with what is known from before, and all that was measured."""
+        from ..search.clocks.make import make_search
+
+        library = Library(self._others, tuple(self.earlier.agreed))
+        known = library if library.others is not None or library.same else None
+        search = make_search(
+            self.name, replace(self.space, known=known), self.objective, self.max_slowdown,
+            rng=np.random.default_rng(self._seed), **self._options,
+        )
+        for setting, *told in self._told:
+            search.tell(self.named(setting), *told)
+        for setting, reason in self._barred:
+            search.cannot(self.named(setting), reason)
+        self._frame = None
+        return search
 
     def again(self, objective: Objective, max_slowdown: float | None) -> SettingPosterior:
         """The same job under another objective or bound, with everything that was measured."""
-        other = self._bare(objective, max_slowdown)
-        other.assume(self.evidence, self._baseline)
-        for told in self._told:
-            other.tell(*told)
-        for setting, reason in self._barred:
-            other.cannot(setting, reason)
+        other = copy(self)
+        other.objective, other.max_slowdown = objective, max_slowdown
+        other._told, other._barred, other.earlier = [*self._told], [*self._barred], deepcopy(self.earlier)
+        other.search = other._search()
         return other
 
-    def _bare(self, objective: Objective, max_slowdown: float | None) -> SettingPosterior:
-        return SettingPosterior(self.name, self.space, objective, max_slowdown, **self._options)
+    def next(self) -> Trial | Done:
+        """The next probe, or why there is none: what was best in an earlier run first, and no choice at the
+        end that only an earlier run has measured.
+        """
+        if self._told and (row := self._first_row()) is not None:
+            return self._trial(row, f"{self.earlier.words}: tried first")
+        step = self.search.next()
+        if isinstance(step, Done) and self.earlier.agreed:
+            setting = self.search.choice().setting
+            if not self.visited(setting) and setting not in self._unreachable:
+                return self._trial(self.space.row(setting), "the best by what an earlier run has measured")
+        return step
 
-    def assume(self, evidence: Sequence[EarlierSetting], baseline: tuple[float, float]) -> None:
-        """Take what an earlier run measured for one iteration each; `baseline` is (s, J) of one here."""
-        rows = {setting: each for each in evidence if (setting := self.named(each.setting)) in self._rows}
-        self.evidence, self._baseline = tuple(rows.values()), baseline
-        for setting, each in rows.items():
-            time_s, energy_j = each.time_ratio * baseline[0], each.energy_ratio * baseline[1]
-            self.search.tell(setting, 1, time_s, energy_j, EVIDENCE_SD * Z * energy_j, None)
-        self._frame = None
+    def _trial(self, row: int, reason: str) -> Trial:
+        return self.search.trial(row, reason)  # type: ignore[attr-defined,no-any-return]
 
-    def contradicts(self, reading: Reading) -> bool:
-        """Whether a probe is not what the evidence of an earlier run lets one expect of its setting."""
-        if not self.evidence or self.named(reading.setting) == self.space.reference:
-            return False
-        time_ratio, time_sd, energy_ratio = self.ratios(reading.setting)
-        time_s, energy_j = self._baseline
-        off = abs(math.log(reading.iteration_s / time_s / time_ratio))
-        off_j = abs(math.log(reading.iteration_j / energy_j / energy_ratio))
-        sd = math.hypot(time_sd, EVIDENCE_SD, reading.sd_s / reading.iteration_s)
-        return off > CONTRADICTED * sd or off_j > CONTRADICTED * math.hypot(sd, reading.energy_sd)
+    @property
+    def _unreachable(self) -> set[Setting]:
+        return {self.named(setting) for setting, _ in self._barred}
 
-    def without_evidence(self) -> SettingPosterior:
-        """The same with nothing but what this run has measured."""
-        other = self._bare(self.objective, self.max_slowdown)
-        for told in self._told:
-            other.tell(*told)
-        for setting, reason in self._barred:
-            other.cannot(setting, reason)
-        return other
+    def _first_row(self) -> int | None:
+        """The setting that was best in an earlier run, where it was better than the default; once."""
+        curve, here = self.earlier.first(), self.space.reference_row
+        if curve is None:
+            return None
+        at = {int(row): logs for row, logs in zip(curve.rows, curve.logs, strict=True)}
+        out = {self.space.row(each) for each in self._unreachable}
+        top = at.get(here, curve.logs[curve.logs[:, 0].argmin()])
+        bound = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown) - curve.sd
+        allowed = [row for row, logs in at.items() if logs[0] - top[0] <= max(bound, 0.0) and row not in out
+                   and self.probability(self.space.settings[row]) >= UNLIKELY]
+        measured = self.measured().get(Setting(), (1.0, 1.0))
+
+        def cost(row: int) -> float:
+            time_s, energy_j = np.exp(at[row] - top) * measured
+            return float(self.objective.cost(time_s, energy_j))
+
+        best = min(allowed, key=cost, default=here)
+        if best == here or self.visited(self.space.settings[best]):
+            self.earlier.tried()
+            return None
+        return best
 
     def measured(self) -> dict[Setting, tuple[float, float]]:
         """Time (s) and energy (J) of an iteration at each setting that this run has measured, pooled."""
@@ -130,6 +156,20 @@ class SettingPosterior:
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
         self._told.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
         self._frame = None
+        before = self.earlier.words
+        verdict = self.earlier.see(self._pooled()) if self.earlier else ""
+        self.news = ""
+        if verdict:
+            kept = "as this run measures" if verdict == "agreed" else "this run measures otherwise: left out"
+            self.news = f"{before}: {kept}"
+            self.search = self._search()
+
+    def _pooled(self) -> dict[int, tuple[float, float, float, float]]:
+        """By row, ln time and energy of an iteration here and their relative standard errors."""
+        rows = {self.space.row(self.named(told[0])) for told in self._told}
+        pooled = {row: self.search.pooled(row) for row in rows}  # type: ignore[attr-defined]
+        return {row: (math.log(each.time_s), math.log(each.energy_j), each.time_error, each.energy_error)
+                for row, each in pooled.items() if each is not None}
 
     def read(self, reading: Reading) -> None:
         """Report a probe to the search."""
@@ -227,3 +267,16 @@ class SettingPosterior:
         except WorkbenchError:
             return None
         return None if value is None or not math.isfinite(value) else float(value)
+
+
+def mixtures_of(curves: Sequence[EarlierCurve], space: SettingSpace) -> Mixtures | None:
+    """Curves of other jobs on this card, completed by physics where they were not measured."""
+    placed = place_in(curves, space)
+    fits = [
+        fit(space, each.rows, *np.exp(each.logs.T), np.full((len(each.rows), 2), each.sd)) for each in placed
+    ]
+    if not fits:
+        return None
+    times, energies = (np.array([getattr(each, name).mean(axis=0) for each in fits])
+                       for name in ("log_times", "log_energies"))
+    return Mixtures(times, energies)

@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import Transient, UsageError, WorkbenchError
+from ..experiments.evidence import keep
 from ..measurement.meter import Meter
 from ..search.objective import Objective
-from .evidence import keep
 from .iteration_sources import ToldIterations
 from .logbook import Logbook
 from .options import (
@@ -45,8 +45,8 @@ class Tuner:
     Args:
         meter: What measures them; its recorder must be running.
         uuids: Which GPUs; those that are found working where None.
-        objective, max_slowdown, over, search, progress, model, watch, recheck, label, seed: As `api.tune`
-            takes them.
+        objective, max_slowdown, over, search, progress, model, watch, recheck, label, earlier, seed: As
+            `api.tune` takes them.
         params: The constants.
         no_gpu: Why the meter has no GPUs, where it has none and that is known.
 
@@ -62,12 +62,13 @@ class Tuner:
         self, meter: Meter, *, uuids: Sequence[str] | None = None, objective: str | Objective = "energy",
         max_slowdown: float | None = 0.05, over: str = "both", search: str = "model-guided",
         progress: Callable[[], float] | None = None, model: Any = None, watch: str = "model",
-        recheck: bool = True, label: str = "", seed: int = 0, params: TunerParams = PARAMS, no_gpu: str = "",
+        recheck: bool = True, label: str = "", earlier: bool = True, seed: int = 0,
+        params: TunerParams = PARAMS, no_gpu: str = "",
     ) -> None:
         check_options(over, search, watch, model, progress)
         self.request = TuningRequest(
             uuids, check_objective(objective), check_slowdown(max_slowdown), over, search, model, watch,
-            recheck, label, seed, params,
+            recheck, label, earlier, seed, params,
         )
         self._lock = threading.RLock()
         self._meter, self.clock, self.log = meter, meter.clock, Logbook(meter.clock)
@@ -229,7 +230,7 @@ class Tuner:
         if work is None or self._result is not None:
             return
         with contextlib.suppress(Exception):
-            keep(self.request.label, work.gpus.devices[0].name, work.measured())
+            keep(self.request.label, work.gpus.devices[0], work.measured())
 
     def _refuse(self, reason: str) -> None:
         if not isinstance(self.phase, Finished):

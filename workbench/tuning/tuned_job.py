@@ -114,10 +114,9 @@ class TunedJob:
     def read(self, reading: Reading) -> None:
         """A probe that has measured something."""
         self.work.energy_failures = 0
-        if self.belief.contradicts(reading):
-            self.log.note("an earlier run measured otherwise: what it measured is left out")
-            self.belief = self.work.beliefs[-1] = self.belief.without_evidence()
         self.belief.read(reading)
+        if self.belief.news:
+            self.log.note(self.belief.news)
 
     # the choice
 

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import StoreError, missing
 
@@ -118,3 +118,21 @@ def translate_storage_errors(url: str) -> Iterator[None]:
             ) from None
         cause = str(getattr(error, "orig", None) or error.__cause__ or error).splitlines()[0]
         raise StoreError(_damaged(where, cause)) from error
+
+
+def newest_records(path: Path, study: str | None, most: int) -> list[tuple[str, Any]]:
+    """Records of the newest attempts that have ended, with the names of their studies; of one study, or all.
+
+    Optuna's interface reads every trial there is, which a running training would wait for. Where the file is
+    not there, busy, or of another shape, nothing is known.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+            rows = database.execute(
+                "SELECT study_name, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
+                "JOIN studies USING (study_id) WHERE key = 'workbench' AND state IN ('COMPLETE', 'PRUNED', "
+                "'FAIL') AND (study_name = ?1 OR ?1 IS NULL) ORDER BY trial_id DESC LIMIT ?2", (study, most),
+            ).fetchall()
+        return [(name, json.loads(record)) for name, record in rows]
+    except (sqlite3.Error, ValueError):
+        return []

@@ -13,6 +13,7 @@ rougher than it seems.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ import polars as pl
 from scipy.special import logsumexp
 
 from ...errors import UsageError
+from ..earlier import EarlierRuns, PlacedCurve
 from ..objective import check_measured
 from .sweep_prior import Array, CandidateGrid, draw, grid
 
@@ -51,6 +53,7 @@ class FrontierSearchParams:
 
 
 PARAMS = FrontierSearchParams()
+ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,16 @@ class Next:
 
     row: int
     gain: float
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Rows, (ln time, ln energy), relative errors, and which run measured each: 0 is this one."""
+
+    rows: Array
+    logs: Array
+    sd: Array
+    runs: Array
 
 
 class FrontierSearch:
@@ -104,6 +117,26 @@ class FrontierSearch:
         self._told: dict[int, list[tuple[float, float]]] = {}
         self._barred: dict[int, str] = {}
         self._begun: list[int] = []
+        self.earlier = EarlierRuns()
+        self._ends: list[int] = []  # of the frontier of an earlier run, still to be tried
+
+    def assume(self, curves: Iterable[PlacedCurve]) -> None:
+        """Take earlier runs of this workload: both ends of the newest one's frontier are tried first, and
+        what the measurements then bear out counts as measured once, with an error and a unit of its own.
+        """
+        self.earlier = EarlierRuns(curves)
+        first = self.earlier.first()
+        if first is not None:
+            ends = (first.logs[:, 1].argmin(), first.logs[:, 0].argmin())
+            self._ends = list(dict.fromkeys(int(first.rows[each]) for each in ends))
+        self._learn()
+
+    def _learn(self) -> None:
+        """See what the measurements make of earlier runs."""
+        logs = {row: np.log(np.mean(told, axis=0)) for row, told in self._told.items()}
+        own = {row: (float(time), float(energy), ERROR, ERROR) for row, (time, energy) in logs.items()}
+        if self.earlier.see(own) == "contradicted":
+            self._ends = []
 
     @property
     def measured(self) -> list[int]:
@@ -125,6 +158,7 @@ class FrontierSearch:
                 f"candidate {row} took {time_s:g} s and {energy_j:g} J; both are above 0 where something ran"
             )
         self._told.setdefault(row, []).append((time_s, energy_j))
+        self._learn()
         self._begun = [each for each in self._begun if each != row]
 
     def begin(self, row: int) -> None:
@@ -151,6 +185,9 @@ class FrontierSearch:
         left = np.array([i for i in range(len(self._grid)) if i not in out])
         if not len(left):
             return None
+        for row in self._ends:
+            if row not in out:
+                return Next(row, 1.0)
         seen = [*self._told, *self._begun]
         for trust in (1.0, PARAMS.doubt):  # before it ends, it asks what a rougher card could still have
             gains = _gains(*self._draws(self._rng, trust), seen, left)
@@ -201,11 +238,11 @@ class FrontierSearch:
 
         How rough the card is, is judged by the likelihood to the power of `trust`.
         """
-        rows = np.array(list(self._told), dtype=int)
-        seen = np.log(np.array([np.mean(self._told[row], axis=0) for row in rows]).reshape(-1, 2))
+        points = self._points()
+        rows, seen = points.rows, points.logs
         told = (seen[:, 0], seen[:, 1] - seen[:, 0])
         worlds = (self._time, self._energy - self._time)
-        inside = self._covers(rows)
+        inside = self._covers(points)
         found = [
             _likelihoods(each - world[:, rows], inside, self._steps[:, rows], self._step, height)
             + self._prior[:, None]
@@ -232,33 +269,49 @@ class FrontierSearch:
             for kind, at, tall in np.unique(alike, axis=0):
                 mine = (alike == (kind, at, tall)).all(axis=1)
                 sizes, step, cover = self._sizes[int(kind)], tall * self._steps[int(at)], inside[int(kind)]
-                out[mine] = self._corrected(world[chosen[mine]], rows, told_here, sizes, step, cover, rng)
+                out[mine] = self._corrected(world[chosen[mine]], points, told_here, sizes, step, cover, rng)
             drawn.append(out)
         return np.exp(drawn[0]), np.exp(drawn[0] + drawn[1])
 
-    def _covers(self, rows: Array) -> Array:
-        """Covariance of measurements at `rows` about a world, for each size of deviations; a world's unit
-        is free.
+    def _points(self) -> _Points:
+        """What was measured, and what earlier runs measured that it bears out."""
+        rows = np.array(list(self._told), dtype=int)
+        logs = np.log(np.array([np.mean(self._told[row], axis=0) for row in rows]).reshape(-1, 2))
+        curves = self.earlier.agreed
+        sizes = [len(rows), *(len(each.rows) for each in curves)]
+        return _Points(
+            np.concatenate([rows, *(each.rows for each in curves)]),
+            np.concatenate([logs, *(each.logs for each in curves)]),
+            np.repeat([0.0, *(each.sd for each in curves)], sizes), np.repeat(np.arange(len(sizes)), sizes),
+        )
+
+    def _covers(self, points: _Points) -> Array:
+        """Covariance of measurements about a world, for each size of deviations; a world's unit is free, and
+        so is each earlier run's.
         """
+        rows = points.rows
         smooth, jump, single = (self._sizes[:, i, None, None] ** 2 for i in range(3))
         at = np.ix_(rows, rows)
-        alone = single * np.eye(len(rows))
-        return np.asarray(smooth * self._smooth[at] + jump * self._jumps[at] + alone + PARAMS.unit_variance)
+        alone = single * (rows[:, None] == rows[None, :])
+        unit = PARAMS.unit_variance * (points.runs[:, None] == points.runs[None, :])
+        errors = np.diag(points.sd**2)
+        return np.asarray(smooth * self._smooth[at] + jump * self._jumps[at] + alone + unit + errors)
 
     def _corrected(
-        self, worlds: Array, rows: Array, seen: Array, sizes: Array, step: Array, inside: Array,
+        self, worlds: Array, points: _Points, seen: Array, sizes: Array, step: Array, inside: Array,
         rng: np.random.Generator,
     ) -> Array:
         """Worlds whose units, steps and deviations agree with the measurements (Matheron's rule).
 
         Args:
             worlds: Logarithms, shape (draws, configurations).
-            rows, seen: Configurations that were measured, and what they showed.
+            points, seen: Configurations that were measured, and what they showed.
             sizes: Of smooth, jumping and single deviations.
             step: What a step's height of 1 adds to each configuration.
             inside: Covariance of `seen` about a world without its step.
         """
         smooth, jump, single = sizes
+        rows, own = points.rows, points.runs == 0
         out = worlds + single * rng.standard_normal(worlds.shape)
         out = out + rng.standard_normal((len(worlds), 1)) * step
         for size, root in zip((smooth, jump), self._roots, strict=True):
@@ -266,12 +319,14 @@ class FrontierSearch:
                 out = out + size * (rng.standard_normal(worlds.shape) @ root.T)
         if not len(rows):
             return np.asarray(out)
-        cross = smooth**2 * self._smooth[:, rows] + jump**2 * self._jumps[:, rows] + PARAMS.unit_variance
+        cross = smooth**2 * self._smooth[:, rows] + jump**2 * self._jumps[:, rows]
+        cross = cross + PARAMS.unit_variance * own
         cross = cross + np.outer(step, step[rows])
         cross[rows, range(len(rows))] += single**2
         inside = inside + np.outer(step[rows], step[rows])
-        out = out + (seen - out[:, rows]) @ np.linalg.solve(inside, cross.T)
-        out[:, rows] = seen
+        slips = points.sd * rng.standard_normal((len(worlds), len(rows))) if not own.all() else 0.0
+        out = out + (seen - slips - out[:, rows]) @ np.linalg.solve(inside, cross.T)
+        out[:, rows[own]] = seen[own]
         return np.asarray(out)
 
 

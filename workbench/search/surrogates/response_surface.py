@@ -6,19 +6,22 @@ card (`iteration_physics`). A fit weighs the sets by what the probes say, moves 
 step where they are too few to fit (Evensen, 2003), and lets a smooth deviation explain the rest (Matheron's
 rule: every draw goes through the probes as closely as their errors ask). A prediction made elsewhere enters
 as soft probes with errors that are alike at settings that lie near each other; curves of other workloads of
-the card (`library`) enter as further sets.
+the card (`library`) enter as further sets, and earlier runs of the same job (`space.known`) as soft probes
+with a unit of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import block_diag, cho_factor, cho_solve
 from scipy.special import logsumexp
 
+from ..earlier import PlacedCurve
 from ..space import SettingSpace
 from .clock_prior import bank
 
@@ -48,6 +51,7 @@ class ResponseSurfaceParams:
     rough_reach: float = 0.05  # over which part of a ln clock or limit a rough deviation is alike
     least_share: float = 0.02  # of the belief, below which a world is left out
     soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
+    mixtures: int = 256  # of other jobs' curves that are known from before; of the equations there are 1,024
     soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
     free_sd: float = 3.0  # of the log of the unknown time and energy at the reference
     unusual: float = 0.5  # share of rough draws, or
@@ -110,7 +114,7 @@ def fit(
     """What probes (and a prediction) say of every setting.
 
     Args:
-        space: The settings.
+        space: The settings, and what is `known` of them from before.
         rows: Row of the space that each probe was at; repeated probes pool. May be empty.
         time_s, energy_j: Time and energy of an iteration in each probe.
         errors: Relative standard errors, (probes, 2): of time and of energy.
@@ -129,12 +133,15 @@ def fit(
     share = None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2)
     times, powers = bank(space, share, waits)
     # Curves of other workloads: as many as of physics, and the probes decide between them.
-    if hasattr(prior, "mixtures"):
-        mixed_times, mixed_powers = prior.mixtures(times, powers)
-        times, powers = np.concatenate([times, mixed_times]), np.concatenate([powers, mixed_powers])
-        prior = None
+    known = space.known
+    more = [prior.mixtures(times, powers)] if hasattr(prior, "mixtures") else []
+    if known is not None and known.others is not None:
+        more.append(known.others.mixtures(times, powers, PARAMS.mixtures))
+    times = np.concatenate([times, *(each for each, _ in more)])
+    powers = np.concatenate([powers, *(each for _, each in more)])
     middle = seen.mean(axis=0) if len(rows) else np.zeros(2)
-    soft = _soft(space, prior)
+    predicted = None if hasattr(prior, "mixtures") else _soft(space, prior)
+    soft = _joined([predicted, *(map(_earlier, known.same) if known is not None else ())])
     for again in (True, False):
         fitted, deviation, jumps = _mixed(
             space, times, powers, _evidence(rows, seen - middle, sigma, soft), rough
@@ -343,6 +350,22 @@ def _soft(space: SettingSpace, prior: Any) -> _Soft | None:
     alike = 0.9 * np.exp(-0.5 * apart) + 0.1 * np.eye(len(chosen))
     covariances = tuple(alike * np.outer(spreads[chosen, which], spreads[chosen, which]) for which in (0, 1))
     return _Soft(chosen, values[chosen], (covariances[0], covariances[1]))
+
+
+def _earlier(curve: PlacedCurve) -> _Soft:
+    """An earlier run of this job as soft probes; nobody knows its unit."""
+    covariance = curve.sd**2 * np.eye(len(curve.rows)) + PARAMS.free_sd**2
+    return _Soft(curve.rows, curve.logs - curve.logs.mean(axis=0), (covariance, covariance))
+
+
+def _joined(parts: Iterable[_Soft | None]) -> _Soft | None:
+    """Soft probes whose errors have nothing to do with each other's, as one."""
+    there = [each for each in parts if each is not None]
+    if not there:
+        return None
+    rows, values = (np.concatenate([getattr(each, name) for each in there]) for name in ("rows", "values"))
+    time, power = (block_diag(*(each.covariances[which] for each in there)) for which in (0, 1))
+    return _Soft(rows, values, (time, power))
 
 
 def _places(space: SettingSpace) -> np.ndarray:

@@ -1,0 +1,234 @@
+"""What tuned jobs, sweeps and recurring jobs teach each other through the store; what is damaged says nothing."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import workbench
+from workbench import _paths
+from workbench.experiments import evidence, recurrence
+from workbench.experiments.evidence import keep, known_job, known_limits, sweep_file, top_of_device
+from workbench.experiments.executors import HereExecutor
+from workbench.experiments.job import RecurringJob
+from workbench.experiments.sweep import Sweep, sweep
+from workbench.experiments.trial import TRIALS
+from workbench.experiments.workloads import example_training
+from workbench.measurement import session
+from workbench.records import Setting
+from workbench.search.clocks.power_profile import PowerProfile
+from workbench.simulation.machine import attached
+from workbench.simulation.training import TrainingJob
+
+LIMITS_W = [125.0, 150.0, 175.0, 200.0, 225.0, 250.0]
+RATIOS = {125.0: (1.5, 0.8), 150.0: (1.2, 0.78), 175.0: (1.1, 0.8), 200.0: (1.03, 0.86), 225.0: (1.01, 0.95)}
+BASELINE = (0.5, 100.0)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[session.Session]:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
+    found = session.simulate("V100", stepped=True)
+    yield found
+    found.close()
+    if (machine := attached()) is not None:
+        machine.close()
+
+
+def device(mine: session.Session) -> Any:
+    return mine.devices[0]
+
+
+def tuned(mine: session.Session, label: str = "train", baseline: tuple[float, float] = BASELINE) -> None:
+    """A tuned job of that label that has left its measurements."""
+    measured = {
+        Setting(power_limit_w=limit): (baseline[0] * time, baseline[1] * energy)
+        for limit, (time, energy) in RATIOS.items()
+    }
+    keep(label, device(mine), [(baseline, {Setting(): baseline} | measured)])
+
+
+def rows(mine: session.Session, **changed: Any) -> pl.DataFrame:
+    """Rows of a sweep over the limits, per sample."""
+    table = {250.0: (1.0, 1.0)} | RATIOS
+    return pl.DataFrame([
+        dict.fromkeys(TRIALS) | {
+            "trial": number, "batch_size": 64, "power_limit_w": limit, "outcome": "ok", "time_s": 0.01 * time,
+            "energy_j": 2.0 * energy, "gpu": device(mine).name, "simulated": True, "unit": "sample",
+            "ended_unix_s": 1.79e9,
+        } | changed for number, (limit, (time, energy)) in enumerate(table.items())
+    ], schema=TRIALS)
+
+
+def swept(mine: session.Session, name: str = "train", **changed: Any) -> None:
+    sweep_file(name).parent.mkdir(parents=True, exist_ok=True)
+    rows(mine, **changed).write_parquet(sweep_file(name))
+
+
+def work(batch_size: int | None) -> float:
+    size = batch_size or 128
+    return sum(size for _ in example_training("imagenet", iterations=12, batch_size=size))
+
+
+# what is known of whom
+
+
+def test_what_a_tuned_run_measured_is_known_of_that_job_on_that_card(mine: session.Session) -> None:
+    tuned(mine)
+    known = known_job("train", device(mine), baseline=(0.51, 99.0))
+    (curve,) = known.same
+    assert curve.source.startswith("a tuned run of 20")
+    assert curve.costs[Setting(power_limit_w=200.0)] == pytest.approx((0.515, 86.0))
+    assert curve.costs[Setting()] == BASELINE
+    other_size = known_job("train", device(mine), baseline=(0.9, 190.0))
+    assert (len(other_size.same), len(other_size.others)) == (0, 1)
+    assert (len(known_job("", device(mine)).same), len(known_job("", device(mine)).others)) == (0, 1)
+    keep("", device(mine), [(BASELINE, {Setting(power_limit_w=200.0): (0.5, 90.0)})])
+    keep("little", device(mine), [(BASELINE, {Setting(): BASELINE})])
+    assert len(list((_paths.home()[0] / "tuned").iterdir())) == 1
+
+
+def test_a_sweep_is_known_by_its_name_and_batch_size(mine: session.Session) -> None:
+    swept(mine)
+    (curve,) = known_job("train", device(mine), batch_size=64).same
+    assert (curve.batch_size, len(curve.costs)) == (64, 6)
+    assert curve.source == "a sweep of 2026-09-21"
+    assert not known_job("train", device(mine), besides="a sweep").same
+    assert len(known_job("another", device(mine)).others) == 1
+
+
+def test_another_card_is_elsewhere_and_a_simulated_one_teaches_no_real_one(mine: session.Session) -> None:
+    swept(mine, gpu="Tesla P100-PCIE-16GB")
+    known = known_job("train", device(mine))
+    assert (known.same, len(known.elsewhere), known.others) == ((), 1, ())
+    assert known.elsewhere[0].elsewhere == Setting(power_limit_w=250.0)
+    assert known.elsewhere[0].sd > 3 * evidence.EarlierCurve({}).sd
+    swept(mine, simulated=False)
+    assert known_job("train", device(mine)) == evidence.KnownJob()
+
+
+# who teaches whom
+
+
+def test_a_recurring_job_teaches_a_tuned_cell_and_a_sweep(mine: session.Session) -> None:
+    job = RecurringJob("train", [256, 1024], 1024, target=0.6, seed=1, max_epochs=30)
+
+    def train(run: recurrence.Recurrence) -> None:
+        machine = attached()
+        while not run.should_stop():
+            for _ in TrainingJob("cifar100", run.batch_size, machine=machine, seed=int(run.epochs)):
+                workbench.step()
+                if run.should_stop():
+                    return
+            run.epoch(0.1 * (run.epochs + 1))
+
+    job.run(train)
+    (curve,) = known_job("train", device(mine)).same
+    assert curve.batch_size == 1024
+    assert curve.source.startswith("a recurring job of 20")
+    assert curve.costs.keys() <= {Setting(power_limit_w=limit) for limit in job.space.power_limits_w}
+    running = Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train")
+    assert "settings of this job are known from a recurring job of 20" in running.note
+    assert running.note.endswith("tried first")
+    assert not Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train", earlier=False).note
+    assert not Sweep(work, {"batch_size": [512, 256], "power_limit_w": LIMITS_W}, name="train").note
+
+
+def test_a_tuned_cell_teaches_a_sweep_and_is_left_out_where_it_is_wrong(mine: session.Session) -> None:
+    space = {"power_limit_w": [*LIMITS_W]}
+
+    def measured(**options: Any) -> Sweep:
+        return sweep(work, space, executor=HereExecutor(), progress=False, **options)
+
+    plain = measured(name="plain")
+    table = {row["power_limit_w"]: row for row in plain.points.to_dicts()}
+    top = table[250.0]
+    keep("right", device(mine), [((1.0, 1.0), {
+        Setting(power_limit_w=limit): (row["time_s"] / top["time_s"], row["energy_j"] / top["energy_j"])
+        for limit, row in table.items() if limit < 250.0
+    })])
+    keep("wrong", device(mine), [((1.0, 1.0), {
+        Setting(power_limit_w=limit): (1.0, limit / 250.0) for limit in LIMITS_W[:-1]
+    })])
+    right, wrong = measured(name="right"), measured(name="wrong")
+    assert len(right.points) <= len(plain.points)
+    assert len(right._search.earlier.agreed) == 1
+    assert len(wrong.points) <= len(plain.points) + 1
+    assert not wrong._search.earlier
+
+
+def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
+    mine: session.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept(mine)
+    found, words = known_limits("train", device(mine), 64, LIMITS_W)
+    assert found[-1] == (250.0, 1.0, 1.0)
+    assert found[0] == pytest.approx((125.0, 1.5, 0.8))
+    assert words == "6 settings of this job are known from a sweep of 2026-09-21"
+    sweep_file("train").unlink()
+    tuned(mine)
+    assert known_limits("train", device(mine), 64, LIMITS_W)[0] == pytest.approx(np.array(found))
+    assert known_limits("other", device(mine), 64, LIMITS_W) == ((), "")
+    given: list[Any] = []
+
+    class Profile(PowerProfile):
+        def __init__(self, *args: Any, known: Any = (), **options: Any) -> None:
+            given.append(known)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(recurrence, "PowerProfile", Profile)
+    for earlier in (True, False):
+        run = RecurringJob("train", [64], target=0.6, earlier=earlier).recurrence()
+        with run:
+            assert run._profiling is not None
+            run.report(reached=True)
+        assert run.reason.endswith(": tried first") is earlier
+        assert run.attempt.reason.endswith(": tried first") is earlier
+    assert given[0] == pytest.approx(np.array(found))
+    assert given[1] == ()
+
+
+# what says nothing
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"{", b"[]", b'{"version": 2, "jobs": [{}]}', b'{"version": 1, "label": 3, "gpu": 4, "jobs": 5}',
+    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [3, {"iteration_s": 0}]}',
+    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
+    b'"iteration_j": 130, "settings": [[1, 2]]}]}',
+    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
+    b'"iteration_j": 130, "settings": [[200.0, null, null, 900.0, 0.1]]}]}',
+])
+def test_damaged_and_foreign_files_say_nothing(mine: session.Session, content: bytes) -> None:
+    home = _paths.home()[0]
+    for name in ("tuned/a.json", "sweeps/train.parquet", "sweeps/b.parquet", "recurring.db"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(content)
+    assert known_job("train", device(mine)) == evidence.KnownJob()
+    (home / "recurring.db").unlink()
+    with sqlite3.connect(home / "recurring.db") as database:
+        database.execute("CREATE TABLE trials (x)")
+    assert known_job("train", device(mine)) == evidence.KnownJob()
+
+
+def test_a_file_of_an_earlier_version_is_known(mine: session.Session) -> None:
+    path = _paths.home()[0] / "tuned" / "x.json"
+    path.parent.mkdir(parents=True)
+    jobs = [{"iteration_s": 0.5, "iteration_j": 100.0, "settings": [[200.0, None, None, 1.03, 0.86]]}]
+    whole = {"version": 1, "label": "train", "gpu": device(mine).name, "jobs": jobs}
+    path.write_text(json.dumps(whole))
+    (curve,) = known_job("train", device(mine), baseline=BASELINE).same
+    assert curve.costs[Setting(power_limit_w=200.0)] == pytest.approx((0.515, 86.0))
+
+
+def test_the_top_of_a_card_is_its_default_limit_and_its_highest_clocks(mine: session.Session) -> None:
+    top = top_of_device(device(mine))
+    assert top.power_limit_w == device(mine).limits.default_power_limit_w
+    assert top.mem_clock_mhz == max(device(mine).limits.mem_clocks_mhz)

@@ -1,0 +1,141 @@
+"""Curves of earlier runs: where they lie in a space, when they count, and what they save a frontier search."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from workbench.records import Setting
+from workbench.search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, agrees, place
+from workbench.search.surrogates.expected_hypervolume import FrontierSearch
+
+LIMITS_W = [100.0 + 12.5 * step for step in range(13)]
+TOP = Setting(power_limit_w=250.0, sm_clock_mhz=1500, mem_clock_mhz=900)
+
+
+def curve(points: dict[float, tuple[float, float]]) -> PlacedCurve:
+    logs = np.log(np.array(list(points.values())))
+    return PlacedCurve(np.array([LIMITS_W.index(limit) for limit in points]), logs, 0.01, "yesterday")
+
+
+def measured(*points: tuple[int, float, float]) -> dict[int, tuple[float, float, float, float]]:
+    return {row: (math.log(time), math.log(energy), 0.005, 0.005) for row, time, energy in points}
+
+
+def cost(limit_w: float) -> tuple[float, float]:
+    x = limit_w / 250.0
+    busy = min(max((x - 0.2) / 0.7, 0.1), 1.0) ** 0.5
+    time = 0.3 + 0.7 / busy
+    return time, time * (70 + 180 * busy**2.5)
+
+
+def test_a_default_is_the_highest_and_a_limit_may_be_off_by_a_little() -> None:
+    settings = [Setting(power_limit_w=limit) for limit in (250.0, 200.0, 150.0)]
+    points = {
+        Setting(): (1.0, 1.0), Setting(power_limit_w=201.0): (1.1, 0.9), Setting(power_limit_w=170.0): (1.2, 0.8),
+    }
+    found = place(EarlierCurve(points), settings, TOP)
+    assert found is not None
+    assert found.rows.tolist() == [0, 1]
+    assert np.exp(found.logs[1]) == pytest.approx([1.1, 0.9])
+    clocks = EarlierCurve({Setting(sm_clock_mhz=1400): (1.0, 1.0), Setting(sm_clock_mhz=1200): (1.1, 0.9)})
+    assert place(clocks, settings, TOP) is None
+    assert place(clocks, settings, Setting(power_limit_w=250.0)) is None  # nobody knows how high clocks go
+
+
+def test_another_card_counts_relative_to_its_own_top_and_with_a_wider_error() -> None:
+    settings = [Setting(power_limit_w=limit) for limit in (250.0, 200.0, 150.0)]
+    points = {Setting(power_limit_w=limit): (1.0, 1.0) for limit in (400.0, 320.0, 240.0)}
+    found = place(EarlierCurve(points, elsewhere=Setting(power_limit_w=400.0)), settings, TOP)
+    assert found is not None
+    assert found.rows.tolist() == [0, 1, 2]
+    assert found.sd >= 0.05
+
+
+def test_two_settings_must_agree_but_for_the_unit() -> None:
+    known = curve({250.0: (1.0, 1.0), 200.0: (1.1, 0.9), 150.0: (1.4, 0.8)})
+    top, low = LIMITS_W.index(250.0), LIMITS_W.index(150.0)
+    assert agrees(known, measured((top, 30.0, 40.0))) is None
+    assert agrees(known, measured((top, 30.0, 40.0), (low, 42.3, 32.2))) is True
+    assert agrees(known, measured((top, 30.0, 40.0), (low, 36.0, 32.0))) is False
+    assert agrees(known, measured((top, 30.0, 40.0), (low, 42.0, 36.0))) is False
+
+
+def test_what_is_contradicted_is_gone_and_nothing_else_is_tried_first() -> None:
+    runs = EarlierRuns([curve({250.0: (1.0, 1.0), 200.0: (1.1, 0.9)}), curve({250.0: (1.0, 1.0), 150.0: (1.3, 0.8)})])
+    assert runs.words == "3 settings of this job are known from yesterday"
+    assert runs.first() is runs.open[0]
+    top, middle, low = (LIMITS_W.index(limit) for limit in (250.0, 200.0, 150.0))
+    assert runs.see(measured((top, 1.0, 1.0), (middle, 1.3, 0.9))) == "contradicted"
+    assert runs.first() is None
+    assert runs.see(measured((top, 1.0, 1.0), (low, 1.3, 0.8))) == "agreed"
+    assert len(runs.agreed) == 1
+    assert runs.see(measured((top, 1.0, 1.0), (low, 1.3, 0.8))) == ""
+
+
+SPACE = pl.DataFrame([(limit, clock) for limit in LIMITS_W[::2] for clock in range(600, 1501, 150)],
+                     schema=["power_limit_w", "sm_clock_mhz"], orient="row")
+
+
+def both(limit_w: float, clock_mhz: int) -> tuple[float, float]:
+    """A job that a clock and a limit slow down: most pairs are worse than another one."""
+    time, energy = cost(limit_w)
+    slower = max(0.75 * 1500 / clock_mhz, 1.0) ** 0.6
+    return time * slower, energy * (0.9 * slower if clock_mhz > 1000 else 1.05 * slower)
+
+
+def needed(known: np.ndarray | None, seed: int) -> tuple[int, FrontierSearch]:
+    """Measurements until 99 % of the frontier's area are there."""
+    search = FrontierSearch(SPACE, rng=np.random.default_rng(seed), worth=0.0)
+    if known is not None:
+        search.assume([PlacedCurve(np.arange(0, len(SPACE), 2), np.log(known[::2]), 0.01, "yesterday")])
+    costs = np.array([both(*row) for row in SPACE.rows()])
+    luck = np.random.default_rng(seed)
+    while area(costs[search.measured], costs) < 0.99 * area(costs, costs):
+        step = search.ask()
+        assert step is not None
+        time, energy = costs[step.row] * np.exp(0.003 * luck.standard_normal(2))
+        search.tell(step.row, float(time), float(energy))
+    return len(search.measured), search
+
+
+def area(points: np.ndarray, every: np.ndarray) -> float:
+    """What points dominate, up to the worst of all."""
+    worst_time, low = every.max(axis=0)
+    total = 0.0
+    for time, energy in sorted(map(tuple, points)):
+        total += max(low - energy, 0.0) * (worst_time - time)
+        low = min(low, energy)
+    return total
+
+
+def test_a_frontier_is_found_sooner_where_it_is_known_and_hardly_later_where_that_is_wrong() -> None:
+    costs = np.array([both(*row) for row in SPACE.rows()])
+    wrong = np.array([(1.0, limit * clock) for limit, clock in SPACE.rows()])
+    counts = {"none": 0, "right": 0, "wrong": 0}
+    for seed in range(3):
+        for name, known in (("none", None), ("right", costs * [7.0, 2.0]), ("wrong", wrong)):
+            count, search = needed(known, seed)
+            counts[name] += count
+            assert bool(search.earlier) is (name == "right")
+    assert counts["right"] < counts["none"]
+    assert counts["wrong"] <= counts["none"] + 3
+
+
+def test_what_is_known_tells_the_rest_of_the_curve() -> None:
+    right = {limit: (7 * cost(limit)[0], 2 * cost(limit)[1]) for limit in LIMITS_W[::2]}
+    errors = []
+    for known in ({}, right):
+        search = FrontierSearch(pl.DataFrame({"power_limit_w": LIMITS_W}), rng=np.random.default_rng(0))
+        if known:
+            search.assume([curve(known)])
+        for row in (0, len(LIMITS_W) - 1):
+            search.tell(row, *cost(LIMITS_W[row]))
+        belief = search.belief()
+        true = np.array([cost(limit)[1] for limit in LIMITS_W])
+        errors.append(float(np.abs(np.log(belief["energy_j"].to_numpy() / true)).mean()))
+        assert belief["energy_j"][0] == pytest.approx(cost(100.0)[1])
+    assert errors[1] < 0.5 * errors[0]

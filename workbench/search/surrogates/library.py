@@ -1,0 +1,79 @@
+"""What was measured on a card before, for a fit: curves of other jobs, mixed, and curves of the same job.
+
+Curves of one card are alike: they share its voltages, its static power and how far its clocks really go. A
+library needs no features of the running job; probes tell soon enough which of its jobs the running one is
+like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..earlier import PlacedCurve
+
+CONCENTRATION = 0.5  # of the mixtures: mostly one or two jobs
+SWING = 0.25  # by how much a mixture may be stretched
+MOST_MIXTURES = 1024
+
+
+@dataclass(frozen=True)
+class Mixtures:
+    """Curves of other jobs over the settings of a space, and curves between and a little beyond them.
+
+    Attributes:
+        log_times, log_energies: ln of time and energy relative to the reference, (jobs, settings); NaN where
+            not known.
+    """
+
+    log_times: np.ndarray
+    log_energies: np.ndarray
+
+    @cached_property
+    def _mixed(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(3)
+        times, energies = _filled(self.log_times), _filled(self.log_energies)
+        weights = rng.dirichlet(np.full(len(times), CONCENTRATION), size=MOST_MIXTURES)
+        stretch = 1 + SWING * rng.standard_normal((MOST_MIXTURES, 2))
+        mixed = stretch[:, :1] * (weights @ times)
+        return mixed, stretch[:, 1:] * (weights @ energies) - mixed
+
+    def mixtures(
+        self, times: np.ndarray, powers: np.ndarray, most: int = MOST_MIXTURES
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Curves between and a little beyond the jobs', ln time and ln power; where none was measured, those
+        given take their place.
+
+        Args:
+            times, powers: ln time and ln power, (as many or more, settings).
+            most: Of the mixtures.
+        """
+        known = np.isfinite(self.log_times).any(axis=0) & np.isfinite(self.log_energies).any(axis=0)
+        count = min(most, MOST_MIXTURES, len(times))
+        mixed, mixed_powers = (each[:count] for each in self._mixed)
+        if known.all():
+            return mixed, mixed_powers
+        return np.where(known, mixed, times[:count]), np.where(known, mixed_powers, powers[:count])
+
+
+@dataclass(frozen=True)
+class Library:
+    """What is known of the settings of a space from before.
+
+    Attributes:
+        others: Other jobs of this card; None where there is none.
+        same: Curves of this job that probes have borne out.
+    """
+
+    others: Mixtures | None = None
+    same: Sequence[PlacedCurve] = field(default=())
+
+
+def _filled(values: np.ndarray) -> np.ndarray:
+    """What is not known is the mean of the jobs that know it; 0 where none does."""
+    known = np.isfinite(values)
+    mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.where(known, values, mean)
