@@ -337,7 +337,9 @@ class Sweep:
                     if None in (curve.batch_size, each.batch_size) or each.batch_size == curve.batch_size]
             placed = place(curve, [every[row].setting for row in rows], top_of_device(mine[0]))
             if placed is not None:
-                found.append(replace(placed, rows=np.array(rows)[placed.rows]))
+                depths = np.zeros(len(every))
+                depths[rows] = placed.depths
+                found.append(replace(placed, rows=np.array(rows)[placed.rows], depths=depths))
         return found
 
     @staticmethod

@@ -1,15 +1,17 @@
 """What was measured of a job before, as a search takes it: curves that must earn their weight.
 
-A curve is time and energy of one job at some settings of a card, in units of its own. Until this run's probes
-have borne a curve out at two settings it only says what to try first; from then on each of its points is a
-soft probe; the first probe that contradicts it leaves all of it out. A choice is measured in any case.
+A curve is time and energy of one job at some settings of a card, in units of its own. It is weighed against
+the thought that it is of another job, by how well either foretells this run's measurements. As long as that
+is open it only says what to try first; where it is all but sure, each of its points is a soft probe; where it
+is unlikely, all of it is left out. A choice is measured in any case.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +20,8 @@ from .space import SettingSpace
 
 SAME_SD = 0.01  # relative, by which the same setting differs from run to run
 ELSEWHERE_SD = 0.05  # the same of another card, at settings that are alike relative to the highest
-CONTRADICTED = 3.0  # standard deviations
+AGREED, CONTRADICTED = 3.0, -2.0  # log odds that a curve is of this job
+OTHER_JOB = 0.3  # sd of ln time and energy between jobs, for each ln of clock or limit below the highest
 NEAR, NEAR_ELSEWHERE = 0.012, 0.04  # in ln clock or limit, within which two settings are one
 MOST_POINTS = 24  # of one curve
 
@@ -48,12 +51,27 @@ class EarlierCurve:
 
 @dataclass(frozen=True)
 class PlacedCurve:
-    """A curve at rows of a space: rows, (ln time, ln energy) there, and the sd of either."""
+    """A curve at rows of a space.
+
+    Attributes:
+        rows, logs: Where it was measured, and (ln time, ln energy) there.
+        sd: Relative, by which this run may differ.
+        depths: How far below the highest clock or limit each row lies, in ln.
+        expected: ln time, ln energy and their sds at other rows too, where somebody has worked them out.
+    """
 
     rows: np.ndarray
     logs: np.ndarray
     sd: float
     source: str
+    depths: np.ndarray
+    expected: Mapping[int, tuple[float, float, float, float]] = field(default_factory=dict)
+
+    @cached_property
+    def foretold(self) -> dict[int, tuple[float, float, float, float]]:
+        """ln time, ln energy and the sds of either by row."""
+        own = {int(row): (*logs, self.sd, self.sd) for row, logs in zip(self.rows, self.logs.tolist(), strict=True)}
+        return {**self.expected, **own}
 
 
 def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> PlacedCurve | None:
@@ -81,8 +99,10 @@ def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> Pla
     thin = np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_POINTS)).round().astype(int))
     costs = np.log(np.array(list(curve.costs.values()), dtype=float))
     chosen = [pairs[i] for i in thin]
-    return PlacedCurve(np.array([row for row, _ in chosen]), costs[[point for _, point in chosen]], curve.sd,
-                       curve.source)
+    deep = np.nan_to_num(np.abs(mine)).max(axis=1)
+    return PlacedCurve(
+        np.array([row for row, _ in chosen]), costs[[point for _, point in chosen]], curve.sd, curve.source, deep
+    )
 
 
 def top_of(space: SettingSpace) -> Setting:
@@ -139,16 +159,17 @@ class EarlierRuns:
             no other curve is tried first.
         """
         news = ""
-        for curve in (*self.open, *self.agreed):
-            verdict = agrees(curve, measured)
-            if verdict is None or (verdict and curve in self.agreed):
-                continue
-            (self.agreed if curve in self.agreed else self.open).remove(curve)
-            if verdict:
-                self.agreed.append(curve)
-            else:
-                self._tried = True
-            news = "contradicted" if not verdict or news == "contradicted" else "agreed"
+        for curves in (self.open, self.agreed):
+            for curve in [*curves]:
+                odds = log_odds(curve, measured)
+                if odds > CONTRADICTED and (odds < AGREED or curves is self.agreed):
+                    continue
+                curves[:] = [each for each in curves if each is not curve]
+                if odds >= AGREED:
+                    self.agreed = [*self.agreed, curve]
+                    news = news or "agreed"
+                else:
+                    self._tried, news = True, "contradicted"
         return news
 
     def first(self) -> PlacedCurve | None:
@@ -160,17 +181,21 @@ class EarlierRuns:
         self._tried = True
 
 
-def agrees(curve: PlacedCurve, measured: Mapping[int, tuple[float, float, float, float]]) -> bool | None:
-    """Whether measurements differ from a curve by no more than a unit and errors; None below two of them."""
-    common = [(number, int(row)) for number, row in enumerate(curve.rows) if int(row) in measured]
-    if len(common) < 2:
-        return None
-    own = np.array([measured[row] for _, row in common])
-    off = own[:, :2] - curve.logs[[number for number, _ in common]]
-    weights = 1 / (own[:, 2:] ** 2 + curve.sd**2)
-    rest = off - (weights * off).sum(axis=0) / weights.sum(axis=0)
-    sd = np.sqrt(1 / weights - 1 / weights.sum(axis=0))
-    return bool((np.abs(rest) <= CONTRADICTED * sd).all())
+def log_odds(curve: PlacedCurve, measured: Mapping[int, tuple[float, float, float, float]]) -> float:
+    """How much likelier measurements are if a curve is of this job than if it is of another one, in ln."""
+    rows = [row for row in measured if row in curve.foretold]
+    if len(rows) < 2:
+        return 0.0
+    own, before = (np.array([each[row] for row in rows]) for each in (measured, curve.foretold))
+    weights = 1 / (own[:, 2:] ** 2 + before[:, 2:] ** 2)
+    shares = weights / weights.sum(axis=0)
+    off = own[:, :2] - before[:, :2]
+    rest = off - (shares * off).sum(axis=0)  # nobody knows the unit
+    depths = curve.depths[rows][:, None]
+    other = (OTHER_JOB * (depths - (shares * depths).sum(axis=0))) ** 2
+    variance = np.maximum(1 / weights - 1 / weights.sum(axis=0), 1e-9)
+    terms = np.log1p(other / variance) - rest**2 * (1 / variance - 1 / (variance + other))
+    return float(0.5 * terms.sum())
 
 
 def _places(settings: Iterable[Setting], top: Setting) -> np.ndarray:

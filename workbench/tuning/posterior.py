@@ -14,11 +14,11 @@ import polars as pl
 from ..errors import WorkbenchError
 from ..records import Setting
 from ..search.clocks.base import Choice, Done, Trial
-from ..search.earlier import EarlierCurve, EarlierRuns, place_in
+from ..search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, place_in
 from ..search.objective import Objective, ZeusCost
 from ..search.space import SettingSpace
 from ..search.surrogates.library import Library, Mixtures
-from ..search.surrogates.response_surface import fit
+from ..search.surrogates.response_surface import Response, fit
 from .probe import Reading
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class SettingPosterior:
         }
         self._told: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
-        self.earlier, self._others = EarlierRuns(place_in(same, space)), mixtures_of(others, space)
+        self.earlier = EarlierRuns(expected(each, space) for each in place_in(same, space))
+        self._others = mixtures_of(others, space)
         self.news = ""  # what the last measurement has made of earlier runs, where it has
         self._frame: pl.DataFrame | None = None
         self._columns: dict[str, list[Any]] = {}
@@ -269,14 +270,24 @@ class SettingPosterior:
         return None if value is None or not math.isfinite(value) else float(value)
 
 
+def expected(curve: PlacedCurve, space: SettingSpace) -> PlacedCurve:
+    """A curve with what it lets one expect between its settings."""
+    found = _fit(curve, space)
+    logs = np.column_stack([found.log_times.mean(axis=0), found.log_energies.mean(axis=0)])
+    sds = np.hypot(np.column_stack([found.time_sd, found.energy_sd]), curve.sd)
+    logs += (curve.logs - logs[curve.rows]).mean(axis=0)
+    return replace(curve, expected=dict(enumerate(map(tuple, np.hstack([logs, sds]).tolist()))))
+
+
 def mixtures_of(curves: Sequence[EarlierCurve], space: SettingSpace) -> Mixtures | None:
     """Curves of other jobs on this card, completed by physics where they were not measured."""
-    placed = place_in(curves, space)
-    fits = [
-        fit(space, each.rows, *np.exp(each.logs.T), np.full((len(each.rows), 2), each.sd)) for each in placed
-    ]
+    fits = [_fit(each, space) for each in place_in(curves, space)]
     if not fits:
         return None
-    times, energies = (np.array([getattr(each, name).mean(axis=0) for each in fits])
-                       for name in ("log_times", "log_energies"))
-    return Mixtures(times, energies)
+    return Mixtures(*(np.array([each.mean(axis=0) for each in values])
+                      for values in ([fit.log_times for fit in fits], [fit.log_energies for fit in fits])))
+
+
+def _fit(curve: PlacedCurve, space: SettingSpace) -> Response:
+    errors = np.full((len(curve.rows), 2), curve.sd)
+    return fit(space, curve.rows, *np.exp(curve.logs - curve.logs.mean(axis=0)).T, errors)
