@@ -1,7 +1,7 @@
 """What earlier runs are worth to the search of a power limit, and what they cost where they are wrong.
 
-Each curve of `benchmarks.limits` is searched as a tuned job does it (`tuning.posterior`), and only what was
-measured in this run may be chosen. Before it stand
+Each curve of `benchmarks.limits` is searched as a tuned job does it (`tuning.posterior`; it goes on learning
+of what it holds, which is not played here). What is known before is
 
     none         nothing
     same         the same job on the same card, yesterday
@@ -38,7 +38,6 @@ from .common import table
 
 CASES = ("none", "same", "other_job", "wrong", "other_card")
 POINTS, OTHERS, RUN_SD = 5, 4, 0.01
-LATER = True
 
 
 class Named(NamedTuple):
@@ -88,7 +87,7 @@ def search(grid: Grid, noise: float, seed: int, bound: float, known: dict[str, A
     space = space_of(settings, grid.reference)
     times, energies = grid.table(settings)
     here = space.reference_row
-    belief = SettingPosterior("model-guided", space, Energy(), bound, learns_later=LATER, seed=seed, **known)
+    belief = SettingPosterior("model-guided", space, Energy(), bound, seed=seed, **known)
     luck = np.random.default_rng([seed, round(1000 * noise), zlib.crc32(grid.name.encode())])
     allowed = times <= (1 + bound) * times[here] * (1 + 1e-9)
     probes = beyond = 0

@@ -9,7 +9,15 @@ import polars as pl
 import pytest
 
 from workbench.records import Setting
-from workbench.search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, agrees, place
+from workbench.search.earlier import (
+    AGREED,
+    CONTRADICTED,
+    EarlierCurve,
+    EarlierRuns,
+    PlacedCurve,
+    log_odds,
+    place,
+)
 from workbench.search.surrogates.expected_hypervolume import FrontierSearch
 
 LIMITS_W = [100.0 + 12.5 * step for step in range(13)]
@@ -18,7 +26,8 @@ TOP = Setting(power_limit_w=250.0, sm_clock_mhz=1500, mem_clock_mhz=900)
 
 def curve(points: dict[float, tuple[float, float]]) -> PlacedCurve:
     logs = np.log(np.array(list(points.values())))
-    return PlacedCurve(np.array([LIMITS_W.index(limit) for limit in points]), logs, 0.01, "yesterday")
+    rows = np.array([LIMITS_W.index(limit) for limit in points])
+    return PlacedCurve(rows, logs, 0.01, "yesterday", np.log(250.0 / np.array(LIMITS_W)))
 
 
 def measured(*points: tuple[int, float, float]) -> dict[int, tuple[float, float, float, float]]:
@@ -55,13 +64,14 @@ def test_another_card_counts_relative_to_its_own_top_and_with_a_wider_error() ->
     assert found.sd >= 0.05
 
 
-def test_two_settings_must_agree_but_for_the_unit() -> None:
-    known = curve({250.0: (1.0, 1.0), 200.0: (1.1, 0.9), 150.0: (1.4, 0.8)})
-    top, low = LIMITS_W.index(250.0), LIMITS_W.index(150.0)
-    assert agrees(known, measured((top, 30.0, 40.0))) is None
-    assert agrees(known, measured((top, 30.0, 40.0), (low, 42.3, 32.2))) is True
-    assert agrees(known, measured((top, 30.0, 40.0), (low, 36.0, 32.0))) is False
-    assert agrees(known, measured((top, 30.0, 40.0), (low, 42.0, 36.0))) is False
+def test_settings_must_agree_but_for_the_unit_and_more_so_the_lower_they_are() -> None:
+    known = curve({250.0: (1.0, 1.0), 237.5: (1.02, 0.97), 150.0: (1.4, 0.8)})
+    top, near, low = (LIMITS_W.index(limit) for limit in (250.0, 237.5, 150.0))
+    assert log_odds(known, measured((top, 30.0, 40.0))) == 0.0
+    right = log_odds(known, measured((top, 30.0, 40.0), (low, 42.3, 32.2)))
+    assert right > AGREED > log_odds(known, measured((top, 30.0, 40.0), (near, 30.6, 38.8))) > 0
+    assert log_odds(known, measured((top, 30.0, 40.0), (low, 36.0, 32.0))) < CONTRADICTED
+    assert log_odds(known, measured((top, 30.0, 40.0), (low, 42.0, 36.0))) < CONTRADICTED
 
 
 def test_what_is_contradicted_is_gone_and_nothing_else_is_tried_first() -> None:
@@ -91,7 +101,8 @@ def needed(known: np.ndarray | None, seed: int) -> tuple[int, FrontierSearch]:
     """Measurements until 99 % of the frontier's area are there."""
     search = FrontierSearch(SPACE, rng=np.random.default_rng(seed), worth=0.0)
     if known is not None:
-        search.assume([PlacedCurve(np.arange(0, len(SPACE), 2), np.log(known[::2]), 0.01, "yesterday")])
+        deep = np.log(np.array([max(250.0 / limit, 1500 / clock) for limit, clock in SPACE.rows()]))
+        search.assume([PlacedCurve(np.arange(0, len(SPACE), 2), np.log(known[::2]), 0.01, "yesterday", deep)])
     costs = np.array([both(*row) for row in SPACE.rows()])
     luck = np.random.default_rng(seed)
     while area(costs[search.measured], costs) < 0.99 * area(costs, costs):

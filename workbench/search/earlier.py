@@ -20,7 +20,7 @@ from .space import SettingSpace
 
 SAME_SD = 0.01  # relative, by which the same setting differs from run to run
 ELSEWHERE_SD = 0.05  # the same of another card, at settings that are alike relative to the highest
-AGREED, CONTRADICTED = 3.0, -2.0  # log odds that a curve is of this job
+AGREED, CONTRADICTED = 4.0, -2.0  # log odds that a curve is of this job (docs/validation/limits.md)
 OTHER_JOB = 0.3  # sd of ln time and energy between jobs, for each ln of clock or limit below the highest
 NEAR, NEAR_ELSEWHERE = 0.012, 0.04  # in ln clock or limit, within which two settings are one
 MOST_POINTS = 24  # of one curve
@@ -70,8 +70,8 @@ class PlacedCurve:
     @cached_property
     def foretold(self) -> dict[int, tuple[float, float, float, float]]:
         """ln time, ln energy and the sds of either by row."""
-        own = {int(row): (*logs, self.sd, self.sd) for row, logs in zip(self.rows, self.logs.tolist(), strict=True)}
-        return {**self.expected, **own}
+        pairs = zip(self.rows.tolist(), self.logs.tolist(), strict=True)
+        return {**self.expected, **{row: (*logs, self.sd, self.sd) for row, logs in pairs}}
 
 
 def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> PlacedCurve | None:
@@ -99,10 +99,9 @@ def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> Pla
     thin = np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_POINTS)).round().astype(int))
     costs = np.log(np.array(list(curve.costs.values()), dtype=float))
     chosen = [pairs[i] for i in thin]
-    deep = np.nan_to_num(np.abs(mine)).max(axis=1)
-    return PlacedCurve(
-        np.array([row for row, _ in chosen]), costs[[point for _, point in chosen]], curve.sd, curve.source, deep
-    )
+    depths = np.nan_to_num(np.abs(mine)).max(axis=1)
+    where, points = ([pair[side] for pair in chosen] for side in (0, 1))
+    return PlacedCurve(np.array(where), costs[points], curve.sd, curve.source, depths)
 
 
 def top_of(space: SettingSpace) -> Setting:

@@ -51,7 +51,7 @@ class ResponseSurfaceParams:
     rough_reach: float = 0.05  # over which part of a ln clock or limit a rough deviation is alike
     least_share: float = 0.02  # of the belief, below which a world is left out
     soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
-    mixtures: int = 256  # of other jobs' curves that are known from before; of the equations there are 1,024
+    mixtures: int = 64  # of other jobs' curves that are known from before; of the equations there are 1,024
     soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
     free_sd: float = 3.0  # of the log of the unknown time and energy at the reference
     unusual: float = 0.5  # share of rough draws, or
