@@ -13,6 +13,7 @@ is then looked up in the curve without noise.
     broken     choices that are slower than the bound allows
     guess      the same for the first guess that is made after one look at the highest limit, as a share of
                what could be saved
+    evidence   the same for a tuned job of which earlier runs are known (`limits_evidence`)
 
 Constants of the search are chosen on the families of `CHOSEN_ON`; measured curves and the other families
 never are looked at for that.
@@ -106,7 +107,8 @@ def _evidence(data: Path, known: Sequence[Grid], quick: bool) -> dict[str, Any]:
         # Every curve may be what is known; a part of them is searched.
         found["measured"] = evidence(mine, NOISES, BOUND, "measured", chosen=mine[:: 6 if quick else 2])
     families = [each for each in FAMILIES if each not in CHOSEN_ON]
-    made = [each for family in families for seed in range(2 if quick else 12) for each in worlds(family, seed)]
+    seeds = range(2 if quick else 12)
+    made = [each for family in families for seed in seeds for each in worlds(family, seed)]
     own = [each for each in made if each.job.endswith("job 0") and each.card.endswith("card 0")]
     found["generated"] = evidence(made, NOISES, BOUND, "generated (families left out)", chosen=own)
     return found

@@ -11,7 +11,7 @@ of what it holds, which is not played here). What is known before is
 
 An earlier run has measured five limits and the highest, each with an error of 1 % in time and in energy; it
 is in a unit of its own. Where the data has no such run, nothing is known. Jobs are other ones where their
-names differ in more than a batch size or an optimizer.
+names differ in more than a batch size or an optimizer, and their curves by 2 % somewhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .clocks_search import ITERATIONS, MOST
 from .common import table
 
 CASES = ("none", "same", "other_job", "wrong", "other_card")
-POINTS, OTHERS, RUN_SD = 5, 4, 0.01
+POINTS, OTHERS, RUN_SD, ALIKE = 5, 4, 0.01, 0.02
 
 
 class Named(NamedTuple):
@@ -67,7 +67,8 @@ def named(data: Path, known: Sequence[Grid]) -> list[Named]:
 def known_of(mine: Named, every: Sequence[Named], case: str, seed: int) -> dict[str, list[EarlierCurve]]:
     """Earlier runs in a case, as `SettingPosterior` takes them."""
     rng = np.random.default_rng([seed, zlib.crc32(mine.grid.name.encode()), CASES.index(case)])
-    here = [each for each in every if each.card == mine.card and each.family != mine.family]
+    here = [each for each in every if each.card == mine.card and each.family != mine.family
+            and not _alike(each.grid, mine.grid)]
     elsewhere = [each for each in every if each.job == mine.job and each.card != mine.card]
     if case == "same":
         return {"same": [_run(mine.grid, rng)]}
@@ -93,9 +94,10 @@ def search(grid: Grid, noise: float, seed: int, bound: float, known: dict[str, A
     probes = beyond = 0
     while probes < MOST and not isinstance(step := belief.next(), Done):
         row = space.row(step.setting)
-        time_s, energy_j = np.array([times[row], energies[row]]) * np.exp(noise * luck.standard_normal(2))
-        belief.tell(step.setting, ITERATIONS, ITERATIONS * float(time_s), ITERATIONS * float(energy_j),
-                    1.96 * noise * ITERATIONS * float(energy_j), noise * math.sqrt(ITERATIONS) * float(time_s))
+        shown = ITERATIONS * np.array([times[row], energies[row]]) * np.exp(noise * luck.standard_normal(2))
+        time_s, energy_j = shown.tolist()
+        scatter_s = noise * time_s / math.sqrt(ITERATIONS)
+        belief.tell(step.setting, ITERATIONS, time_s, energy_j, 1.96 * noise * energy_j, scatter_s)
         probes, beyond = probes + 1, beyond + int(not allowed[row])
     row = space.row(belief.choice(bound).setting)
     charged = energies[row] if allowed[row] else max(energies[here], energies[row])
@@ -133,6 +135,16 @@ def evidence(
                  for key in heads)) for case, row in found.items()
     ]))
     return found
+
+
+def _alike(one: Grid, other: Grid) -> bool:
+    """Whether two curves over the same limits are one but for a unit and 2 %."""
+    settings = one.settings()
+    if settings != other.settings():
+        return False
+    logs = [np.log(np.array(each.table(settings))) for each in (one, other)]
+    off = logs[0] - logs[1]
+    return bool((np.abs(off - off[:, :1]) < ALIKE).all())
 
 
 def _run(grid: Grid, rng: np.random.Generator, *, elsewhere: bool = False) -> EarlierCurve:

@@ -75,11 +75,15 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
                          help="how much longer it may take with --tune (default: 5)")
     options.add_argument("--over", choices=("power", "clocks", "both"),
                          help="what --tune may set (default: both)")
+    options.add_argument("--earlier", action=argparse.BooleanOptionalAction, default=None,
+                         help="--tune begins with what earlier runs of this label, and other jobs on this "
+                              "GPU, have measured (the default)")
 
 
 def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     """What `--tune` asks of a tuner; None without it. Raises BadOptions for values that make no sense."""
-    given = [name for name in ("objective", "max_slowdown", "over") if getattr(found, name) is not None]
+    names = ("objective", "max_slowdown", "over", "earlier")
+    given = [name for name in names if getattr(found, name) is not None]
     if not found.tune:
         if given:
             raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
@@ -94,7 +98,8 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     if not 0 <= percent <= 100:
         why = "give a percentage from 0 to 100; 5 allows 5 % more time"
         raise BadOptions(f"--max-slowdown {percent:g}: {why}")
-    return {"objective": objective, "max_slowdown": percent / 100, "over": over}
+    left_out = {"earlier": False} if found.earlier is False else {}
+    return {"objective": objective, "max_slowdown": percent / 100, "over": over} | left_out
 
 
 def add_log(options: argparse.ArgumentParser) -> None:

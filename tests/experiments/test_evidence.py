@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,6 +206,10 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
     b'"iteration_j": 130, "settings": [[1, 2]]}]}',
     b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
     b'"iteration_j": 130, "settings": [[200.0, null, null, 900.0, 0.1]]}]}',
+    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
+    b'"iteration_j": 130, "unix_s": NaN, "settings": [[200.0, null, null, 1.1, 0.9]]}]}',
+    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
+    b'"iteration_j": 130, "settings": [["much", null, null, 1.1, 0.9]]}]}',
 ])
 def test_damaged_and_foreign_files_say_nothing(mine: session.Session, content: bytes) -> None:
     home = _paths.home()[0]
@@ -215,6 +220,17 @@ def test_damaged_and_foreign_files_say_nothing(mine: session.Session, content: b
     (home / "recurring.db").unlink()
     with sqlite3.connect(home / "recurring.db") as database:
         database.execute("CREATE TABLE trials (x)")
+    assert known_job("train", device(mine)) == evidence.KnownJob()
+
+
+def test_rows_of_a_sweep_that_make_no_sense_say_nothing(mine: session.Session) -> None:
+    for changed in ({"time_s": 0.0}, {"energy_j": math.nan}, {"power_limit_w": None}, {"outcome": "error"}):
+        swept(mine, **changed)
+        assert known_job("train", device(mine)) == evidence.KnownJob()
+    swept(mine, batch_size=-3, ended_unix_s=1e30)
+    known = known_job("train", device(mine), batch_size=64)
+    assert len(known.same) == 1
+    rows(mine).drop("gpu").write_parquet(sweep_file("train"))
     assert known_job("train", device(mine)) == evidence.KnownJob()
 
 

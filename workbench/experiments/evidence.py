@@ -23,6 +23,7 @@ import polars as pl
 
 from .. import _paths
 from ..device.protocol import Device
+from ..errors import UsageError
 from ..records import Setting
 from ..search.earlier import EarlierCurve
 from .history.storage import newest_records
@@ -32,6 +33,7 @@ MOST_JOBS, MOST_SETTINGS, LARGEST_BYTES = 4, 64, 1 << 20
 MOST_FILES, MOST_RECORDS = 24, 200  # that are looked at, newest first
 MOST_SAME, MOST_OTHERS = 6, 4  # curves that are handed out, newest first
 ALIKE = 0.1  # relative, of a baseline's time and energy: the same job; another batch size is another
+LATEST_S = 4e9  # seconds since 1970 that a clock may show
 VERSION = 1
 
 
@@ -65,7 +67,7 @@ class _Found:
     baseline: tuple[float, float] | None = None
 
     def curve(self, *, elsewhere: bool = False) -> EarlierCurve:
-        day = time.strftime("%Y-%m-%d", time.localtime(self.unix_s))
+        day = time.strftime("%Y-%m-%d", time.localtime(min(max(self.unix_s, 0.0), LATEST_S)))
         where = f" on {self.gpu}" if elsewhere else ""
         source = f"{self.kind} of {day}{where}"
         return EarlierCurve(self.costs, source, self.batch_size, self.top if elsewhere else None)
@@ -97,7 +99,9 @@ def known_job(
         elif mine:
             elsewhere.append(each)
     here = [each for each in same if batch_size is None or each.batch_size in (None, batch_size)]
-    same = here or sorted(same, key=lambda each: abs(math.log((each.batch_size or 1) / (batch_size or 1))))
+    same = here or sorted(
+        same, key=lambda each: abs(math.log(max(each.batch_size or 1, 1) / (batch_size or 1)))
+    )
     alike = list({(each.label, each.batch_size): each for each in reversed(others)}.values())[::-1]
     return KnownJob(
         tuple(each.curve() for each in same[:MOST_SAME]),
@@ -199,9 +203,9 @@ def _tuned(label: str) -> Iterator[_Found]:
                 costs = {setting: (t * time_s, e * energy_j) for setting, t, e in rows[-MOST_SETTINGS:]}
                 unix_s, simulated = float(job.get("unix_s") or path.stat().st_mtime), job.get("simulated")
                 top = Setting(*job.get("top", ()))
-                if not (0 < time_s < math.inf and 0 < energy_j < math.inf):
+                if not (0 < time_s < math.inf and 0 < energy_j < math.inf and math.isfinite(unix_s)):
                     continue
-            except (KeyError, TypeError, ValueError, OSError):
+            except (KeyError, TypeError, ValueError, OSError, UsageError):
                 continue
             costs = {Setting(): (time_s, energy_j)} | costs
             yield _Found(str(whole["label"]), str(whole["gpu"]), "a tuned run", unix_s, costs, top,
@@ -223,14 +227,14 @@ def _sweeps(label: str) -> Iterator[_Found]:
             ):
                 means = part.group_by(KNOBS, maintain_order=True).agg(
                     pl.col("time_s", "energy_j").log().mean().exp()
-                ).filter(pl.col("time_s").is_finite() & pl.col("energy_j").is_finite())
+                ).filter(*(pl.col(each).is_between(1e-12, 1e12) for each in ("time_s", "energy_j")))
                 costs = {Setting(*each[:3]): each[3:] for each in means.rows()}
                 unix_s = part["ended_unix_s"].max()
                 name = label if path.name == mine else path.stem
                 if len(costs) > 1:
                     yield _Found(name, str(gpu), "a sweep", float(unix_s or 0.0), costs,  # type: ignore[arg-type]
                                  Setting() if Setting() in costs else _highest(costs), batch_size, simulated)  # type: ignore[arg-type]
-        except (pl.exceptions.PolarsError, OSError, TypeError, ValueError):
+        except (pl.exceptions.PolarsError, OSError, TypeError, ValueError, UsageError):
             continue
 
 
@@ -247,9 +251,10 @@ def _recurring(label: str) -> Iterator[_Found]:
                 for limit_w, epoch_s, power_w in record.get("profile", ())
                 if limit_w > 0 and 0 < epoch_s < math.inf and 0 < power_w < math.inf
             }
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, AttributeError, UsageError):
             continue
-        if len(costs) > 1 and (name, gpu, batch_size) not in seen:
+        usable = len(costs) > 1 and batch_size > 0 and math.isfinite(unix_s)
+        if usable and (name, gpu, batch_size) not in seen:
             seen.add((name, gpu, batch_size))
             yield _Found(name, gpu, "a recurring job", unix_s, costs, _highest(costs), batch_size)
 

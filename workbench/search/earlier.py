@@ -205,7 +205,7 @@ def _places(settings: Iterable[Setting], top: Setting) -> np.ndarray:
         values = (each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz)
         rows.append([
             (0.0 if value is None else math.nan) if high is None
-            else math.log((high if value is None else value) / high)
+            else 0.0 if value is None else math.log(value / high) if value > 0 < high else math.nan
             for value, high in zip(values, highest, strict=True)
         ])
     return np.array(rows, dtype=float).reshape(-1, 3)

@@ -199,7 +199,7 @@ class Predicting:
         belief = SettingPosterior(
             request.search, space, request.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
-            seed=request.seed, same=[*known.same, *known.elsewhere], others=known.others,
+            seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
         )
         if belief.earlier:
             work.log.note(belief.earlier.words)
