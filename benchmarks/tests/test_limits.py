@@ -58,23 +58,24 @@ def test_without_any_measured_curve_generated_cards_are_scored(
 
 
 def test_what_is_known_before_is_of_another_job_where_it_says_so() -> None:
-    every = limits.worlds("plain", 3)
-    mine = next(each for each in every if each.job.endswith("job 0") and each.card.endswith("card 0"))
-    same = curve("plain", 3)
-    assert mine.grid.points["time_s"].to_list() == same["time_s"].to_list()
-    known = {case: limits_evidence.known_of(mine, every, case, 0) for case in limits_evidence.CASES}
-    assert known["none"] == {}
-    counts = [len(each) for case in ("same", "wrong", "other_card") for each in known[case].values()]
-    assert counts == [1, 1, 1]
-    assert len(known["other_job"]["others"]) == 4
-    assert known["other_card"]["same"][0].elsewhere is not None
-    true = dict(zip(same["power_limit_w"], same["energy_j"] / same["energy_j"][-1], strict=True))
-    off = {}
-    for case in ("same", "wrong"):
-        costs = {each.power_limit_w: cost[1] for each, cost in known[case]["same"][0].costs.items()}
-        top = costs[max(costs)]
-        off[case] = max(abs(cost / top / true[limit] - 1) for limit, cost in costs.items())
-    assert off["same"] < 0.06 < off["wrong"]
+    off: dict[str, list[float]] = {"same": [], "wrong": []}
+    for seed in range(4):
+        every = limits.worlds("plain", seed)
+        mine = next(each for each in every if each.job.endswith("job 0") and each.card.endswith("card 0"))
+        same = curve("plain", seed)
+        assert mine.grid.points["time_s"].to_list() == same["time_s"].to_list()
+        known = {case: limits_evidence.known_of(mine, every, case, 0) for case in limits_evidence.CASES}
+        assert known["none"] == {}
+        counts = [len(each) for case in ("same", "wrong", "other_card") for each in known[case].values()]
+        assert counts == [1, 1, 1]
+        assert 0 < len(known["other_job"]["others"]) <= 4
+        assert known["other_card"]["same"][0].elsewhere is not None
+        true = dict(zip(same["power_limit_w"], same["energy_j"] / same["energy_j"][-1], strict=True))
+        for case, found in off.items():
+            costs = {each.power_limit_w: cost[1] for each, cost in known[case]["same"][0].costs.items()}
+            top = costs[max(costs)]
+            found.append(max(abs(cost / top / true[limit] - 1) for limit, cost in costs.items()))
+    assert max(off["same"]) < 0.06 < max(off["wrong"])
 
 
 def test_the_first_guess_is_scored_without_the_card_and_beside_the_rule(

@@ -5,6 +5,7 @@ from every fault.
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -13,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import workbench
+from workbench import _paths
 from workbench.device import lease
 from workbench.errors import UsageError
+from workbench.experiments.evidence import sweep_file
+from workbench.experiments.trial import TRIALS
 from workbench.measurement import session as sessions
 from workbench.records import Setting
 from workbench.search.objective import EnergyDelay, ZeusCost
@@ -1140,16 +1145,40 @@ def test_a_tuner_of_power_limits_tells_its_first_guess(lab: Callable[..., Lab]) 
     tuner.end()
 
 
-def test_the_next_run_of_a_job_starts_from_what_the_last_one_measured(lab: Callable[..., Lab]) -> None:
+@pytest.mark.parametrize("source", ["a tuned run", "a sweep"])
+def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
+    lab: Callable[..., Lab], source: str
+) -> None:
     made = []
     for _ in range(2):
         here = lab("V100")
         tuner = here.tuner(over="power", label="my training")
         here.until(tuner, "watch")
         made.append((tuner.log.probes.made, [words for _, words in tuner.log.events]))
+        ((baseline, measured),) = at_work(tuner).measured()
         tuner.end()
+        if source == "a sweep":  # the same points, as a sweep keeps them
+            shutil.rmtree(_paths.home()[0] / "tuned")
+            sweep_file("my training").parent.mkdir(exist_ok=True)
+            pl.DataFrame([
+                dict.fromkeys(TRIALS) | {
+                    "power_limit_w": setting.power_limit_w or 250.0, "outcome": "ok", "time_s": cost[0] / 256,
+                    "energy_j": cost[1] / 256, "gpu": here.device.name, "simulated": True, "ended_unix_s": 1.79e9,
+                    "batch_size": 256, "unit": "sample",
+                } for setting, cost in ({Setting(): baseline} | measured).items()
+            ], schema=TRIALS).write_parquet(sweep_file("my training"))
     (first, before), (second, after) = made
-    assert not any("earlier run" in words for words in before)
-    assert any("settings of an earlier run of this job are known" in words for words in after)
-    assert not any("measured otherwise" in words for words in after)
+    assert not any("of this job" in words for words in before)
+    assert any(f"of this job are known from {source} of 20" in words for words in after)
+    assert any(words.endswith("as this run measures") for words in after)
+    assert not any("measures otherwise" in words for words in after)
     assert second <= first
+
+
+def test_a_tuner_may_leave_out_what_is_known(lab: Callable[..., Lab]) -> None:
+    for earlier in (True, False):
+        here = lab("V100")
+        tuner = here.tuner(over="power", label="my training", earlier=earlier)
+        here.until(tuner, "search" if not earlier else "watch")
+        assert not any("of this job" in words for _, words in tuner.log.events)
+        tuner.end()
