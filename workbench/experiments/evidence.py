@@ -116,13 +116,13 @@ def known_limits(
     """What is known of a recurring job's power limits: rows of limit (W), time and energy over those at the
     highest limit; and where from, in words.
     """
-    limits = sorted(limits_w)
+    limits, default_w = sorted(limits_w), top_of_device(device).power_limit_w or math.inf
     for curve in known_job(label, device, batch_size=batch_size, besides="a recurring job").same:
-        found = {
-            limits[-1] if setting == Setting() else setting.power_limit_w: cost
-            for setting, cost in curve.costs.items() if setting.sm_clock_mhz is setting.mem_clock_mhz is None
+        at = {
+            limit: cost for limit in limits for setting, cost in curve.costs.items()
+            if setting.sm_clock_mhz is setting.mem_clock_mhz is None
+            and abs((setting.power_limit_w or default_w) - limit) <= 2.0
         }
-        at = {limit: cost for limit in limits for known, cost in found.items() if abs(known - limit) <= 2.0}
         if len(at) > 1 and limits[-1] in at:
             time_s, energy_j = at[limits[-1]]
             rows = tuple((limit, at[limit][0] / time_s, at[limit][1] / energy_j) for limit in sorted(at))
@@ -222,18 +222,19 @@ def _sweeps(label: str) -> Iterator[_Found]:
             rows = pl.read_parquet(path).filter(pl.col("outcome") == "ok")
             if "unit" not in rows.columns:  # written before there was such a column
                 rows = rows.with_columns(unit=pl.lit(None, pl.String))
-            for (gpu, batch_size, simulated, _), part in rows.group_by(
-                "gpu", "batch_size", "simulated", "unit"
-            ):
+            parts: Any = rows.group_by("gpu", "batch_size", "simulated", "unit")
+            for (gpu, batch_size, simulated, _), part in parts:
                 means = part.group_by(KNOBS, maintain_order=True).agg(
                     pl.col("time_s", "energy_j").log().mean().exp()
                 ).filter(*(pl.col(each).is_between(1e-12, 1e12) for each in ("time_s", "energy_j")))
                 costs = {Setting(*each[:3]): each[3:] for each in means.rows()}
-                unix_s = part["ended_unix_s"].max()
-                name = label if path.name == mine else path.stem
-                if len(costs) > 1:
-                    yield _Found(name, str(gpu), "a sweep", float(unix_s or 0.0), costs,  # type: ignore[arg-type]
-                                 Setting() if Setting() in costs else _highest(costs), batch_size, simulated)  # type: ignore[arg-type]
+                latest = part.select(pl.col("ended_unix_s").cast(pl.Float64).max()).item()
+                if len(costs) < 2:
+                    continue
+                yield _Found(
+                    label if path.name == mine else path.stem, str(gpu), "a sweep", latest or 0.0, costs,
+                    Setting() if Setting() in costs else _highest(costs), batch_size, simulated,
+                )
         except (pl.exceptions.PolarsError, OSError, TypeError, ValueError, UsageError):
             continue
 

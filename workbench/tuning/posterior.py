@@ -289,5 +289,5 @@ def mixtures_of(curves: Sequence[EarlierCurve], space: SettingSpace) -> Mixtures
 
 
 def _fit(curve: PlacedCurve, space: SettingSpace) -> Response:
-    errors = np.full((len(curve.rows), 2), curve.sd)
-    return fit(space, curve.rows, *np.exp(curve.logs - curve.logs.mean(axis=0)).T, errors)
+    time_s, energy_j = np.exp(curve.logs - curve.logs.mean(axis=0)).T
+    return fit(space, curve.rows, time_s, energy_j, np.full((len(curve.rows), 2), curve.sd))
