@@ -23,6 +23,7 @@ from workbench.experiments.sweep import Sweep, sweep
 from workbench.experiments.trial import TRIALS
 from workbench.experiments.workloads import example_training
 from workbench.measurement import session
+from workbench.panels._views.recurring.model import headline
 from workbench.records import Setting
 from workbench.search.clocks.power_profile import PowerProfile
 from workbench.simulation.machine import attached
@@ -179,6 +180,7 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
     assert known_limits("train", device(mine), 64, LIMITS_W)[0] == pytest.approx(np.array(found))
     assert known_limits("other", device(mine), 64, LIMITS_W) == ((), "")
     given: list[Any] = []
+    _any: Any = None  # of an outlook, while something runs
 
     class Profile(PowerProfile):
         def __init__(self, *args: Any, known: Any = (), **options: Any) -> None:
@@ -190,6 +192,9 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
         run = RecurringJob("train", [64], target=0.6, earlier=earlier).recurrence()
         with run:
             assert run._profiling is not None
+            (running,) = [each for each in run.job.study.attempts if not each.ended]
+            assert running.reason.endswith(": tried first") is earlier
+            assert headline(_any, [running]).endswith(": tried first") is earlier
             run.report(reached=True)
         assert run.reason.endswith(": tried first") is earlier
         assert run.attempt.reason.endswith(": tried first") is earlier

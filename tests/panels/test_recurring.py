@@ -141,7 +141,7 @@ def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) ->
     study.update(study.ask(slices=False), epochs=3)
     panel.refresh()
     assert panel.summary().splitlines()[1].startswith("Running: batch size ")
-    assert panel.summary().splitlines()[1].endswith(", 3 epochs done")
+    assert ", 3 epochs done: " in panel.summary().splitlines()[1]
     crashed = panel_of([ran(0, 64), ran(1, 128, state="crashed", oom=True, profile=())])
     assert "batch size 128 ran out of memory" in crashed.summary()
 

@@ -234,7 +234,9 @@ class Recurrence:
         if not (self.job.earlier and devices and "known" in signature(PowerProfile).parameters):
             return {}
         known, words = known_limits(name, devices[0], self.batch_size, among)
-        self.reason = "; ".join(filter(None, (self.reason, words and f"{words}: tried first")))
+        if words:
+            self.reason = "; ".join(filter(None, (self.reason, f"{words}: tried first")))
+            self.attempt = self.job.study.update(self.attempt, reason=self.reason)
         return {"known": known}
 
     def _update_s(self, uuid: str) -> float:

@@ -97,7 +97,8 @@ def headline(outlook: Outlook, running: list[Attempt]) -> str:
     """What runs, or would be done next."""
     if running:
         each = [_running(attempt) for attempt in running[:3]]
-        return f"Running: {'; '.join(each)}" + (f"; {len(running) - 3} more" if len(running) > 3 else "")
+        why = f": {running[0].reason}" if len(running) == 1 and running[0].reason else ""
+        return f"Running: {'; '.join(each)}{why}" + (f"; {len(running) - 3} more" if len(running) > 3 else "")
     proposal = outlook.proposal
     if proposal is None:
         if outlook.batch_size is None:
