@@ -33,7 +33,7 @@ from .clocks_grids import EMPTY, Grid, complete, distinct, grids
 from .clocks_search import BOUND, one
 from .common import arguments, finish, table
 from .fixtures.cards import FAMILIES, curve
-from .limits_evidence import OTHERS, Named, evidence, named
+from .limits_evidence import OTHERS, Named, evidence, frontiers, named
 from .limits_guess import guesses
 
 NOISES = (0.01, 0.02)
@@ -93,7 +93,7 @@ def limits(data: Path, quick: bool) -> dict[str, Any]:
         }
     before = _evidence(data, known, quick)
     result["evidence"] = before
-    summary["evidence"] = before.get("measured") or before["generated"]
+    summary["evidence"] = {**(before.get("measured") or before["generated"]), "frontier": frontiers(quick)}
     guessed = guesses(data, known, made, BOUND)
     first = guessed.get("measured") or guessed["generated"]
     summary |= {"guess_share": first["all"]["share"], "guess_broken": first["all"]["broken"]}

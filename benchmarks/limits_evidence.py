@@ -16,9 +16,11 @@ names differ in more than a batch size or an optimizer, and their curves by 2 % 
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,17 +29,20 @@ import polars as pl
 
 from workbench.records import Setting
 from workbench.search.clocks.base import Done
-from workbench.search.earlier import EarlierCurve
+from workbench.search.earlier import EarlierCurve, PlacedCurve
 from workbench.search.objective import Energy
 from workbench.search.space import space_of
+from workbench.search.surrogates.expected_hypervolume import FrontierSearch
 from workbench.tuning.posterior import SettingPosterior
 
 from .clocks_grids import EMPTY, Grid
 from .clocks_search import ITERATIONS, MOST
 from .common import table
+from .fixtures import grids
+from .frontier_sweeps import Tell, needed
 
 CASES = ("none", "same", "other_job", "wrong", "other_card")
-POINTS, OTHERS, RUN_SD, ALIKE = 5, 4, 0.01, 0.02
+POINTS, OTHERS, RUN_SD, ALIKE, SWEPT = 5, 4, 0.01, 0.02, 12
 
 
 class Named(NamedTuple):
@@ -135,6 +140,40 @@ def evidence(
                  for key in heads)) for case, row in found.items()
     ]))
     return found
+
+
+def frontiers(quick: bool) -> dict[str, float]:
+    """Measurements that a sweep needs to 99 % of a generated frontier, with and without an earlier run of
+    twelve of its settings, right or of another job; prints them.
+    """
+    kinds = grids.KINDS[:1] if quick else grids.KINDS
+    counts: dict[str, list[int]] = {"none": [], "same": [], "wrong": []}
+    for family, kind in itertools.product(grids.FAMILIES, kinds):
+        mine, other = (grids.sweep(family, kind, seed) for seed in (0, 1))
+        rows = np.unique(np.linspace(0, len(mine) - 1, SWEPT).round().astype(int))
+        for case, found in counts.items():
+            # another job's table has another length
+            frame, at = (other, rows * len(other) // len(mine)) if case == "wrong" else (mine, rows)
+            costs = frame.select("time_s", "energy_j").to_numpy()[at]
+            luck = RUN_SD * np.random.default_rng([7, len(found)]).standard_normal(costs.shape)
+            known = [] if case == "none" else [(rows, np.log(costs) + luck)]
+            found.append(needed(partial(_informed, known), mine, 0))
+    means = {case: float(np.mean(found)) for case, found in counts.items()}
+    print("\nMeasurements to 99 % of a generated frontier:",
+          ", ".join(f"{case} {mean:.1f}" for case, mean in means.items()))
+    return means
+
+
+def _informed(
+    known: Sequence[tuple[np.ndarray, np.ndarray]], space: pl.DataFrame, tell: Tell, seed: int
+) -> Iterator[int]:
+    search = FrontierSearch(space, worth=0.0, rng=np.random.default_rng(seed))
+    knobs = space.drop("batch_size", strict=False)
+    depths = np.abs(np.log(knobs.to_numpy() / knobs.to_numpy().max(axis=0))).max(axis=1)
+    search.assume(PlacedCurve(*curve, RUN_SD, "an earlier run", depths) for curve in known)
+    while (step := search.ask()) is not None:
+        yield step.row
+        search.tell(step.row, *tell(step.row))
 
 
 def _alike(one: Grid, other: Grid) -> bool:
