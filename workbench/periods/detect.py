@@ -24,9 +24,9 @@ from ..records import Level, Periods
 from .estimators import ranker
 from .estimators.candidates import SignalView
 from .estimators.features import describe
-from .estimators.precise import Precise, precise
+from .estimators.precise import Precise, between_pauses, precise
 from .estimators.ranker import Roles
-from .estimators.signals import SignalGrid, on_grid
+from .estimators.signals import Signal, SignalGrid, on_grid
 from .estimators.undersampling import faster_s as faster_s_of
 
 
@@ -47,6 +47,8 @@ class PeriodDetectorParams:
     flat: float = 0.004  # relative spread of the power below which there is nothing to see
     flat_utilisation: float = 0.01  # standard deviation of utilisations below which there is nothing either
     neighbour: float = 1.15  # times a period, within which a rival is its neighbour
+    holds: tuple[float, float] = (2.5, 14.0)  # periods that a longer one holds which may end with a pause,
+    whole: float = 0.12  # and how far their number may be from a whole one
     beats: float = 3.5  # in the shortest periods that the sensor can show: where a doubtful one may be a beat
 
 
@@ -181,6 +183,8 @@ def _decide(
     levels, moved = [], 0.0
     for k, name in sorted(named.items(), key=lambda one: float(periods_s[one[0]])):
         found = precisely(views, grid, float(periods_s[k]))
+        if name != "cycle":
+            found = _without_pause(found, views[0].signal, grid, periods_s[roles.rhythm >= 0.5])
         levels.append(_level(found, grid, name, roles.confidence(k, name), float(roles.rhythm[k])))
         if len(named) == 1 or name == "iteration":
             moved = found.moves
@@ -246,6 +250,19 @@ def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Pre
         if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
     ]
     return precise(shown, grid.step_s, period_s, lead=views[0].signal.sd > 0)
+
+
+def _without_pause(found: Precise, power: Signal, grid: SignalGrid, rhythms_s: Any) -> Precise:
+    """The length of one of several alike without its share of the pause that a longer rhythm ends with."""
+    times = rhythms_s / found.period_s
+    low, high = PARAMS.holds
+    cycles = (times >= low) & (times <= high) & (np.abs(times - np.rint(times)) <= PARAMS.whole)
+    if power.sd <= 0 or not cycles.any():
+        return found
+    usual = between_pauses(power, grid.step_s, found.period_s)
+    if usual is None:
+        return found
+    return replace(found, period_s=usual[0], scatter=max(found.scatter, 0.5 * usual[1]))
 
 
 def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> Level:
