@@ -59,8 +59,8 @@ def live(rng: np.random.Generator, *, beat: bool) -> Live:
 
 
 def rows_of(job: Live, rng: np.random.Generator, from_s: float, to_s: float, poll_s: float) -> Array:
-    """What a sampler sees of a job in a stretch, polling every `poll_s`."""
-    times = np.arange(from_s + poll_s, to_s + 1e-9, poll_s) + np.abs(rng.normal(0, 0.0003, 1))
+    """What a sampler sees of a job that polls every `poll_s`, first at `from_s`."""
+    times = np.arange(from_s, to_s + 1e-9, poll_s) + np.abs(rng.normal(0, 0.0003, 1))
     rows = np.zeros(len(times), ROWS)
     for name in ROWS.names or ():
         if ROWS[name].kind == "f":
@@ -82,12 +82,14 @@ def follow(job: Live, rng: np.random.Generator) -> dict[str, Any]:
     """What a tracker says of a job: when it first named its apparent rhythm, doubted it, and followed it."""
     tracker, poll_s, asked_s, since_s = PeriodTracker(), job.poll_s, None, 0.0
     row: dict[str, Any] = {"seen_s": job.seen_s, "named_s": None, "doubted_s": None, "followed_s": None}
-    at_s = 0.2
+    at_s = next_s = 0.2
     ranges = [(job.seen_s / k, job.seen_s / k) for k in (1, 2, 3)] + [(2 * job.seen_s, 2 * job.seen_s)]
     while at_s < SECONDS:
         until_s = at_s + FEED_S
-        tracker.feed(rows_of(job, rng, at_s, until_s, poll_s))
-        at_s = until_s
+        rows = rows_of(job, rng, next_s, until_s, poll_s)
+        tracker.feed(rows)
+        # The polling goes on at its own pace, whenever its rows are looked at.
+        at_s, next_s = until_s, next_s + poll_s * len(rows)
         if tracker.wanted_interval_s != asked_s:
             asked_s, since_s = tracker.wanted_interval_s, at_s
         if at_s - since_s >= OBEYED_S:

@@ -30,6 +30,7 @@ class AliasingParams:
     weak: float = 0.05  # relative swing that shows nothing
     harmonics: int = 3
     stays: float = 0.6  # of the share that a rhythm explains at one pace, at another
+    turns: int = 11  # frequencies that are tried for what was seen before, within half a turn of it
 
 
 PARAMS = AliasingParams()
@@ -146,6 +147,34 @@ def stays(before: Array, after: Array, seconds: float) -> bool:
         _, _, share = _swing(rows["time_s"], power_w, seconds, harmonics)
         shares.append(share)
     return shares[1] >= PARAMS.stays * shares[0]
+
+
+def foretold(before: Array, after: Array, seconds: float) -> tuple[float, float]:
+    """Shares of the variance that a rhythm's first harmonics explain in `before`, to which they are fitted, and
+    in `after`, which they foretell. Below 0 they are worse than a mean: the rhythm moved with the pace.
+    """
+    first, later = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
+    count = 2 * PARAMS.harmonics + 1
+    if len(first) < 4 * count or len(later) < count:
+        return 0.0, 0.0
+    power_w, start_s = first["power_w"].astype(np.float64), first["time_s"][0]
+    span_s = float(first["time_s"][-1] - start_s)
+    least, best = math.inf, (np.zeros(count), 1 / seconds)
+    for shift in np.linspace(-0.5, 0.5, PARAMS.turns):
+        frequency = 1 / seconds + shift / span_s
+        columns = _waves(first["time_s"] - start_s, frequency)
+        found, *_ = np.linalg.lstsq(columns, power_w, rcond=None)
+        rest = float(np.mean((power_w - columns @ found) ** 2))
+        if rest < least:
+            least, best = rest, (found, frequency)
+    variance = max(float(np.var(power_w)), 1e-12)
+    missed = later["power_w"] - _waves(later["time_s"] - start_s, best[1]) @ best[0]
+    return 1.0 - least / variance, 1.0 - float(np.mean(missed**2)) / variance
+
+
+def _waves(time_s: Array, frequency: float) -> Array:
+    angle = 2 * np.pi * frequency * time_s[:, None] * np.arange(1, PARAMS.harmonics + 1)
+    return np.hstack([np.ones((len(time_s), 1)), np.cos(angle), np.sin(angle)])
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:

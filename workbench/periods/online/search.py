@@ -44,13 +44,12 @@ class PeriodSearchParams:
     obey_s: float = 10.0  # how long to wait for another polling interval
     # how long, and for how many periods, the role of a sure rhythm is waited for
     at_once: float = 0.7  # of a sure role: few iterations make a shape by which a change is seen too late
-    role_s: float = 8.0
-    role_periods: float = 8.0
+    role_s: float = 5.0
+    role_periods: float = 5.0
     likely: float = 0.5  # confidence in a rhythm from which it is checked for a beat, before it is sure
 
-    def again(self, seconds: float) -> float:
-        """How long (s) a rhythm is sampled at another pace: a beat that moves is gone within three turns."""
-        return max(3.0 * seconds, 2.0)
+    again_s: float = 2.0  # how long a rhythm is sampled at another pace at least,
+    again_periods: tuple[float, float] = (1.0, 3.0)  # where it comes as foretold, and at most
 
 
 PARAMS = PeriodSearchParams()
@@ -149,9 +148,9 @@ class Search:
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
             self._guesses = (*self._guesses[-5:], level.seconds)
-        if level is not None and not found.rhythm_sure and level.rhythm >= PARAMS.likely:
-            found = aliasing.with_counter(found, rows)
-            early = None if found.rhythm_sure else self._doubt_early(found, level, rows, now_s)
+        if level is not None and level.rhythm >= PARAMS.likely:
+            found = found if found.rhythm_sure else aliasing.with_counter(found, rows)
+            early = self._doubt_early(found, level, rows, now_s)
             if early is not None:
                 return early
         if level is None or not self._enough(found, level, now_s):
@@ -179,14 +178,18 @@ class Search:
     # the guard against beats
 
     def _doubt_early(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods | None:
-        """A beat, or what may be one, before it is sure: the sooner it is checked, the sooner it is known."""
-        if rows["time_s"][-1] - rows["time_s"][0] < 3 * level.seconds:
-            return None
-        why = self.verdict(level.seconds, rows)
+        """A beat, or what may be one, before it is followed: the sooner it is checked, the sooner it is known.
+
+        A counter that shows nothing of a rhythm tells by two periods of it; three are asked of another pace.
+        """
+        periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.seconds
+        why = self.verdict(level.seconds, rows) if periods >= 2 else ""
         seen = aliasing.testimony(rows, level.seconds) if why else None
         if why and seen is not None and seen.share < aliasing.PARAMS.doubted:
             return self._reject(found, level, why)
-        return self._resample(found.doubted(found.reason), level, rows, now_s) if why is None else None
+        if why is not None or periods < 3:
+            return None
+        return self._resample(found.doubted(found.reason), level, rows, now_s)
 
     def verdict(self, seconds: float, rows: Array) -> str | None:
         """As `aliasing.check_aliasing`; what was judged once stays judged."""
@@ -209,7 +212,7 @@ class Search:
         """Ask for another pace, and wait for what it shows."""
         look_s = aliasing.intervals(rows)[0]
         self.wanted_interval_s = look_s / 1.37 if look_s > 0.012 else look_s * 1.37
-        needed_s = PARAMS.again(level.seconds)
+        needed_s = max(PARAMS.again_periods[1] * level.seconds, PARAMS.again_s)
         self._trial = _Trial(found, level, now_s, look_s, now_s + needed_s + PARAMS.obey_s)
         self.due_s = now_s + 0.5
         reason = "a rhythm that the sampling may have made is sampled again at another pace"
@@ -224,6 +227,23 @@ class Search:
         if not any(same(seconds, level.seconds) for seconds, _ in self._judged):
             self._judged = (*self._judged[-7:], (level.seconds, why))
 
+    def _stays(self, trial: _Trial, kept: Memory, rows: Array, now_s: float) -> bool | None:
+        """Whether a rhythm is there at another pace too; None while that cannot be told. Something that is as
+        before would foretell tells it sooner.
+        """
+        seconds, waited_s = trial.level.seconds, now_s - trial.from_s
+        if waited_s < PARAMS.again_s or len(rows) < PARAMS.least_rows:
+            return None
+        before = kept.since(self.rows_from_s)
+        before = before[before["time_s"] < trial.from_s - 0.5]
+        whole, share = aliasing.foretold(before, rows, seconds)
+        soon, late = PARAMS.again_periods
+        if share < 0.0:
+            return False
+        if waited_s >= soon * seconds and share >= aliasing.PARAMS.stays * whole > 0:
+            return True
+        return aliasing.stays(before, rows, seconds) if waited_s >= late * seconds else None
+
     def _try(self, trial: _Trial, kept: Memory, now_s: float) -> Periods | None:
         """Look at a rhythm again at another polling interval; what stays is no beat of the sampling."""
         self.due_s = now_s + 0.5
@@ -231,9 +251,7 @@ class Search:
         seconds = trial.level.seconds
         if abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.look_s - 1) < 0.1:  # not obeyed yet
             trial.from_s += 0.5
-        elif now_s - trial.from_s >= PARAMS.again(seconds) and len(rows) >= PARAMS.least_rows:
-            before = kept.since(self.rows_from_s)
-            stays = aliasing.stays(before[before["time_s"] < trial.from_s - 0.5], rows, seconds)
+        elif (stays := self._stays(trial, kept, rows, now_s)) is not None:
             self._trial, self.wanted_interval_s = None, None
             if stays:
                 self._remember(trial.level, "")
