@@ -44,6 +44,31 @@ def test_the_counter_swings_with_a_true_rhythm_only(true_s: float, seen_s: float
     assert (believed == "") is (true_s == seen_s)
 
 
+def polled(true_s: float, pace_s: float, from_s: float, to_s: float) -> np.ndarray:
+    """A square load polled at a pace."""
+    rows = np.zeros(int((to_s - from_s) / pace_s), ROWS)
+    rows["time_s"] = from_s + pace_s * np.arange(len(rows))
+    rows["power_w"] = np.where(rows["time_s"] / true_s % 1 < 0.45, 280.0, 120.0)
+    return rows
+
+
+@pytest.mark.parametrize(("true_s", "seen_s", "waited_s"), [(0.0976, 4.07, 2.0), (0.0892, 0.826, 2.5)])
+def test_a_rhythm_predicts_its_readings_at_another_pace_and_a_beat_does_not(
+    true_s: float, seen_s: float, waited_s: float
+) -> None:
+    for load_s, there in ((seen_s, True), (true_s, False)):
+        before, after = polled(load_s, 0.1, 0.0, 4 * seen_s), polled(load_s, 0.073, 4 * seen_s, 4 * seen_s + waited_s)
+        whole, share = aliasing.predicted_shares(before, after, seen_s)
+        assert whole > 0.7
+        assert (share > 0.5, share < 0.0) == (there, not there)
+
+
+def test_a_beat_that_moves_to_its_second_harmonic_does_not_stay() -> None:
+    before, after = polled(0.0892, 0.1, 0.0, 4.0), polled(0.0892, 0.073, 4.5, 7.0)
+    assert not aliasing.stays(before, after, 0.826)
+    assert aliasing.stays(polled(0.826, 0.1, 0.0, 4.0), polled(0.826, 0.073, 4.5, 7.0), 0.826)
+
+
 def test_a_beat_that_the_sensor_itself_averages_is_told_by_its_weakness() -> None:
     weak = aliasing.check_aliasing(sensed(0.104, window_s=STEP_S), 2.6)
     assert weak is not None

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.period_live import follow, live
 from workbench.device.discovery import open_device
 from workbench.measurement.follow import Following
 from workbench.measurement.recorder import Recorder, as_rows
@@ -641,6 +642,26 @@ def test_the_shipped_detector_locks_on_anew_at_another_batch_size(
     assert training.locked_s(after_s, changed_s) - changed_s < 16.0
     assert training.tracker.state == "locked"
     assert never_wrong(training, before_s, after_s)
+
+
+# beats
+
+
+@pytest.mark.parametrize("seed", [(4711, 1, 6), (4711, 1, 16), (4713, 1, 10)])
+def test_a_beat_is_known_within_ten_seconds_and_never_followed(seed: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(seed)
+    row = follow(live(rng, beat=True), rng)
+    assert row["followed_s"] is None
+    assert row["doubted_s"] - row["named_s"] < 9.0
+
+
+@pytest.mark.parametrize("seed", [(4713, 0, 2), (4713, 0, 3)])
+def test_a_rhythm_that_comes_as_predicted_at_another_pace_is_followed_by_its_eighth_period(
+    seed: tuple[int, ...],
+) -> None:
+    rng = np.random.default_rng(seed)
+    row = follow(live(rng, beat=False), rng)
+    assert row["followed_s"] < 8 * row["seen_s"]
 
 
 # with a recorder

@@ -30,6 +30,7 @@ class AliasingParams:
     weak: float = 0.05  # relative swing that shows nothing
     harmonics: int = 3
     stays: float = 0.6  # of the share that a rhythm explains at one pace, at another
+    alike: float = 0.7  # cosine of its harmonics' sizes at both
     turns: int = 11  # frequencies that are tried for what was seen before, within half a turn of it
 
 
@@ -134,24 +135,25 @@ def stays(before: Array, after: Array, seconds: float) -> bool:
     """Whether a rhythm in readings at one pace is in those at another: a beat with the polling moves away.
 
     Compared are the shares of the variance that the period's first harmonics explain in stretches of one
-    length.
+    length, and the harmonics with one another: a beat may move from the first to the second.
     """
     span_s = after["time_s"][-1] - after["time_s"][0]
-    shares = []
+    shares, swings = [], []
     for rows in (before[before["time_s"] >= before["time_s"][-1] - span_s], after):
         rows = rows[np.isfinite(rows["power_w"])]
         harmonics = list(range(1, PARAMS.harmonics + 1))
         if len(rows) < 4 * len(harmonics) + 4:
             return False
         power_w = rows["power_w"].astype(np.float64)
-        _, _, share = _swing(rows["time_s"], power_w, seconds, harmonics)
+        swing, _, share = _swing(rows["time_s"], power_w, seconds, harmonics)
         shares.append(share)
-    return shares[1] >= PARAMS.stays * shares[0]
+        swings.append(swing / max(float(np.linalg.norm(swing)), 1e-12))
+    return shares[1] >= PARAMS.stays * shares[0] and float(swings[0] @ swings[1]) >= PARAMS.alike
 
 
-def foretold(before: Array, after: Array, seconds: float) -> tuple[float, float]:
-    """Shares of the variance that a rhythm's first harmonics explain in `before`, to which they are fitted, and
-    in `after`, which they foretell. Below 0 they are worse than a mean: the rhythm moved with the pace.
+def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float, float]:
+    """Shares of the variance that a rhythm's first harmonics explain: in `before`, to which they are fitted,
+    and in `after`, which they predict. Below 0 they are worse than a mean: the rhythm moved with the pace.
     """
     first, later = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
     count = 2 * PARAMS.harmonics + 1
@@ -170,6 +172,12 @@ def foretold(before: Array, after: Array, seconds: float) -> tuple[float, float]
     variance = max(float(np.var(power_w)), 1e-12)
     missed = later["power_w"] - _waves(later["time_s"] - start_s, best[1]) @ best[0]
     return 1.0 - least / variance, 1.0 - float(np.mean(missed**2)) / variance
+
+
+def jumps(rows: Array) -> float:
+    """Mean square (W^2) of the differences from reading to reading."""
+    power_w = rows["power_w"][np.isfinite(rows["power_w"])].astype(np.float64)
+    return float(np.mean(np.diff(power_w) ** 2)) if len(power_w) > 1 else 0.0
 
 
 def _waves(time_s: Array, frequency: float) -> Array:

@@ -43,13 +43,12 @@ class PeriodSearchParams:
     hopeless_s: tuple[float, float] = (10.0, 60.0)
     obey_s: float = 10.0  # how long to wait for another polling interval
     # how long, and for how many periods, the role of a sure rhythm is waited for
-    at_once: float = 0.7  # of a sure role: few iterations make a shape by which a change is seen too late
     role_s: float = 5.0
     role_periods: float = 5.0
     likely: float = 0.5  # confidence in a rhythm from which it is checked for a beat, before it is sure
-
+    jumps: float = 1.5  # times as much from reading to reading where a beat has moved
     again_s: float = 2.0  # how long a rhythm is sampled at another pace at least,
-    again_periods: tuple[float, float] = (1.0, 3.0)  # where it comes as foretold, and at most
+    again_periods: tuple[float, float] = (1.0, 3.0)  # where it comes as predicted, and at most
 
 
 PARAMS = PeriodSearchParams()
@@ -154,7 +153,7 @@ class Search:
             if early is not None:
                 return early
         if level is None or not self._enough(found, level, now_s):
-            self._misses += 1
+            self._misses = 0 if found.rhythm_sure else self._misses + 1
             # Short is not aperiodic, whatever a detector says of a few seconds.
             hopeless_s = PARAMS.hopeless_s[0 if found.longer_s == 0 else 1]
             self.hopeless = self._misses >= 3 and now_s - self.from_s > hopeless_s
@@ -171,14 +170,14 @@ class Search:
         """Whether an answer may be followed: a sure iteration at once, a rhythm of unsure role once more data
         did not tell its role.
         """
-        if not found.rhythm_sure or (found.sure and level.role >= PARAMS.at_once):
+        if found.sure or not found.rhythm_sure:
             return found.sure
         return now_s - self.from_s >= max(PARAMS.role_s, PARAMS.role_periods * level.seconds)
 
     # the guard against beats
 
     def _doubt_early(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods | None:
-        """A beat, or what may be one, before it is followed: the sooner it is checked, the sooner it is known.
+        """Check a rhythm for a beat before it is followed: the sooner, the sooner it is known.
 
         A counter that shows nothing of a rhythm tells by two periods of it; three are asked of another pace.
         """
@@ -189,7 +188,7 @@ class Search:
             return self._reject(found, level, why)
         if why is not None or periods < 3:
             return None
-        return self._resample(found.doubted(found.reason), level, rows, now_s)
+        return self._resample(found, level, rows, now_s)
 
     def verdict(self, seconds: float, rows: Array) -> str | None:
         """As `aliasing.check_aliasing`; what was judged once stays judged."""
@@ -229,16 +228,16 @@ class Search:
 
     def _stays(self, trial: _Trial, kept: Memory, rows: Array, now_s: float) -> bool | None:
         """Whether a rhythm is there at another pace too; None while that cannot be told. Something that is as
-        before would foretell tells it sooner.
+        before would predict tells it sooner.
         """
         seconds, waited_s = trial.level.seconds, now_s - trial.from_s
         if waited_s < PARAMS.again_s or len(rows) < PARAMS.least_rows:
             return None
         before = kept.since(self.rows_from_s)
         before = before[before["time_s"] < trial.from_s - 0.5]
-        whole, share = aliasing.foretold(before, rows, seconds)
+        whole, share = aliasing.predicted_shares(before, rows, seconds)
         soon, late = PARAMS.again_periods
-        if share < 0.0:
+        if share < 0.0 and aliasing.jumps(rows) > PARAMS.jumps * aliasing.jumps(before):  # and no pause
             return False
         if waited_s >= soon * seconds and share >= aliasing.PARAMS.stays * whole > 0:
             return True
@@ -266,7 +265,8 @@ class Search:
         self._trial, self.wanted_interval_s = None, None
         if not aliasing.near_limit(seconds, trial.look_s, math.nan):
             self._remember(trial.level, "")
-            return trial.found  # nothing but the chance of a beat speaks against it
+            self.due_s = now_s  # nothing but the chance of a beat speaks against it
+            return trial.found.doubted("sure once a second look agrees")
         return self._reject(
             trial.found, trial.level,
             f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.look_s:.3g} s, "
