@@ -16,7 +16,9 @@ from benchmarks.period_cases import Case, Truth
 from benchmarks.period_scores import Answer, score, summarise
 from workbench.measurement.report import describe_iterations
 from workbench.panels._views.period.model import look
+from workbench.periods import detect
 from workbench.periods.detect import confirmed, find_periods
+from workbench.periods.estimators.signals import on_grid
 from workbench.periods.segment import iterations, per_iteration
 from workbench.records import Level, Periods
 
@@ -62,6 +64,13 @@ def test_a_cycle_of_hidden_loops_is_a_sure_rhythm_and_no_iteration() -> None:
 def test_the_pause_after_every_few_iterations_is_no_part_of_them(every: int) -> None:
     short = min(find_periods(paused(0.3, every)).levels, key=lambda level: level.seconds)
     assert short.seconds == pytest.approx(1.0, rel=0.02)
+
+
+def test_near_what_the_sensor_can_show_a_rhythm_must_be_surer() -> None:
+    trace = checkpoints()
+    grid = on_grid(trace["time_s"].to_numpy(), {"power_w": trace["power_w"].to_numpy()})
+    levels = [Level("iteration", seconds, 0.01, 0.8, 0.0, 0.5, 0.84) for seconds in (0.4, 13.2)]
+    assert [detect._is_there(level, grid) for level in levels] == [False, True]
 
 
 def test_what_has_a_role_is_there_and_a_role_is_a_share_of_the_rhythm() -> None:

@@ -40,8 +40,10 @@ class PeriodDetectorParams:
 
     least_readings: int = 20
     rhythm_sure: float = 0.87  # confidence that a rhythm is there from which it may be relied upon,
-    role_sure: float = 0.65  # and then in that it is the iteration,
-    cycle_sure: float = 0.9  # or a cycle of iterations that do not show
+    far_sure: float = 0.8  # the same of one so many times as long as the shortest that the sensor can show:
+    far: float = 6.0  # what a sensor makes of something faster lies nearer, mostly
+    role_sure: float = 0.72  # and then in that it is the iteration,
+    cycle_sure: float = 0.8  # or a cycle of iterations that do not show
     level: float = 0.6  # confidence from which another level is named
     guess: float = 0.12  # below this nothing is named at all
     flat: float = 0.004  # relative spread of the power below which there is nothing to see
@@ -165,7 +167,7 @@ def _flat(grid: SignalGrid) -> str:
 
 
 def _nothing(grid: SignalGrid) -> str:
-    limit_s = min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
+    limit_s = _shortest_s(grid)
     if grid.seconds < 2.5 * limit_s:
         limits = f"and this sensor shows nothing below {limit_s:.3g} s"
         return f"too short: {grid.seconds:.3g} s of trace, {limits}"
@@ -195,9 +197,9 @@ def _decide(
     periods = Periods(tuple(levels), notes=notes)
     iteration, rhythm = periods.iteration, periods.rhythm
     assert rhythm is not None
-    there = rhythm.rhythm >= PARAMS.rhythm_sure
-    sure = iteration is not None and _has_role(iteration)
-    hidden = not sure and rhythm.name == "cycle" and _has_role(rhythm)
+    there = _is_there(rhythm, grid)
+    sure = iteration is not None and _is_there(iteration, grid) and iteration.role >= PARAMS.role_sure
+    hidden = not sure and there and rhythm.name == "cycle" and rhythm.role >= PARAMS.cycle_sure
     longer_s = 0.0 if sure else _longer(grid, periods_s, roles)
     periods = replace(periods, sure=sure, steady=there, cycle_sure=hidden, longer_s=longer_s)
     return periods if sure else replace(periods, reason=_doubt(periods, grid, periods_s, roles))
@@ -213,12 +215,15 @@ def confirmed(periods: Periods) -> Periods:
     return replace(periods, steady=True, sure=sure, reason=reason)
 
 
-def _has_role(level: Level) -> bool:
-    """Whether a level is there and is what it is called, both for sure. A few alike and then a gap may be an
-    iteration of micro-steps or a cycle of iterations: calling it a cycle takes more.
-    """
-    least = PARAMS.cycle_sure if level.name == "cycle" else PARAMS.role_sure
-    return level.rhythm >= PARAMS.rhythm_sure and level.role >= least
+def _is_there(level: Level, grid: SignalGrid) -> bool:
+    """Whether a rhythm may be relied upon."""
+    far = level.seconds >= PARAMS.far * _shortest_s(grid)
+    return level.rhythm >= (PARAMS.far_sure if far else PARAMS.rhythm_sure)
+
+
+def _shortest_s(grid: SignalGrid) -> float:
+    """The shortest period (s) that some signal can show."""
+    return min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
 
 
 def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
@@ -290,7 +295,7 @@ def _doubt(periods: Periods, grid: SignalGrid, periods_s: Any, roles: Roles) -> 
     if grid.seconds < 5 * level.seconds:
         count = grid.seconds / level.seconds
         return f"too short: {level.seconds:.3g} s fits, but only {count:.1f} such periods were seen"
-    limit_s = min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
+    limit_s = _shortest_s(grid)
     rival_s = _rival(level.seconds, periods_s, roles)
     if rival_s is not None:
         first, second = sorted((level.seconds, rival_s))
