@@ -644,6 +644,21 @@ def test_the_shipped_detector_locks_on_anew_at_another_batch_size(
     assert never_wrong(training, before_s, after_s)
 
 
+def test_while_a_rhythm_is_coming_every_look_is_at_all_of_it_and_comes_soon() -> None:
+    seen: list[tuple[float, float]] = []
+
+    def likely(trace: pl.DataFrame) -> Periods:
+        seen.append((float(trace["time_s"][0]), float(trace["time_s"][-1])))
+        return Periods((Level("iteration", 22.0, 0.1, 0.4, 0.0, 0.9, 0.7),), reason="too short")
+
+    time_s = np.arange(0.0, 120.0, 0.1)
+    for _ in watched(PeriodTracker(likely, guard=False), rows_of(time_s, wave(time_s / 22.0))):
+        pass
+    late = [(first_s, last_s) for first_s, last_s in seen if last_s > 30]
+    assert {first_s for first_s, _ in late} == {0.0}
+    assert all(b / a < 1.3 for (_, a), (_, b) in itertools.pairwise(late))
+
+
 # beats
 
 

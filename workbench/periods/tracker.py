@@ -350,8 +350,7 @@ class PeriodTracker:
         """How soon the detector is asked again: for the role of a rhythm as often as for a rhythm."""
         if found.sure:
             return min(max(seen_s, 10.0), 600.0)
-        growth = SEARCH_PARAMS.growth if seen_s < SEARCH_PARAMS.eager_s else SEARCH_PARAMS.idle_growth
-        return min(max(0.5, (growth - 1) * seen_s), SEARCH_PARAMS.rarest_s)
+        return min(max(0.5, (SEARCH_PARAMS.growth - 1) * seen_s), SEARCH_PARAMS.rarest_s)
 
     def _review(self, locked: _Locked, now_s: float) -> None:
         """Ask the detector again, with more data: for a cycle, or another level as the iteration."""

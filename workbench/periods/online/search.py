@@ -108,7 +108,7 @@ class Search:
         self._guesses: tuple[float, ...] = ()
         self._judged: tuple[tuple[float, str], ...] = ()  # periods, and what speaks against each: "" nothing
         self._trial: _Trial | None = None
-        self._beats = False
+        self._beats = self._coming = False
 
     def step(self, kept: Memory, now_s: float) -> Periods | None:
         """Periods known now, sure or with the reason why not; None where there is nothing new."""
@@ -120,8 +120,10 @@ class Search:
         growth = PARAMS.growth if span_s < PARAMS.eager_s else PARAMS.idle_growth
         self.due_s = now_s + min(max(0.5, (growth - 1) * span_s), PARAMS.rarest_s)
         self._looks += 1
-        # What came first may have been of another kind: a warm-up, another cell.
-        self.rows_from_s = now_s - span_s / 3 if span_s > 30 and self._looks % 2 else self.from_s
+        # What came first may have been of another kind: a warm-up, another cell. But a rhythm that is coming
+        # needs all of it.
+        part = span_s > 30 and self._looks % 2 == 1 and not self._coming
+        self.rows_from_s = now_s - span_s / 3 if part else self.from_s
         rows = kept.since(self.rows_from_s)
         if len(rows) < PARAMS.least_rows:
             return None
@@ -129,10 +131,11 @@ class Search:
 
     def _judge(self, found: Periods, kept: Memory, rows: Array, now_s: float) -> Periods:
         wait_s, level = self.due_s - now_s, main(found)
-        agreed = False
+        self._coming = agreed = False
         if level is not None:
             agreed = any(same(level.seconds, guess) for guess in self._guesses[-3:])
-            if agreed and not found.sure:  # it is coming
+            self._coming = agreed or level.rhythm >= PARAMS.likely
+            if self._coming and not found.sure:
                 wait_s = min(wait_s, max(0.5, (PARAMS.growth - 1) * (now_s - self.from_s)))
                 self.due_s = now_s + wait_s
             expected_s = self.before.expected_s(kept, rows) if self.before else None
