@@ -71,6 +71,8 @@ def test_near_what_the_sensor_can_show_a_rhythm_must_be_surer() -> None:
     grid = on_grid(trace["time_s"].to_numpy(), {"power_w": trace["power_w"].to_numpy()})
     levels = [Level("iteration", seconds, 0.01, 0.8, 0.0, 0.5, 0.84) for seconds in (0.4, 13.2)]
     assert [detect._is_there(level, grid) for level in levels] == [False, True]
+    few = replace(levels[1], seconds=30.0)  # of which 200 s hold six
+    assert not detect._is_there(few, grid)
 
 
 def test_what_has_a_role_is_there_and_a_role_is_a_share_of_the_rhythm() -> None:

@@ -40,8 +40,9 @@ class PeriodDetectorParams:
 
     least_readings: int = 20
     rhythm_sure: float = 0.87  # confidence that a rhythm is there from which it may be relied upon,
-    far_sure: float = 0.8  # the same of one so many times as long as the shortest that the sensor can show:
-    far: float = 6.0  # what a sensor makes of something faster lies nearer, mostly
+    far_sure: float = 0.8  # the same of one so many times as long as the shortest that the sensor can show,
+    far: float = 6.0  # as what a sensor makes of something faster lies nearer, mostly,
+    many: float = 12.0  # if so many of its periods were seen: few come by chance
     role_sure: float = 0.72  # and then in that it is the iteration,
     cycle_sure: float = 0.8  # or a cycle of iterations that do not show
     level: float = 0.6  # confidence from which another level is named
@@ -217,7 +218,7 @@ def confirmed(periods: Periods) -> Periods:
 
 def _is_there(level: Level, grid: SignalGrid) -> bool:
     """Whether a rhythm may be relied upon."""
-    far = level.seconds >= PARAMS.far * _shortest_s(grid)
+    far = level.seconds >= PARAMS.far * _shortest_s(grid) and grid.seconds >= PARAMS.many * level.seconds
     return level.rhythm >= (PARAMS.far_sure if far else PARAMS.rhythm_sure)
 
 
@@ -280,7 +281,7 @@ def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhyth
 def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
     """Seconds of trace that are missing for twelve of the likeliest periods; None where none are."""
     likely_s = float(periods_s[int(np.argmax(roles.iteration))])
-    missing_s = 12 * likely_s - grid.seconds
+    missing_s = PARAMS.many * likely_s - grid.seconds
     return float(missing_s) if missing_s > 0 else None
 
 
