@@ -18,7 +18,7 @@ from benchmarks.period_cases import Case, from_generated
 from benchmarks.period_scores import Answer, Detector, Row, answers, score, single, within
 
 SEED = 20_261_121
-GRAMMAR_SEED = 71_994_203  # drawn when the detector had been settled; training starts with neither
+GRAMMAR_SEED = 11_504_039  # drawn when the detector had been settled; training starts with neither
 MIXTURE, NEGATIVES, NESTED = 0, 1, 2
 FIRST_S, GROWTH = 1.0, 1.2  # lengths of the trace at which it is asked whether it is sure
 
