@@ -44,4 +44,4 @@ def test_the_counter_tells_a_beat_from_a_rhythm(
     found = look_at(trace)
     recorder.stop()
     assert found.reason.startswith(told)
-    assert found.sure == (told == "")
+    assert found.rhythm_sure == (told == "")
