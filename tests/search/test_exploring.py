@@ -78,7 +78,7 @@ def test_what_fails_at_times_is_priced_with_its_failures_and_given_up_in_time() 
     assert 20 < found.epochs[3] < 36
 
 
-def test_where_nothing_fails_no_run_is_given_up() -> None:
+def test_where_nothing_has_failed_yet_only_a_run_far_beyond_its_like_is_given_up() -> None:
     evidence = evidence_of()
     profile(evidence, 3, 10.0)
     for _ in range(4):
@@ -87,7 +87,109 @@ def test_where_nothing_fails_no_run_is_given_up() -> None:
     while proposal.purpose == "slice":
         profile(evidence, evidence.index[proposal.batch_size], 100.0)
         proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
-    assert (proposal.batch_size, proposal.stop_after_epochs) == (512, 100)
+    # Of 100 epochs that it may take: the first failure is not paid in full.
+    assert proposal.batch_size == 512
+    assert 15 <= proposal.stop_after_epochs <= 30
+
+
+def test_runs_that_were_given_up_count_as_failures_where_nobody_was_ever_so_late() -> None:
+    evidence = evidence_of()
+    for n in range(40):
+        run(evidence, 3, 10 + n % 2)
+        if n % 4 == 0:
+            run(evidence, 3, 13, "stopped")  # 13 is not far from 10, and 40 runs got there before
+    found = failures(evidence)
+    assert found.failed[3] / (found.failed[3] + found.reached[3]) == pytest.approx(0.2, abs=0.05)
+    assert found.stop_epochs[3] <= 16
+    assert run_costs(belief_of(evidence), COST)[:, 3].mean() > 0  # and are priced
+    assert found.epochs[3] > 12.5
+
+
+def test_runs_that_were_given_up_may_have_been_late_ones_while_few_are_known() -> None:
+    evidence = evidence_of()
+    for _ in range(2):
+        run(evidence, 3, 10)
+        run(evidence, 3, 13, "stopped")
+    few = failures(evidence)
+    assert 0 < few.blame[3, 13.0] < 1
+    assert few.late[3] > failures(evidence_of()).late[3]
+
+
+def test_the_default_that_failed_before_it_ever_got_there_has_failed_and_is_not_out_of_reach() -> None:
+    evidence = evidence_of()
+    for arm in range(4):
+        profile(evidence, arm, 10.0)
+    run(evidence, 3, 100, "failed")
+    run(evidence, 2, 10)
+    assert failures(evidence).lost[3] == 1
+    # At most a doubling of the batch size away, where runs take 10 epochs.
+    assert np.median(np.exp(belief_of(evidence).log_epochs[:, 3])) < 30
+
+
+def test_a_try_is_stopped_before_all_epochs_where_the_rest_of_its_belief_gets_nowhere() -> None:
+    evidence = evidence_of(max_epochs=400, sizes=(256, 512, 1024, 2048, 4096), default=512)
+    for arm in range(5):
+        profile(evidence, arm, 10.0 * 0.6**arm)
+    for epochs in (10, 10, 11):
+        run(evidence, 1, epochs)
+    options = weigh(belief_of(evidence, 256), evidence, COST, KnowledgeGradient())
+    assert options.stop[4] < 200
+
+
+# safe mode
+
+
+def test_the_purse_knows_what_the_default_would_have_cost_where_it_ran() -> None:
+    evidence = evidence_of()
+    profile(evidence, 3, 10.0)
+    policy = KnowledgeGradient(safe=True)
+    for _ in range(3):  # at the highest limit each epoch takes 10 s and 200 W; these cost the same time at 120 W
+        evidence.add(Run(3, "reached", 10, 100, 12_000, recurrence=len(evidence.runs), power_limit_w=150.0))
+    one = float(COST.cost(10.0, 2000.0))
+    spent = 3 * float(COST.cost(100, 12_000))
+    purse = policy._budget(evidence, COST, belief_of(evidence))
+    # Three runs of 10 epochs at the highest limit for certain, one more at a careful price.
+    assert 30 * one + 9 * one - spent < purse <= 30 * one + 10 * one - spent
+
+
+def test_a_job_that_has_changed_saved_nothing_before_as_far_as_the_purse_knows() -> None:
+    evidence = evidence_of()
+    profile(evidence, 3, 10.0)
+    for n in range(7):
+        run(evidence, 2, 10, recurrence=n)
+    for n in (7, 8):
+        run(evidence, 2, 30, recurrence=n)
+    assert evidence.since > 0
+    run(evidence, 3, 30, recurrence=9)
+    one = float(COST.cost(10.0, 2000.0))
+    purse = KnowledgeGradient(safe=True)._budget(evidence, COST, belief_of(evidence))
+    # Ten recurrences at 30 epochs would have cost 300 epochs; seven of them were another job's, of 10.
+    assert purse < 60 * one
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_slices_that_no_run_needs_are_paid_for_by_what_was_saved(safe: bool) -> None:
+    evidence = evidence_of(sizes=(64, 128, 256, 512))
+    for column, limit_w in enumerate(LIMITS):  # the highest limit is the best: nothing is saved
+        evidence.add_profile(3, limit_w, 30.0 - 10 * column, 100.0)
+    for n in range(6):
+        evidence.add(
+            Run(3, "reached", 100, 1000, 1e5, *((9.0, 900.0) if n == 0 else ()), n, power_limit_w=250.0)
+        )
+    proposals = [
+        KnowledgeGradient(safe=safe).ask(evidence, COST, np.random.default_rng(n)).purpose for n in range(5)
+    ]
+    assert ("slice" in proposals) is not safe
+
+
+def test_in_safe_mode_the_default_runs_again_where_it_failed_and_needs_no_purse() -> None:
+    evidence = evidence_of()
+    profile(evidence, 3, 10.0)
+    for _ in range(3):
+        run(evidence, 3, 100, "failed", recurrence=0)
+        assert KnowledgeGradient(safe=True).ask(evidence, COST, np.random.default_rng(0)).batch_size == 512
+    options = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
+    assert options.batch_size != 512
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -310,8 +310,8 @@ def _bounded(
     """Draws again (indices), by how well each draw explains that stopped runs had not reached the target."""
     score = np.zeros(len(noise))
     for (arm, epochs), times in table.bounds.items():
-        if failing.lost[arm] and np.log(epochs) > table.mean[arm]:
-            continue  # a failure, which its rate has counted
+        # What had failed its rate has counted.
+        times *= 1 - failing.blame.get((arm, epochs), 0.0)
         short = log_epochs[:, arm] - np.log(epochs)
         usual, odd = ndtr(short / np.hypot(noise, prior.own_sd)), ndtr(short / prior.tail_sd)
         longer = (1 - prior.tail) * usual + prior.tail * odd

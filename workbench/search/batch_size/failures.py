@@ -2,7 +2,9 @@
 
 A run fails where the target is not reached within the epochs that are allowed: training went astray, or this
 batch size needs more epochs. Another run may well get there, so a failure has a rate and a price: the epochs
-that were lost, and the run that follows.
+that were lost, and the run that follows. A run that was given up may have failed, or would have been a late
+one: how likely each is, is weighed (expectation maximisation; Dempster, Laird and Rubin, 1977), or giving up
+early would hide for good what it costs.
 """
 
 from __future__ import annotations
@@ -25,11 +27,10 @@ class FailureParams:
     arm_runs: float = 3.0  # runs' worth of what is known of all batch sizes, for one of them
     spread: float = 0.1  # scatter of log epochs, before any run
     spread_runs: float = 3.0  # runs' worth of that
-    far_sds: float = 2.5  # beyond the mean of log epochs, where a run that goes on has failed
-    far_least: float = 0.4  # in log epochs: epochs are whole, and five are not far from four
-    odd_share: float = 0.04  # runs that are odd ones (`odd_sd` in log epochs), once many are known
-    odd_runs: float = 0.3  # more of them while few are
-    odd_sd: float = 0.5
+    late_share: float = 0.02  # runs that are late by up to `late_sd` in log epochs, once many are known
+    late_runs: float = 0.15  # more of them while few are
+    late_sd: float = 0.5
+    rounds: int = 5  # of weighing what runs that were given up would have done
     steps: int = 40  # moments that are weighed
 
 
@@ -42,7 +43,9 @@ class Failures:
 
     Attributes:
         failed, reached: Parameters of the Beta distribution of the failure rate.
-        lost: Runs that failed where others reached the target.
+        lost: Runs that are expected to have failed where others reached the target.
+        late: Share of the other runs that are late.
+        blame: Chance that what ended at (batch size, epochs) had failed; those that are not in it had not.
         stop_epochs: After so many epochs a run is better given up and another one begun; the epochs that are
             allowed where nothing has reached the target.
         epochs: Mean epochs to the target, those of runs that fail on the way included; NaN where none has
@@ -52,8 +55,20 @@ class Failures:
     failed: np.ndarray
     reached: np.ndarray
     lost: np.ndarray
+    late: np.ndarray
+    blame: dict[tuple[int, float], float]
     stop_epochs: np.ndarray
     epochs: np.ndarray
+
+    def there(self, log_epochs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Chance that a run which does not fail gets to the target before it is given up.
+
+        Args:
+            log_epochs: Typical ones of each batch size, a row per draw.
+            noise: Scatter of single runs, shape (draws, 1).
+        """
+        short = np.log(self.stop_epochs) - log_epochs
+        return _in_time(short, np.maximum(noise, 0.02), self.late, PARAMS.late_sd)
 
 
 def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
@@ -65,24 +80,48 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
     freedom = np.maximum(count - 1, 0)
     pooled = (squares.sum() + params.spread_runs * params.spread**2) / (freedom.sum() + params.spread_runs)
     sd = np.sqrt((squares + params.spread_runs * pooled) / (freedom + params.spread_runs))
-    lost = np.zeros(len(count))
-    for (arm, epochs), times in evidence.bounds.items():
-        far = math.log(epochs) > mean[arm] + max(params.far_sds * sd[arm], params.far_least)
-        lost[arm] += times * bool(tried[arm] and (far or epochs >= longest))
-    runs = (count + lost)[tried].sum()
-    rate = (lost.sum() + params.pool_runs * params.rate) / (runs + params.pool_runs)
-    failed = params.arm_runs * rate + lost
-    reached = params.arm_runs * (1 - rate) + count
+    # The default is assumed to reach the target: where it did not within all epochs, it has failed.
+    ended = {
+        (arm, epochs): times for (arm, epochs), times in evidence.bounds.items()
+        if (tried[arm] and math.log(epochs) > mean[arm]) or (arm == evidence.default and epochs >= longest)
+    }
+    arms = np.array([arm for arm, _ in ended], dtype=int)
+    epochs = np.array([epochs for _, epochs in ended])
+    times = np.array(list(ended.values()), dtype=float)
+    # At first all of them have failed: of a rate of none there is no way up.
+    lost, late_runs = np.bincount(arms, times, len(count)), np.zeros(len(count))
+    many = count + lost
+    few_late = params.late_share + params.late_runs / (count + 2)
+    for _ in range(params.rounds if len(arms) else 1):
+        rate = (lost.sum() + params.pool_runs * params.rate) / (many.sum() + params.pool_runs)
+        failed = params.arm_runs * rate + lost
+        reached = params.arm_runs * (1 - rate) + many - lost
+        late = np.minimum(few_late + late_runs / np.maximum(many - lost, 1), 0.9)
+        fails = (failed / (failed + reached))[arms]
+        short = np.log(epochs) - mean[arms]
+        usual, slow = 1 - ndtr(short / sd[arms]), 2 * ndtr(-short / params.late_sd)
+        goes_on = (1 - fails) * (late[arms] * slow + (1 - late[arms]) * usual)
+        blame = np.where(epochs >= longest, 1.0, fails / (fails + goes_on))
+        lost = np.bincount(arms, times * blame, len(count))
+        slows = late[arms] * slow / np.maximum(late[arms] * slow + (1 - late[arms]) * usual, 1e-12)
+        late_runs = np.bincount(arms, times * (1 - blame) * slows, len(count))
     stop, mean_epochs = np.full(len(count), longest), np.full(len(count), np.nan)
     if tried.any():
+        rates = (failed / (failed + reached))[tried]
         stop[tried], mean_epochs[tried] = _best_stop(
-            mean[tried], sd[tried], (failed / (failed + reached))[tried], count[tried], longest, params
+            mean[tried], sd[tried], rates, late[tried], longest, params
         )
-    return Failures(failed, reached, lost, stop, mean_epochs)
+    by_run = dict(zip(ended, blame.tolist(), strict=True))
+    return Failures(failed, reached, lost, late, by_run, stop, mean_epochs)
+
+
+def _in_time(short: np.ndarray, sd: np.ndarray, late: np.ndarray, late_sd: float) -> np.ndarray:
+    """Chance that a run is there where the epochs are `short` above its typical ones, in logarithms."""
+    return (1 - late) * ndtr(short / sd) + late * np.maximum(2 * ndtr(short / late_sd) - 1, 0)
 
 
 def _best_stop(
-    mean: np.ndarray, sd: np.ndarray, rate: np.ndarray, count: np.ndarray, longest: float,
+    mean: np.ndarray, sd: np.ndarray, rate: np.ndarray, late: np.ndarray, longest: float,
     params: FailureParams,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The epochs after which to give a run up, and the mean epochs to the target if one always does.
@@ -92,9 +131,7 @@ def _best_stop(
     low = np.minimum(mean - 2 * sd, math.log(longest))
     share = np.linspace(0.0, 1.0, params.steps)[:, None]
     at = low + share * (math.log(longest) - low)
-    odd = params.odd_share + params.odd_runs / (count + 2)
-    there = (1 - odd) * ndtr((at - mean) / sd) + odd * ndtr((at - mean) / params.odd_sd)
-    there = (1 - rate) * there
+    there = (1 - rate) * _in_time(at - mean, sd, late, params.late_sd)
     epochs = np.exp(at)
     going = 1 - there
     spent = np.cumsum(np.diff(epochs, axis=0) * 0.5 * (going[1:] + going[:-1]), axis=0)

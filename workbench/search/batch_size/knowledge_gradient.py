@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr
 
 from ..objective import Objective
 from .epochs import EpochPosterior, EpochPrior, believe, forecast
 from .failures import failures
-from .history import Evidence, Run
+from .history import MOST_RUNS, Evidence, Run
 from .policy import TURN, Progress, Proposal
 
 
@@ -133,7 +132,7 @@ class KnowledgeGradient:
             turn = next_turn(belief, evidence, objective, self.params, incumbent, purse, self.horizon)
             if turn is not None:
                 arm, stop, reason = turn.arm, turn.stop_epochs, turn.reason
-        if arm == incumbent and may_try:
+        if arm == incumbent and may_try and _slice_cost(evidence, objective) < purse - options.expected[arm]:
             unknown = self._worth_slicing(belief, evidence, objective, incumbent)
             if unknown is not None:
                 arm = unknown
@@ -245,7 +244,10 @@ class KnowledgeGradient:
         return arm if evidence.runs[-1].arm == arm and evidence.runs[-1].state == "reached" else None
 
     def _first(self, evidence: Evidence, objective: Objective) -> Proposal:
-        """The default until it has reached the target, or what is nearest to it and failed least often."""
+        """The default until it has reached the target, or what is nearest to it and failed least often.
+
+        In safe mode for two recurrences: running the default costs nobody more than the default.
+        """
         if evidence.count.any():  # which reached the changed job's target, or was chosen on another card
             arm = int(np.argmax(evidence.count))
             reason = f"the {'job' if evidence.since else 'card'} is another one: what does an epoch cost now?"
@@ -255,7 +257,8 @@ class KnowledgeGradient:
             failures[run.arm] += 1
         distance = np.abs(evidence.octaves - evidence.octaves[evidence.default])
         usable = evidence.usable if evidence.usable.any() else np.ones(evidence.arms, dtype=bool)
-        arm = int(np.argmin(np.where(usable, np.maximum(failures - 1, 0) * 2 + distance, np.inf)))
+        patience = 2 * MOST_RUNS - 1 if self.safe else 1
+        arm = int(np.argmin(np.where(usable, np.maximum(failures - patience, 0) * 2 + distance, np.inf)))
         limit = _profiled_limit(evidence, arm, objective)
         return _run(evidence, arm, limit, "nothing has reached the target here yet")
 
@@ -302,24 +305,34 @@ class KnowledgeGradient:
         """What has been saved so far against the default batch size at the highest limit, with this
         recurrence at the default's price.
 
-        A try may cost this much in all, the run that follows a stopped one included.
+        A try may cost this much in all, the run that follows a stopped one included. What a run at the
+        default would have cost at the highest limit is known from that run; elsewhere a careful price counts,
+        and before the job changed nothing was saved: what may never have been is not to be spent.
         """
-        params = self.params
-        default = evidence.default
+        default, degree = evidence.default, objective.degree
         own = evidence.epoch_costs(objective)[default]
         if np.isnan(own).all():
             return 0.0
         highest = own[evidence.column(None)] if not np.isnan(own[evidence.column(None)]) else np.nanmax(own)
-        # A careful price, not the expected one: what may never have been saved is not to be spent.
-        log_epochs = np.quantile(belief.log_epochs[:, default], params.budget_quantile)
-        each = float(np.exp(objective.degree * log_epochs)) * float(highest)
-        if objective.degree == 1:
-            spent = float(objective.cost(evidence.spent_time_s, evidence.spent_energy_j))
-        else:
-            runs = zip(evidence.runs, evidence.local, strict=True)
-            parts = [(run.time_s, run.energy_j) for run, local in runs if local] + evidence.slices
-            spent = sum(float(objective.cost(time_s, energy_j)) for time_s, energy_j in parts)
-        return each * (evidence.recurrences + 1) - spent
+        log_epochs = np.quantile(belief.log_epochs[:, default], self.params.budget_quantile)
+        careful = float(np.exp(degree * log_epochs)) * float(highest)
+        spent = sum(float(objective.cost(time_s, energy_j)) for time_s, energy_j in evidence.slices)
+        price = careful
+        for number, (run, local) in enumerate(zip(evidence.runs, evidence.local, strict=True)):
+            if not local:
+                continue
+            cost = float(objective.cost(run.time_s, run.energy_j))
+            spent += cost
+            now = number >= evidence.since
+            if run.arm == default and now and run.profile_time_s > 0:
+                price += run.epochs**degree * highest
+            elif run.arm == default and run.state != "crashed":
+                there = own[evidence.column(run.power_limit_w)]
+                price += cost * (highest / there if there > 0 else 1.0)
+            elif run.state == "reached":
+                price += careful if now else cost
+        # What the objective forbids has no price that anything could be saved against.
+        return float(price - spent) if math.isfinite(price) and math.isfinite(spent) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +376,7 @@ def weigh(
         fallback = float(expected[incumbent])
         value[arms], stop[arms] = _plans(
             belief, costs, arms, fallback, allowed, objective.degree, horizon, policy.samples, policy.params,
-            purse=purse,
+            purse=purse, free=evidence.default,
         )
     return CandidateValues(value, stop, expected, incumbent)
 
@@ -423,7 +436,8 @@ def next_turn(
             spent += float(run.epochs**degree * each[:, run.arm].mean()) / best
             spent -= float(run.state == "reached")
     left = params.turns_runs * math.log1p(float(evidence.count.sum())) - max(spent, 0.0)
-    affordable = hopeful & (loss <= left) & (dearest + best <= purse)
+    paid = (dearest + best <= purse) | (np.arange(evidence.arms) == evidence.default)
+    affordable = hopeful & (loss <= left) & paid
     # What it could save would have to pay for it well within what is planned for.
     saves_runs = (1 - optimistic / best) * max(horizon, float(evidence.count.sum()))
     affordable &= saves_runs >= params.turn_pays * loss
@@ -449,8 +463,7 @@ def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     """
     degree, longest = objective.degree, belief.max_epochs
     noise = belief.noise[:, None]
-    room = (math.log(longest) - belief.log_epochs) / np.maximum(noise, 0.02)
-    lost = 1 - (1 - belief.failure_rate) * ndtr(room)
+    lost = 1 - (1 - belief.failure_rate) * belief.failures.there(belief.log_epochs, noise)
     mean = np.minimum(belief.log_epochs + 0.5 * degree * noise**2, math.log(longest))
     ended = (1 - lost) * np.exp(degree * mean) + lost * belief.failures.stop_epochs**degree
     costs = ended * belief.epoch_cost
@@ -476,10 +489,10 @@ def _luck(count: int) -> np.ndarray:
 def _plans(
     belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback: float, allowed: np.ndarray,
     degree: int, horizon: float, samples: tuple[int, ...], params: KnowledgeGradientParams, sunk: float = 0.0,
-    purse: float = math.inf,
+    purse: float = math.inf, free: int = -1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best plan of tries at each of `arms`: all costs over the horizon, and the epochs after which the
-    first try is to be stopped.
+    first try is to be stopped. `purse` pays for all of them but `free`.
 
     Draws are sorted by the epochs that the tries would show, and cut into bins. After bin k is where a run
     may be stopped. Axes: number of tries, batch size, draw or bin (`sunk` epochs of the first try are done
@@ -552,13 +565,21 @@ def _plans(
         # The worst that can happen: the run gets to where it is stopped, and another one follows.
         ends = limits * np.where(after > 0, 1.0, params.margin)
         dearest = np.quantile(belief.epoch_cost[:, arms], params.dear_quantile, axis=0)[:, None]
-        total = np.where(np.ceil(ends) ** degree * dearest + fallback <= purse, total, np.inf)
+        paid = np.ceil(ends) ** degree * dearest + fallback <= purse
+        total = np.where(paid | (arms == free)[:, None], total, np.inf)
     # The best number of tries and bin of each batch size.
     flat, ends = (each.transpose(1, 0, 2).reshape(len(arms), -1) for each in (total, limits))
     best = np.argmin(flat, axis=1)
     rows = np.arange(len(arms))
-    limit = ends[rows, best]
-    return flat[rows, best], np.ceil(limit * np.where(best % bins < bins - 1, 1.0, params.margin))
+    stop = ends[rows, best]
+    for row in np.flatnonzero(best % bins == bins - 1):
+        # Not stopped before the last bin: within it, which holds all that gets nowhere, draw by draw.
+        last = epochs[best[row] // bins, row, -1]
+        left = np.arange(len(last) - 1, -1, -1)
+        at = (np.cumsum(last**degree) + left * last**degree) * belief.epoch_cost[:, arms[row]].mean()
+        at += (left + (last >= math.exp(end))) * fallback
+        stop[row] = last[np.argmin(at)] * params.margin
+    return flat[rows, best], np.ceil(stop)
 
 
 def _run(
@@ -598,14 +619,24 @@ def _may_slice(evidence: Evidence, params: KnowledgeGradientParams) -> bool:
     return evidence.sliced_s <= params.slice_share * evidence.spent_time_s
 
 
+def _slice_cost(evidence: Evidence, objective: Objective) -> float:
+    """The most that a slice has cost, or a limit in the profile of a run, in the objective's unit."""
+    limits = max(len(evidence.space.power_limits_w), 1)
+    parts = [*evidence.slices]
+    parts += [
+        (run.profile_time_s / limits, run.profile_energy_j / limits)
+        for run in evidence.current if run.profile_time_s > 0
+    ]
+    return max((float(objective.cost(time_s, energy_j)) for time_s, energy_j in parts), default=0.0)
+
+
 def _give_up(evidence: Evidence, arm: int) -> float:
-    """Epochs after which a run at what is best so far has failed; runs have failed before, or none is.
+    """Epochs after which a run at what is best so far is better given up and another one begun.
 
     The last run of a recurrence has more: no other follows it, and what is only slow gets there.
     """
-    failing = failures(evidence)
     patience = PARAMS.last_patience if evidence.last_run_now else 1.0
-    return patience * float(failing.stop_epochs[arm]) if failing.lost.any() else math.inf
+    return patience * float(failures(evidence).stop_epochs[arm])
 
 
 def _profiled_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
