@@ -11,6 +11,7 @@ import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,21 @@ def many(count: int) -> list[Attempt]:
 
 def panel_of(attempts: list[Attempt], **options: Any) -> RecurringPanel:
     return recurring(Recorded(attempts, SPACE, options.pop("objective", ETA)), **options)
+
+
+def test_a_lost_recurrence_is_named_with_its_cost_and_marked_in_the_picture() -> None:
+    attempts = many(6)
+    cost = attempts[5].cost(ETA)
+    attempts += [replace(ran(n, 64, state="failed"), recurrence=4 + n // 3) for n in range(6, 12)]
+    panel = panel_of(attempts, live=False)
+    words = panel.summary()
+    lost = f"lost: recurrences 7, 8, whose 3 runs did not reach the target and cost {amount(6 * cost, 'J')}"
+    assert lost in words
+    assert "6 runs without the target cost" in words
+    assert panel._view is not None and panel._view.rows["lost"] == [False] * 6 + [True] * 2
+    assert "no run reached the target" in panel.svg()
+    calm = panel_of(many(6), live=False)
+    assert "lost" not in calm.summary() and "no run reached the target" not in calm.svg()
 
 
 def finish(study: JobStudy) -> None:

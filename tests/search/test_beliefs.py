@@ -68,6 +68,20 @@ def rows_of(attempts: list[Attempt], objective: Objective = ETA) -> pl.DataFrame
 # what was paid
 
 
+def test_a_recurrence_whose_three_runs_did_not_get_there_is_lost_and_one_that_goes_on_is_not() -> None:
+    def vain(number: int, recurrence: int, **more: object) -> Attempt:
+        return ran(number, 32, recurrence, **{"state": "failed", **more})
+
+    attempts = [
+        ran(0, 32, 0), *[vain(n, 1) for n in (1, 2, 3)], vain(4, 2), vain(5, 2), ran(6, 32, 2),
+        # A slice is no run, and neither is what crashed.
+        vain(7, 3), vain(8, 3, purpose="slice", state="stopped"), vain(9, 3, state="crashed"), vain(10, 3),
+    ]
+    rows = rows_of(attempts)
+    assert rows["lost"].to_list() == [False, True, False, False]
+    assert rows["reached"].to_list() == [True, False, True, False]
+
+
 def test_a_recurrence_costs_all_that_was_spent_on_it() -> None:
     slice_ = ran(
         0,

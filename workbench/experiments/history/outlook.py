@@ -17,7 +17,7 @@ import polars as pl
 
 from ...errors import UsageError
 from ...search.batch_size.epochs import EpochPosterior, EpochPrior, believe
-from ...search.batch_size.history import Evidence, Space
+from ...search.batch_size.history import MOST_RUNS, Evidence, Space
 from ...search.batch_size.knowledge_gradient import run_costs
 from ...search.batch_size.policy import BatchSizePolicy, Proposal
 from ...search.batch_size.reasons import ExplorationCost, exploration_cost, why_untried
@@ -41,6 +41,7 @@ BELIEVED = pl.Schema({
 PAID = pl.Schema({
     "number": pl.Int64, "recurrence": pl.Int64, "batch_size": pl.Int64, "power_limit_w": pl.Float64,
     "state": pl.String,
+    "in_vain": pl.Boolean,  # a run that ended by itself, without the target
     "time_s": pl.Float64,  # profiling included
     "energy_j": pl.Float64,
 })
@@ -214,8 +215,8 @@ def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
     late = {a.late_for for a in kept if a.late_for is not None}
     rows = [
         (
-            a.number, a.recurrence, a.batch_size, a.power_limit_w, a.state, a.time_s + a.profile_time_s,
-            a.energy_j + a.profile_energy_j,
+            a.number, a.recurrence, a.batch_size, a.power_limit_w, a.state, a.purpose == "run" and a.lost,
+            a.time_s + a.profile_time_s, a.energy_j + a.profile_energy_j,
         )
         for a in kept if a.number not in late and a.state != "withdrawn"
         and (a.target is None or space.target is None or a.target == space.target)
@@ -227,9 +228,10 @@ def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
 def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | None = None) -> pl.DataFrame:
     """A row per recurrence: what all its attempts cost together, and the sum so far.
 
-    Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, attempts,
-    time_s, energy_j, cost, spent; with a default also saved, saved_low and saved_high: what so many
-    recurrences at the default would have cost more.
+    Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, lost (it
+    ended without the target, after as many runs as one may have), attempts, time_s, energy_j, cost, spent;
+    with a default also saved, saved_low and saved_high: what so many recurrences at the default would have
+    cost more.
     """
     # Numpy, not a query, whose threads take longer to wake than all the rest, at every move of a slider.
     time_s, energy_j = paid["time_s"].to_numpy(), paid["energy_j"].to_numpy()
@@ -239,11 +241,13 @@ def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | Non
     last = np.zeros(count, dtype=int)
     np.maximum.at(last, row, np.arange(len(row)))  # in the order of their numbers
     reached = np.bincount(row, weights=paid["state"].to_numpy() == "reached", minlength=count) > 0
+    in_vain = np.bincount(row, weights=paid["in_vain"].to_numpy(), minlength=count)
     sums = [np.bincount(row, weights=values, minlength=count) for values in (time_s, energy_j, cost)]
     spent = np.cumsum(sums[2])
     columns: dict[str, object] = {
         "recurrence": np.arange(1, count + 1), "batch_size": paid["batch_size"].to_numpy()[last],
         "power_limit_w": paid["power_limit_w"].to_numpy()[last], "reached": reached,
+        "lost": ~reached & (in_vain >= MOST_RUNS),
         "attempts": np.bincount(row, minlength=count), "time_s": sums[0], "energy_j": sums[1],
         "cost": sums[2], "spent": spent,
     }

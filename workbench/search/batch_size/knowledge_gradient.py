@@ -89,7 +89,7 @@ class KnowledgeGradient:
     growth: float = 1.0
     samples: tuple[int, ...] = (1, 3)
     draws: int = 256
-    reach: float = 3.0
+    reach: float = 2.0
     first_below: float = 0.97
     prior: EpochPrior = field(default_factory=EpochPrior)
     params: KnowledgeGradientParams = PARAMS

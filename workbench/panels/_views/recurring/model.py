@@ -12,6 +12,7 @@ import polars as pl
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Default, Outlook
 from ....measurement.quantities import format_change
+from ....search.batch_size.history import MOST_RUNS
 from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from ..._core.words import prefixed
 
@@ -29,7 +30,7 @@ class RecurringView:
         eta: Of Zeus' cost; None under another objective.
         believed: A column each of batch, middle, low, high, best, reached, other, barred.
         arm: Row of `believed` that is chosen.
-        rows: Columns recurrence, cost, batch, saved, saved_low, saved_high.
+        rows: Columns recurrence, cost, batch, reached, lost, saved, saved_low, saved_high.
         profile: Columns limit_w, time, energy, cost as shares of those at the highest limit.
         optimum: Row of `profile` that costs least.
         ranges: Of the axes "believed", "cost", "saved" and "profile".
@@ -71,7 +72,8 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
     shown = recurrences[np.unique(keep).tolist()] if recurrences.height > MOST_ROWS else recurrences
     rows: Columns = {
         "recurrence": shown["recurrence"].to_list(), "cost": _scaled(shown["cost"], scale),
-        "batch": shown["batch_size"].to_list(),
+        "batch": shown["batch_size"].to_list(), "reached": shown["reached"].to_list(),
+        "lost": shown["lost"].to_list(),
     }
     saved_unit = unit
     if "saved" in shown.columns:
@@ -139,7 +141,14 @@ def details(outlook: Outlook) -> list[str]:
 
 def _explored(outlook: Outlook, kind: str) -> list[str]:
     """What exploring and failures have cost, and which batch sizes are not tried."""
-    said, cost = [], outlook.exploration
+    said, cost, rows = [], outlook.exploration, outlook.recurrences
+    if rows["lost"].any():
+        gone = rows.filter(rows["lost"])
+        price = amount(float(gone["cost"].sum()), kind)
+        said.append(
+            f"lost: recurrence{'s' * (gone.height > 1)} {_listed(gone['recurrence'].to_list())}, whose "
+            f"{MOST_RUNS} runs did not reach the target and cost {price}"
+        )
     if cost is not None and cost.tries_runs >= 0.05:
         said.append(f"trying other batch sizes has cost {cost.tries_runs:.2g} runs of the best in all")
     if cost is not None and cost.lost_runs:
@@ -149,6 +158,12 @@ def _explored(outlook: Outlook, kind: str) -> list[str]:
         names = ", ".join(str(size) for size in sizes)
         said.append(f"batch size{'s' * (len(sizes) > 1)} {names} not tried: {why}")
     return said
+
+
+def _listed(numbers: list[int]) -> str:
+    """The first few of them, and how many more."""
+    shown = ", ".join(str(number) for number in numbers[:5])
+    return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
 
 def _against(outlook: Outlook, default: Default) -> str:

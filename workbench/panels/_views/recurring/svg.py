@@ -89,9 +89,13 @@ def _costs(picture: Picture, view: RecurringView) -> None:
         frame.fill(frame.rectangle(*frame.x_span, (default["low"], min(default["high"], top))), opacity=0.1)
         frame.level(at, Pen(dashes=(5, 4)))
         frame.label(frame.x_span[1], at, "default", dx=-4, dy=-4, anchor="end", opacity=0.8)
-    for recurrence, cost in zip(rows["recurrence"], rows["cost"], strict=True):
-        if cost is not None:
+    for recurrence, cost, lost in zip(rows["recurrence"], rows["cost"], rows["lost"], strict=True):
+        if cost is not None and lost:
+            frame.cross(recurrence, min(cost, top))
+        elif cost is not None:
             frame.dot(recurrence, min(cost, top), colour(0), 3)
+    if any(rows["lost"]):
+        frame.label(frame.x_span[0], top, "x: lost, no run reached the target", dx=4, dy=11, opacity=0.8)
 
 
 def _saved(picture: Picture, view: RecurringView) -> None:
