@@ -92,17 +92,16 @@ class Costs {
     figure.glyph(this.frame, "HSpan", { ...columns("y"), line_dash: [5, 4], line_color: TEXT }, { over: this.usual });
     const look = { text_align: "right", text_baseline: "bottom", x_offset: -4, y_offset: -2, background_fill_color: GROUND, background_fill_alpha: 0.75 };
     figure.words(this.frame, look, { over: this.usual });
-    this.each = figure.glyph(this.frame, "Scatter", { ...AT, ...columns("size", "marker"), fill_color: colour, line_color: column("ink"), line_width: 1.6 });
-    figure.hover(this.frame, [this.each], [["recurrence", "@x"], ["cost", "@y{0.000}"], ["batch size", "@batch"], ["target", "@end"]]);
-    this.colour = colour;
+    this.each = figure.glyph(this.frame, "Scatter", { ...AT, size: 6, fill_color: colour, line_color: colour });
+    this.lost = figure.glyph(this.frame, "Scatter", { ...AT, size: 9, marker: "x", line_width: 1.6, line_color: TEXT });
+    figure.hover(this.frame, [this.each, this.lost], [["recurrence", "@x"], ["cost", "@y{0.000}"], ["batch size", "@batch"], ["target", "@end"]]);
   }
   draw(/** @type {RecurringView} */ { rows, ranges, unit, default: usual }, end) {
     fit(this.frame, [0, end], ranges.cost, { title: `Cost of each recurrence, all its attempts (${unit})` });
-    const { recurrence: x, cost, batch, reached, lost } = rows;
-    fill(this.each, {
-      x, y: numbers(cost), batch, marker: lost.map((gone) => (gone ? "x" : "circle")), size: lost.map((gone) => (gone ? 9 : 6)),
-      ink: lost.map((gone) => (gone ? TEXT : this.colour)), end: lost.map((gone, n) => (reached[n] ? "reached" : gone ? "not reached: this recurrence is lost" : "not reached yet")),
-    });
+    const { recurrence, cost, batch, reached, lost } = rows;
+    const each = rowsOf({ x: recurrence, y: numbers(cost), batch, reached, lost });
+    fill(this.each, each.filter((row) => !row.lost).map((row) => ({ ...row, end: row.reached ? "reached" : "not reached yet" })));
+    fill(this.lost, each.filter((row) => row.lost).map((row) => ({ ...row, end: "not reached: this recurrence is lost" })));
     fill(this.usual, usual ? [{ low: usual.low, high: usual.high, y: usual.cost, x: end, text: "default" }] : []);
   }
 }
