@@ -128,6 +128,24 @@ def test_what_the_first_rank_cannot_do_is_an_error_on_the_others_too(
     assert "did not reach their target" in errors[0]
 
 
+def test_a_rank_that_is_not_connected_is_told_to_connect_first(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="rank 1 of 2.*init_process_group"):
+        RecurringJob("two", [256], 256, storage=tmp_path / "runs.db")
+    own = RecurringJob("own", [256], 256, storage=tmp_path / "runs.db", gpus=[1])
+    assert len(own.meter.devices) == 1
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert RecurringJob("one", [256], 256, storage=tmp_path / "runs.db").space.batch_sizes == (256,)
+
+
+def test_a_gpu_that_is_named_twice_is_measured_once(machine: Machine, tmp_path: Path) -> None:
+    job = RecurringJob("twice", [256], 256, storage=tmp_path / "runs.db", gpus=[0, 0])
+    assert len(job.meter.devices) == 1
+
+
 def test_a_batch_size_is_that_of_the_whole_job(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Together().rank(0)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)

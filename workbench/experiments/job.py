@@ -17,6 +17,7 @@ ends. The history is an Optuna study (`history.study`), shared by everybody who 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from .history.attempts import Attempt
 from .history.csv import missing, read_csv, write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
-from .ranks import current_ranks, follow, gpus_of_ranks, lead
+from .ranks import current_ranks, follow, gpus_of_ranks, lead, require_connected
 from .recurrence import Recurrence, configuration_of
 from .trial import out_of_memory
 
@@ -75,7 +76,7 @@ class RecurringJob:
 
     Raises:
         UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with
-            other batch sizes.
+            other batch sizes, a rank of torchrun that is not connected yet.
         StoreError: a history that cannot be read or is somebody else's.
         NoDriver: no GPU here, and the objective is not time alone.
     """
@@ -98,8 +99,11 @@ class RecurringJob:
         self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
         self.earlier = earlier
         ranks = current_ranks()
-        if ranks is not None and meter is None and gpus is None:
-            gpus = gpus_of_ranks(ranks, sizes)
+        if meter is None and gpus is None:
+            if ranks is None:
+                require_connected(os.environ)
+            else:
+                gpus = gpus_of_ranks(ranks, sizes)
         self.meter = meter or session.current().meter_of(gpus)
         self.notes: list[str] = []
         measured = self.meter.devices

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -56,6 +56,22 @@ def current_ranks() -> Ranks | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return TorchRanks(distributed) if distributed.get_world_size() > 1 else None
+
+
+def require_connected(environ: Mapping[str, str]) -> None:
+    """Refuse a rank of torchrun that torch has not connected to the others: each would write a history of
+    its own, of one GPU.
+
+    Raises:
+        UsageError: such a rank.
+    """
+    size = environ.get("WORLD_SIZE", "1")
+    if "LOCAL_RANK" in environ and size.isdigit() and int(size) > 1:
+        raise UsageError(
+            f"this process is rank {environ.get('RANK', environ['LOCAL_RANK'])} of {size}, and torch has not "
+            "connected them yet; call torch.distributed.init_process_group() before RecurringJob, or say "
+            "gpus=... where each rank is a job of its own"
+        )
 
 
 def gpus_of_ranks(ranks: Ranks, batch_sizes: tuple[int, ...]) -> list[int]:
