@@ -132,7 +132,7 @@ def test_a_try_is_stopped_before_all_epochs_where_the_rest_of_its_belief_gets_no
         profile(evidence, arm, 10.0 * 0.6**arm)
     for epochs in (10, 10, 11):
         run(evidence, 1, epochs)
-    options = weigh(belief_of(evidence, 256), evidence, COST, KnowledgeGradient())
+    options = weigh(belief_of(evidence, 256), evidence, COST, KnowledgeGradient(reach=3.0))
     assert options.stop[4] < 200
 
 

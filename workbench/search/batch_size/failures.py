@@ -44,7 +44,8 @@ class Failures:
     Attributes:
         failed, reached: Parameters of the Beta distribution of the failure rate.
         lost: Runs that are expected to have failed where others reached the target.
-        late: Share of the other runs that are late.
+        late: Share of the other runs that are late, as far as runs have shown: that few runs show little is
+            a reason for patience, and none to think a batch size dearer than its like.
         blame: Chance that what ended at (batch size, epochs) had failed; those that are not in it had not.
         stop_epochs: After so many epochs a run is better given up and another one begun; the epochs that are
             allowed where nothing has reached the target.
@@ -91,12 +92,13 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
     # At first all of them have failed: of a rate of none there is no way up.
     lost, late_runs = np.bincount(arms, times, len(count)), np.zeros(len(count))
     many = count + lost
-    few_late = params.late_share + params.late_runs / (count + 2)
+    few_late = params.late_runs / (count + 2)
     for _ in range(params.rounds if len(arms) else 1):
         rate = (lost.sum() + params.pool_runs * params.rate) / (many.sum() + params.pool_runs)
         failed = params.arm_runs * rate + lost
         reached = params.arm_runs * (1 - rate) + many - lost
-        late = np.minimum(few_late + late_runs / np.maximum(many - lost, 1), 0.9)
+        seen_late = np.minimum(params.late_share + late_runs / np.maximum(many - lost, 1), 0.9)
+        late = np.minimum(few_late + seen_late, 0.9)
         fails = (failed / (failed + reached))[arms]
         short = np.log(epochs) - mean[arms]
         usual, slow = 1 - ndtr(short / sd[arms]), 2 * ndtr(-short / params.late_sd)
@@ -112,7 +114,7 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
             mean[tried], sd[tried], rates, late[tried], longest, params
         )
     by_run = dict(zip(ended, blame.tolist(), strict=True))
-    return Failures(failed, reached, lost, late, by_run, stop, mean_epochs)
+    return Failures(failed, reached, lost, seen_late, by_run, stop, mean_epochs)
 
 
 def _in_time(short: np.ndarray, sd: np.ndarray, late: np.ndarray, late_sd: float) -> np.ndarray:
