@@ -401,21 +401,24 @@ def random_jobs(
     made = generated(name, count, seed)
     rows = each_job(_compare, [name] * count, [count] * count, [seed] * count, range(count))
     few = min(count, 60 if safe_seeds > 3 else 20)
-    safe = each_job(_safe, [name] * few, [count] * few, [seed] * few, range(few), [safe_seeds] * few)
+    both = each_job(_safe, [name] * few, [count] * few, [seed] * few, range(few), [safe_seeds] * few)
+    safe, chance = [one for one, _ in both], [other for _, other in both]
     jobs = [
         {"name": job.name, "family": job.family, **row} for job, row in zip(made, rows, strict=True)
     ]
-    found = random_summary(rows, safe)
+    found = random_summary(rows, safe, chance)
     print(f"\nRandom jobs of {name}, {count}, safe mode on {few} with {safe_seeds} seeds\n")
     print(table(["figure", "value"], list(found.items())))
     families = sorted({job.family for job in made})
     by_family = {
-        family: random_summary([row for row in jobs if row["family"] == family], safe) for family in families
+        family: random_summary([row for row in jobs if row["family"] == family], safe, chance)
+        for family in families
     }
     shown = ("random_jobs_ratio", "random_jobs_ratio_median", "random_jobs_worse_than_zeus",
              "random_jobs_gap_share", "runs_in_a_recurrence_max")
     print("\n" + table(["family", *shown], [(f, *(by_family[f][key] for key in shown)) for f in families]))
-    return {"generator": name, "seed": seed, "jobs": jobs, "safe_over_default": safe, "summary": found}
+    return {"generator": name, "seed": seed, "jobs": jobs, "safe_over_default": safe,
+            "default_on_other_draws": chance, "summary": found}
 
 
 def _compare(name: str, count: int, seed: int, number: int) -> dict[str, float]:
@@ -423,7 +426,7 @@ def _compare(name: str, count: int, seed: int, number: int) -> dict[str, float]:
     return compare(generated(name, count, seed)[number], 0)
 
 
-def _safe(name: str, count: int, seed: int, number: int, seeds: int) -> float:
+def _safe(name: str, count: int, seed: int, number: int, seeds: int) -> tuple[float, float]:
     return safe_over_default(generated(name, count, seed)[number], seeds)
 
 

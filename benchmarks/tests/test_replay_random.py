@@ -58,7 +58,7 @@ def test_the_summary_has_plain_numbers() -> None:
         "regret_runs": 2.0, "regret_runs_zeus": 8.0, "last_gap": 0.03, "last_gap_zeus": 0.0, "runs_max": 2,
         "tries_max": 2, "runs": 30, "lost": 1, "recurrences": 20,
     }
-    found = summary([row, {**row, "last_gap": 0.0, "regret_runs": 9.0}], [0.9, 1.03])
+    found = summary([row, {**row, "last_gap": 0.0, "regret_runs": 9.0}], [0.9, 1.03], [1.0, 1.2])
     assert found["random_jobs_ratio"] == pytest.approx(11 / 16)
     assert found["random_jobs_worse_than_zeus"] == 0.5
     assert found["random_jobs_gap_share"] == 0.5

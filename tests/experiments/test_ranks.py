@@ -133,7 +133,7 @@ def test_a_rank_that_is_not_connected_is_told_to_connect_first(
 ) -> None:
     for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match="rank 1 of 2.*init_process_group"):
+    with pytest.raises(UsageError, match=r"rank 1 of 2.*init_process_group"):
         RecurringJob("two", [256], 256, storage=tmp_path / "runs.db")
     own = RecurringJob("own", [256], 256, storage=tmp_path / "runs.db", gpus=[1])
     assert len(own.meter.devices) == 1

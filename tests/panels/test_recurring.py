@@ -81,10 +81,12 @@ def test_a_lost_recurrence_is_named_with_its_cost_and_marked_in_the_picture() ->
     lost = f"lost: recurrences 7, 8, whose 3 runs did not reach the target and cost {amount(6 * cost, 'J')}"
     assert lost in words
     assert "6 runs without the target cost" in words
-    assert panel._view is not None and panel._view.rows["lost"] == [False] * 6 + [True] * 2
+    assert panel._view is not None
+    assert panel._view.rows["lost"] == [False] * 6 + [True] * 2
     assert "no run reached the target" in panel.svg()
     calm = panel_of(many(6), live=False)
-    assert "lost" not in calm.summary() and "no run reached the target" not in calm.svg()
+    assert "lost" not in calm.summary()
+    assert "no run reached the target" not in calm.svg()
 
 
 def finish(study: JobStudy) -> None:
