@@ -136,7 +136,62 @@ def test_a_try_is_stopped_before_all_epochs_where_the_rest_of_its_belief_gets_no
     assert options.stop[4] < 200
 
 
+def test_runs_in_vain_in_a_row_that_no_failure_rate_explains_are_another_job() -> None:
+    evidence = evidence_of()
+    for _ in range(20):
+        run(evidence, 3, 10)
+    for n in range(3):  # training takes three times as long now: each is given up before it gets there
+        assert evidence.since == 0, n
+        run(evidence, 3, 22, "stopped", recurrence=100)
+    assert evidence.since > 0
+    proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
+    assert proposal.stop_after_epochs == 100
+
+
+def test_runs_in_vain_of_what_fails_at_times_are_no_other_job() -> None:
+    evidence = evidence_of()
+    for n in range(20):
+        run(evidence, 3, 10, recurrence=n)
+        run(evidence, 3, 22, "stopped", recurrence=n)
+    for _ in range(6):
+        run(evidence, 3, 22, "stopped", recurrence=100)
+    assert evidence.since == 0
+
+
 # safe mode
+
+
+@pytest.mark.parametrize(("safe", "batch_size"), [(True, 512), (False, 128)])
+def test_in_safe_mode_the_last_run_of_a_recurrence_is_the_default(safe: bool, batch_size: int) -> None:
+    evidence = evidence_of()
+    for arm in range(4):
+        profile(evidence, arm, 10.0)
+    run(evidence, 3, 60, recurrence=0)
+    for n in range(8):
+        run(evidence, 1, 10, recurrence=n + 1)
+    for _ in range(2):
+        run(evidence, 1, 15, "stopped", recurrence=9)
+    proposal = KnowledgeGradient(safe=safe).ask(evidence, COST, np.random.default_rng(0))
+    assert proposal.batch_size == batch_size
+    assert (proposal.stop_after_epochs == 100) is safe
+
+
+def test_in_safe_mode_the_default_is_given_up_only_where_what_was_saved_pays_for_another_run() -> None:
+    saved, none = evidence_of(), evidence_of()
+    for evidence, power_w in ((saved, (20.0, 30.0, 200.0)), (none, (200.0, 200.0, 200.0))):
+        for limit_w, watts in zip(LIMITS, power_w, strict=True):
+            evidence.add_profile(3, limit_w, 10.0, watts)
+        for arm in range(3):
+            profile(evidence, arm, 1000.0)
+        for n in range(9):
+            energy_j = 100 * power_w[0]
+            evidence.add(Run(3, "reached", 10, 100, energy_j, recurrence=n, power_limit_w=150.0))
+    stops = [
+        KnowledgeGradient(safe=True).ask(evidence, COST, np.random.default_rng(0)).stop_after_epochs
+        for evidence in (saved, none)
+    ]
+    assert stops[0] < 40
+    assert stops[1] == 100
 
 
 def test_the_purse_knows_what_the_default_would_have_cost_where_it_ran() -> None:

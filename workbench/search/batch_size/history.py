@@ -32,6 +32,7 @@ class EvidenceParams:
     # So many runs in a row, each so many standard deviations off, and so many in the mean, are another job's:
     # each rule about as unlikely by chance as the first.
     odd_rows: tuple[tuple[int, float, float], ...] = ((2, 3.0, 3.5), (4, 1.5, 2.5), (8, 0.75, 1.75))
+    vain_chance: float = 1e-4  # of so many runs in vain in a row, below which it is another job too
 
 
 PARAMS = EvidenceParams()
@@ -143,6 +144,9 @@ class Evidence:
         self.since = 0
         self.changes = 0
         # Log epochs of the newest runs that reached the target, per batch size, since the last change.
+        # Runs in vain per batch size, those of the present row not included; the chance of that row.
+        self._vain, self._row = np.zeros(arms), np.zeros(arms)
+        self._row_chance = 1.0
         self._latest: list[deque[float]] = [deque(maxlen=PARAMS.odd_rows[-1][0]) for _ in range(arms)]
         # Looked up for every run that is counted: the highest for None, each of the space's, others as met.
         limits_w = space.power_limits_w
@@ -186,10 +190,24 @@ class Evidence:
             if known_s > 0 and not 1 / drift < run.time_s / run.epochs / known_s < drift:
                 return "time"
         if run.state != "reached":
-            return ""
+            return "epochs" if self._in_vain(run) else ""
+        self._vain += self._row
+        self._row[:], self._row_chance = 0, 1.0
         latest = self._latest[run.arm]
         latest.append(math.log(max(run.epochs, 0.5)))
         return "epochs" if self._odd(run.arm, np.array(latest)) else ""
+
+    def _in_vain(self, run: Run) -> bool:
+        """Whether so many runs in a row have not reached the target that their failure rates do not explain
+        it: all are given up before the end where training takes much longer than it did.
+        """
+        done = self.count[run.arm]
+        if run.state == "crashed" or not done or math.log(max(run.epochs, 0.5)) < self.sum_log[run.arm] / done:
+            return False
+        vain = self._vain[run.arm]
+        self._row[run.arm] += 1
+        self._row_chance *= (vain + 1) / (vain + done + 2)
+        return bool(self._row_chance < PARAMS.vain_chance)
 
     def _odd(self, arm: int, latest: np.ndarray) -> bool:
         """Whether the newest runs of a batch size lie all on one side of at least five before them, and far.
@@ -220,6 +238,7 @@ class Evidence:
         # runs do; and were there no change but two odd runs, little is lost.
         self.bounds, self.others = {}, {-float(self.changes): before} if why == "epochs" and before else {}
         self.crashes[:] = 0
+        self._vain[:], self._row[:], self._row_chance = 0, 0, 1.0
         for latest in self._latest:
             latest.clear()
         if why == "time":

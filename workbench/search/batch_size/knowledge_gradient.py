@@ -106,8 +106,12 @@ class KnowledgeGradient:
             if fresh and self.first_below > 0 and not self.safe:
                 begin = self._begin(evidence, objective, rng)
             return begin or self._first(evidence, objective)
+        if self.safe and evidence.last_run_now and evidence.usable[evidence.default]:
+            # What never loses a recurrence that the default would not lose.
+            limit = _profiled_limit(evidence, evidence.default, objective)
+            return _run(evidence, evidence.default, limit, "the last run of this recurrence is the default")
         settled = self._settled(evidence, objective)
-        if settled is not None:
+        if settled is not None and not (self.safe and settled == evidence.default):
             limit = _best_limit(evidence, settled, objective)
             return _run(evidence, settled, limit, "best so far", _give_up(evidence, settled))
         belief = believe(evidence, objective, self.prior, self.draws, rng)
@@ -145,7 +149,11 @@ class KnowledgeGradient:
                 )
         limit = _profiled_limit(evidence, arm, objective)
         if arm == incumbent:
-            return _run(evidence, arm, limit, "best so far", _give_up(evidence, arm))
+            stop, reason = _give_up(evidence, arm), "best so far"
+            # Who gives up what the default would have finished pays for another run.
+            worst = stop**objective.degree * float(np.nanmean(belief.epoch_cost[:, arm]))
+            if arm == evidence.default and worst + options.expected[arm] > purse:
+                stop = math.inf
         return _run(evidence, arm, limit, reason, stop)
 
     def _worth_slicing(
@@ -324,7 +332,12 @@ class KnowledgeGradient:
             cost = float(objective.cost(run.time_s, run.energy_j))
             spent += cost
             now = number >= evidence.since
-            if run.arm == default and now and run.profile_time_s > 0:
+            if run.arm == default and run.state == "stopped":
+                # Had it failed, the default would have paid all its epochs; else the run after it stands for
+                # it.
+                blame = belief.failures.blame.get((default, run.epochs), 0.0) if now else 0.0
+                price += blame * belief.max_epochs**degree * highest
+            elif run.arm == default and now and run.profile_time_s > 0:
                 price += run.epochs**degree * highest
             elif run.arm == default and run.state != "crashed":
                 there = own[evidence.column(run.power_limit_w)]
