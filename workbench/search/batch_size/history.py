@@ -202,7 +202,9 @@ class Evidence:
         it: all are given up before the end where training takes much longer than it did.
         """
         done = self.count[run.arm]
-        if run.state == "crashed" or not done or math.log(max(run.epochs, 0.5)) < self.sum_log[run.arm] / done:
+        if run.state == "crashed" or not done:
+            return False
+        if math.log(max(run.epochs, 0.5)) < self.sum_log[run.arm] / done:
             return False
         vain = self._vain[run.arm]
         self._row[run.arm] += 1
