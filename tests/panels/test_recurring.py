@@ -75,14 +75,16 @@ def panel_of(attempts: list[Attempt], **options: Any) -> RecurringPanel:
 def test_a_lost_recurrence_is_named_with_its_cost_and_marked_in_the_picture() -> None:
     attempts = many(6)
     cost = attempts[5].cost(ETA)
-    attempts += [replace(ran(n, 64, state="failed"), recurrence=4 + n // 3) for n in range(6, 12)]
+    for recurrence, numbers in ((6, (6, 7, 8)), (8, (10, 11, 12))):
+        attempts += [replace(ran(n, 64, state="failed"), recurrence=recurrence) for n in numbers]
+    attempts.insert(9, replace(ran(9, 64), recurrence=7))
     panel = panel_of(attempts, live=False)
     words = panel.summary()
-    lost = f"lost: recurrences 7, 8, whose 3 runs did not reach the target and cost {amount(6 * cost, 'J')}"
+    lost = f"lost: recurrences 7, 9, whose 3 runs did not reach the target and cost {amount(6 * cost, 'J')}"
     assert lost in words
     assert "6 runs without the target cost" in words
     assert panel._view is not None
-    assert panel._view.rows["lost"] == [False] * 6 + [True] * 2
+    assert panel._view.rows["lost"] == [False] * 6 + [True, False, True]
     assert "no run reached the target" in panel.svg()
     calm = panel_of(many(6), live=False)
     assert "lost" not in calm.summary()

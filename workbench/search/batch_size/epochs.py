@@ -311,11 +311,11 @@ def _bounded(
     score = np.zeros(len(noise))
     for (arm, epochs), times in table.bounds.items():
         # What had failed its rate has counted.
-        times *= 1 - failing.blame.get((arm, epochs), 0.0)
+        counted = times * (1 - failing.blame.get((arm, epochs), 0.0))
         short = log_epochs[:, arm] - np.log(epochs)
         usual, odd = ndtr(short / np.hypot(noise, prior.own_sd)), ndtr(short / prior.tail_sd)
         longer = (1 - prior.tail) * usual + prior.tail * odd
-        score += times * np.log(rates[:, arm] + (1 - rates[:, arm]) * longer + 1e-6)
+        score += counted * np.log(rates[:, arm] + (1 - rates[:, arm]) * longer + 1e-6)
     weights = np.exp(score - score.max())
     edges = np.cumsum(weights) / weights.sum()
     count = len(noise)

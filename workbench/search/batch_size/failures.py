@@ -87,10 +87,13 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
         if (tried[arm] and math.log(epochs) > mean[arm]) or (arm == evidence.default and epochs >= longest)
     }
     arms = np.array([arm for arm, _ in ended], dtype=int)
-    epochs = np.array([epochs for _, epochs in ended])
-    times = np.array(list(ended.values()), dtype=float)
+    epochs, times = np.array([epochs for _, epochs in ended]), np.array([*ended.values()], dtype=float)
+
+    def by_arm(values: np.ndarray) -> np.ndarray:
+        return np.asarray(np.bincount(arms, values, len(count)), dtype=float)
+
     # At first all of them have failed: of a rate of none there is no way up.
-    lost, late_runs = np.bincount(arms, times, len(count)), np.zeros(len(count))
+    lost, late_runs = by_arm(times), np.zeros(len(count))
     many = count + lost
     few_late = params.late_runs / (count + 2)
     for _ in range(params.rounds if len(arms) else 1):
@@ -104,9 +107,9 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
         usual, slow = 1 - ndtr(short / sd[arms]), 2 * ndtr(-short / params.late_sd)
         goes_on = (1 - fails) * (late[arms] * slow + (1 - late[arms]) * usual)
         blame = np.where(epochs >= longest, 1.0, fails / (fails + goes_on))
-        lost = np.bincount(arms, times * blame, len(count))
+        lost = by_arm(times * blame)
         slows = late[arms] * slow / np.maximum(late[arms] * slow + (1 - late[arms]) * usual, 1e-12)
-        late_runs = np.bincount(arms, times * (1 - blame) * slows, len(count))
+        late_runs = by_arm(times * (1 - blame) * slows)
     stop, mean_epochs = np.full(len(count), longest), np.full(len(count), np.nan)
     if tried.any():
         rates = (failed / (failed + reached))[tried]
@@ -119,7 +122,8 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
 
 def _in_time(short: np.ndarray, sd: np.ndarray, late: np.ndarray, late_sd: float) -> np.ndarray:
     """Chance that a run is there where the epochs are `short` above its typical ones, in logarithms."""
-    return (1 - late) * ndtr(short / sd) + late * np.maximum(2 * ndtr(short / late_sd) - 1, 0)
+    slow = np.maximum(2 * ndtr(short / late_sd) - 1, 0)
+    return np.asarray((1 - late) * ndtr(short / sd) + late * slow)
 
 
 def _best_stop(
