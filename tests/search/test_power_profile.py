@@ -272,3 +272,23 @@ def test_two_limits_that_cost_nearly_the_same_are_told_apart_by_more_slices_but_
     assert 3 < len(profile.slices) <= 9
     assert profile.slices["limit_w"].n_unique() == 3
     assert profile.slices.filter(profile.slices["limit_w"] == 150.0).height == 1
+
+
+def test_what_an_earlier_run_measured_is_tried_first_and_believed_once_a_slice_agrees() -> None:
+    costs = {limit: truth(limit)[1] for limit in LIMITS_W}
+    cheapest = float(min(costs, key=lambda limit: costs[limit]))
+    (time_s, energy_j), at = truth(250), {float(limit): truth(limit) for limit in LIMITS_W}
+    known = [(limit, each[0] / time_s, each[1] / energy_j) for limit, each in at.items()]
+    taught, wrong = (
+        PowerProfile(LIMITS_W, Energy(), known=each)
+        for each in (known, [(limit, time, 3 - 2 * energy) for limit, time, energy in known])
+    )
+    drive(taught)
+    assert taught.slices["limit_w"].to_list()[1] == cheapest
+    assert taught.optimum().limit_w == cheapest
+    alone = PowerProfile(LIMITS_W, Energy())
+    drive(alone)
+    assert len(taught.slices) < len(alone.slices)
+    drive(wrong)
+    assert len(wrong.slices) <= len(alone.slices) + 1
+    assert costs[int(wrong.optimum().limit_w)] <= 1.002 * costs[int(cheapest)]

@@ -6,9 +6,8 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from inspect import signature
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -223,21 +222,21 @@ class Recurrence:
             scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
             return PowerProfile(
                 among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
-                scatter=scatter, **known,
+                scatter=scatter, known=known,
             )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
 
-    def _known(self, among: Sequence[float]) -> dict[str, Any]:
+    def _known(self, among: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
         """What tuned runs and sweeps of this job know of its limits, as a profile takes it."""
         devices, name = self._meter.devices, self.job.name
-        if not (self.job.earlier and devices and "known" in signature(PowerProfile).parameters):
-            return {}
+        if not (self.job.earlier and devices):
+            return ()
         known, words = known_limits(name, devices[0], self.batch_size, among)
         if words:
             self.reason = "; ".join(filter(None, (self.reason, f"{words}: tried first")))
             self.attempt = self.job.study.update(self.attempt, reason=self.reason)
-        return {"known": known}
+        return known
 
     def _update_s(self, uuid: str) -> float:
         known = self._meter.recorder.update_s(uuid) if self._meter.recorder is not None else None

@@ -50,7 +50,8 @@ class LogQueue:
         """Have something written, soon."""
         with self._lock:
             if self._unended and (ends := sys.modules.get("multiprocessing.util")) is not None:
-                ends.Finalize(None, self.flush, (FLUSH_S,), exitpriority=0)  # its forked children pass `atexit` by
+                # its forked children pass `atexit` by
+                ends.Finalize(None, self.flush, (FLUSH_S,), exitpriority=0)
                 self._unended = False
             self._waiting.append(write)
             if self._thread is not None:

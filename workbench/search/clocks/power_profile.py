@@ -29,8 +29,10 @@ import polars as pl
 
 from ...errors import MeasurementError, UsageError
 from ...records import Setting
+from ..earlier import EarlierCurve, EarlierRuns, place_in
 from ..objective import Objective
 from ..space import space_of
+from ..surrogates.library import Library
 from .base import PARAMS as PROBING
 from .base import Done as Done
 from .base import Trial, Z
@@ -111,6 +113,8 @@ class PowerProfile:
         budget_s: Beyond so many seconds of slices only what three limits need is measured.
         scatter: Of the length of iterations, relative, until it is known.
         slices: Frame of an earlier profile to go on with.
+        known: Limits (W), and time and energy at each of them over those at the highest limit, as an earlier
+            run of the job has measured them. The best of them is tried first; they count once slices agree.
         params: The constants that have no argument of their own.
 
     Raises:
@@ -121,7 +125,8 @@ class PowerProfile:
         self, limits_w: Sequence[float], objective: Objective, *, error: float = PARAMS.error,
         counter_update_s: float = 0.1, gpus: int = 1, worth: float = PARAMS.worth,
         budget_s: float = PARAMS.budget_s, scatter: float = PARAMS.scatter,
-        slices: pl.DataFrame | None = None, params: PowerProfileParams = PARAMS,
+        slices: pl.DataFrame | None = None, known: Sequence[tuple[float, float, float]] = (),
+        params: PowerProfileParams = PARAMS,
     ) -> None:
         self.params = params
         limits = sorted({float(limit) for limit in limits_w}, reverse=True)
@@ -150,7 +155,10 @@ class PowerProfile:
         }
         self.unreachable: dict[float, str] = {}
         self._rows: list[tuple[float, int, float, float, float, float | None]] = []
+        self._earlier = EarlierRuns()
         self._search = self._begin()
+        costs = {Setting(power_limit_w=limit_w): (time, energy) for limit_w, time, energy in known}
+        self._earlier = EarlierRuns(place_in([EarlierCurve(costs)] if costs else [], self._search.space))
         for row in slices.select(list(SLICES)).iter_rows() if slices is not None else ():
             self.tell(*row)
 
@@ -158,7 +166,9 @@ class PowerProfile:
         """The search over the limits that can be set, told all that was measured at them."""
         able = [float(limit) for limit in self.limits_w if float(limit) not in self.unreachable]
         settings = [Setting(power_limit_w=limit) for limit in able or self.limits_w]
-        search = ModelGuided(space_of(settings), self.objective, None, **self._options)
+        known = Library(same=tuple(self._earlier.agreed)) if self._earlier.agreed else None
+        space = replace(space_of(settings), known=known)
+        search = ModelGuided(space, self.objective, None, **self._options)
         for limit_w, *numbers in self._rows:
             if limit_w in able:
                 search.tell(Setting(power_limit_w=limit_w), *numbers)
@@ -203,10 +213,13 @@ class PowerProfile:
         numbers = int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j), iteration_sd_s
         self._search.tell(Setting(power_limit_w=known_w), *numbers)
         self._rows.append((known_w, *numbers))
+        if self._earlier and self._earlier.see(self._search.measured()):
+            self._search = self._begin()
 
     def cannot(self, limit_w: float, reason: str) -> None:
         """A limit that could not be set; it is left out from now on."""
         self.unreachable.setdefault(float(self.limits_w[self._column(limit_w)]), reason)
+        self._earlier = EarlierRuns()  # which knows the limits by their places
         self._search = self._begin()
 
     def frame(self) -> pl.DataFrame:
@@ -255,8 +268,8 @@ class PowerProfile:
             return self._slice(search.trial(search.space.reference_row, "the highest limit"))
         last, spent = told[-1], self.time_s > self.budget_s
         error = self._error_at(self._rows[-1][0])
-        short = self._rows[-1][2] < search.probing.longest_s  # a longer one would be surer
-        if short and error > params.error_slack * self.error and told.count(last) < params.again and not spent:
+        short = self._rows[-1][2] < search.probing.longest_s and not spent  # a longer one would be surer
+        if short and error > params.error_slack * self.error and told.count(last) < params.again:
             why = f"its error is {error:.1%}, and {self.error:.1%} is wanted"
             return self._slice(search.trial(last, why))
         if spent and len(set(told)) >= min(params.least_limits, able):
@@ -266,6 +279,11 @@ class PowerProfile:
             )
         if len(set(told)) == 1 and self._cannot_win():
             return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
+        if (curve := self._earlier.first()) is not None:
+            self._earlier.tried()
+            best = int(curve.rows[np.argmin(search.objective.cost(*np.exp(curve.logs).T))])
+            if best not in told:
+                return self._slice(search.trial(best, "the best limit of an earlier run"))
         step = search.next()
         if isinstance(step, Done):
             return step
