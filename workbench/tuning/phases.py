@@ -409,8 +409,7 @@ class Watching:
         if not job.told and job.work.told.going(now_s):
             return Retuning(job, now_s, "the training tells its iterations now")
         cursor_s, long_s = job.log.ledger.cursor_s, job.stretch_s
-        begun_s = max(job.since_s, job.gpus.settled_by_s(now_s))  # not before
-        if now_s - (begun_s if math.isnan(cursor_s) else max(cursor_s, begun_s)) < long_s:
+        if now_s - (job.since_s if math.isnan(cursor_s) else max(cursor_s, job.since_s)) < long_s:
             return self
         job.gpus.check()
         job.cut(now_s, "held")
