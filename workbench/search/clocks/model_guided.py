@@ -32,6 +32,7 @@ from ..objective import Objective
 from ..space import SettingSpace
 from ..surrogates.response_surface import Response, fit, prepare
 from .base import Choice, Done, Probing, Trial, Z
+from .probe_gain import expected_gain, gain_alone
 
 UNUSUAL = "this card does not follow the usual curve"
 
@@ -396,48 +397,17 @@ class ModelGuided(Probing):
         costs = charged[:, short].astype(np.float32)
         keeps = allowed[:, short].astype(np.float32)
         error = np.maximum(np.median(self.errors(), axis=0), 1e-3)
-        draws = len(charged)
-        noise = np.random.default_rng(1).standard_normal((2, draws))
         here = int(np.flatnonzero(short == best)[0])
         gains = np.empty(len(candidates))
-        shapes = (response.log_times, response.log_time_s), (response.log_energies, response.log_energy_j)
         for number, row in enumerate(candidates):
-            apart = np.zeros((draws, draws), np.float32)
-            for which, (values, scale) in enumerate(shapes):
-                shown = (values[:, row] + scale) / error[which]
-                shown = (shown - shown.mean()).astype(np.float32)
-                apart += ((shown + noise[which].astype(np.float32))[:, None] - shown[None, :]) ** 2
-            np.fill_diagonal(apart, np.inf)  # the truth is not among what is weighed
-            weights = np.exp(-0.5 * (apart - apart.min(axis=1, keepdims=True)))
-            weights /= weights.sum(axis=1, keepdims=True)
+            shown = np.stack([(response.log_times[:, row] + response.log_time_s) / error[0],
+                              (response.log_energies[:, row] + response.log_energy_j) / error[1]])
             extra = np.where(short == row, 0.0, later)
-            after = weights @ costs + extra
-            after[weights @ keeps < self.choose] = np.inf
-            picks = np.argmin(after, axis=1)
-            found = costs[np.arange(draws), picks] + extra[picks]
-            gains[number] = float(np.mean(costs[:, here] + later[here] - found))
+            gains[number] = expected_gain(shown, costs, keeps, extra, costs[:, here] + later[here], self.choose)
             if self.wary and self._apart(int(row)) > self.params.alone:
-                alone = self._gain_alone(response.log_times[:, row], charged[:, row], charged[:, best], error)
-                gains[number] = max(gains[number], alone)
+                mine = response.log_times[:, row], charged[:, row], charged[:, best]
+                gains[number] = max(gains[number], gain_alone(*mine, error, self.max_slowdown))
         return gains
-
-    def _gain_alone(
-        self, log_times: np.ndarray, costs: np.ndarray, now: np.ndarray, error: np.ndarray
-    ) -> float:
-        """Expected fall of the cost where a probe tells of its own setting only, as if draws were Gaussian.
-
-        Few draws among many are like what a probe shows where all is open; this needs no such.
-        """
-        noise = np.random.default_rng(2).standard_normal((2, len(costs)))
-        found = []
-        for which, values in enumerate((log_times, np.log(costs / now))):
-            trust = float(np.var(values) / (np.var(values) + error[which] ** 2))
-            after = values.mean() + trust * (values + error[which] * noise[which] - values.mean())
-            found.append((after, math.sqrt(trust) * float(error[which])))
-        (times, sd), (ratios, _) = found
-        bound = self.max_slowdown
-        taken = ratios < 0 if bound is None else (ratios < 0) & (times + sd <= math.log1p(bound))
-        return float(np.mean((now - costs) * taken))
 
     def _price(self, row: int, charged: np.ndarray, allowed: np.ndarray, best: int) -> float:
         """A probe's cost as a share of the job's: trouble, more if it may break the bound, its seconds."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -147,12 +148,13 @@ class PowerProfile:
             raise UsageError(f"a job has {gpus} GPUs; give 1 or more")
         self.limits_w = np.array(limits)
         self.objective, self.error, self.gpus, self.budget_s = objective, error, gpus, budget_s
-        self._options = {
-            "horizon_s": params.horizon_s, "worth": worth, "gpus": gpus, "counter_update_s": counter_update_s,
-            "probing": replace(PROBING, scatter=scatter, error=error),
+        self._make = partial(
+            ModelGuided, objective=objective, max_slowdown=None, horizon_s=params.horizon_s, worth=worth,
+            gpus=gpus, counter_update_s=counter_update_s,
+            probing=replace(PROBING, scatter=scatter, error=error),
             # a slice tells at least of its own limit, however near another one was measured
-            "params": replace(GUIDED, most=params.most, alone=0.0),
-        }
+            params=replace(GUIDED, most=params.most, alone=0.0),
+        )
         self.unreachable: dict[float, str] = {}
         self._rows: list[tuple[float, int, float, float, float, float | None]] = []
         self._earlier = EarlierRuns()
@@ -168,10 +170,10 @@ class PowerProfile:
         settings = [Setting(power_limit_w=limit) for limit in able or self.limits_w]
         known = Library(same=tuple(self._earlier.agreed)) if self._earlier.agreed else None
         space = replace(space_of(settings), known=known)
-        search = ModelGuided(space, self.objective, None, **self._options)
-        for limit_w, *numbers in self._rows:
-            if limit_w in able:
-                search.tell(Setting(power_limit_w=limit_w), *numbers)
+        search = self._make(space)
+        for row in self._rows:
+            if row[0] in able:
+                search.tell(Setting(power_limit_w=row[0]), *row[1:])
         return search
 
     # what is known
