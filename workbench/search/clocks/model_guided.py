@@ -403,7 +403,8 @@ class ModelGuided(Probing):
             shown = np.stack([(response.log_times[:, row] + response.log_time_s) / error[0],
                               (response.log_energies[:, row] + response.log_energy_j) / error[1]])
             extra = np.where(short == row, 0.0, later)
-            gains[number] = expected_gain(shown, costs, keeps, extra, costs[:, here] + later[here], self.choose)
+            now = costs[:, here] + later[here]
+            gains[number] = expected_gain(shown, costs, keeps, extra, now, self.choose)
             if self.wary and self._apart(int(row)) > self.params.alone:
                 mine = response.log_times[:, row], charged[:, row], charged[:, best]
                 gains[number] = max(gains[number], gain_alone(*mine, error, self.max_slowdown))

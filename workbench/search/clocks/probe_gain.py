@@ -20,7 +20,8 @@ def expected_gain(
     Args:
         shown: ln time and ln energy of the probed setting in each draw, in standard errors of a probe,
             (2, draws).
-        costs, keeps: Of what may be chosen, its cost and whether it keeps the bound (0, 1), (draws, settings).
+        costs, keeps: Of what may be chosen, its cost and whether it keeps the bound (0, 1), (draws,
+            settings).
         extra: What choosing each costs besides, (settings,).
         now: The cost of what would be chosen without the probe, (draws,).
         choose: Least probability of keeping the bound, to be chosen.
