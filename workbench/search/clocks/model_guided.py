@@ -55,7 +55,7 @@ class ModelGuidedParams:
     worth_wary: float = 0.002  # the same where nothing is known of the card
     error_later: float = 0.015  # relative 95 % error of a probe there
     choose: float = 0.9  # least probability of keeping the bound, to be chosen
-    choose_wary: float = 0.85  # the same by worlds that may be rough
+    choose_wary: float = 0.9  # the same by worlds that may be rough
     probe: float = 0.08  # the same, to be probed
     doubt: float = 0.5  # after a probe where that probability is below this,
     sure: float = 0.8  # the next is where it is above this
@@ -70,7 +70,7 @@ class ModelGuidedParams:
     candidates: int = 16  # settings whose probe is thought through
     shortlist: int = 64  # settings that may be chosen after it
     least_probes: int = 3  # the reference included, unless nothing can be won: two points prove no shape
-    kept: float = 0.85  # probability by its own probes alone, below which choice or reference is repeated
+    kept: float = 0.9  # probability by its own probes alone, below which choice or reference is repeated
     # in ln clock or limit: a probe as far from every other may tell of its own setting only
     alone: float = 0.5
     chosen: float = 0.5  # least such probability
