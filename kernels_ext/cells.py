@@ -86,7 +86,9 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     given = [name for name in names if getattr(found, name) is not None]
     if not found.tune:
         if given:
-            raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
+            without = "no-" if getattr(found, given[0]) is False else ""
+            option = f"{without}{given[0].replace('_', '-')}"
+            raise BadOptions(f"--{option} belongs to --tune, which is not there")
         return None
     from workbench.tuning.results import OBJECTIVES
 

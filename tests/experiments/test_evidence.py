@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from workbench import _paths
 from workbench.experiments import evidence, recurrence
 from workbench.experiments.evidence import keep, known_job, known_limits, sweep_file, top_of_device
 from workbench.experiments.executors import HereExecutor
+from workbench.experiments.history.storage import newest_records
 from workbench.experiments.job import RecurringJob
 from workbench.experiments.sweep import Sweep, sweep
 from workbench.experiments.trial import TRIALS
@@ -69,6 +71,10 @@ def rows(mine: session.Session, **changed: Any) -> pl.DataFrame:
     ], schema=TRIALS)
 
 
+def day(unix_s: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(unix_s))
+
+
 def swept(mine: session.Session, name: str = "train", **changed: Any) -> None:
     sweep_file(name).parent.mkdir(parents=True, exist_ok=True)
     rows(mine, **changed).write_parquet(sweep_file(name))
@@ -101,7 +107,7 @@ def test_a_sweep_is_known_by_its_name_and_batch_size(mine: session.Session) -> N
     swept(mine)
     (curve,) = known_job("train", device(mine), batch_size=64).same
     assert (curve.batch_size, len(curve.costs)) == (64, 6)
-    assert curve.source == "a sweep of 2026-09-21"
+    assert curve.source == f"a sweep of {day(1.79e9)}"
     assert not known_job("train", device(mine), besides="a sweep").same
     assert len(known_job("another", device(mine)).others) == 1
 
@@ -174,10 +180,11 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
     found, words = known_limits("train", device(mine), 64, LIMITS_W)
     assert found[-1] == (250.0, 1.0, 1.0)
     assert found[0] == pytest.approx((125.0, 1.5, 0.8))
-    assert words == "6 settings of this job are known from a sweep of 2026-09-21"
+    assert words == f"6 settings of this job are known from a sweep of {day(1.79e9)}"
     sweep_file("train").unlink()
     tuned(mine)
-    assert known_limits("train", device(mine), 64, LIMITS_W)[0] == pytest.approx(np.array(found))
+    again, words = known_limits("train", device(mine), 64, LIMITS_W)
+    assert again == pytest.approx(np.array(found))
     assert known_limits("other", device(mine), 64, LIMITS_W) == ((), "")
     given: list[Any] = []
     _any: Any = None  # of an outlook, while something runs
@@ -193,11 +200,11 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
         with run:
             assert run._profiling is not None
             (running,) = [each for each in run.job.study.attempts if not each.ended]
-            assert running.reason.endswith(": tried first") is earlier
-            assert headline(_any, [running]).endswith(": tried first") is earlier
+            assert running.reason.endswith(words) is earlier
+            assert headline(_any, [running]).endswith(words) is earlier
             run.report(reached=True)
-        assert run.reason.endswith(": tried first") is earlier
-        assert run.attempt.reason.endswith(": tried first") is earlier
+        assert run.reason.endswith(words) is earlier
+        assert run.attempt.reason.endswith(words) is earlier
     assert given[0] == pytest.approx(np.array(found))
     assert given[1] == ()
 
@@ -254,3 +261,54 @@ def test_the_top_of_a_card_is_its_default_limit_and_its_highest_clocks(mine: ses
     top = top_of_device(device(mine))
     assert top.power_limit_w == device(mine).limits.default_power_limit_w
     assert top.mem_clock_mhz == max(device(mine).limits.mem_clocks_mhz)
+
+
+def test_limits_above_those_that_were_measured_hide_nothing(mine: session.Session) -> None:
+    swept(mine)
+    found, words = known_limits("train", device(mine), 64, [*LIMITS_W, 300.0])
+    assert found[-1] == (250.0, 1.0, 1.0)
+    assert words
+
+
+def test_a_missing_file_or_an_odd_row_hides_no_other(mine: session.Session) -> None:
+    swept(mine)
+    sweep_file("gone").symlink_to(sweep_file("nowhere"))
+    keep("cell", device(mine), [(BASELINE, {
+        Setting(power_limit_w=200.0): (0.515, 86.0), Setting(power_limit_w=100.0): (50.0, 90.0),
+    })])
+    known = known_job("cell", device(mine))
+    assert list(known.same[0].costs) == [Setting(), Setting(power_limit_w=200.0)]
+    assert len(known.others) == 1
+
+
+def test_the_newest_run_of_each_other_job_counts(mine: session.Session) -> None:
+    for name, day_ in (("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)):
+        swept(mine, name, ended_unix_s=1.79e9 + 86400.0 * day_)
+    keep("a", device(mine), [(BASELINE, {Setting(power_limit_w=200.0): (0.515, 86.0)})])  # today
+    found = [each.source for each in known_job("mine", device(mine)).others]
+    assert len(found) == evidence.MOST_OTHERS
+    assert found[0].startswith("a tuned run")
+
+
+def test_attempts_of_a_simulated_gpu_teach_no_real_one(mine: session.Session, tmp_path: Path) -> None:
+    record = {
+        "batch_size": 64, "gpu": device(mine).name, "seen_unix_s": 1.79e9, "state": "reached",
+        "profile": [[250.0, 1.0, 200.0], [200.0, 1.1, 150.0]],
+    }
+    path = tmp_path / "a%41 b" / "recurring.db"
+    path.parent.mkdir()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE studies (study_id, study_name)")
+        database.execute("CREATE TABLE trials (trial_id, study_id, state)")
+        database.execute("CREATE TABLE trial_user_attributes (trial_id, key, value_json)")
+        database.execute("INSERT INTO studies VALUES (1, 'train')")
+        for number, simulated in enumerate((None, False, True)):
+            kept = record | ({} if simulated is None else {"simulated": simulated})
+            database.execute("INSERT INTO trials VALUES (?, 1, 'COMPLETE')", (number,))
+            database.execute(
+                "INSERT INTO trial_user_attributes VALUES (?, 'workbench', ?)", (number, json.dumps(kept))
+            )
+    assert [record.get("simulated") for _, record in newest_records(path, "train", 9)] == [True, False, None]
+    path.rename(_paths.home()[0] / "recurring.db")
+    (curve,) = known_job("train", device(mine)).same  # of the simulated GPU that this is
+    assert len(curve.costs) == 2

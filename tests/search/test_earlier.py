@@ -79,11 +79,11 @@ def test_what_is_contradicted_is_gone_and_nothing_else_is_tried_first() -> None:
     assert runs.words == "3 settings of this job are known from yesterday"
     assert runs.first() is runs.open[0]
     top, middle, low = (LIMITS_W.index(limit) for limit in (250.0, 200.0, 150.0))
-    assert runs.see(measured((top, 1.0, 1.0), (middle, 1.3, 0.9))) == "contradicted"
+    assert runs.see(measured((top, 1.0, 1.0), (middle, 1.3, 0.9))) == [("yesterday", False)]
     assert runs.first() is None
-    assert runs.see(measured((top, 1.0, 1.0), (low, 1.3, 0.8))) == "agreed"
+    assert runs.see(measured((top, 1.0, 1.0), (low, 1.3, 0.8))) == [("yesterday", True)]
     assert len(runs.agreed) == 1
-    assert runs.see(measured((top, 1.0, 1.0), (low, 1.3, 0.8))) == ""
+    assert runs.see(measured((top, 1.0, 1.0), (low, 1.3, 0.8))) == []
 
 
 SPACE = pl.DataFrame([(limit, clock) for limit in LIMITS_W[::2] for clock in range(600, 1501, 150)],

@@ -292,3 +292,31 @@ def test_what_an_earlier_run_measured_is_tried_first_and_believed_once_a_slice_a
     drive(wrong)
     assert len(wrong.slices) <= len(alone.slices) + 1
     assert costs[int(wrong.optimum().limit_w)] <= 1.002 * costs[int(cheapest)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "best_w"),
+    [(ZeusCost(0.5, 250.0), 200.0), (EnergyWithin(1.05, 0.2), 200.0), (Energy(), 150.0)],
+)
+def test_the_best_limit_of_an_earlier_run_is_that_of_the_objective_and_its_bound(
+    objective: object, best_w: float
+) -> None:
+    at = {250.0: (1.0, 1.0), 200.0: (1.03, 0.85), 150.0: (1.3, 0.7), 100.0: (1.9, 0.9)}
+    profile = PowerProfile(list(at), objective, known=[(w, *each) for w, each in at.items()])  # type: ignore[arg-type]
+    drive(profile, of=lambda limit_w: (0.1 * at[limit_w][0], 20.0 * at[limit_w][1]))
+    assert profile.slices["limit_w"][1] == best_w
+
+
+def test_a_limit_that_was_measured_and_then_cannot_be_set_leaves_nothing_behind() -> None:
+    profile = PowerProfile((150.0, 200.0, 250.0), Energy())
+    profile.tell(250.0, 20, 2.0, 400.0, 0.1)
+    profile.tell(200.0, 20, 2.1, 380.0, 40.0)  # an error of a tenth
+    profile.cannot(200.0, "its energy could not be measured")
+    step = profile.next_slice()
+    assert not isinstance(step, Slice) or step.limit_w == 150.0
+    assert profile.measured
+    profile.cannot(250.0, "its energy could not be measured")
+    assert not profile.measured
+    assert isinstance(profile.next_slice(), Slice)
+    profile.cannot(150.0, "its energy could not be measured")
+    assert isinstance(profile.next_slice(), Done)

@@ -8,6 +8,7 @@ To forget a job, delete its file, or the folder. What is damaged, or somebody el
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -15,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +102,13 @@ def known_job(
     same = here or sorted(
         same, key=lambda each: abs(math.log(max(each.batch_size or 1, 1) / (batch_size or 1)))
     )
-    alike = list({(each.label, each.batch_size): each for each in reversed(others)}.values())[::-1]
+    alike: dict[tuple[str, int | None], _Found] = {}
+    for each in others:  # newest first
+        alike.setdefault((each.label, each.batch_size), each)
     return KnownJob(
         tuple(each.curve() for each in same[:MOST_SAME]),
         tuple(each.curve(elsewhere=True) for each in elsewhere[:1] if each.top != Setting()),
-        tuple(each.curve() for each in alike[:MOST_OTHERS]),
+        tuple(each.curve() for each in list(alike.values())[:MOST_OTHERS]),
     )
 
 
@@ -114,7 +116,7 @@ def known_limits(
     label: str, device: Device, batch_size: int, limits_w: Iterable[float]
 ) -> tuple[tuple[tuple[float, float, float], ...], str]:
     """What is known of a recurring job's power limits: rows of limit (W), time and energy over those at the
-    highest limit; and where from, in words.
+    highest of these limits; and where from, in words.
     """
     limits, default_w = sorted(limits_w), top_of_device(device).power_limit_w or math.inf
     for curve in known_job(label, device, batch_size=batch_size, besides="a recurring job").same:
@@ -123,8 +125,8 @@ def known_limits(
             if setting.sm_clock_mhz is setting.mem_clock_mhz is None
             and abs((setting.power_limit_w or default_w) - limit) <= 2.0
         }
-        if len(at) > 1 and limits[-1] in at:
-            time_s, energy_j = at[limits[-1]]
+        if len(at) > 1:
+            time_s, energy_j = at[max(at)]
             rows = tuple((limit, at[limit][0] / time_s, at[limit][1] / energy_j) for limit in sorted(at))
             return rows, f"{len(rows)} settings of this job are known from {curve.source}"
     return (), ""
@@ -199,7 +201,7 @@ def _tuned(label: str) -> Iterator[_Found]:
         for job in jobs:
             try:
                 time_s, energy_j = float(job["iteration_s"]), float(job["iteration_j"])
-                rows = [_evidence(*row) for row in job["settings"]]
+                rows = [each for row in job["settings"] if (each := _evidence(*row)) is not None]
                 costs = {setting: (t * time_s, e * energy_j) for setting, t, e in rows[-MOST_SETTINGS:]}
                 unix_s, simulated = float(job.get("unix_s") or path.stat().st_mtime), job.get("simulated")
                 top = Setting(*job.get("top", ()))
@@ -246,7 +248,7 @@ def _recurring(label: str) -> Iterator[_Found]:
     for name, record in [*(newest_records(path, label, MOST_RECORDS) if label else ()), *records]:
         try:
             batch_size, gpu = int(record["batch_size"]), str(record["gpu"])
-            unix_s = float(record["seen_unix_s"])
+            unix_s, simulated = float(record["seen_unix_s"]), record["simulated"]
             costs = {
                 Setting(power_limit_w=float(limit_w)): (float(epoch_s), float(epoch_s) * float(power_w))
                 for limit_w, epoch_s, power_w in record.get("profile", ())
@@ -254,17 +256,19 @@ def _recurring(label: str) -> Iterator[_Found]:
             }
         except (KeyError, TypeError, ValueError, AttributeError, UsageError):
             continue
-        usable = len(costs) > 1 and batch_size > 0 and math.isfinite(unix_s)
+        usable = len(costs) > 1 and batch_size > 0 and math.isfinite(unix_s) and isinstance(simulated, bool)
         if usable and (name, gpu, batch_size) not in seen:
             seen.add((name, gpu, batch_size))
-            yield _Found(name, gpu, "a recurring job", unix_s, costs, _highest(costs), batch_size)
+            yield _Found(
+                name, gpu, "a recurring job", unix_s, costs, _highest(costs), batch_size, simulated,
+            )
 
 
 def _evidence(
     limit_w: float | None, sm_mhz: int | None, mem_mhz: int | None, time_ratio: float, energy_ratio: float
-) -> tuple[Setting, float, float]:
+) -> tuple[Setting, float, float] | None:
     if not (0.2 < time_ratio < 20 and 0.05 < energy_ratio < 20):
-        raise ValueError("no setting makes that of a job")
+        return None  # no setting makes that of a job
     return Setting(limit_w, sm_mhz, mem_mhz), float(time_ratio), float(energy_ratio)
 
 
@@ -281,11 +285,11 @@ def _highest(settings: Iterable[Setting]) -> Setting:
 
 
 def _newest(folder: Path, pattern: str) -> list[Path]:
-    try:
-        found = sorted(folder.glob(pattern), key=lambda each: -each.stat().st_mtime)
-    except OSError:
-        return []
-    return list(islice(found, MOST_FILES))
+    found = []
+    for each in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # gone meanwhile, or a link to nothing
+            found.append((-each.stat().st_mtime, each))
+    return [each for _, each in sorted(found)[:MOST_FILES]]
 
 
 def _tuned_file(label: str, gpu: str) -> Path:

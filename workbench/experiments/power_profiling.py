@@ -202,7 +202,7 @@ class OnlinePowerProfiler:
 
     def _finish(self, reason: str) -> None:
         self.reason = reason
-        if len(self.profile.slices):
+        if self.profile.measured:
             best = self.profile.optimum()
             try:
                 self._limiter.set(best.limit_w)

@@ -95,7 +95,7 @@ class Recurrence:
     @property
     def optimum(self) -> Optimum | None:
         """What that profile found."""
-        return self.profile.optimum() if self.profile is not None and len(self.profile.slices) else None
+        return self.profile.optimum() if self.profile is not None and self.profile.measured else None
 
     def _repr_html_(self) -> str:
         known = {
@@ -215,6 +215,8 @@ class Recurrence:
             return
         among = limits if wanted is None else (wanted,)
         update_s = max((self._update_s(gpu.uuid) for gpu in self._meter.devices), default=0.1)
+        simulated = any(device.simulated for device in self._meter.devices)
+        self.attempt = self.job.study.update(self.attempt, simulated=simulated)
         known = self._known(among)
 
         def make(by_epoch: bool) -> PowerProfile:
@@ -234,7 +236,7 @@ class Recurrence:
             return ()
         known, words = known_limits(name, devices[0], self.batch_size, among)
         if words:
-            self.reason = "; ".join(filter(None, (self.reason, f"{words}: tried first")))
+            self.reason = "; ".join(filter(None, (self.reason, words)))
             self.attempt = self.job.study.update(self.attempt, reason=self.reason)
         return known
 
@@ -345,7 +347,7 @@ class Recurrence:
         """(limit, seconds, watts) of an epoch at each limit that is known now."""
         profiling = self._profiling
         limit_w = self._limiter.limit_w
-        if profiling is None or not len(profiling.profile.slices):
+        if profiling is None or not profiling.profile.measured:
             settable = self._limiter.refused == "" and self.job.study.space.power_limits_w
             if self.epochs < 1 or time_s <= 0 or settable:
                 return ()

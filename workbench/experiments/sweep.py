@@ -133,8 +133,8 @@ class Sweep:
         frontier is looked for; else empty.
         """
         known = f"{self._known_words}: " + (
-            "tried first" if self._search.earlier.open else
-            "as these trials measure" if self._search.earlier else "these trials measure otherwise: left out"
+            "as these trials measure" if self._search.earlier.agreed else
+            "tried first" if self._search.earlier.open else "these trials measure otherwise: left out"
         ) if self._known_words else ""
         notes = (known, self._search.note)
         return "" if self.order == "grid" or self.reason else "; ".join(filter(None, notes))

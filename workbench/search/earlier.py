@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from ..records import Setting
+from .objective import Objective
 from .space import SettingSpace
 
 SAME_SD = 0.01  # relative, by which the same setting differs from run to run
@@ -147,28 +148,29 @@ class EarlierRuns:
         verb = "setting of this job is" if count == 1 else "settings of this job are"
         return f"{count} {verb} known from {sources or 'an earlier run'}"
 
-    def see(self, measured: Mapping[int, tuple[float, float, float, float]]) -> str:
+    def see(self, measured: Mapping[int, tuple[float, float, float, float]]) -> list[tuple[str, bool]]:
         """Compare with this run's measurements.
 
         Args:
             measured: By row, ln time, ln energy and the relative standard errors of both.
 
         Returns:
-            "agreed" or "contradicted" where a curve has become that now, else nothing. After a contradiction
-            no other curve is tried first.
+            The source of each curve of which that shows now whether it is of this job, and whether it is.
+            After one that is not no other curve is tried first.
         """
-        news = ""
+        news: list[tuple[str, bool]] = []
         for curves in (self.open, self.agreed):
             for curve in [*curves]:
                 odds = log_odds(curve, measured)
                 if odds > CONTRADICTED and (odds < AGREED or curves is self.agreed):
                     continue
                 curves[:] = [each for each in curves if each is not curve]
-                if odds >= AGREED:
+                agreed = odds >= AGREED
+                news.append((curve.source, agreed))
+                if agreed:
                     self.agreed = [*self.agreed, curve]
-                    news = news or "agreed"
                 else:
-                    self._tried, news = True, "contradicted"
+                    self._tried = True
         return news
 
     def first(self) -> PlacedCurve | None:
@@ -178,6 +180,30 @@ class EarlierRuns:
     def tried(self) -> None:
         """Its best setting is tried, or nothing of it is worth that."""
         self._tried = True
+
+
+def best_row(
+    curve: PlacedCurve, reference: int, measured: tuple[float, float], objective: Objective,
+    max_slowdown: float | None,
+) -> int:
+    """The setting that was best in an earlier run, within the bound; the reference where none was better.
+
+    Args:
+        curve: The earlier run.
+        reference: Row of the setting that a slowdown is relative to.
+        measured: Time (s) and energy (J) there, now.
+        objective: What is to be small.
+        max_slowdown: Allowed share of additional time; None for no bound.
+    """
+    at = {int(row): logs for row, logs in zip(curve.rows, curve.logs, strict=True)}
+    top = at.get(reference, curve.logs[curve.logs[:, 0].argmin()])
+    bound = math.inf if max_slowdown is None else max(math.log1p(max_slowdown) - curve.sd, 0.0)
+
+    def cost(row: int) -> float:
+        time_s, energy_j = np.exp(at[row] - top) * measured
+        return float(objective.cost(time_s, energy_j))
+
+    return min((row for row, logs in at.items() if logs[0] - top[0] <= bound), key=cost, default=reference)
 
 
 def log_odds(curve: PlacedCurve, measured: Mapping[int, tuple[float, float, float, float]]) -> float:

@@ -14,7 +14,7 @@ import polars as pl
 from ..errors import WorkbenchError
 from ..records import Setting
 from ..search.clocks.base import Choice, Done, Trial
-from ..search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, place_in
+from ..search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, best_row, place_in
 from ..search.objective import Objective, ZeusCost
 from ..search.space import SettingSpace
 from ..search.surrogates.library import Library, Mixtures
@@ -119,20 +119,12 @@ class SettingPosterior:
         curve, here = self.earlier.first(), self.space.reference_row
         if curve is None:
             return None
-        at = {int(row): logs for row, logs in zip(curve.rows, curve.logs, strict=True)}
-        out = {self.space.row(each) for each in self._unreachable}
-        top = at.get(here, curve.logs[curve.logs[:, 0].argmin()])
-        bound = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown) - curve.sd
-        allowed = [row for row, logs in at.items() if logs[0] - top[0] <= max(bound, 0.0) and row not in out
-                   and self.probability(self.space.settings[row]) >= UNLIKELY]
-        measured = self.measured().get(Setting(), (1.0, 1.0))
-
-        def cost(row: int) -> float:
-            time_s, energy_j = np.exp(at[row] - top) * measured
-            return float(self.objective.cost(time_s, energy_j))
-
-        best = min(allowed, key=cost, default=here)
-        if best == here or self.visited(self.space.settings[best]):
+        baseline = self.measured().get(Setting(), (1.0, 1.0))
+        best = best_row(curve, here, baseline, self.objective, self.max_slowdown)
+        setting = self.space.settings[best]
+        if best == here or self.visited(setting) or setting in self._unreachable or (
+            self.probability(setting) < UNLIKELY
+        ):
             self.earlier.tried()
             return None
         return best
@@ -157,12 +149,13 @@ class SettingPosterior:
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
         self._told.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
         self._frame = None
-        before = self.earlier.words
-        verdict = self.earlier.see(self._pooled()) if self.earlier else ""
-        self.news = ""
-        if verdict:
-            kept = "as this run measures" if verdict == "agreed" else "this run measures otherwise: left out"
-            self.news = f"{before}: {kept}"
+        verdicts = self.earlier.see(self._pooled()) if self.earlier else []
+        self.news = "; ".join(
+            f"known from {source or 'an earlier run'}: "
+            + ("as this run measures" if agreed else "this run measures otherwise: left out")
+            for source, agreed in verdicts
+        )
+        if verdicts:
             self.search = self._search()
 
     def _pooled(self) -> dict[int, tuple[float, float, float, float]]:

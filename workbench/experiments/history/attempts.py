@@ -37,6 +37,7 @@ class Attempt:
         profile: (power limit, seconds of an epoch, watts of all GPUs) at each limit.
         milestones: (level of the metric, epoch in which it was first reached).
         iterations_per_epoch: Where the training told its steps.
+        simulated: Whether its GPUs were; None where that was not kept.
         oom: It crashed because memory ran out.
     """
 
@@ -57,6 +58,7 @@ class Attempt:
     metric: float | None = None
     target: float | None = None
     gpu: str | None = None
+    simulated: bool | None = None
     oom: bool = False
     reason: str = ""
     stop_after_epochs: float = math.inf

@@ -127,7 +127,8 @@ def newest_records(path: Path, study: str | None, most: int) -> list[tuple[str, 
     not there, busy, or of another shape, nothing is known.
     """
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1.0)) as database:
             rows = database.execute(
                 "SELECT study_name, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
                 "JOIN studies USING (study_id) WHERE key = 'workbench' AND state IN ('COMPLETE', 'PRUNED', "

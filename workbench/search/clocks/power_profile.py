@@ -30,7 +30,7 @@ import polars as pl
 
 from ...errors import MeasurementError, UsageError
 from ...records import Setting
-from ..earlier import EarlierCurve, EarlierRuns, place_in
+from ..earlier import EarlierCurve, EarlierRuns, best_row, place_in
 from ..objective import Objective
 from ..space import space_of
 from ..surrogates.library import Library
@@ -184,6 +184,11 @@ class PowerProfile:
         return pl.DataFrame(self._rows, schema=SLICES, orient="row")
 
     @property
+    def measured(self) -> bool:
+        """Whether there is a limit that can be set and was measured."""
+        return bool(self._search.told_rows)
+
+    @property
     def time_s(self) -> float:
         """Time of all slices, in seconds."""
         return sum(row[2] for row in self._rows)
@@ -269,8 +274,9 @@ class PowerProfile:
         if not told:
             return self._slice(search.trial(search.space.reference_row, "the highest limit"))
         last, spent = told[-1], self.time_s > self.budget_s
-        error = self._error_at(self._rows[-1][0])
-        short = self._rows[-1][2] < search.probing.longest_s and not spent  # a longer one would be surer
+        mine = [row for row in self._rows if row[0] == search.space.settings[last].power_limit_w]
+        error = self._error_of(mine)
+        short = mine[-1][2] < search.probing.longest_s and not spent  # a longer one would be surer
         if short and error > params.error_slack * self.error and told.count(last) < params.again:
             why = f"its error is {error:.1%}, and {self.error:.1%} is wanted"
             return self._slice(search.trial(last, why))
@@ -281,11 +287,8 @@ class PowerProfile:
             )
         if len(set(told)) == 1 and self._cannot_win():
             return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
-        if (curve := self._earlier.first()) is not None:
-            self._earlier.tried()
-            best = int(curve.rows[np.argmin(search.objective.cost(*np.exp(curve.logs).T))])
-            if best not in told:
-                return self._slice(search.trial(best, "the best limit of an earlier run"))
+        if (best := self._first_row()) is not None:
+            return self._slice(search.trial(best, "the best limit of an earlier run"))
         step = search.next()
         if isinstance(step, Done):
             return step
@@ -320,9 +323,21 @@ class PowerProfile:
             )
         return column
 
-    def _error_at(self, limit_w: float) -> float:
-        """Relative 95 % error at a limit, the larger of time's and energy's."""
-        mine = [row for row in self._rows if row[0] == limit_w]
+    def _first_row(self) -> int | None:
+        """The limit that was best in an earlier run, where it was not measured yet; once."""
+        search, curve = self._search, self._earlier.first()
+        reference = search.pooled(search.space.reference_row)
+        if curve is None or reference is None:
+            return None
+        self._earlier.tried()
+        measured = reference.time_s, reference.energy_j
+        best = best_row(
+            curve, search.space.reference_row, measured, search.objective, search.max_slowdown
+        )
+        return None if best in search.told_rows else best
+
+    def _error_of(self, mine: Sequence[tuple[float, int, float, float, float, float | None]]) -> float:
+        """Relative 95 % error of slices at one limit, the larger of time's and energy's."""
         iterations, energy_j = sum(row[1] for row in mine), sum(row[3] for row in mine)
         uncertainty_j = math.sqrt(sum(row[4] ** 2 for row in mine))
         return max(Z * self._search.scatter / math.sqrt(iterations), uncertainty_j / energy_j)
