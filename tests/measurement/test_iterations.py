@@ -5,7 +5,7 @@ asked as well.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from workbench.measurement.meter import Meter
 from workbench.measurement.report import describe_iterations
 from workbench.measurement.store import Store
 from workbench.periods import detect
+from workbench.periods.segment import SegmentedIterations
 from workbench.records import Level, Measurement, Periods, Window
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -454,3 +455,43 @@ def test_settings_that_come_back_share_a_period(session: Callable[..., Machine])
     slow = np.isin(np.arange(len(lengths)) % 40, range(27, 34))
     assert under["160 W"].each_s == pytest.approx(lengths[slow].mean(), rel=0.03)
     assert under["160 W"].count == pytest.approx(30, abs=4)
+
+
+def stepped(number: int, first_w: float, then_w: float) -> SegmentedIterations:
+    """A run of 40 s, with another limit after 20 s."""
+    times = np.arange(0.0, 40.0, 0.05)
+    limit = np.where(times < 20, first_w, then_w)
+    length = np.where(limit < 200, 1.3, 0.9)
+    power = np.where(times % 20 % length < 0.7 * length, 220.0, 90.0) if first_w != then_w else (
+        np.where(times % length < 0.7 * length, 220.0, 90.0))
+    power += np.random.default_rng(number).normal(0.0, 2.0, len(times)) - 0.4 * (250 - limit)
+    return from_stored(pl.DataFrame({
+        "time_s": 50.0 * number + times, "power_w": power, "power_limit_w": limit,
+    }))
+
+
+RUNS = [Measurement(str(number), "cell", 0.0, 40.0) for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    "limits_w", [((250, 150), (250, 150)), ((250, 150), (250, 250)), ((250, 250), (250, 150)),
+                 ((250, 250), (150, 150))],
+)
+def test_repeats_keep_what_each_setting_costs(limits_w: Sequence[tuple[float, float]]) -> None:
+    """Whether a limit changed inside each of them, inside one, or in between."""
+    founds = [stepped(number, *pair_w) for number, pair_w in enumerate(limits_w)]
+    together = pooled(founds, RUNS).summary
+    under = {each.setting: each for each in together.levels if each.setting}
+    assert list(under) == ["250 W", "150 W"]
+    assert [each.each_s for each in under.values()] == pytest.approx([0.9, 1.3], rel=0.03)
+    assert sum(each.count for each in under.values()) == together.count
+
+
+def test_a_repeat_under_an_unknown_setting_is_counted_apart() -> None:
+    founds = [stepped(0, 250, 150), replace(stepped(1, 250, 250), parts=())]
+    under = {each.setting: each for each in pooled(founds, RUNS).summary.levels if each.setting}
+    assert list(under) == ["250 W", "150 W", "an unknown setting"]
+    same = pooled([replace(found, parts=()) for found in founds], RUNS)
+    assert not [each for each in same.summary.levels if each.setting]
+    assert not [each for each in pooled([stepped(0, 250, 250), stepped(1, 250, 250)], RUNS).summary.levels
+                if each.setting]

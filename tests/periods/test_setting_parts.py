@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from workbench.measurement.iterations import from_stored
+from workbench.measurement.report import describe_iterations
 from workbench.periods.segment import iterations
 from workbench.periods.setting_parts import setting_parts
 from workbench.records import Level, Periods
@@ -134,3 +135,129 @@ def test_a_limit_that_does_not_bind_leaves_one_period() -> None:
     assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
     assert found.summary.count == pytest.approx(60 / 0.9, abs=2)
     assert [each.setting for each in found.summary.levels if each.setting] == ["400 W", "350 W"]
+
+
+def noise(times: np.ndarray, watts: float = 2.0) -> np.ndarray:
+    return np.random.default_rng(1).normal(0.0, watts, len(times))
+
+
+def pieces(*each: tuple[float, float, float | None]) -> pl.DataFrame:
+    """Stretches of some seconds under a limit, with iterations of a length, or idle."""
+    times = np.arange(0.0, sum(length for length, _, _ in each), 0.05)
+    power, limit, at_s = np.full(len(times), 60.0), np.zeros(len(times)), 0.0
+    for length_s, limit_w, period_s in each:
+        here = (times >= at_s) & (times < at_s + length_s)
+        limit[here] = limit_w
+        if period_s is not None:
+            power[here] = repeated(period_s, at_s, times[here]) - 0.4 * (250 - limit_w)
+        at_s += length_s
+    return pl.DataFrame({"time_s": times, "power_w": power + noise(times), "power_limit_w": limit})
+
+
+@pytest.mark.parametrize("third", ["idle", "flat", "noise", "another job", "evaluation"])
+def test_a_setting_that_comes_back_is_not_counted_by_itself(third: str) -> None:
+    """The card is back at its limit, and does something else."""
+    times = np.arange(0.0, 90.0, 0.05)
+    last = {
+        "idle": np.full(len(times), 60.0), "flat": np.full(len(times), 200.0),
+        "noise": 150 + noise(times, 30.0),
+        "another job": repeated(1.4, 60.0, times), "evaluation": repeated(0.3, 60.0, times) - 60,
+    }[third]
+    slower = np.where(times < 60, repeated(1.3, 30.0, times) - 40, last)
+    power = np.where(times < 30, repeated(0.9, 0.0, times), slower)
+    limit = steps((0, 250), (30, 150), (60, 250))
+    found = from_stored(pl.DataFrame({
+        "time_s": times, "power_w": power + noise(times), "power_limit_w": limit(times),
+    }))
+    assert found.summary.count == pytest.approx(30 / 0.9 + 30 / 1.3, abs=2)
+    assert found.frame.filter(pl.col("start_s") > 60.5)["iteration"].drop_nulls().is_empty()
+
+
+@pytest.mark.parametrize(
+    ("stretches", "expected"),
+    [
+        # the other setting's part is idle, or another job whose two iterations are about as long as one
+        (((30, 250, 0.9), (30, 150, 1.3), (30, 250, 0.9), (29, 150, None)), 90),
+        (((30, 250, 0.9), (33, 150, 1.3), (30, 250, 0.9), (29, 150, 0.7)), 92),
+        # the longest part of a setting is idle
+        (((30, 250, 0.9), (30, 150, 1.3), (35, 250, None)), 56),
+        # few iterations are recognised as well
+        (((30, 250, 0.9), (20, 150, 1.3), (2.7, 250, 0.9), (20, 150, 1.3), (5.4, 250, 0.9)), 73),
+    ],
+)
+def test_iterations_are_recognised_in_each_part(
+    stretches: Sequence[tuple[float, float, float | None]], expected: int
+) -> None:
+    found = from_stored(pieces(*stretches))
+    assert found.summary.sure
+    assert found.summary.count == pytest.approx(expected, abs=2)
+    assert found.periods is not None
+    assert found.periods.notes[-1] == "iteration length by setting: 0.9 s at 250 W, 1.3 s at 150 W"
+
+
+def test_another_memory_clock_alone_is_another_setting() -> None:
+    times = np.arange(0.0, 60.0, 0.05)
+    power = np.where(times < 30, repeated(0.9, 0.0, times), repeated(1.5, 30.0, times)) + noise(times)
+    found = from_stored(pl.DataFrame({
+        "time_s": times, "power_w": power, "sm_clock_mhz": np.full(len(times), 1380.0),
+        "mem_clock_mhz": np.where(times < 30, 877.0, 405.0),
+    }))
+    assert [part.setting for part in found.parts] == ["877 MHz memory", "405 MHz memory"]
+    assert [part.number for part in found.parts] == [0, 1]
+    under = [each for each in found.summary.levels if each.setting]
+    assert [each.each_s for each in under] == pytest.approx([0.9, 1.5], rel=0.03)
+    assert found.summary.count == pytest.approx(30 / 0.9 + 30 / 1.5, abs=2)
+
+
+def test_limits_of_several_gpus_are_all_named() -> None:
+    """Three at (250, 250, 150) and at (250, 150, 150) are not under one setting."""
+    times = np.arange(0.0, 90.0, 0.05)
+    power = np.where(times < 45, repeated(0.9, 0.0, times), repeated(1.3, 45.0, times)) + noise(times)
+    limits = {"a": steps((0, 250)), "b": steps((0, 250), (45, 150)), "c": steps((0, 150))}
+    found = from_stored(pl.concat([
+        pl.DataFrame({"uuid": [uuid] * len(times), "time_s": times, "power_w": power - 5 * number,
+                      "power_limit_w": limit(times)})
+        for number, (uuid, limit) in enumerate(limits.items())
+    ]))
+    assert [part.setting for part in found.parts] == ["250/250/150 W", "250/150/150 W"]
+    assert found.summary.count == pytest.approx(45 / 0.9 + 45 / 1.3, abs=2)
+
+
+def test_what_is_not_known_of_a_setting_is_not_named() -> None:
+    clock = steps((0, 1380), (10, 900), (20, np.nan))
+    first = trace(power_limit_w=steps((0, 250), (20, 150)), sm_clock_mhz=clock)
+    second = trace(power_limit_w=steps((0, np.nan)))
+    found = setting_parts([first, second], (0.0, 39.9))
+    assert [part.setting for part in found] == ["250 W, 1380 MHz", "250 W, 900 MHz", "150 W"]
+    assert [part.number for part in found] == [0, 1, 2]
+    clocked = trace(sm_clock_mhz=clock, power_limit_w=steps((0, np.nan), (20, 150)))
+    assert "nan" not in "".join(part.setting for part in setting_parts([clocked], (0.0, 39.9)))
+
+
+def test_a_limit_that_was_held_for_a_moment_is_not_mixed_in() -> None:
+    found = setting_parts([trace(power_limit_w=steps((0, 250), (20, 150), (39.5, 250)))], (0.0, 39.9))
+    assert [part.setting for part in found] == ["250 W", "150 W"]
+
+
+@pytest.mark.parametrize(("slower_s", "told"), [(0.9, 0), (0.98, 2)])
+def test_a_clock_that_moves_by_itself_is_no_setting(slower_s: float, told: int) -> None:
+    """Warm, and cool again: what an iteration costs at each clock is told where it takes another time."""
+    times = np.arange(0.0, 120.0, 0.1)
+    warm = times // 20 % 2 >= 1
+    power = np.where(warm, repeated(slower_s, 0.0, times), repeated(0.9, 0.0, times)) + noise(times)
+    found = from_stored(pl.DataFrame({
+        "time_s": times, "power_w": power, "sm_clock_mhz": np.where(warm, 1365.0, 1410.0),
+    }))
+    assert len(found.parts) == 6
+    assert found.periods is not None
+    assert found.periods.notes[-1] == "the clock changed inside"
+    assert len([each for each in found.summary.levels if each.setting]) == told
+
+
+def test_many_settings_are_left_to_the_details() -> None:
+    times = np.arange(0.0, 120.0, 0.1)
+    found = from_stored(pl.DataFrame({
+        "time_s": times, "power_w": repeated(0.9, 0.0, times) + noise(times),
+        "power_limit_w": 300 + 10 * (times // 20),
+    }))
+    assert "; 6 settings, see details" in describe_iterations(found.summary)

@@ -20,7 +20,15 @@ from ..periods.segment import (
     per_iteration,
     with_periods,
 )
-from ..periods.setting_parts import SettingPart, setting_parts
+from ..periods.setting_parts import (
+    SETTINGS,
+    SettingPart,
+    limits_differ,
+    setting_parts,
+    told_apart,
+    unknown_part,
+    whole_part,
+)
 from ..records import IterationSummary, Marks, Measurement, Periods, Window
 from .energy_estimate import EnergyTimeline, add_parts
 from .recorder import as_rows, as_trace
@@ -28,6 +36,7 @@ from .sensor_updates import Floats
 
 MOST_VOTES = 4  # GPUs whose traces are looked at
 CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, unless it has marks
+MOST_LOOKS = 2  # parts of one setting in which a rhythm is looked for: the longest may have been idle
 LOOK_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
 
@@ -64,6 +73,7 @@ def count(
         periods = look_at_all(traces, within_s)
         if not marked:
             periods, parts = look_in_parts(traces, within_s, periods)
+            parts = parts or whole_part(traces, within_s)
     if marked:
         frame = from_marks(window.marks, energies=energies_of(seen), within_s=within_s)
     elif trace is not None and shown:
@@ -126,14 +136,21 @@ def look_in_parts(
     parts = setting_parts(traces[:MOST_VOTES], within_s)
     if not parts or _readings(traces[0]) < 2:
         return whole, ()
-    longest: dict[str, SettingPart] = {}
-    for part in sorted(parts, key=lambda each: each.end_s - each.start_s):
-        longest[part.setting] = part
-    found = {
-        setting: look_at_all(traces, (part.start_s, part.end_s)) for setting, part in longest.items()
-        if part.end_s - part.start_s >= CHEAP_S
-    }
-    asked = [replace(part, periods=found.get(part.setting)) for part in parts]
+    found: dict[int, tuple[SettingPart, Periods]] = {}
+    asked_in = dict.fromkeys((part.number for part in parts), 0)
+    for part in sorted(parts, key=lambda each: each.start_s - each.end_s):
+        known = found.get(part.number)
+        sure = known is not None and known[1].rhythm_sure
+        if sure or asked_in[part.number] == MOST_LOOKS or part.end_s - part.start_s < CHEAP_S:
+            continue
+        asked_in[part.number] += 1
+        seen = look_at_all(traces, (part.start_s, part.end_s))
+        if known is None or seen.rhythm_sure:
+            found[part.number] = part, seen
+    asked = []
+    for part in parts:
+        where, periods = found.get(part.number, (None, None))
+        asked.append(replace(part, periods=periods, looked=part is where))
     return with_periods(traces[0], whole, asked)
 
 
@@ -151,9 +168,23 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
     error_j = math.sqrt(sum(each**2 for each in known_j)) if len(known_j) == len(errors_j) else None
     seen = [found.periods for found in founds if found.periods is not None]
     periods = max(seen, key=lambda each: (each.sure, each.rhythm_sure), default=None)
-    every = all(found.parts for found in founds)
-    parts = tuple(part for found in founds for part in found.parts) if every else ()
+    parts = _parts_of(founds)
     return _found(pl.concat(frames), source, periods, error_j, parts)
+
+
+def _parts_of(founds: Sequence[SegmentedIterations]) -> tuple[SettingPart, ...]:
+    """The parts of several runs, told apart anew: settings may have changed inside some, or between them."""
+    if not any(found.parts for found in founds):
+        return ()
+    parts: list[SettingPart] = []
+    for found in founds:
+        ends_s = found.frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
+        parts += found.parts or ([unknown_part(*ends_s)] if found.frame.height else [])
+    changed = {name for part in parts for name in part.changed}
+    known = [part for part in parts if part.limits_w]
+    if limits_differ(known):
+        changed.add("power_limit_w")
+    return told_apart(parts, [name for name in SETTINGS if name in changed])
 
 
 def from_stored(
@@ -182,7 +213,9 @@ def from_stored(
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
     times = parts[0]["time_s"]
-    periods, settings = look_in_parts(parts, within_s or (times.item(0), times.item(-1)), periods)
+    stretch_s = within_s or (times.item(0), times.item(-1))
+    periods, settings = look_in_parts(parts, stretch_s, periods)
+    settings = settings or whole_part(parts[:MOST_VOTES], stretch_s)
     frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s, parts=settings)
     return _found(frame, "detected", periods, None, settings)
 

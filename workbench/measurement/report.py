@@ -78,7 +78,8 @@ def describe_iterations(found: IterationSummary | None) -> str:
     words = (f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
              f"iteration{plural} ({found.source})")
     check = "" if "off the marks" in found.check else found.check
-    settings = [", ".join(under)] if 0 < len(under) <= 3 else []
+    told = ", ".join(under) if len(under) <= 3 else f"{len(under)} settings, see details"
+    settings = [told] if under else []
     return "; ".join([words, *settings, *others[:2], *([check] if check else [])])
 
 

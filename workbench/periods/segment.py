@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
 from .estimators.alignment import PARAMS as ALIGNMENT_PARAMS
 from .estimators.alignment import Alignment, align
 from .fold import uniform_grid
-from .setting_parts import SettingPart
+from .setting_parts import SettingPart, moved_by_itself
 
 Array = np.ndarray[Any, Any]
 # The joules between the moments that are given, one fewer than these; None where they are not known.
@@ -48,9 +48,12 @@ MOSTLY, UNEVEN = 0.75, 0.25
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
 WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
+CLOCK_NOTE = "the clock changed inside"
 SHOWN = 4  # settings that a note names
 ALIKE = 0.75  # of the match under the surest setting, from which iterations are recognised under another one
 TIMES = (1.0, 1 / 2, 2.0, 1 / 3, 3.0, 1 / 4, 4.0)  # of a rhythm, which the iteration may be
+SHORTER = (2, 3, 4)  # parts of an iteration, each of which may be another job's iteration
+CLEARLY = 0.3  # of a match, from which on it is another one
 BRIDGED = 3  # iterations between those of two parts, at most, that are told by the time they took together
 
 
@@ -67,7 +70,8 @@ class Span(NamedTuple):
 class SegmentedIterations(HtmlFacts):
     """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for).
 
-    `parts` are those of the window under each setting, where settings changed inside.
+    `parts` are those of the window under each setting: one where no setting changed inside, none where that
+    is not known.
     """
 
     frame: pl.DataFrame
@@ -142,7 +146,10 @@ def with_periods(
             followed through all of them.
     """
     single = tuple(replace(part, periods=None) for part in parts)
-    asked = [part for part in parts if part.periods is not None and part.periods.rhythm_sure]
+    asked = [part for part in parts if part.looked and part.periods is not None and part.periods.rhythm_sure]
+    itself = moved_by_itself(parts)
+    if itself:
+        whole = replace(whole, notes=(*whole.notes, CLOCK_NOTE))
     if not asked:
         return whole, single
     surest = max(asked, key=lambda part: (_standing(part.periods), part.end_s - part.start_s))
@@ -152,14 +159,16 @@ def with_periods(
     level = best.rhythm
     assert level is not None
     least = ALIKE * _match(known, surest, level)
-    chosen = [replace(part, periods=_like(known, part, surest, least)) for part in parts]
+    looked = {part.number: part for part in parts if part.looked} | {surest.number: surest}
+    chosen = [replace(part, periods=_like(known, part, surest, looked, least)) for part in parts]
     one = [replace(surest, start_s=parts[0].start_s, end_s=parts[-1].end_s, periods=whole)]
     apart_s, together_s = (_iterated_s(_through(known, each)) for each in (chosen, one))
-    if (_standing(best), apart_s) < (_standing(whole), (1 + SAME) * together_s):
+    if not apart_s or (_standing(best), apart_s) < (_standing(whole), (1 + SAME) * together_s):
         return whole, single
-    takes = {part.setting: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
+    takes = {part.number: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
              if (level := _followed(part.periods)) is not None}
-    note = f"the settings changed inside: {', '.join(list(takes.values())[:SHOWN])}"
+    told = ", ".join(list(takes.values())[:SHOWN])
+    note = CLOCK_NOTE if itself else f"iteration length by setting: {told}"
     return replace(best, notes=(*best.notes, note)), tuple(chosen)
 
 
@@ -174,38 +183,61 @@ def _followed(periods: Periods | None) -> Level | None:
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
 
 
-def _like(known: pl.DataFrame, part: SettingPart, surest: SettingPart, least: float) -> Periods | None:
-    """The periods to follow in a part, whose rhythm is that of the surest part under another setting; found
-    again where iterations match by `least`.
+def _like(
+    known: pl.DataFrame, part: SettingPart, surest: SettingPart, looked: Mapping[int, SettingPart],
+    least: float,
+) -> Periods | None:
+    """The periods to follow in a part, whose rhythm is that of the surest part, or that of the part of the
+    same setting that was `looked` into; found again where iterations match by `least`.
     """
     best, own = surest.periods, part.periods
     assert best is not None
     level, mine = best.rhythm, _followed(own)
     assert level is not None
-    if part.setting == surest.setting:
+    if part is surest:
         return best
+    least = max(least, ALIGNMENT_PARAMS.weak)
+    if part.number == surest.number:
+        return best if _again(known, part, surest, level, least) else None
     limited = part.other_limit(surest)
     # Where a clock stands still it may be the work that changed: an evaluation is not to be counted.
     candidates = [level] * limited
     if mine is not None:
         fits = [times for times in TIMES if part.may_take(times * mine.seconds, surest, level.seconds)]
         if own is not None and own.rhythm_sure and 1.0 in fits:
-            return own
+            again = part.looked or _again(known, part, looked[part.number], mine, least)
+            return own if again else None
         candidates += [replace(mine, seconds=times * mine.seconds) for times in fits
                        if limited or times == 1.0]
     shares = [_match(known, part, each) for each in candidates]
-    if max(shares, default=0.0) < max(least, ALIGNMENT_PARAMS.weak):
+    if max(shares, default=0.0) < least:
         return None
     found = candidates[int(np.argmax(shares))]
     return replace(best, levels=(replace(level, seconds=found.seconds, phase_s=found.phase_s),))
 
 
+def _again(
+    known: pl.DataFrame, part: SettingPart, looked: SettingPart, level: Level, least: float
+) -> bool:
+    """Whether iterations are recognised in another part of their setting, where another job may run, or none;
+    one that takes a half of their time or a third fills them as well.
+    """
+    if _match(known, part, level) < least:
+        return False
+    for share in SHORTER:
+        short = replace(level, seconds=level.seconds / share)
+        match = _match(known, part, short)
+        if match >= least and match > _match(known, looked, short) + CLEARLY:
+            return False
+    return True
+
+
 def _match(known: pl.DataFrame, part: SettingPart, level: Level) -> float:
     """How well iterations of a level match one shape, at most 1, as a mean over the part."""
-    times, power_w = known["time_s"].to_numpy(), known["power_w"].to_numpy()
-    inside = (times >= part.start_s) & (times <= part.end_s)
-    found = align(times[inside], power_w[inside], level.seconds, level.phase_s)
-    return found.match * level.seconds / (part.end_s - part.start_s)
+    rows = known.filter(pl.col("time_s").is_between(part.start_s, part.end_s))
+    if rows.height < 2:
+        return 0.0
+    return _aligned(rows, level, ruled=False).match * level.seconds / (part.end_s - part.start_s)
 
 
 def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
@@ -221,7 +253,7 @@ def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
         if level is None or rows.height < 2:
             skipped.append(Span("other", part.start_s, part.end_s))
             continue
-        found = _spans(_aligned(rows, level))
+        found = _spans(_aligned(rows, level, ruled=False))  # what is not recognised may be idle time
         if spans and found:
             gap_s = found[0].start_s - spans[-1].end_s
             if 0 < gap_s < ALIGNMENT_PARAMS.stretch * min(before_s, level.seconds):
@@ -261,8 +293,8 @@ def _known(trace: pl.DataFrame) -> pl.DataFrame:
     return known.unique("time_s", keep="first").sort("time_s")
 
 
-def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
-    """Iterations aligned by the power, or by a utilisation that has the clearer shape."""
+def _aligned(known: pl.DataFrame, level: Level, *, ruled: bool = True) -> Alignment:
+    """Iterations aligned by the power, or by a utilisation that has the clearer shape; else `ruled`."""
     times = known["time_s"].to_numpy()
     best: Alignment | None = None
     for name in ("power_w", "utilisation", "memory_utilisation"):
@@ -274,7 +306,7 @@ def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
             best = found
         if name == "power_w" and found.match > WELL * (times[-1] - times[0]) / level.seconds:
             break
-    if best is None or len(best.start_s):
+    if best is None or len(best.start_s) or not ruled:
         assert best is not None
         return best
     # Nothing was alike enough to be followed (too few readings): the period's ruler is the best there is.
@@ -406,6 +438,7 @@ def per_iteration(
     if not count:
         reason = (periods.reason if periods is not None else "") or "no iteration was found"
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
+    several = len({part.number for part in parts}) > 1
     if source == "detected" and periods is not None and periods.rhythm_sure and not periods.sure:
         costs = _costs(frame, None)
         cycles = (replace(each, name="cycle") if each.name == "iteration" else each for each in costs)
@@ -427,7 +460,7 @@ def per_iteration(
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
     guessed = source == "detected" and periods is not None and not periods.sure
     # Cycles and micro-steps are as long as under one of the settings.
-    costs = (*_costs(frame, None if parts else periods), *_by_setting(frame, parts, "iteration"))
+    costs = (*_costs(frame, None if several else periods), *_by_setting(frame, parts, "iteration"))
     return IterationSummary(
         count, seconds, half_s, energy_j, half_j, source, costs, sure=not guessed,
         reason=periods.reason if guessed and periods is not None else "",
@@ -477,17 +510,31 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
 
 
 def _by_setting(frame: pl.DataFrame, parts: Sequence[SettingPart], name: str) -> list[LevelCost]:
-    """Time and energy of the iterations that began under each setting, which add up to all iterations'."""
+    """Time and energy of the iterations that began under each setting, which add up to all iterations'; none
+    where a clock moved by itself and they take no other time.
+    """
     begun = frame.filter(pl.col("iteration").is_not_null())
     at = np.searchsorted([part.start_s for part in parts], begun["start_s"].to_numpy(), side="right") - 1
-    costs = []
-    for setting in dict.fromkeys(part.setting for part in parts):
-        here = begun.filter([parts[max(number, 0)].setting == setting for number in at.tolist()])
+    costs, lengths = [], []
+    for number, setting in {part.number: part.setting for part in parts}.items():
+        here = begun.filter([parts[max(each, 0)].number == number for each in at.tolist()])
         if here.height:
             energy_j = None if here["energy_j"].null_count() else float(here["energy_j"].sum())
-            time_s = float(here["time_s"].sum())
-            costs.append(_cost(f"{name} at {setting}", here["iteration"].n_unique(), time_s, energy_j, None))
-    return costs if len(costs) > 1 else []
+            single_s = here.group_by("iteration", maintain_order=True).agg(pl.col("time_s").sum())["time_s"]
+            costs.append(_cost(f"{name} at {setting}", len(single_s), float(single_s.sum()), energy_j, None))
+            lengths.append(_mean(single_s.to_numpy()))
+    if len(costs) < 2 or (moved_by_itself(parts) and not _differ(lengths)):
+        return []
+    return costs
+
+
+def _differ(means: Sequence[tuple[float, float | None]]) -> bool:
+    """Whether two means with their errors differ by more than those."""
+    return any(
+        abs(one - other) > math.hypot(half, other_half)
+        for (one, half), (other, other_half) in itertools.combinations(means, 2)
+        if half is not None and other_half is not None
+    )
 
 
 def _every(frame: pl.DataFrame, kind: str) -> float | None:

@@ -8,7 +8,8 @@ stands still for seconds, and then at another frequency, was set; one that waver
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ class SettingPartParams:
     together_s: float = 1.0  # changes nearer than this are one, and no part is shorter
     most: int = 40  # parts; what changes more often is not set by a person or a search
     slack: float = 0.1  # share by which an iteration may change more than clocks explain
+    little: float = 0.15  # share by which a clock may move by itself: its temperature, lighter work
 
 
 PARAMS = SettingPartParams()
@@ -44,8 +46,9 @@ PARAMS = SettingPartParams()
 class SettingPart(HtmlFacts):
     """A stretch of a window under one setting.
 
-    `setting` says what it was, as far as it differs between the parts ("150 W"); `periods` were found in it,
-    or in a longer part of the same setting. What is not known is NaN.
+    `setting` says what it was, as far as it differs between the parts ("150 W"), and `number` which of them:
+    parts of one setting have one number. `periods` were found in it, or in a longer part of the same setting.
+    What is not known is NaN.
     """
 
     start_s: float
@@ -55,6 +58,9 @@ class SettingPart(HtmlFacts):
     sm_clock_mhz: float  # mean of the slowest GPU while it was busy
     mem_clock_mhz: float
     periods: Periods | None = None
+    looked: bool = False  # whether `periods` were found in this very part
+    number: int = 0
+    changed: tuple[str, ...] = ()  # of `SETTINGS`, inside the window
 
     def may_take(self, seconds: float, other: SettingPart, other_s: float) -> bool:
         """Whether iterations of `seconds` here may be those of `other_s` in another part: no change of clocks
@@ -85,43 +91,85 @@ def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float])
         traces: Of the GPUs of a job (`trace.SCHEMA`); columns that are missing do not change.
         within_s: Start and end of the window.
     """
-    start_s, end_s = within_s
     tables = [_table(trace, within_s) for trace in traces]
-    limited = sorted(at_s for table in tables for at_s in _limit_changes(*table["power_limit_w"]))
-    clocked = sorted(at_s for table in tables for name in CLOCKS for at_s in _clock_changes(*table[name]))
-    borders_s = [start_s]
-    for at_s in sorted((*limited, *clocked)):
-        if at_s - borders_s[-1] >= PARAMS.together_s and end_s - at_s >= PARAMS.together_s:
-            borders_s.append(at_s)
-    if not 2 <= len(borders_s) <= PARAMS.most:
+    changes = _changes(tables)
+    borders_s = _borders(changes, within_s)
+    if not 3 <= len(borders_s) <= PARAMS.most + 1:
         return ()
-    parts = []
-    for begin_s, until_s in zip(borders_s, [*borders_s[1:], end_s], strict=True):
-        limits_w, *clocks = (
-            [_usual(*table[name], begin_s, until_s) for table in tables] for name in SETTINGS
-        )
-        sm_mhz, mem_mhz = (float(np.fmin.reduce(each)) for each in clocks)
-        words = []
-        if limited:
-            words.append("/".join(dict.fromkeys(f"{limit_w:.4g}" for limit_w in limits_w)) + " W")
-        if clocked:
-            words.append(f"{sm_mhz:.0f} MHz")
-        parts.append(SettingPart(begin_s, until_s, ", ".join(words), tuple(limits_w), sm_mhz, mem_mhz))
-    return _same_names(parts)
+    parts = [_part(tables, *pair_s) for pair_s in itertools.pairwise(borders_s)]
+    return told_apart(parts, [name for name in SETTINGS if any(changes[name])])
 
 
-def _same_names(parts: Sequence[SettingPart]) -> tuple[SettingPart, ...]:
-    """Parts of one setting have one name, that of the first: mean clocks are never quite the same."""
-    named: list[SettingPart] = []
+def whole_part(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) -> tuple[SettingPart, ...]:
+    """A window in which nothing was changed, as one part; none where settings changed too often for that."""
+    tables = [_table(trace, within_s) for trace in traces]
+    if len(_borders(_changes(tables), within_s)) > 2:
+        return ()
+    return told_apart([_part(tables, *within_s)], ())
+
+
+def unknown_part(start_s: float, end_s: float) -> SettingPart:
+    """A stretch of which no setting is known."""
+    return SettingPart(start_s, end_s, "", (), math.nan, math.nan)
+
+
+def told_apart(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[SettingPart, ...]:
+    """Parts with the number and the name of their setting, as far as it `changed`; the name is that of the
+    first part of the setting, as mean clocks are never quite the same.
+    """
+    found: list[SettingPart] = []
+    first: list[SettingPart] = []
     for part in parts:
-        alike = (each for each in named if not part.other_limit(each) and not _other_clock(part, each))
-        named.append(replace(part, setting=next((each.setting for each in alike), part.setting)))
-    return tuple(named)
+        alike = (each for each in first if not any(_other(part, each, name) for name in changed))
+        known = next(alike, None)
+        if known is None:
+            known = replace(part, setting=_words(part, changed), number=len(first), changed=tuple(changed))
+            first.append(known)
+        found.append(replace(part, setting=known.setting, number=known.number, changed=known.changed))
+    return tuple(found)
 
 
-def _other_clock(part: SettingPart, other: SettingPart) -> bool:
-    pairs = zip(part.clocks, other.clocks, strict=True)
-    return any(abs(a - b) > PARAMS.other * max(a, b) for a, b in pairs)
+def limits_differ(parts: Sequence[SettingPart]) -> bool:
+    """Whether parts have other power limits than the first one."""
+    return any(_other(part, parts[0], "power_limit_w") for part in parts[1:])
+
+
+def moved_by_itself(parts: Sequence[SettingPart]) -> bool:
+    """Whether nothing but clocks changed between parts, and so little that nobody needs to have set them."""
+    if any("power_limit_w" in part.changed for part in parts):
+        return False
+    clocks = np.array([part.clocks for part in parts])
+    known = [each for column in clocks.T if len(each := column[np.isfinite(column)])]
+    return bool(known) and all(np.ptp(each) <= PARAMS.little * np.max(each) for each in known)
+
+
+def _words(part: SettingPart, changed: Collection[str]) -> str:
+    if not changed:
+        return ""
+    words = []
+    limits_w = [f"{limit_w:.4g}" for limit_w in part.limits_w if math.isfinite(limit_w)]
+    if "power_limit_w" in changed and limits_w:
+        words.append("/".join(limits_w if len(set(limits_w)) > 1 else limits_w[:1]) + " W")
+    for name, mhz, kind in zip(CLOCKS, part.clocks, ("", " memory"), strict=True):
+        if name in changed and math.isfinite(mhz):
+            words.append(f"{mhz:.0f} MHz{kind}")
+    return ", ".join(words) or "an unknown setting"
+
+
+def _other(part: SettingPart, other: SettingPart, name: str) -> bool:
+    """Whether a setting is another one in another part, or known in one of them only."""
+    if name == "power_limit_w":
+        mine, theirs = np.array(part.limits_w), np.array(other.limits_w)
+        if len(mine) != len(theirs):
+            return True
+        slack = np.full(len(mine), PARAMS.limit_w)
+    else:
+        at = CLOCKS.index(name)
+        mine, theirs = np.array(part.clocks[at : at + 1]), np.array(other.clocks[at : at + 1])
+        slack = PARAMS.other * np.maximum(mine, theirs)
+    known = np.isfinite(mine) & np.isfinite(theirs)
+    apart = np.abs(mine - theirs)[known] > slack[known]
+    return bool(apart.any() or (np.isfinite(mine) != np.isfinite(theirs)).any())
 
 
 def _table(trace: pl.DataFrame, within_s: tuple[float, float]) -> dict[str, tuple[Array, Array]]:
@@ -143,9 +191,40 @@ def _table(trace: pl.DataFrame, within_s: tuple[float, float]) -> dict[str, tupl
     return found
 
 
-def _usual(times: Array, values: Array, start_s: float, end_s: float) -> float:
+def _changes(tables: Sequence[dict[str, tuple[Array, Array]]]) -> dict[str, list[float]]:
+    """Moments at which each setting changed on any GPU."""
+    return {
+        name: [at_s for table in tables
+               for at_s in (_clock_changes if name in CLOCKS else _limit_changes)(*table[name])]
+        for name in SETTINGS
+    }
+
+
+def _borders(changes: dict[str, list[float]], within_s: tuple[float, float]) -> list[float]:
+    """Where parts begin, and the end of the window."""
+    start_s, end_s = within_s
+    borders_s = [start_s]
+    for at_s in sorted(itertools.chain(*changes.values())):
+        if at_s - borders_s[-1] >= PARAMS.together_s and end_s - at_s >= PARAMS.together_s:
+            borders_s.append(at_s)
+    return [*borders_s, end_s]
+
+
+def _part(tables: Sequence[dict[str, tuple[Array, Array]]], start_s: float, end_s: float) -> SettingPart:
+    usual = {"power_limit_w": np.median}  # which a change that is no part of its own leaves as it is
+    limits_w, *clocks = (
+        [_usual(*table[name], start_s, end_s, usual.get(name, np.mean)) for table in tables]
+        for name in SETTINGS
+    )
+    sm_mhz, mem_mhz = (float(np.fmin.reduce(each)) for each in clocks)
+    return SettingPart(start_s, end_s, "", tuple(limits_w), sm_mhz, mem_mhz)
+
+
+def _usual(
+    times: Array, values: Array, start_s: float, end_s: float, usual: Callable[[Array], Any]
+) -> float:
     inside = values[(times >= start_s) & (times < end_s)]
-    return float(np.mean(inside)) if len(inside) else float("nan")
+    return float(usual(inside)) if len(inside) else float("nan")
 
 
 def _limit_changes(times: Array, limits_w: Array) -> list[float]:
