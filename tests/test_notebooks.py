@@ -15,6 +15,8 @@ from nbconvert import HTMLExporter
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 
 
+# What a result says where no iteration is sure: the sampling got too little of the machine.
+UNTOLD = r"not sure|no iterations found \(| cycles? \(detected\)"
 SLOW = "03_batch_size_and_power_limit", "04_clocks", "06_cluster"
 
 
@@ -55,7 +57,7 @@ def shows_iterations(results: list[str], texts: list[str]) -> None:
     for name, seconds in expected_s.items():
         found_s = _seconds(said[name], "detected")
         # A sampling process that gets too little of the machine loses steps of the counter, and says so.
-        assert found_s == pytest.approx(seconds, rel=0.02) if found_s else "not sure" in said[name]
+        assert found_s == pytest.approx(seconds, rel=0.02) if found_s else re.search(UNTOLD, said[name])
     levels = dict(re.findall(r"^([a-z-]+) +([\d.]+) s ± ", "\n".join(texts), flags=re.M))
     assert set(levels) <= {"micro-step", "iteration"}
     if "micro-step" in levels:  # not always as sure as a level must be to be named
@@ -139,8 +141,9 @@ def shows_what_an_iteration_costs(results: list[str], texts: list[str]) -> None:
     first = next(words for words in results if words.startswith("first: "))
     found_s = _seconds(first, "detected")
     # A sampling process that gets too little of the machine loses steps of the counter, and says so.
-    assert found_s == pytest.approx(0.594, rel=0.03) if found_s else "not sure" in first
-    assert any("limited against first: \u2212" in text for text in texts)
+    assert found_s == pytest.approx(0.594, rel=0.03) if found_s else re.search(UNTOLD, first)
+    compared = re.compile("limited against first: (\u2212|no significant difference)")
+    assert any(compared.search(text) for text in texts)
 
 
 FEWEST = {"00_your_own_training": 2, "06_cluster": 0, "07_answers": 1}  # results in joules; a cluster's are kilowatt-hours in tables

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +115,65 @@ def test_without_a_thread_it_is_written_in_place(monkeypatch: pytest.MonkeyPatch
     writer.put(lambda: done.append(2))
     writer.flush()
     assert done == [0, 1, 2]
+
+
+def test_who_reads_waits_for_what_was_put_before_and_not_for_a_busy_queue_to_be_empty() -> None:
+    writer, stop, done = LogQueue(), threading.Event(), []
+
+    def feed() -> None:
+        while not stop.is_set():
+            writer.put(lambda: time.sleep(0.02))
+            time.sleep(0.015)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    try:
+        time.sleep(0.2)
+        writer.put(lambda: done.append("mine"))
+        from_s = time.monotonic()
+        writer.flush(20.0)
+        assert done == ["mine"]
+        assert time.monotonic() - from_s < 5.0
+    finally:
+        stop.set()
+        feeding.join()
+    writer.flush()
+
+
+def test_who_writes_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    writer, done = LogQueue(), []
+
+    def write() -> None:
+        writer.put(lambda: done.append("after"))
+        writer.flush(30.0)
+        done.append("write")
+
+    from_s = time.monotonic()
+    writer.put(write)
+    writer.flush(30.0)
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", refused)
+        writer.put(write)  # in place
+    writer.flush(30.0)
+    assert done == ["write", "after"] * 2
+    assert time.monotonic() - from_s < 5.0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_does_not_wait_for_its_parents_queue() -> None:
+    writer, go = LogQueue(), threading.Event()
+    writer.put(lambda: go.wait(20.0))
+    child = os.fork()
+    if child == 0:
+        from_s = time.monotonic()
+        writer.flush(10.0)
+        os._exit(int(time.monotonic() - from_s > 5.0))
+    assert os.waitpid(child, 0)[1] == 0
+    go.set()
+    writer.flush(10.0)
 
 
 def test_a_block_whose_writer_fails_ends_as_it_would(

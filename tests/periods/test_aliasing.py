@@ -69,6 +69,38 @@ def test_a_beat_that_moves_to_its_second_harmonic_does_not_stay() -> None:
     assert aliasing.stays(polled(0.826, 0.1, 0.0, 4.0), polled(0.826, 0.073, 4.5, 7.0), 0.826)
 
 
+def noisy(
+    seconds: float, pace_s: float, from_s: float, to_s: float, jitter_s: float, rng: np.random.Generator
+) -> np.ndarray:
+    """A square load polled at a pace that is not quite even."""
+    rows = np.zeros(int((to_s - from_s) / pace_s), ROWS)
+    rows["time_s"] = from_s + pace_s * np.arange(len(rows)) + rng.normal(0, jitter_s, len(rows))
+    rows["power_w"] = np.where(rows["time_s"] / seconds % 1 < 0.45, 280.0, 120.0)
+    rows["power_w"] += rng.normal(0, 6, len(rows))
+    return rows
+
+
+@pytest.mark.parametrize("jitter_s", [0.0, 0.0005, 0.001])
+@pytest.mark.parametrize("seconds", [0.4, 0.52, 0.6])
+def test_a_rhythm_stays_whatever_the_polling_cannot_resolve_of_it(seconds: float, jitter_s: float) -> None:
+    """Two readings to a period, as of the third harmonic of 0.6 s or the second of 0.4 s, tell no size."""
+    rng, there = np.random.default_rng(5), []
+    for _ in range(40):
+        middle_s = rng.uniform(3, 10)
+        before = noisy(seconds, 0.1, 0.0, middle_s, jitter_s, rng)
+        after = noisy(seconds, 0.073, middle_s + 0.5, middle_s + 2.5, jitter_s, rng)
+        there.append(aliasing.stays(before, after, seconds))
+    assert there == [True] * 40
+
+
+def test_too_few_readings_to_tell_are_no_verdict() -> None:
+    assert aliasing.stays(polled(1.0, 0.1, 0.0, 1.5), polled(1.0, 0.073, 2.0, 5.0), 1.0) is None
+    assert aliasing.stays(polled(1.0, 0.1, 0.0, 4.0), polled(1.0, 0.073, 4.5, 5.5), 1.0) is None
+    assert aliasing.stays(polled(1.0, 0.1, 0.0, 4.0), polled(1.0, 0.073, 4.5, 7.5), 1.0) is True
+    # At slow paces a stretch of one length has fewer readings: earlier ones are taken as well.
+    assert aliasing.stays(polled(1.0, 0.2, 0.0, 8.0), polled(1.0, 0.146, 8.5, 11.0), 1.0) is True
+
+
 def test_a_beat_that_the_sensor_itself_averages_is_told_by_its_weakness() -> None:
     weak = aliasing.check_aliasing(sensed(0.104, window_s=STEP_S), 2.6)
     assert weak is not None

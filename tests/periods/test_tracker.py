@@ -17,6 +17,8 @@ from workbench.device.discovery import open_device
 from workbench.measurement.follow import Following
 from workbench.measurement.recorder import Recorder, as_rows
 from workbench.periods.detect import find_periods
+from workbench.periods.online.buffer import Memory
+from workbench.periods.online.search import Search
 from workbench.periods.tracker import PeriodTracker
 from workbench.records import Level, Periods, Setting
 from workbench.samples import ROWS
@@ -198,7 +200,7 @@ def test_a_detector_that_is_sure_is_believed_when_it_says_so_twice() -> None:
     time_s = np.arange(0, 6, 0.1)
     tracker.feed(rows_of(time_s, wave(time_s)))
     assert (tracker.state, tracker.periods.sure) == ("looking", False)
-    assert tracker.periods.reason == "sure once a second look agrees"
+    assert tracker.periods.reason == "sure once a second measurement agrees"
     assert tracker.periods.longer_s is not None
     assert 0 < tracker.periods.longer_s < 3
     time_s = np.arange(6, 12, 0.1)
@@ -450,10 +452,11 @@ def polled(
     *,
     obeys: bool,
     until_s: float = 60.0,
+    detect: Callable[[pl.DataFrame], Periods] = plain,
     each: Callable[[PeriodTracker], None] = lambda tracker: None,
 ) -> tuple[PeriodTracker, list[float]]:
     """A sensor without steps of its own, looked at every 0.1 s or as the tracker asks; what it asked for."""
-    tracker, at_s, asked = PeriodTracker(plain), 0.0, []
+    tracker, at_s, asked = PeriodTracker(detect), 0.0, []
     while at_s < until_s:
         wanted_s = tracker.wanted_interval_s
         if wanted_s is not None:
@@ -491,6 +494,41 @@ def test_a_beat_of_the_polling_moves_and_is_rejected() -> None:
     assert asked
     assert "locked" not in states
     assert any("was gone when the power was sampled at another pace" in reason for reason in reasons)
+
+
+def test_what_stays_at_another_pace_is_followed_once_a_second_measurement_agrees() -> None:
+    """A detector that is sure once, and of nothing before and after."""
+    asked_at: list[float] = []
+
+    def once(trace: pl.DataFrame) -> Periods:
+        asked_at.append(float(trace["time_s"][-1]))
+        return says(0.37)(trace) if len(asked_at) == 1 else Periods(reason="no rhythm", longer_s=0.0)
+
+    states: set[str] = set()
+    tracker, asked = polled(
+        0.37, obeys=True, until_s=20.0, detect=once, each=lambda tracker: states.add(tracker.state)
+    )
+    assert asked
+    assert tracker.wanted_interval_s is None
+    assert len(asked_at) > 2
+    assert "locked" not in states
+
+
+def test_too_few_readings_are_no_verdict_on_a_rhythm_and_it_is_sampled_again() -> None:
+    """Some readings fail at first, and another pace has hardly anything to be compared with."""
+    kept, search, at_s, reasons, found = Memory(), Search(0.0, says(0.76)), 0.0, [], None
+    while at_s < 30.0 and not (found is not None and found.sure):
+        at_s += search.wanted_interval_s or 0.1
+        time_s = np.array([at_s])
+        power_w = np.nan if 0.35 < at_s < 0.85 else wave(time_s / 0.76)
+        kept.add(rows_of(time_s, power_w, power_tick_s=np.nan))
+        kept.next(at_s)
+        found = search.step(kept, at_s)
+        reasons += [found.reason] if found is not None else []
+    assert found is not None
+    assert found.sure
+    assert "too few readings yet to tell a rhythm from a beat" in reasons
+    assert not any("was gone" in reason for reason in reasons)
 
 
 def test_where_nobody_can_look_at_another_pace_it_stays_a_suspicion() -> None:

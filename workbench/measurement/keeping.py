@@ -29,6 +29,10 @@ class LogQueue:
         self._clock, self._unended = clock, forked
         self._waiting: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)  # another write, or who writes
+        self._put = self._done = 0
+        self._pid = os.getpid()
+        self._writing: set[threading.Thread] = set()
         self._thread: threading.Thread | None = None
         self._written: dict[str, tuple[float, int]] = {}  # when last, and how many, by label
         self._left_out: dict[str, int] = {}
@@ -48,37 +52,61 @@ class LogQueue:
 
     def put(self, write: Callable[[], object]) -> None:
         """Have something written, soon."""
+        here = threading.current_thread()
         with self._lock:
             if self._unended and (ends := sys.modules.get("multiprocessing.util")) is not None:
                 # its forked children pass `atexit` by
                 ends.Finalize(None, self.flush, (FLUSH_S,), exitpriority=0)
                 self._unended = False
             self._waiting.append(write)
-            if self._thread is not None:
+            self._put += 1
+            if self._thread is not None or here in self._writing:
                 return
-            self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+            thread = threading.Thread(target=self._run, name="log", daemon=True)
+            self._thread = thread
+            self._writing.add(thread)
             try:
-                self._thread.start()
+                thread.start()
                 return
             except RuntimeError:  # the process is ending, or has no thread left
-                self._thread = None
+                self._leave(thread)
+                self._writing.add(here)
         self._run()
 
     def flush(self, timeout_s: float = READ_S) -> None:
-        """Wait until everything is written."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_s)
+        """Wait until everything that was put before is written; who writes does not wait for itself."""
+        if os.getpid() != self._pid or threading.current_thread() in self._writing:
+            return
+        with self._ended:
+            count = self._put
+            self._ended.wait_for(lambda: self._done >= count or not self._writing, timeout_s)
 
     def _run(self) -> None:
-        while True:
+        here = threading.current_thread()
+        try:
+            while True:
+                with self._lock:
+                    if not self._waiting:
+                        self._leave(here)
+                        return
+                    write = self._waiting.popleft()
+                try:
+                    with contextlib.suppress(Exception):  # a training never ends of its log
+                        write()
+                finally:
+                    with self._ended:
+                        self._done += 1
+                        self._ended.notify_all()
+        except BaseException:
             with self._lock:
-                if not self._waiting:
-                    self._thread = None
-                    return
-                write = self._waiting.popleft()
-            with contextlib.suppress(Exception):  # a training never ends of its log
-                write()
+                self._leave(here)
+            raise
+
+    def _leave(self, thread: threading.Thread) -> None:
+        self._writing.discard(thread)
+        if self._thread is thread:
+            self._thread = None
+        self._ended.notify_all()
 
 
 _writer = LogQueue()

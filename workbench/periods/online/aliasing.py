@@ -29,9 +29,13 @@ class AliasingParams:
     same: float = 0.03  # a period that another polling interval leaves within 3 % is none of its making
     weak: float = 0.05  # relative swing that shows nothing
     harmonics: int = 3
-    stays: float = 0.6  # of the share that a rhythm explains at one pace, at another
+    # of the share that a rhythm explains at one pace, at another: as fitted (a pace of which it is a multiple
+    # shows all harmonics as the first ones) and as predicted
+    stays: float = 0.4
+    predicted: float = 0.6
     alike: float = 0.7  # cosine of its harmonics' sizes at both
     turns: int = 11  # frequencies that are tried for what was seen before, within half a turn of it
+    steps: float = 2.5  # between two readings, that a harmonic must last to be told from others
 
 
 PARAMS = AliasingParams()
@@ -131,19 +135,22 @@ def with_counter(found: Periods, rows: Array) -> Periods:
     return found
 
 
-def stays(before: Array, after: Array, seconds: float) -> bool:
+def stays(before: Array, after: Array, seconds: float) -> bool | None:
     """Whether a rhythm in readings at one pace is in those at another: a beat with the polling moves away.
+    None where there are too few readings to tell.
 
     Compared are the shares of the variance that the period's first harmonics explain in stretches of one
     length, and the harmonics with one another: a beat may move from the first to the second.
     """
+    before, after = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
+    harmonics = _resolved(before, after, seconds)
+    least = 4 * len(harmonics) + 4
+    if min(len(before), len(after)) < least:
+        return None
     span_s = after["time_s"][-1] - after["time_s"][0]
+    lately = int(np.count_nonzero(before["time_s"] >= before["time_s"][-1] - span_s))
     shares, swings = [], []
-    for rows in (before[before["time_s"] >= before["time_s"][-1] - span_s], after):
-        rows = rows[np.isfinite(rows["power_w"])]
-        harmonics = list(range(1, PARAMS.harmonics + 1))
-        if len(rows) < 4 * len(harmonics) + 4:
-            return False
+    for rows in (before[-max(lately, least):], after):
         power_w = rows["power_w"].astype(np.float64)
         swing, _, share = _swing(rows["time_s"], power_w, seconds, harmonics)
         shares.append(share)
@@ -156,7 +163,8 @@ def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float
     and in `after`, which they predict. Below 0 they are worse than a mean: the rhythm moved with the pace.
     """
     first, later = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
-    count = 2 * PARAMS.harmonics + 1
+    harmonics = _resolved(first, later, seconds)
+    count = 2 * len(harmonics) + 1
     if len(first) < 4 * count or len(later) < count:
         return 0.0, 0.0
     power_w, start_s = first["power_w"].astype(np.float64), first["time_s"][0]
@@ -164,13 +172,13 @@ def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float
     least, best = math.inf, (np.zeros(count), 1 / seconds)
     for shift in np.linspace(-0.5, 0.5, PARAMS.turns):
         frequency = 1 / seconds + shift / span_s
-        columns = _waves(first["time_s"] - start_s, frequency)
+        columns = _waves(first["time_s"] - start_s, frequency, harmonics)
         found, *_ = np.linalg.lstsq(columns, power_w, rcond=None)
         rest = float(np.mean((power_w - columns @ found) ** 2))
         if rest < least:
             least, best = rest, (found, frequency)
     variance = max(float(np.var(power_w)), 1e-12)
-    missed = later["power_w"] - _waves(later["time_s"] - start_s, best[1]) @ best[0]
+    missed = later["power_w"] - _waves(later["time_s"] - start_s, best[1], harmonics) @ best[0]
     return 1.0 - least / variance, 1.0 - float(np.mean(missed**2)) / variance
 
 
@@ -180,8 +188,17 @@ def jumps(rows: Array) -> float:
     return float(np.mean(np.diff(power_w) ** 2)) if len(power_w) > 1 else 0.0
 
 
-def _waves(time_s: Array, frequency: float) -> Array:
-    angle = 2 * np.pi * frequency * time_s[:, None] * np.arange(1, PARAMS.harmonics + 1)
+def _resolved(before: Array, after: Array, seconds: float) -> list[int]:
+    """The harmonics that both paces show, the first in any case: near two readings to one the fit is nearly
+    singular, and says nothing.
+    """
+    paces_s = [float(np.median(np.diff(rows["time_s"]))) for rows in (before, after) if len(rows) > 1]
+    pace_s = max(paces_s, default=0.0)
+    return [h for h in range(1, PARAMS.harmonics + 1) if h == 1 or seconds / h >= PARAMS.steps * pace_s]
+
+
+def _waves(time_s: Array, frequency: float, harmonics: list[int]) -> Array:
+    angle = 2 * np.pi * frequency * time_s[:, None] * np.array(harmonics)
     return np.hstack([np.ones((len(time_s), 1)), np.cos(angle), np.sin(angle)])
 
 
@@ -199,11 +216,11 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     spans = np.diff(counter["tick_s"])
     step_s = float(np.median(spans))
     fine = spans < 2.5 * step_s
-    if seconds < 2.5 * step_s or fine.sum() < 20:
+    if seconds < PARAMS.steps * step_s or fine.sum() < 20:
         return None
     mean_w = np.diff(counter["energy_j"])[fine] / spans[fine]
     middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
-    harmonics = [h for h in range(1, PARAMS.harmonics + 1) if seconds / h >= 2.5 * step_s]
+    harmonics = [h for h in range(1, PARAMS.harmonics + 1) if seconds / h >= PARAMS.steps * step_s]
     read_w = reading["power_w"].astype(np.float64)
     steady, noise_w, _ = _swing(reading["power_tick_s"], read_w, seconds, harmonics)
     averaged, *_ = _swing(middle_s, mean_w, seconds, harmonics)

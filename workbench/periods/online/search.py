@@ -52,6 +52,7 @@ class PeriodSearchParams:
 
 
 PARAMS = PeriodSearchParams()
+SECOND = "sure once a second measurement agrees"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class _Trial:
     from_s: float
     look_s: float
     until_s: float
+    agreed: bool  # whether nothing but the chance of a beat speaks against what was found
+    obeyed: bool = False
 
 
 class Search:
@@ -165,8 +168,7 @@ class Search:
         self._misses, self.hopeless = 0, False
         if not agreed:
             self.due_s = now_s + min(wait_s, max(0.5, 0.5 * level.seconds))
-            reason = "sure once a second look agrees"
-            return found.doubted(reason, self.due_s - now_s)
+            return found.doubted(SECOND, self.due_s - now_s)
         return self._guard(found, level, rows, now_s)
 
     def _enough(self, found: Periods, level: Level, now_s: float) -> bool:
@@ -191,7 +193,7 @@ class Search:
             return self._reject(found, level, why)
         if why is not None or periods < 3:
             return None
-        return self._resample(found, level, rows, now_s)
+        return self._resample(found, level, rows, now_s, agreed=False)
 
     def verdict(self, seconds: float, rows: Array) -> str | None:
         """As `aliasing.check_aliasing`; what was judged once stays judged."""
@@ -208,14 +210,17 @@ class Search:
             return found
         if why is not None:
             return self._reject(found, level, why)
-        return self._resample(found, level, rows, now_s)
+        return self._resample(found, level, rows, now_s, agreed=True)
 
-    def _resample(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods:
+    def _resample(
+        self, found: Periods, level: Level, rows: Array, now_s: float, *, agreed: bool
+    ) -> Periods:
         """Ask for another pace, and wait for what it shows."""
-        look_s = aliasing.intervals(rows)[0]
+        look_s = aliasing.intervals(rows[-PARAMS.least_rows :])[0]  # earlier ones may have another pace
         self.wanted_interval_s = look_s / 1.37 if look_s > 0.012 else look_s * 1.37
-        needed_s = max(PARAMS.again_periods[1] * level.seconds, PARAMS.again_s)
-        self._trial = _Trial(found, level, now_s, look_s, now_s + needed_s + PARAMS.obey_s)
+        rows_s = PARAMS.least_rows * self.wanted_interval_s
+        needed_s = max(PARAMS.again_periods[1] * level.seconds, PARAMS.again_s, rows_s)
+        self._trial = _Trial(found, level, now_s, look_s, now_s + needed_s + PARAMS.obey_s, agreed)
         self.due_s = now_s + 0.5
         reason = "a rhythm that the sampling may have made is sampled again at another pace"
         return found.doubted(reason, needed_s)
@@ -242,7 +247,7 @@ class Search:
         soon, late = PARAMS.again_periods
         if share < 0.0 and aliasing.jumps(rows) > PARAMS.jumps * aliasing.jumps(before):  # and no pause
             return False
-        if waited_s >= soon * seconds and share >= aliasing.PARAMS.stays * whole > 0:
+        if waited_s >= soon * seconds and share >= aliasing.PARAMS.predicted * whole > 0:
             return True
         return aliasing.stays(before, rows, seconds) if waited_s >= late * seconds else None
 
@@ -251,25 +256,32 @@ class Search:
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.seconds
-        if abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.look_s - 1) < 0.1:  # not obeyed yet
+        changed = abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.look_s - 1)
+        trial.obeyed = changed >= 0.1
+        if changed < 0.1:
             trial.from_s += 0.5
         elif (stays := self._stays(trial, kept, rows, now_s)) is not None:
             self._trial, self.wanted_interval_s = None, None
             if stays:
                 self._remember(trial.level, "")
-                self.due_s = now_s  # with what was seen meanwhile
-                return trial.found
+                self.due_s = now_s  # with what was seen meanwhile, which must agree
+                return trial.found if trial.agreed else self.step(kept, now_s)
             self.rows_from_s = trial.from_s
             self._beats, self.from_s = True, now_s  # readings of both paces together would show neither
             why = f"aliasing suspected: {seconds:.3g} s was gone when the power was sampled at another pace"
             return self._reject(trial.found, trial.level, why)
-        if now_s < trial.until_s:
+        late_s = max(PARAMS.again_periods[1] * seconds, PARAMS.again_s)
+        undecided = trial.obeyed and len(rows) >= PARAMS.least_rows and now_s - trial.from_s >= late_s
+        if now_s < trial.until_s and not undecided:
             return None
         self._trial, self.wanted_interval_s = None, None
+        if trial.obeyed:  # too few readings to tell: more of them, at the usual pace first
+            self.due_s = now_s + late_s
+            return trial.found.doubted("too few readings yet to tell a rhythm from a beat", late_s)
         if not aliasing.near_limit(seconds, trial.look_s, math.nan):
             self._remember(trial.level, "")
             self.due_s = now_s  # nothing but the chance of a beat speaks against it
-            return trial.found.doubted("sure once a second look agrees")
+            return trial.found.doubted(SECOND)
         return self._reject(
             trial.found, trial.level,
             f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.look_s:.3g} s, "
