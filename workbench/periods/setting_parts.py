@@ -23,6 +23,8 @@ Array = np.ndarray[Any, Any]
 CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
 SETTINGS = ("power_limit_w", *CLOCKS)
 
+UNKNOWN = "an unknown setting"
+
 
 @dataclass(frozen=True, slots=True)
 class SettingPartParams:
@@ -114,8 +116,9 @@ def unknown_part(start_s: float, end_s: float) -> SettingPart:
 
 
 def told_apart(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[SettingPart, ...]:
-    """Parts with the number and the name of their setting, as far as it `changed`; the name is that of the
-    first part of the setting, as mean clocks are never quite the same.
+    """Parts with the number and the name of their setting, as far as it `changed`: that of its first part, as
+    mean clocks are never quite the same. Where the limits tell all settings apart the clocks, which follow
+    them, are not named.
     """
     found: list[SettingPart] = []
     first: list[SettingPart] = []
@@ -123,10 +126,13 @@ def told_apart(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[
         alike = (each for each in first if not any(_other(part, each, name) for name in changed))
         known = next(alike, None)
         if known is None:
-            known = replace(part, setting=_words(part, changed), number=len(first), changed=tuple(changed))
+            known = replace(part, number=len(first))
             first.append(known)
-        found.append(replace(part, setting=known.setting, number=known.number, changed=known.changed))
-    return tuple(found)
+        found.append(replace(part, number=known.number, changed=tuple(changed)))
+    names = [_words(each, [name for name in changed if name == "power_limit_w"]) for each in first]
+    if len(set(names)) < len(first) or UNKNOWN in names:
+        names = [_words(each, changed) for each in first]
+    return tuple(replace(each, setting=names[each.number]) for each in found)
 
 
 def limits_differ(parts: Sequence[SettingPart]) -> bool:
@@ -153,7 +159,7 @@ def _words(part: SettingPart, changed: Collection[str]) -> str:
     for name, mhz, kind in zip(CLOCKS, part.clocks, ("", " memory"), strict=True):
         if name in changed and math.isfinite(mhz):
             words.append(f"{mhz:.0f} MHz{kind}")
-    return ", ".join(words) or "an unknown setting"
+    return ", ".join(words) or UNKNOWN
 
 
 def _other(part: SettingPart, other: SettingPart, name: str) -> bool:
