@@ -109,7 +109,7 @@ def test_lower_limits_are_left_out_where_they_cannot_win_and_that_is_said() -> N
     done = drive(profile, job=flat_out)
     assert profile.optimum().limit_w == best(ZeusCost(0.5, 250.0).cost, flat_out) == 250.0
     assert profile.slices["limit_w"].n_unique() <= 4  # of 7
-    assert "no probe is expected to improve on the reference" in done.reason
+    assert "no probe is expected to improve on 250 W" in done.reason
 
 
 def test_it_stops_above_the_lowest_limit() -> None:

@@ -149,7 +149,7 @@ class SettingPosterior:
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
         self._told.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
         self._frame = None
-        verdicts = self.earlier.see(self._pooled()) if self.earlier else []
+        verdicts = self.earlier.see(self.search.measured()) if self.earlier else []
         self.news = "; ".join(
             f"known from {source or 'an earlier run'}: "
             + ("as this run measures" if agreed else "this run measures otherwise: left out")
@@ -157,13 +157,6 @@ class SettingPosterior:
         )
         if verdicts:
             self.search = self._search()
-
-    def _pooled(self) -> dict[int, tuple[float, float, float, float]]:
-        """By row, ln time and energy of an iteration here and their relative standard errors."""
-        rows = {self.space.row(self.named(told[0])) for told in self._told}
-        pooled = {row: self.search.pooled(row) for row in rows}  # type: ignore[attr-defined]
-        return {row: (math.log(each.time_s), math.log(each.energy_j), each.time_error, each.energy_error)
-                for row, each in pooled.items() if each is not None}
 
     def read(self, reading: Reading) -> None:
         """Report a probe to the search."""

@@ -64,6 +64,9 @@ class ClockSearch(Protocol):
     def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
         """Whether a probe that still runs is beyond the bound for sure."""
 
+    def measured(self) -> dict[int, tuple[float, float, float, float]]:
+        """What probes of each row showed; see `base.Probing.measured`."""
+
     def belief(self) -> pl.DataFrame:
         """One row a setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
 

@@ -195,9 +195,10 @@ class ModelGuided(Probing):
         choice = self.choice()
         row = self.space.row(choice.setting)
         unusual = f"; {UNUSUAL}" if self.response.unusual else ""
-        if row == self.space.reference_row:
-            return f"no other setting is likely to cost less within the bound{unusual}"
         bound = self.max_slowdown
+        if row == self.space.reference_row:
+            within = "" if bound is None else " within the bound"
+            return f"no other setting is likely to cost less{within}{unusual}"
         kept = "" if bound is None else f", within the bound with {choice.p_allowed:.0%} probability"
         return (
             f"{self._name(row)} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
@@ -213,7 +214,7 @@ class ModelGuided(Probing):
         return params.much if count < 2 * params.most else math.inf
 
     def _name(self, row: int) -> str:
-        return "the reference" if row == self.space.reference_row else str(self.space.settings[row])
+        return str(self.space.settings[row])
 
     def _most_worth(
         self, charged: np.ndarray, allowed: np.ndarray, best: int, least: float

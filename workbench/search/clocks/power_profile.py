@@ -106,7 +106,7 @@ class PowerProfile:
 
     Args:
         limits_w: Limits of one GPU that may be set.
-        objective: What is to be small; `EnergyWithin` is taken relative to the fastest limit of this profile.
+        objective: What is to be small; `EnergyWithin` is taken relative to the highest limit.
         error: Wanted relative error of a slice's time and energy, 95 %.
         counter_update_s: How often the energy counter refreshes.
         gpus: GPUs of the job: one limit for all, energies summed. The objective must be one for as many.
