@@ -182,7 +182,7 @@ class EnergyMagics(Magics):
         %gpu                          list them, with limits, clocks and what can be set
         %gpu simulate A100[,V100]     simulated GPUs instead, for this kernel
         %gpu restore                  put changed power limits and clocks back
-        %gpu advise [5]               guess a power limit for the running job, at most 5 % slower
+        %gpu advise                   suggest a power limit to try first for the running job
         """
         from workbench.errors import WorkbenchError, shortened
 
@@ -199,10 +199,10 @@ class EnergyMagics(Magics):
             elif words == ["restore"]:
                 left = self.state.session.restore_all()
                 self.say("; ".join(left) if left else "all settings are as they were found")
-            elif words[0] == "advise" and len(words) <= 2:
-                self._advise(words[1] if len(words) == 2 else "5")
+            elif words == ["advise"]:
+                self._advise()
             else:
-                what = "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise [PERCENT]`"
+                what = "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"
                 raise UsageError(f"%gpu {shortened(line, 80)}: {what}")
         except WorkbenchError as error:
             raise UsageError(str(error)) from error
@@ -217,17 +217,12 @@ class EnergyMagics(Magics):
         for text in lines(devices, session.recorder):
             print(text)
 
-    def _advise(self, percent: str) -> None:
+    def _advise(self) -> None:
         from workbench.tuning.advice import advice
 
-        try:
-            bound = float(percent.rstrip("%")) / 100
-        except ValueError as error:
-            told = f"%gpu advise {percent}: give the slowdown in per cent, for example 5"
-            raise UsageError(told) from error
         if not self.state.session.devices:
             self.say(f"{self.state.session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
-        for sentence in advice(self.state.session.meter, bound):
+        for sentence in advice(self.state.session.meter):
             self.say(sentence)
 
     # what the hooks and the magics share

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks import limits, limits_evidence, limits_guess
+from benchmarks import limits, limits_evidence
 from benchmarks.clocks_grids import distinct
 from benchmarks.fixtures.cards import FAMILIES, curve
 
@@ -80,23 +79,11 @@ def test_what_is_known_before_is_of_another_job_where_it_says_so() -> None:
     assert max(off["same"]) < 0.06 < max(off["wrong"])
 
 
-def test_the_first_guess_is_scored_without_the_card_and_beside_the_rule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rule_of_thumb_is_scored_by_its_saving_and_by_broken_bounds() -> None:
     made = limits.generated(("plain", "flat"), 3)
-    left_out = []
-    monkeypatch.setattr(limits_guess.fit_first_guess, "known", lambda data, card: left_out.append(card))
-    monkeypatch.setattr(limits_guess.fit_first_guess, "train", lambda curves: limits_guess.shipped())
-    (tmp_path / "zeus").mkdir()
-    (tmp_path / "zeus" / "summary_power_v100.csv").touch()
-    names = ("NVIDIA A100-SXM4-80GB gemm", "NVIDIA RTX 6000 Ada Generation decode", "card adadelta")
-    known = [dataclasses.replace(made[0], problem=name) for name in names]
-    found = limits_guess.guesses(tmp_path, known, made, 0.05)
-    assert left_out == ["a100"]
-    assert set(found["generated"]) == {"all", "plain", "flat"}
-    assert found["measured"]["all"]["curves"] == 3
-    for files in found.values():
-        for row in files.values():
-            assert 0 <= row["broken"] <= 1
-            assert row["share"] <= 1
-            assert {"rule_share", "rule_broken", "odds", "possible"} <= set(row)
+    found = limits.rule_of_thumb(made)
+    assert set(found) == {"all", "plain", "flat"}
+    assert found["all"]["curves"] == len(made)
+    for row in found.values():
+        assert 0 <= row["broken"] <= 1
+        assert row["share"] <= 1

@@ -13,7 +13,6 @@ import pytest
 from benchmarks import clocks, clocks_search, limits
 from benchmarks.clocks_grids import grids
 from benchmarks.frontier_sweeps import problems
-from tools import fit_first_guess
 from workbench.errors import UsageError
 
 HOLES = ("nan", "NaN", "")
@@ -78,20 +77,6 @@ def test_a_quick_search_leaves_something_of_the_main_kinds(
     tasks = clocks_search._tasks(grids(tmp_path), ["model-guided"], False, True)
     main = {task[0].name for task in tasks if task[0].kind in clocks_search.MAIN}
     assert len(main) == kernels
-
-
-def test_a_stage_of_flat_power_gives_no_curve_over_limits_whatever_its_file_is_called(tmp_path: Path) -> None:
-    rows = [
-        (stage, "forward", clock, time_s, 200 * time_s)
-        for stage in range(5)
-        for clock in range(900, 1501, 100)
-        for time_s in [(1500 / clock) ** (1 + 0.1 * stage)]
-    ]
-    _written(tmp_path / "clocks" / "flat.csv", "stage,instruction,frequency,time,energy", rows)
-    found = fit_first_guess.stages(tmp_path)
-    assert {each["card"] for each in found} <= {"flat"}
-    assert all(len(each["limits"]) for each in found)
-    assert 0 < len(found) < 20  # four for each stage, but where a limit below its draw was wanted
 
 
 def _part(name: str, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any] | Exception) -> None:

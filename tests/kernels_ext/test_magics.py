@@ -487,9 +487,9 @@ def test_two_measurements_are_compared(kernel: Kernel) -> None:
         ("%energy_log --bogus", "unrecognized arguments: --bogus"),
         ("%energy_log 'open", "No closing quotation"),
         ("%gpu simulate Z9000", "Z9000"),
-        ("%gpu simulate", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise [PERCENT]`"),
-        ("%gpu advise much", "give the slowdown in per cent, for example 5"),
-        ("%gpu nonsense", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise [PERCENT]`"),
+        ("%gpu simulate", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"),
+        ("%gpu advise much", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"),
+        ("%gpu nonsense", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"),
     ],
 )
 def test_what_cannot_be_done_is_a_usage_error_in_a_sentence(kernel: Kernel, line: str, sentence: str) -> None:
@@ -514,7 +514,7 @@ def test_the_gpus_are_listed_and_put_back(kernel: Kernel) -> None:
 
 
 def test_a_gpu_that_is_idle_is_given_no_advice(kernel: Kernel) -> None:
-    assert kernel("%gpu advise 5").text == "GPU 0: no guess: it is idle; ask again while the job runs\n"
+    assert kernel("%gpu advise").text == "GPU 0: no suggestion: the GPU is idle; ask again while the job runs\n"
 
 
 # configuration, help, completion

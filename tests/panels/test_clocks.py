@@ -30,7 +30,6 @@ from workbench.panels._views.clocks.surface import LEVELS, cells, line, surface
 from workbench.panels._views.clocks.text import words
 from workbench.records import Setting
 from workbench.search.clocks.make import Choice
-from workbench.search.surrogates.first_guess import FirstGuess
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning.driver import TunerThread
@@ -584,21 +583,3 @@ def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way
         ).stdout.strip()
         == "[]"
     )
-
-
-def test_the_first_guess_is_marked_as_one_and_how_it_did_is_said() -> None:
-    guess = FirstGuess(300.0, 0.12, 0.86, 0.05)
-    seen = tuning(belief=LIMITS, over="power", guess=guess)
-    mark = drawing(seen)[0].guess
-    assert mark is not None
-    assert (mark.words, mark.limit_w) == ("guess", 300.0)
-    assert (mark.time, mark.energy) == pytest.approx((3.0, -10.0), abs=1e-3)
-    first = "guess, not measured: 300 W saves about 12 %, odds 86 % to stay within 5 %"
-    how = "energy −10.0 %, time +3.0 %, within the bound"
-    assert words(seen).details[-1] == f"{first}; expected by now: {how}"
-    tried = [probe(Setting(power_limit_w=300.0), 1.03, 0.9)]
-    assert words(tuning(tried, belief=LIMITS, guess=guess)).details[-1] == f"{first}; measured: {how}"
-    assert words(tuning(belief=None, guess=guess)).details[-1] == first
-    none = tuning(belief=LIMITS, guess=FirstGuess(400.0, 0.0, 1.0, 0.05))
-    assert drawing(none)[0].guess is None
-    assert words(none).details[-1] == "guess: no limit is likely to save energy within 5 %"

@@ -601,16 +601,6 @@ def test_outside_of_a_front_end_it_is_a_picture_with_table_words_and_code(panel:
         assert part in bundle["text/html"]
 
 
-def test_what_the_defaults_draw_alone_let_one_guess_is_marked_and_how_it_did_is_said() -> None:
-    points = POINTS.filter(batch_size=64).with_columns(energy_j=pl.Series([2400.0, 2150.0, 1900.0, 2100.0]))
-    said = workbench.panels.frontier(points, max_slowdown=0.05).sentences()
-    guesses = [words for words in said if words.startswith("guess, not measured: 250 W saves about ")]
-    assert len(guesses) == 1
-    assert guesses[0].endswith("to stay within 5 %; there: time +4.0 %, energy −10.4 %")
-    clocks = points.rename({"power_limit_w": "sm_clock_mhz"}).cast({"sm_clock_mhz": pl.Int64})
-    assert not any("guess" in words for words in workbench.panels.frontier(clocks).sentences())
-
-
 def test_runs_that_counted_tokens_are_points_for_a_million_of_them() -> None:
     gpu = GpuMeasurement("A100", "u", 500.0, 9.8, "counter", False, power_limit_w=250.0)
     runs = [Measurement(str(number), "vit", 0.0, 10.0 + number, (gpu,), work=(WorkDone("tokens", 2e6),))

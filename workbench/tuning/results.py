@@ -14,7 +14,6 @@ from ..records import Setting
 
 if TYPE_CHECKING:
     from ..search.clocks.make import Choice
-    from ..search.surrogates.first_guess import FirstGuess
 
 STATES = (
     "wait", "detect", "features", "baseline", "predict", "search", "hold", "watch", "re-tune", "done",
@@ -83,7 +82,6 @@ class TuningView(HtmlFacts):
         settled_s, settled_iterations: When the setting was first held, since the tuner began.
         events: (seconds since the tuner began, words), newest last.
         refused: Why not, where the state is "refused".
-        guess: The power limit that was likely before anything was tried; None where there is none to choose.
     """
 
     state: str
@@ -115,7 +113,6 @@ class TuningView(HtmlFacts):
     events: tuple[tuple[float, str], ...] = ()
     refused: str = ""
     model: str = ""
-    guess: FirstGuess | None = None
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ import numpy as np
 from ..errors import UsageError
 from ..records import Setting
 from ..search.clocks.base import Choice, Trial
-from ..search.objective import Energy
-from ..search.surrogates.first_guess import FirstGuess
-from . import advice, choice
+from . import choice
 from .change_detection import PowerLevelDetector
 from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
@@ -69,7 +67,6 @@ class TunedJob:
     Attributes:
         choice: The best setting by what is known, or the one that a person has pinned.
         since_s: Since when a setting is held.
-        guess: What a power limit was likely to do before anything was tried.
         check_s: When the default setting is measured again; `check_every_s` after the last time.
     """
 
@@ -84,7 +81,6 @@ class TunedJob:
         self.since_s = -math.inf
         self.check_s, self.check_every_s = math.inf, self.params.first_check_s
         self.read(first)
-        self.guess = self._guess(first)
         self.choice: Choice
         self.choose()
 
@@ -93,18 +89,6 @@ class TunedJob:
         """Time (s) and energy (J) of an iteration at the default setting."""
         time_s, _, energy_j, _ = self.log.accounts.accounts[-1].baseline()
         return time_s, energy_j
-
-    def _guess(self, first: Reading) -> FirstGuess | None:
-        """What a power limit was likely to do before anything was tried, where least energy is wanted."""
-        if not isinstance(self.belief.objective, Energy):
-            return None
-        space, devices = self.gpus.space, self.gpus.devices
-        limits_w = {each.power_limit_w for each in space.settings if each.power_limit_w is not None}
-        if not limits_w or space.max_power_limit_w is None:
-            return None
-        limits_w.add(space.max_power_limit_w)
-        draw_w = first.power_w / len(devices)
-        return advice.guess_for(devices[0].name, limits_w, draw_w, self.belief.max_slowdown)
 
     @property
     def told(self) -> bool:
@@ -231,7 +215,7 @@ class TunedJob:
         belief = self.belief
         return {
             "choice": self.choice, "current": belief.named(self.gpus.current),
-            "belief": belief.frame if belief.search.probes.height else None, "guess": self.guess,
+            "belief": belief.frame if belief.search.probes.height else None,
         }
 
 

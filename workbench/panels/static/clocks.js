@@ -21,7 +21,6 @@ const SHAPE = { ticks: [6, 6], plot: { height: 270 } };
 const SIDES = columns("left", "right", "top", "bottom");
 const AXIS = { line_alpha: 0.45, line_color: TEXT };
 const RING = { ...AT, size: 23, fill_color: null, line_dash: [2, 2], line_color: TEXT };
-const GUESS = { ...AT, size: 10, fill_color: null, line_dash: [4, 3], line_color: TEXT };
 const NUMBER = { ...BESIDE, text: column("number"), text_font_size: "10px", text_baseline: "middle", y_offset: column("dy") };
 const NAME = { ...BESIDE, text_font_style: "bold", text_baseline: "top" };
 
@@ -61,17 +60,14 @@ class Trade {
     this.tried = figure.glyph(frame, "Scatter", stop(inks.energy));
     figure.words(frame, NUMBER, { over: this.tried });
     this.now = figure.glyph(frame, "Scatter", RING);
-    this.guess = figure.glyph(frame, "Scatter", GUESS);
-    figure.words(frame, { ...NAME, y_offset: -14 }, { over: this.guess });
     this.marks = figure.glyph(frame, "Scatter", choice(inks.chosen));
     figure.words(frame, { ...NAME, y_offset: 5 }, { over: this.marks });
     const change = [["time", "@x{+0.0} % ± @time_error{0.0}"], ["energy", "@y{+0.0} % ± @energy_error{0.0}"]];
     figure.hover(frame, [this.tried], [["probe", "@n: @words"], ...change, ["took", "@cost"]]);
     figure.hover(frame, [this.again], [["default", "@words"], ["took", "@cost"]]);
-    figure.hover(frame, [this.guess], [["before any probe", "@words"]]);
     figure.hover(frame, [this.believed], [["estimated", "@words"], ...change], { limit: 1 });
   }
-  draw(/** @type {ClocksDrawing} */ { bound, ranges, default: usual, current, choice: chosen, guess }, probes, table) {
+  draw(/** @type {ClocksDrawing} */ { bound, ranges, default: usual, current, choice: chosen }, probes, table) {
     fit(this.frame, ranges.time, ranges.energy);
     fill(this.zero, [{ at: 0 }]);
     this.bound.draw(bound, `within ${bound} %`);
@@ -88,9 +84,6 @@ class Trade {
     fill(this.again, points.filter(({ n }) => n === null));
     fill(this.usual, [{ x: usual.time, y: usual.energy, text: "default" }]);
     fill(this.now, spot(current, current?.time, current?.energy));
-    // Named until there are probes and a choice, whose words would lie over it; then on hover.
-    const guessed = spot(guess, guess?.time, guess?.energy, ranges.time);
-    fill(this.guess, guessed.map((row) => ({ ...row, words: row.text, text: known.length || chosen ? "" : row.text })));
     fill(this.marks, spot(chosen, chosen?.time, chosen?.energy, ranges.time));
   }
 }
@@ -118,11 +111,10 @@ class KnobLine {
     const corner = { text_color: column("colour"), text_font_style: "bold", text_align: "right", text_baseline: "bottom" };
     this.names = figure.words(frame, { ...corner, x_offset: -6, y_offset: column("dy") });
     this.now = figure.glyph(frame, "VSpan", { ...columns("x"), line_dash: [2, 2], line_color: TEXT });
-    this.guess = figure.glyph(frame, "VSpan", { ...columns("x"), line_dash: [6, 3], line_alpha: 0.6, line_color: TEXT });
     this.at = figure.glyph(frame, "VSpan", { ...columns("x"), line_color: inks.chosen, line_width: 2 });
     figure.words(frame, { ...NAME, y_offset: 2 }, { over: this.at });
   }
-  draw(/** @type {ClocksDrawing} */ { bound, lines, ranges, current, choice: chosen, guess }, probes, knob) {
+  draw(/** @type {ClocksDrawing} */ { bound, lines, ranges, current, choice: chosen }, probes, knob) {
     const [line, across, change] = [lines[knob], ranges[knob], ranges[`${knob} change`]];
     fit(this.frame, across, change, { label: KNOBS[knob] });
     fill(this.zero, [{ at: 0 }]);
@@ -141,7 +133,6 @@ class KnobLine {
     fill(this.names, ["time", "energy"].map((text, n) => ({ x: across[1], y: change[0], text, colour: this.inks[text], dy: [-4, -19][n] })));
     const [x, now] = [chosen?.[own] ?? null, current?.[own] ?? null];
     fill(this.now, now === null ? [] : [{ x: now }]);
-    fill(this.guess, guess?.[own] ? [{ x: guess[own] }] : []);
     const words = { y: change[1], text: `${x} ${knob === "limit" ? "W" : "MHz"}`, ...beside(x > across[0] + 0.75 * (across[1] - across[0]), 5) };
     fill(this.at, x === null ? [] : [{ x, ...words }]);
   }

@@ -39,7 +39,6 @@ export interface ClocksDrawing {
   default: SettingMark;
   current: SettingMark | null;
   choice: SettingMark | null;
-  guess: SettingMark | null;
   ranges: Record<string, [number, number]>;
 }
 export interface ClocksWords {

@@ -18,7 +18,7 @@ from ....measurement.report import format_duration
 from ....records import Setting
 from ....search.tradeoff import Z95
 from ..._core.svg import padded
-from .surface import Columns, Table, add_row, at_limit, cells, knobs_of, line, memory_clocks, surface
+from .surface import Columns, Table, add_row, cells, knobs_of, line, memory_clocks, surface
 from .text import ENDED
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Drawing:
         probes: Columns `PROBED`. A baseline has no number. Where a number stands on the plane "trade" (of
             time and energy) and on those of `knobs`, in pixels right of and above its point, is in "trade
             across", "trade up" and so on.
-        default, current, choice, guess: What stands out.
+        default, current, choice: What stands out.
         ranges: Of the axes "time" and "energy" and of each knob.
     """
 
@@ -82,7 +82,6 @@ class Drawing:
     default: SettingMark
     current: SettingMark | None
     choice: SettingMark | None
-    guess: SettingMark | None
     ranges: dict[str, tuple[float, float]]
 
 
@@ -115,7 +114,7 @@ def drawing(tuning: TuningView) -> tuple[Drawing, Table]:
     lines = {knob: line(table, knob) for knob in knobs if knob != "clocks"}
     seen = Drawing(
         bound, tuple(knobs), memories, lines, shaded, allowed, probes, default, current, choice,
-        _guessed(tuning), ranges,
+        ranges,
     )
     return seen, table
 
@@ -159,14 +158,6 @@ def _cost(row: dict[str, Any]) -> str:
 def _chosen(choice: Choice) -> SettingMark:
     words = "choice" if choice.measured else "choice, predicted"
     return _mark(words, choice.setting, _percent(choice.time_ratio), _percent(choice.energy_ratio))
-
-
-def _guessed(tuning: TuningView) -> SettingMark | None:
-    """The limit that was guessed before anything was tried, with what is known of it by now."""
-    if tuning.guess is None or not tuning.guess.offered:
-        return None
-    limit_w = tuning.guess.power_limit_w
-    return _mark("guess", Setting(power_limit_w=limit_w), *(at_limit(tuning.belief, limit_w) or ()))
 
 
 def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark | None:

@@ -29,14 +29,6 @@ LEVELS = 6  # of the ground
 DEEPEST = 30.0  # per cent of more energy, beyond which the ground gets no darker
 
 
-def at_limit(belief: pl.DataFrame | None, limit_w: float) -> tuple[float, float] | None:
-    """Changes of time and energy at a power limit with no clock locked; None where nothing is known of it."""
-    table = surface(belief)
-    rows = table[(np.abs(table[:, 0] - limit_w) < 0.5) & np.isnan(table[:, 1])]
-    known = [(float(row[3]), float(row[5])) for row in rows if np.isfinite(row[[3, 5]]).all()]
-    return known[0] if known else None
-
-
 def surface(belief: pl.DataFrame | None) -> Table:
     """A row of `COLUMNS` for every setting; NaN where a knob is the driver's."""
     if belief is None or not belief.height:

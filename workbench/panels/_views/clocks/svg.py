@@ -36,7 +36,7 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
     frame = picture.frame(HEIGHT, view.ranges["time"], view.ranges["energy"], side="left")
     if view.bound is not None:
         frame.fill(frame.rectangle(frame.x_span[0], view.bound), SAVED, opacity=0.09)
-    frame.axes(f"Energy against the default (%){_guessed(view)}", 6)
+    frame.axes("Energy against the default (%)", 6)
     frame.below("time against the default (%)")
     believed = table[:, [3, 5]].tolist()
     frame.cloud(((x, e) for x, e in believed if frame.holds(x, e)), colour(0), opacity=0.28)
@@ -56,7 +56,7 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
         (frame.x(x) + 0.8 * (probes["trade across"][n] or 0), frame.y(y) - 0.8 * (probes["trade up"][n] or 0))
         for n, x, y in known if probes["n"][n] is not None
     ]
-    for mark in filter(None, (view.default, view.current, view.guess, view.choice)):
+    for mark in filter(None, (view.default, view.current, view.choice)):
         _mark(frame, mark, mark.time, mark.energy, numbers)
 
 
@@ -92,11 +92,6 @@ def _numbers(frame: Frame, probes: Columns, plane: str, places: Sequence[Place])
             frame.label(x, y, words, dx=0.8 * across, dy=4 - 0.8 * up, anchor=anchor, size=10)
 
 
-def _guessed(view: Drawing) -> str:
-    """What the dashes are, said where no words can lie over it."""
-    return "; dashed: the first guess" if view.guess is not None else ""
-
-
 def _covers(x: float, y: float, dx: float, dy: float, numbers: Sequence[tuple[float, float]]) -> bool:
     """Whether a word of 45 pixels beside a point would lie over a number in the picture."""
     middle = x + dx + (22 if dx > 0 else -22)
@@ -112,8 +107,6 @@ def _mark(
     if mark.words == "default":
         frame.square(x, y, 4.5)
         frame.label(x, y, "default", dx=-8, dy=15, anchor="end", opacity=0.8)
-    elif mark.words == "guess":
-        frame.ring(x, y, 5, Pen(dashes=(4, 3)))
     elif mark.words == "now":
         frame.ring(x, y, 11, Pen(dashes=(2, 2)))
     else:
@@ -137,7 +130,7 @@ def _line_of(picture: Picture, view: Drawing) -> None:
     if view.bound is not None:
         for x0, x1 in zip(rows["allowed_from"], rows["allowed_to"], strict=True):
             frame.fill(frame.rectangle(x0, x1), SAVED, opacity=0.09)
-    frame.axes(f"Change against the default (%){_guessed(view)}", 6)
+    frame.axes("Change against the default (%)", 6)
     frame.below(NAMES[knob])
     frame.level(0, Pen(opacity=0.45))
     for number, (name, ink) in enumerate((("time", colour(2)), ("energy", colour(0)))):
@@ -154,15 +147,13 @@ def _line_of(picture: Picture, view: Drawing) -> None:
         below = -8 - 15 * number
         picture.swatch(frame.right - 66, frame.bottom + below - 4, Pen(ink))
         frame.label(frame.x_span[1], frame.y_span[0], name, dx=-6, dy=below, anchor="end")
-    for mark in (view.current, view.guess, view.choice):
+    for mark in (view.current, view.choice):
         at = None if mark is None else mark.limit_w if of_limits else mark.sm_mhz
         if at is None:
             continue
         if mark is view.choice:
             words = f"{at:g} {'W' if of_limits else 'MHz'}"
             frame.upright(at, Pen(colour(1), 2), words=words, weight="bold")
-        elif mark is view.guess:
-            frame.upright(at, Pen(dashes=(6, 3), opacity=0.6))
         else:
             frame.upright(at, Pen(dashes=(2, 2)))
 

@@ -9,7 +9,6 @@ from ....measurement.quantities import format_change, format_seconds
 from ....measurement.report import format_duration, format_energy
 from ....search.tradeoff import Z95
 from ....tuning.results import OBJECTIVES
-from .surface import at_limit
 
 if TYPE_CHECKING:
     from ....search.clocks.make import Choice
@@ -110,8 +109,6 @@ def details(tuning: TuningView) -> list[str]:
         said.append(f"an iteration takes {takes}{FOUND.get(tuning.period_source, '')}")
     elif tuning.period_source == "rate":
         said.append("no iterations were found; settings are compared by the rate of work")
-    if tuning.guess is not None:
-        said.append(guess_words(tuning))
     return said
 
 
@@ -128,20 +125,6 @@ def choice_words(choice: Choice, tuning: TuningView) -> str:
     )
     predicted = "" if choice.measured else ", predicted"
     return f"{first}: {choice.setting}: energy {energy}, time {time}{predicted}"
-
-
-def guess_words(tuning: TuningView) -> str:
-    """The first guess, marked as one, and how it did: what is known of its limit by now."""
-    guess = tuning.guess
-    known = None if guess is None or not guess.offered else at_limit(tuning.belief, guess.power_limit_w)
-    if guess is None or known is None:
-        return str(guess)
-    time, energy = known
-    tried = tuning.probes.filter(kind="probe", outcome="kept")["power_limit_w"].to_list()
-    how = "measured" if guess.power_limit_w in tried else "expected by now"
-    kept = "within" if time <= 100 * guess.max_slowdown else "beyond"
-    changes = f"energy {format_change(energy / 100)}, time {format_change(time / 100)}"
-    return f"{guess}; {how}: {changes}, {kept} the bound"
 
 
 def saved_words(tuning: TuningView) -> str:

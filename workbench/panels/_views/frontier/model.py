@@ -19,7 +19,6 @@ from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
 from ....tariff import J_PER_KWH, Tariff, significant, with_error
-from ....tuning.advice import guess_for
 from ..._core.svg import Span, padded
 
 COLUMNS = (
@@ -28,7 +27,6 @@ COLUMNS = (
 )
 CHANGES = (("energy", "energy_j"), ("time", "time_s"))
 ETAS = tuple(number / 100 for number in range(101))  # of the slider
-GUESSED_SLOWDOWN = 0.05  # of the first guess where no bound is chosen
 HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (HAND, ETA, SLOWDOWN)
 # From how many kWh on, by what, and the unit.
@@ -193,28 +191,7 @@ def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: 
     ]
     said += [saving_words(each, tariff) for each in tradeoff.savings(seen, choice.row, work, tariff)]
     said.append(standing(seen, choice.row))
-    return said + guess_words(seen, choice.max_slowdown)
-
-
-def guess_words(seen: FrontierAnalysis, max_slowdown: float | None) -> list[str]:
-    """What the default's draw alone lets one guess of a power limit, and how that did; or nothing."""
-    if seen.reference is None:
-        return []
-    usual = seen.points.row(seen.reference, named=True)
-    alike = seen.points.filter(
-        pl.col("gpu").eq_missing(usual["gpu"]), pl.col("sm_clock_mhz").is_null(),
-        pl.col("batch_size").eq_missing(usual["batch_size"]),
-    ).drop_nulls("power_limit_w")
-    draw_w, top_w = usual["energy_j"] / usual["time_s"], alike["power_limit_w"].max()
-    if alike["power_limit_w"].n_unique() < 2 or usual["power_limit_w"] != top_w or draw_w > top_w:
-        return []
-    bound = GUESSED_SLOWDOWN if max_slowdown is None else max_slowdown
-    guess = guess_for(usual["gpu"] or "", set(alike["power_limit_w"]), draw_w, min(bound, 1.0))
-    if guess is None or not guess.offered:
-        return []
-    there = alike.filter(power_limit_w=guess.power_limit_w).row(0, named=True)
-    time, energy = (format_change(there[name] / usual[name] - 1) for name in ("time_s", "energy_j"))
-    return [f"{guess}; there: time {time}, energy {energy}"]
+    return said
 
 
 def origin(seen: FrontierAnalysis) -> str:
