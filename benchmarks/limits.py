@@ -12,7 +12,7 @@ is then looked up in the curve without noise.
                the bound is charged as the highest limit
     broken     choices that are slower than the bound allows
     rule       the limit that `%gpu advise` suggests: what it saves over what the best limit within the bound
-               saves, summed over curves (one that breaks the bound saves nothing), and how many break the bound
+               saves, summed over curves (one that breaks the bound saves nothing), and how many break it
     evidence   the same for a tuned job of which earlier runs are known (`limits_evidence`)
 
 Constants of the search are chosen on the families of `CHOSEN_ON`; measured curves and the other families

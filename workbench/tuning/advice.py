@@ -49,8 +49,8 @@ def _advice_for(device: Device, meter: Meter) -> str:
     if limits.min_power_limit_w is None or limits.default_power_limit_w is None or limit_w is None:
         return "no suggestion: its power limit cannot be set"
     if limit_w < AT_DEFAULT * limits.default_power_limit_w:
-        return (f"no suggestion: the power limit is {limit_w:g} W, and the rule needs the draw at the default "
-                f"of {limits.default_power_limit_w:g} W. `%gpu restore` restores the default")
+        return (f"no suggestion: the power limit is {limit_w:g} W, and the rule needs the draw at the "
+                f"default of {limits.default_power_limit_w:g} W. `%gpu restore` restores the default")
     now_s = meter.clock()
     if recorder is None or not busy_gpus(recorder, [device], now_s):
         return "no suggestion: the GPU is idle; ask again while the job runs"
