@@ -97,13 +97,48 @@ def test_the_shortest_goes_first_in_sjf_and_takes_the_gpu_in_srtf() -> None:
         {"num_gpus": 4, "submit_s": 2.0},
     )
     assert ends(frame, 1, Sjf(sleep_after_s=None)) == [5000.0, 5400.0, 5100.0]
-    # the long one writes its checkpoint from 1 s to 4 s; the two shorter ones run until 404 s, as neither is
-    # worth another stop
+    # The longest writes its checkpoint from 1 s to 4 s, the second from 4 s to 7 s; the shortest runs until
+    # 107 s. Both others repeat 7 s.
     assert ends(frame, 1, Srtf(sleep_after_s=None), checkpoint_s=3.0, restart_s=7.0) == [
-        404 + 4999 + 7,
-        304.0,
-        404.0,
+        107 + 307 + 4999 + 7,
+        107 + 300 + 7.0,
+        107.0,
     ]
+
+
+def test_no_job_preempts_while_a_gpu_is_free() -> None:
+    frame = log(
+        {"duration_s": 5000.0, "num_gpus": 3}, {"duration_s": 4000.0, "num_gpus": 2},
+        {"duration_s": 300.0, "num_gpus": 4, "submit_s": 1.0}, {"num_gpus": 1, "submit_s": 2.0},
+    )
+    # The third job stops the first. The fourth takes a free GPU of the other node, none of the claimed one.
+    _, result = run(frame, 2, Srtf(sleep_after_s=None), checkpoint_s=3.0, restart_s=7.0)
+    assert result.jobs.sort("job_id")["start_s"].to_list()[3] == 2.0
+    assert result.jobs["moves"].sum() == 1
+
+
+def test_a_job_that_fits_a_free_node_does_not_wait_behind_one_that_needs_more_memory() -> None:
+    large, small = replace(TINY, gpu_type="large"), replace(TINY, gpu_type="small", memory_bytes=400)
+    frame = log(
+        {"duration_s": 9000.0, "num_gpus": 4, "memory_bytes": 800},
+        {"num_gpus": 2, "memory_bytes": 800, "submit_s": 1.0},
+        {"num_gpus": 4, "submit_s": 2.0}, {"num_gpus": 4, "submit_s": 3.0},
+    )
+    result = Simulator(frame, Cluster(((large, 1), (small, 1))), Sjf(sleep_after_s=None)).run()
+    assert result.jobs.sort("job_id")["start_s"].to_list() == [0.0, 9000.0, 2.0, 102.0]
+
+
+def test_every_queued_job_is_tried_however_long_the_queue_is() -> None:
+    wide = [{"duration_s": 50.0, "num_gpus": 4, "submit_s": 1.0} for _ in range(40)]
+    first = {"duration_s": 1000.0, "num_gpus": 3}, {"duration_s": 50.0}
+    _, result = run(log(*first, *wide, {"duration_s": 99.0, "submit_s": 2.0}), 1, Sjf(sleep_after_s=None))
+    assert result.jobs.sort("submit_s")["start_s"].to_list()[-1] == 50.0
+
+
+def test_tiresias_moves_a_job_to_the_second_queue_when_it_reaches_the_threshold() -> None:
+    frame = log({"duration_s": 5000.0, "num_gpus": 4}, {"num_gpus": 4, "submit_s": 100.0})
+    # 3,600 GPU-seconds on 4 GPUs are 900 s: then the waiting job takes the GPUs, 3 s later.
+    assert ends(frame, 1, Tiresias(sleep_after_s=None), checkpoint_s=3.0, restart_s=7.0)[1] == 900 + 3 + 100
 
 
 def test_tiresias_lets_the_new_ones_pass_without_knowing_durations() -> None:

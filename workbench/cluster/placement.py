@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from .policy import ClusterControl, Policy
 from .state import STANDBY, Gpu, Job, Node
@@ -13,8 +13,11 @@ class FreeNodes:
     """Finds the fullest or the emptiest node that holds a job, without looking at the others.
 
     Nodes stand in one bucket for each number of free GPUs, empty ones in standby in a bucket of their own.
-    `moved` must be told whenever a node's free GPUs or its state have changed.
+    `moved` must be called whenever a node's free GPUs or its state have changed. Nodes in `reserved` are
+    never given.
     """
+
+    reserved: Container[Node] = ()
 
     def __init__(self, cluster: ClusterControl) -> None:
         kinds = [kind for kind, _ in cluster.cluster.nodes]
@@ -49,11 +52,11 @@ class FreeNodes:
             if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
                 continue
             if job.num_gpus > kind.gpus:
-                gpus = kind.several(job.num_gpus)
+                gpus = kind.several(job.num_gpus, self.reserved)
                 if gpus is not None:
                     return gpus
                 continue
-            node = kind.one(job.num_gpus, spread)
+            node = kind.one(job.num_gpus, spread, self.reserved)
             if node is not None:
                 return free_gpus(node, job.num_gpus)
         return None
@@ -97,11 +100,14 @@ class FreeNodesPolicy(Policy):
     def place_alone(self, job: Job) -> bool:
         """Place the job on free GPUs; False where there are none for it."""
         gpus = self.free.find(job, spread=self.spread)
-        if gpus is None:
-            return False
+        if gpus is not None:
+            self.place_on(job, gpus)
+        return gpus is not None
+
+    def place_on(self, job: Job, gpus: list[Gpu]) -> None:
+        """Place the job on these free GPUs."""
         self.cluster.place(job, gpus)
         self.free.touched(job, gpus)
-        return True
 
 
 def free_gpus(node: Node, count: int) -> list[Gpu]:
@@ -122,26 +128,29 @@ class _Type:
     def bucket(self, node: Node) -> dict[int, Node]:
         return self.standby if node.state == STANDBY else self.buckets[node.free]
 
-    def one(self, count: int, spread: bool) -> Node | None:
+    def one(self, count: int, spread: bool, reserved: Container[Node]) -> Node | None:
         """The fullest node with so many free GPUs, with `spread` the emptiest; None where there is none."""
         partly, empty = self.buckets[count : self.gpus], (self.buckets[self.gpus], self.standby)
         for bucket in (*empty, *reversed(partly)) if spread else (*partly, *empty):
-            if bucket:
-                return next(iter(bucket.values()))
+            for node in bucket.values():
+                if node not in reserved:
+                    return node
         return None
 
-    def several(self, count: int) -> list[Gpu] | None:
+    def several(self, count: int, reserved: Container[Node]) -> list[Gpu] | None:
         """Whole nodes, and the rest on the fullest that has it."""
         whole, rest = divmod(count, self.gpus)
-        empty = [*self.buckets[self.gpus].values(), *self.standby.values()]
+        empty = [
+            node for bucket in (self.buckets[self.gpus], self.standby) for node in bucket.values()
+            if node not in reserved
+        ]
         if len(empty) < whole:
             return None
         nodes, spare = empty[:whole], empty[whole:]
         gpus = [gpu for node in nodes for gpu in node.gpus]
         if rest:
-            last = next(
-                (node for bucket in self.buckets[rest : self.gpus] for node in bucket.values()), None
-            ) or (spare[0] if spare else None)
+            partly = (node for bucket in self.buckets[rest : self.gpus] for node in bucket.values())
+            last = next((node for node in partly if node not in reserved), spare[0] if spare else None)
             if last is None:
                 return None
             gpus += free_gpus(last, rest)

@@ -8,16 +8,20 @@ from ..placement import FreeNodesPolicy, free_gpus
 from ..policy import ClusterControl
 from ..state import AWAKE, RUNNING, Gpu, Job, Node
 
+Entry = tuple[float, int, Job]  # order, row in the log, job
+Shape = tuple[int, str | None, tuple[int, ...]]  # GPUs, wanted type, node types with enough memory
+
 
 class Sjf(FreeNodesPolicy):
-    """Shortest expected job first, without preemption, on the fullest node that holds it; the shortest one
-    blocks nobody that fits behind it.
+    """Shortest expected job first, without preemption, on the fullest node that holds it.
+
+    A job that does not fit blocks nobody: every queued job behind it is tried. Jobs of one shape are queued
+    together, because where the first of them does not fit, the others do not either.
 
     Args:
         sleep_after_s: When empty nodes go to standby.
     """
 
-    BACKFILL = 16  # jobs of the queue that are tried each time
     name = "SJF"
 
     def __init__(self, *, sleep_after_s: float | None = 300.0) -> None:
@@ -25,15 +29,15 @@ class Sjf(FreeNodesPolicy):
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.queue: list[tuple[float, int, Job]] = []
+        self.queues: dict[Shape, list[Entry]] = {}
 
     def order(self, job: Job) -> float:
         """Lower is served first."""
         return job.expected_left_s(self.cluster.now_s) - 1e12 * job.priority
 
     def arrived(self, job: Job) -> None:
-        if not self.place_alone(job):
-            self._queue(job)
+        if self._queue(job):
+            self._serve_first(self._shape(job))
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         self.free.touched(job, gpus)
@@ -43,61 +47,72 @@ class Sjf(FreeNodesPolicy):
         self._queue(job)
         self.finished(job, gpus)
 
-    def _queue(self, job: Job) -> None:
-        heapq.heappush(self.queue, (self.order(job), job.index, job))
+    def _shape(self, job: Job) -> Shape:
+        kinds = enumerate(kind for kind, _ in self.cluster.cluster.nodes)
+        return job.num_gpus, job.gpu_type, tuple(at for at, kind in kinds if job.memory <= kind.memory_bytes)
+
+    def _queue(self, job: Job) -> bool:
+        """Queue a job; True if it is now the first of its shape."""
+        queue = self.queues.setdefault(self._shape(job), [])
+        heapq.heappush(queue, (self.order(job), job.index, job))
+        return queue[0][2] is job
 
     def _serve(self) -> None:
-        passed: list[tuple[float, int, Job]] = []
-        widths: set[int] = set()
-        while self.queue and len(passed) < self.BACKFILL:
-            entry = heapq.heappop(self.queue)
-            job = entry[2]
-            # What is as wide or wider than what did not fit will not fit either.
-            if (widths and job.gpu_type is None and job.num_gpus >= min(widths)) or not self.place_alone(job):
-                passed.append(entry)
-                if job.gpu_type is None:
-                    widths.add(job.num_gpus)
-                    if 1 in widths:
-                        break
-        for entry in passed:
-            heapq.heappush(self.queue, entry)
+        """Start every queued job that can start, in order."""
+        heads = [(*queue[0], shape) for shape, queue in self.queues.items()]
+        heapq.heapify(heads)
+        while heads:
+            shape = heapq.heappop(heads)[3]
+            if self._serve_first(shape) and shape in self.queues:
+                heapq.heappush(heads, (*self.queues[shape][0], shape))
+
+    def _serve_first(self, shape: Shape) -> bool:
+        """Start the first queued job of a shape; False if it cannot start."""
+        queue = self.queues[shape]
+        started = self.start(queue[0][2])
+        if started:
+            heapq.heappop(queue)
+            if not queue:
+                del self.queues[shape]
+        return started
+
+    def start(self, job: Job) -> bool:
+        """Place a queued job; False if no GPUs are free for it."""
+        return self.place_alone(job)
 
 
 class Srtf(Sjf):
-    """Shortest remaining time first: a newcomer takes the GPUs of those that have longer to run, if by much
-    more than a preemption costs.
+    """Shortest remaining time first: a job takes the GPUs of running jobs that need longer, each by more than
+    a preemption costs it. Only jobs that fit one node preempt others, and only others that are on one node.
     """
 
-    # Whoever is preempted has at least this many times the newcomer's remaining time left, and ten times the
-    # cost of a preemption.
-    GAIN = 2.0
     name = "SRTF"
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
         self.claims: dict[Node, tuple[Job, set[Job]]] = {}
-
-    def arrived(self, job: Job) -> None:
-        if not self.place_alone(job) and not self._claim(job):
-            self._queue(job)
+        self.free.reserved = self.claims
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         self._free(job, gpus)
         self._serve()
 
+    def start(self, job: Job) -> bool:
+        """Place a queued job, or stop others for it; False if neither is possible."""
+        return self.place_alone(job) or self._claim(job)
+
     def may_take(self, job: Job, victim: Job) -> bool:
         """Whether `victim` may be stopped for `job`."""
-        now = self.cluster.now_s
-        cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
-        least_s = max(self.GAIN * job.expected_left_s(now), 10 * cost_s)
-        return victim.priority <= job.priority and victim.expected_left_s(now) > least_s
+        now, cost_s = self.cluster.now_s, self.cluster.checkpoint_s + self.cluster.restart_s
+        longer = victim.expected_left_s(now) > job.expected_left_s(now) + cost_s
+        return victim.priority <= job.priority and longer
 
     def worth(self, victim: Job) -> float:
         """Higher is stopped first."""
         return victim.expected_left_s(self.cluster.now_s)
 
     def _free(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        """A job has gone: whoever claimed its node takes it when the last of those that had to go is gone."""
+        """A job has left its GPUs. The job that claimed its node starts when the last victim has left."""
         for node in {gpu.node: None for gpu in gpus}:
             claim = self.claims.get(node)
             if claim is not None:
@@ -105,12 +120,11 @@ class Srtf(Sjf):
                 victims.discard(job)
                 if not victims and node.free >= claimant.num_gpus:
                     del self.claims[node]
-                    self.cluster.place(claimant, free_gpus(node, claimant.num_gpus))
-                    self.free.touched(claimant, claimant.gpus)
+                    self.place_on(claimant, free_gpus(node, claimant.num_gpus))
         self.free.touched(job, gpus)
 
     def _claim(self, job: Job) -> bool:
-        """Stop those on one node that have the longest to run, for this job."""
+        """Stop the running jobs of one node that need longest, for this job; False if no node has enough."""
         best: tuple[float, Node, list[Job]] | None = None
         for node in self.cluster.nodes:
             kind = node.kind
@@ -140,37 +154,36 @@ class Srtf(Sjf):
             self.cluster.stop(victim)
         return True
 
-    def place_alone(self, job: Job) -> bool:
-        gpus = self.free.find(job)
-        if gpus is None or any(gpu.node in self.claims for gpu in gpus):
-            return False
-        self.cluster.place(job, gpus)
-        self.free.touched(job, gpus)
-        return True
-
 
 class Tiresias(Srtf):
-    """Tiresias-like (Gu et al., NSDI'19): least attained GPU service first, in two queues; knows no
-    durations.
+    """Tiresias-like: discretised least attained service with two queues (Gu et al., NSDI'19, section 3.2).
 
-    A job that has held its GPUs for `THRESHOLD_GPU_S` GPU-seconds falls to the second queue; who is in the
-    first takes GPUs from who is in the second.
+    It knows no durations. A job that has held its GPUs for `THRESHOLD_GPU_S` GPU-seconds falls to the second
+    queue, at that moment; jobs of the first queue take GPUs from jobs of the second. Each queue is first in,
+    first out.
     """
 
     THRESHOLD_GPU_S = 3600.0
     name = "Tiresias-like"
 
+    def begin(self, cluster: ClusterControl) -> None:
+        super().begin(cluster)
+        self.second: set[Job] = set()  # for good, also when a job repeats work after a stop
+
     def order(self, job: Job) -> float:
-        return job.submit_s + 1e9 * self._level(job) - 1e12 * job.priority
+        return job.submit_s + 1e9 * (job in self.second) - 1e12 * job.priority
 
     def may_take(self, job: Job, victim: Job) -> bool:
-        return victim.priority <= job.priority and self._level(victim) > self._level(job)
+        return victim.priority <= job.priority and victim in self.second and job not in self.second
 
     def worth(self, victim: Job) -> float:
-        return self._attained(victim) + 1.0
+        return victim.done_s(self.cluster.now_s) * victim.num_gpus
 
-    def _attained(self, job: Job) -> float:
-        return job.done_s(self.cluster.now_s) * job.num_gpus
+    def place_on(self, job: Job, gpus: list[Gpu]) -> None:
+        super().place_on(job, gpus)
+        if job not in self.second:
+            self.cluster.notify(job, self.THRESHOLD_GPU_S / job.num_gpus - job.done_s(self.cluster.now_s))
 
-    def _level(self, job: Job) -> int:
-        return 1 if self._attained(job) >= self.THRESHOLD_GPU_S else 0
+    def reached(self, job: Job) -> None:
+        self.second.add(job)
+        self._serve()
