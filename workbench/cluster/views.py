@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class PolicyRow:
         energy_ratio: Energy over that of the first policy at this value, draw by draw; None until both are
             there.
         draws: How many runs have ended.
+        energy_kwh: By the seed of the draw.
     """
 
     policy: str
@@ -58,6 +59,13 @@ class PolicyRow:
     deadlines: int
     figures: dict[str, Spread]
     energy_ratio: Spread | None
+    energy_kwh: dict[int, float]
+
+    def energy_over(self, other: PolicyRow) -> Spread | None:
+        """Energy over that of another policy, draw by draw; None while no draw has both."""
+        draws = self.energy_kwh.keys() & other.energy_kwh.keys()
+        ratios = [self.energy_kwh[seed] / other.energy_kwh[seed] for seed in draws if other.energy_kwh[seed]]
+        return spread(ratios) if ratios else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +86,19 @@ def rows(scenario: Scenario, outcomes: Iterable[RunOutcome]) -> list[PolicyRow]:
         found.setdefault((each.task.policy, each.task.value), {})[each.task.seed] = each.row
     made = []
     for value in scenario.values if scenario.sweep else (None,):
-        base = found.get((scenario.policies[0], value), {})
+        base: PolicyRow | None = None
         for name in scenario.policies:
             seeds = found.get((name, value))
             if not seeds:
                 continue
-            ratios = [
-                row["energy_kwh"] / base[seed]["energy_kwh"] for seed, row in seeds.items()
-                if seed in base and base[seed]["energy_kwh"]
-            ]
             any_row = next(iter(seeds.values()))
             figures = {figure: spread([float(row[figure]) for row in seeds.values()]) for figure in FIGURES}
-            made.append(PolicyRow(
-                name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures,
-                spread(ratios) if ratios else None,
-            ))
+            row = PolicyRow(
+                name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures, None,
+                {seed: float(each["energy_kwh"]) for seed, each in seeds.items()},
+            )
+            base = row if name == scenario.policies[0] else base
+            made.append(row if base is None else replace(row, energy_ratio=row.energy_over(base)))
     return made
 
 

@@ -178,20 +178,24 @@ def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
 
 
 def headline(scenario: Scenario, table: Sequence[PolicyRow]) -> str:
-    """Who needs least, and how much less than the first; so far, where runs are still to come."""
+    """The policy of least energy, against the best of the others; so far, while runs are still to come."""
     if not table:
         return ""
     so_far = "" if _complete(scenario, table) else ", so far"
-    best = min(table, key=lambda row: row.figures["energy_kwh"].mean)
+    best, *others = sorted(table, key=lambda row: row.figures["energy_kwh"].mean)
     name = label(best.policy, scenario.at(best.value))
-    base = next((row for row in table if row.policy == scenario.policies[0]), None)
-    if base is None or base is best or best.energy_ratio is None:
-        least = "" if len(table) == 1 else ", the least of these"
-        return f"{name}: {energy_words(best.figures['energy_kwh'])}{least}{so_far}"
-    less = 100 * (1 - best.energy_ratio.mean)
-    error = "" if best.energy_ratio.sd is None else f" ± {100 * best.energy_ratio.sd:.1f}"
-    other = label(base.policy, scenario.at(base.value))
-    return f"{name} uses {less:.1f}{error} % less energy than {other}{so_far}"
+    ratio = best.energy_over(others[0]) if others else None
+    if ratio is None:
+        return f"{name}: {energy_words(best.figures['energy_kwh'])}{so_far}"
+    other = label(others[0].policy, scenario.at(others[0].value))
+    if ratio.sd is not None and 1 - ratio.mean <= ratio.sd:
+        return f"{name} and {other} use about the same energy, the least of all{so_far}"
+    return f"{name} uses {_less(ratio)} less energy than the next best, {other}{so_far}"
+
+
+def _less(ratio: Spread) -> str:
+    error = "" if ratio.sd is None else f" ± {100 * ratio.sd:.1f}"
+    return f"{100 * (1 - ratio.mean):.1f}{error} %"
 
 
 def _complete(scenario: Scenario, table: Sequence[PolicyRow]) -> bool:
@@ -213,12 +217,8 @@ def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
             f"runtime {format_change(b['runtime_inflation'].mean)}; "
             f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
         )
-    others = [row for row in table if row is not best and row is not base]
-    if others:
-        second = min(others, key=lambda row: row.figures["energy_kwh"].mean)
-        less = 1 - best.figures["energy_kwh"].mean / second.figures["energy_kwh"].mean
-        name = label(second.policy, scenario.at(second.value))
-        said.append(f"{100 * less:.1f} % less than {name}, which comes next")
+    if base is not None and len(table) > 2 and best.energy_ratio is not None and base is not best:
+        said.append(f"{_less(best.energy_ratio)} less than {label(base.policy, scenario.at(base.value))}")
     draws = min(row.draws for row in table)
     if not _complete(scenario, table):
         most = max(row.draws for row in table)
