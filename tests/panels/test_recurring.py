@@ -136,22 +136,42 @@ def test_before_the_first_run_it_says_what_comes_first() -> None:
 
 def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() -> None:
     panel = panel_of(many(20))
-    _, headline, paid, even, *explored, _ = panel.summary().splitlines()
+    _, headline, paid, saved, even, *explored, _ = panel.summary().splitlines()
     assert headline.startswith("Next: batch size 64 at 200 W: best so far; ")
     assert headline.endswith("likely the cheapest")
-    assert paid.startswith("20 recurrences cost 5.68 MJ, ")
-    assert " less than the default (batch size 128 at 250 W) would have (energy −" in paid
-    assert even == "paid for itself after run 6"
+    assert paid == "20 recurrences cost 5.68 MJ"
+    assert " less than the default (batch size 128 at 250 W) would have cost (energy −" in saved
+    assert even.startswith("paid for itself from recurrence ")
     # Three runs at others than 64: twice 128 at 1.8 times its cost, and 32.
     assert explored[0].startswith("trying other batch sizes has cost ")
     assert explored[0].endswith(" runs of the best in all")
 
 
-def test_a_sum_that_is_below_only_on_average_is_probably_cheaper() -> None:
+def test_no_percentage_is_shown_where_its_interval_includes_zero() -> None:
     panel = panel_of([ran(0, 128), ran(1, 64)])
     saved = panel.outlook.recurrences.row(-1, named=True)
     assert saved["saved_low"] < 0 < saved["saved"]
-    assert panel.summary().splitlines()[3].startswith("probably paid for itself ")
+    assert panel.summary().splitlines()[3].startswith("no measurable difference from what the default ")
+    assert "paid for itself" not in panel.summary()
+
+
+def test_after_a_change_the_saving_counts_from_the_change_on_and_says_so() -> None:
+    # The data has doubled at the 13th recurrence, and only the default has ever run: nothing is saved.
+    _, each_s, power_w = profile(128)[-1]
+    panel = panel_of([
+        ran(n, 128, power_limit_w=250.0, epochs=epochs, time_s=epochs * each_s, energy_j=epochs * each_s * power_w)
+        for n, epochs in enumerate([14.0] * 12 + [28.0] * 8)
+    ])
+    rows = panel.outlook.recurrences
+    assert panel.outlook.changes == 1
+    assert panel.outlook.since > 12
+    counted = rows.filter(rows["saved"].is_not_nan())
+    assert counted["recurrence"].to_list() == list(range(panel.outlook.since, 21))
+    assert counted["saved"].to_list() == pytest.approx([0.0] * counted.height)
+    assert panel.outlook.break_even is None
+    since = f"since recurrence {panel.outlook.since}, when the job changed: no measurable difference from what "
+    assert since in panel.summary()
+    assert math.isfinite(view(panel.outlook).ranges["saved"][1])
 
 
 def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) -> None:
@@ -396,7 +416,7 @@ def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
     ]
     panel = recurring(Recorded(rows, space, Time()))
     seen = view(panel.outlook)
-    assert "(time −" in seen.details[0]
+    assert "(time −" in seen.details[1]
     assert "energy" not in " ".join(seen.details)
     assert (seen.profile["limit_w"], seen.unit) == ([], "s")
     assert "An epoch at" not in panel.svg()

@@ -493,11 +493,24 @@ def test_a_job_that_has_changed_is_learned_anew() -> None:
     machine = Machine()
     machine.recur(KnowledgeGradient(), 25)
     machine.scale = 0.5  # every epoch takes half as long from now on
-    machine.recur(KnowledgeGradient(), 1)
+    machine.recur(KnowledgeGradient(), 2)
     assert machine.evidence.changes == 1
     machine.recur(KnowledgeGradient(), 25)
     assert machine.evidence.changes == 1
     assert set(machine.chosen[-5:]) <= {64, 128}
+
+
+@pytest.mark.parametrize(("lengths", "changes"), [
+    ((1.0, 1.4, 1.0, 0.7, 1.0, 1.4, 0.7), 0), ((1.0, 1.4, 1.4, 1.4), 1), ((1.0, 0.7, 0.7), 1),
+])
+def test_one_disturbed_run_is_no_change_and_two_in_succession_are(
+    lengths: tuple[float, ...], changes: int
+) -> None:
+    evidence = Evidence(SPACE)
+    evidence.add_profile(3, SPACE.power_limits_w[0], 10.0, 100.0)
+    for times in lengths:
+        evidence.add(Run(3, "reached", 20, 200.0 * times, 2e4, power_limit_w=SPACE.power_limits_w[0]))
+    assert evidence.changes == changes
 
 
 def test_one_odd_run_is_no_change_and_two_are() -> None:

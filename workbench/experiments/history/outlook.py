@@ -49,8 +49,8 @@ PAID = pl.Schema({
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What a recurrence at the default batch size and the highest power limit takes: what is expected, and
-    where 90 % of what is believed of its cost lies (low..high).
+    """What a recurrence at the default batch size and the highest power limit takes: medians of the
+    posterior, whose mean a few extreme samples decide, and 90 % of it for the cost (low..high).
     """
 
     batch_size: int
@@ -71,10 +71,13 @@ class Outlook:
         proposal: What the policy would do next, were nobody else running; None with the `reason`.
         arm: Index in the space's batch sizes of what is proposed, or believed best; None where nothing is.
         recurrences: A row per recurrence, as `recurrences` makes it.
-        break_even: Recurrences after which the sum stays below the default's; None where it does not (yet).
+        break_even: The first recurrence from which on the sum stays below the default's; None where it does
+            not (yet).
         profile: As `epoch_profile` makes it, at the batch size `profile_of`: the one of `arm`, or, where that
             has not been profiled, one that ran last.
         changes: How often the job has changed on the way.
+        since: The first recurrence (counted from 1) that savings count; later than 1 after a change, because
+            nothing is known of what the default would take before it.
         exploration: What trying and failing has cost; None where that is not known.
         untried: Batch sizes that are not worth a try, by the reason.
     """
@@ -91,6 +94,7 @@ class Outlook:
     profile: pl.DataFrame
     profile_of: int | None
     changes: int
+    since: int
     exploration: ExplorationCost | None = None
     untried: dict[str, list[int]] = field(default_factory=dict)
 
@@ -137,7 +141,8 @@ def look(
         default_cost(evidence, belief, objective)
         if belief is not None and ledger.space.default == space.default else None
     )
-    rows = recurrences(paid, objective, default)
+    first = evidence.current[0].recurrence if evidence.changes else None
+    rows = recurrences(paid, objective, default, first)
     for profile_of in (
         None if arm is None else ledger.space.batch_sizes[arm], *rows["batch_size"].to_list()[:-4:-1],
     ):
@@ -147,6 +152,7 @@ def look(
     return Outlook(
         objective, ledger.space, believed, proposal, reason, arm, rows, default, break_even(rows), profile,
         profile_of, evidence.changes,
+        1 if first is None else 1 + paid.filter(paid["recurrence"] < first)["recurrence"].n_unique(),
         None if belief is None else exploration_cost(evidence, belief, objective),
         {} if belief is None else why_untried(evidence, belief, objective),
     )
@@ -201,10 +207,10 @@ def default_cost(evidence: Evidence, belief: EpochPosterior, objective: Objectiv
     each = float(_total(objective, np.array(time_s), np.array(time_s * power_w)))
     degree = objective.degree
     costs = np.exp(degree * belief.log_epochs[:, arm] + 0.5 * (degree * belief.noise) ** 2) * each
-    epochs = float(np.exp(belief.log_epochs[:, arm] + 0.5 * belief.noise**2).mean())
-    low, high = (float(value) for value in np.quantile(costs, INTERVAL))
+    epochs = float(np.median(np.exp(belief.log_epochs[:, arm] + 0.5 * belief.noise**2)))
+    low, cost, high = (float(value) for value in np.quantile(costs, (INTERVAL[0], 0.5, INTERVAL[1])))
     return Default(
-        evidence.space.batch_sizes[arm], limits[column] if limits else None, float(costs.mean()), low, high,
+        evidence.space.batch_sizes[arm], limits[column] if limits else None, cost, low, high,
         epochs * time_s, epochs * time_s * power_w,
     )
 
@@ -225,13 +231,16 @@ def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
     return pl.DataFrame(sorted(rows), schema=PAID, orient="row")
 
 
-def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | None = None) -> pl.DataFrame:
+def recurrences(
+    paid: pl.DataFrame, objective: Objective, default: Default | None = None, first: int | None = None,
+) -> pl.DataFrame:
     """A row per recurrence: what all its attempts cost together, and the sum so far.
 
     Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, lost (it
     ended without the target, after as many runs as one may have), attempts, time_s, energy_j, cost, spent;
-    with a default also saved, saved_low and saved_high: what so many recurrences at the default would have
-    cost more.
+    with a default also usual_time_s and usual_energy_j, what this recurrence would have taken at the default,
+    and saved, saved_low and saved_high: how much more all of them would have cost at the default, counted
+    from the recurrence `first` on (its number in the history) and NaN before it.
     """
     # Numpy, not a query, whose threads take longer to wake than all the rest, at every move of a slider.
     time_s, energy_j = paid["time_s"].to_numpy(), paid["energy_j"].to_numpy()
@@ -252,20 +261,31 @@ def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | Non
         "cost": sums[2], "spent": spent,
     }
     if default is not None:
-        # Only what has reached the target has done the work that the default is charged for.
-        done = np.cumsum(reached)
+        counted = np.ones(count, bool) if first is None else names >= first
+        limit_w = paid["power_limit_w"].to_numpy()[last]
+        top_w = np.nan if default.power_limit_w is None else default.power_limit_w
+        # A recurrence that ran at the default needs no estimate. Only one that has reached its target has
+        # done the work that the default is charged for.
+        own = (columns["batch_size"] == default.batch_size) & (columns["attempts"] == 1) & (
+            np.isnan(limit_w) | (limit_w == top_w)
+        )
+        for name, taken, usual in (
+            ("usual_time_s", sums[0], default.time_s), ("usual_energy_j", sums[1], default.energy_j),
+        ):
+            columns[name] = np.where(counted & reached, np.where(own, taken, usual), 0.0)
         for name, each in (("saved", default.cost), ("saved_low", default.low), ("saved_high", default.high)):
-            columns[name] = done * each - spent
+            gained = reached * np.where(own, sums[2], each) - sums[2]
+            columns[name] = np.where(counted, np.cumsum(np.where(counted, gained, 0.0)), np.nan)
     return pl.DataFrame(columns)
 
 
 def break_even(rows: pl.DataFrame) -> int | None:
-    """Recurrences after which the sum stays below the default's."""
+    """The first recurrence from which on the sum stays below the default's; None where there is none."""
     if "saved" not in rows.columns or not rows.height:
         return None
-    behind = np.flatnonzero(rows["saved"].to_numpy() < 0)
-    first = int(behind[-1]) + 2 if len(behind) else 1
-    return first if first <= rows.height else None
+    saved = rows["saved"].to_numpy()
+    behind = np.flatnonzero(~(saved >= 0))  # also where nothing is counted: NaN
+    return (int(behind[-1]) + 2 if len(behind) else 1) if saved[-1] > 0 else None
 
 
 def epoch_profile(evidence: Evidence, batch_size: int | None, objective: Objective) -> pl.DataFrame:

@@ -26,7 +26,8 @@ MOST_RUNS = 3
 class EvidenceParams:
     """Tuned constants of `Evidence`; set by hand, `benchmarks.recurring` scores the policies with them."""
 
-    # an epoch that takes so many times more or less than it was profiled is another job's
+    # Two runs in succession whose epochs take so many times more, or both so many times less, than profiled
+    # are another job's. One alone may have been disturbed.
     drift_time: float = 1.15
     follow: float = 0.5  # weight of a new whole run against what an epoch was taken to cost
     # So many runs in a row, each so many standard deviations off, and so many in the mean, are another job's:
@@ -147,6 +148,7 @@ class Evidence:
         # Runs in vain per batch size, those of the present row not included; the chance of that row.
         self._vain, self._row = np.zeros(arms), np.zeros(arms)
         self._row_chance = 1.0
+        self._side = 0  # of the newest run, as of `_time_side`
         self._latest: list[deque[float]] = [deque(maxlen=PARAMS.odd_rows[-1][0]) for _ in range(arms)]
         # Looked up for every run that is counted: the highest for None, each of the space's, others as met.
         limits_w = space.power_limits_w
@@ -161,13 +163,15 @@ class Evidence:
         """Add a run that has ended."""
         self.runs.append(run)
         self.local.append(local)
-        why = self._change(run, local)
+        side = self._time_side(run) if local else 0
+        why = self._change(run, side)
         if why:
             self._forget(why)
         self._tally(run)
         if local:
             self.profiled_in_run[run.arm] |= run.profile_time_s > 0
-            self._refine(run)
+            if not side:
+                self._refine(run)
             self.spent_time_s += run.time_s
             self.spent_energy_j += run.energy_j
 
@@ -182,13 +186,22 @@ class Evidence:
             self.epoch_time_s[at] += PARAMS.follow * (run.time_s / run.epochs - self.epoch_time_s[at])
             self.power_w[at] += PARAMS.follow * (run.energy_j / run.time_s - self.power_w[at])
 
-    def _change(self, run: Run, local: bool) -> str:
+    def _time_side(self, run: Run) -> int:
+        """1 where an epoch took longer than profiled, -1 where less, 0 where as long, or not known."""
+        if run.power_limit_w is None or run.profile_time_s > 0 or run.epochs < 1:
+            return 0
+        known_s = self.epoch_time_s[run.arm, self.column(run.power_limit_w)]
+        if not known_s > 0:
+            return 0
+        off = math.log(max(run.time_s, 1e-9) / run.epochs / known_s)
+        return 0 if abs(off) < math.log(PARAMS.drift_time) else int(math.copysign(1, off))
+
+    def _change(self, run: Run, side: int) -> str:
         """ "time" or "epochs" where this run is not of the job that the others were, else ""."""
-        if local and run.power_limit_w is not None and run.profile_time_s == 0 and run.epochs >= 1:
-            known_s = self.epoch_time_s[run.arm, self.column(run.power_limit_w)]
-            drift = PARAMS.drift_time
-            if known_s > 0 and not 1 / drift < run.time_s / run.epochs / known_s < drift:
-                return "time"
+        before, self._side = self._side, side
+        if side and side == before:
+            self._side = 0
+            return "time"
         if run.state != "reached":
             return "epochs" if self._in_vain(run) else ""
         self._vain += self._row

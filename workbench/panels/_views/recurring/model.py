@@ -77,7 +77,7 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
     }
     saved_unit = unit
     if "saved" in shown.columns:
-        most = max(np.abs(shown["saved"].to_numpy()).max(initial=0.0), 1e-12)
+        most = max(np.nanmax(np.abs(shown["saved"].to_numpy()), initial=0.0), 1e-12)
         saved_scale, saved_unit = prefixed(most, kind)
         rows |= {name: _scaled(shown[name], saved_scale) for name in ("saved", "saved_low", "saved_high")}
     profile, optimum = _profile(outlook)
@@ -128,7 +128,7 @@ def details(outlook: Outlook) -> list[str]:
         if default is None or not rows["reached"].any():
             said.append(cost)
         else:
-            said += [f"{cost}, {_against(outlook, default)}", _even(outlook, kind)]
+            said += [cost, *_against(outlook, default, kind)]
     said += _explored(outlook, kind)
     if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
         said.append(outlook.reason)
@@ -166,37 +166,31 @@ def _listed(numbers: list[int]) -> str:
     return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
 
-def _against(outlook: Outlook, default: Default) -> str:
-    rows = outlook.recurrences
-    done = int(rows["reached"].sum())
-    least, most = (1 - float(rows["spent"][-1]) / (done * end) for end in (default.low, default.high))
-    what = f"batch size {default.batch_size}{_at(default.power_limit_w)}"
+def _against(outlook: Outlook, default: Default, kind: str) -> list[str]:
+    """What is saved against the default, in per cent and in sum; only that it is unknown where it is."""
+    counted = outlook.recurrences.filter(outlook.recurrences["saved"].is_not_nan())
+    what = f"the default (batch size {default.batch_size}{_at(default.power_limit_w)})"
+    since = f"since recurrence {outlook.since}, when the job changed: " * (outlook.since > 1)
+    if not counted["reached"].any():
+        return [f"{since}no recurrence has reached the target yet, so nothing is known of the saving"]
+    paid = float(counted["cost"].sum())
+    low, high = (float(counted[name][-1]) for name in ("saved_low", "saved_high"))
+    if low <= 0 <= high:
+        return [f"{since}no measurable difference from what {what} would have cost"]
+    shares = sorted(abs(100 * saved / (paid + saved)) for saved in (low, high))
+    share = " to ".join(dict.fromkeys(f"{each:.0f}" for each in shares))
     parts = []
-    if default.energy_j > 0:  # else it is not measured
-        energy = float(rows["energy_j"].sum()) / (done * default.energy_j)
-        parts.append(f"energy {format_change(energy - 1, digits=0)}")
-    time = float(rows["time_s"].sum()) / (done * default.time_s)
-    parts.append(f"time {format_change(time - 1, digits=0)}")
-    return f"{_less(least, most)} than the default ({what}) would have ({', '.join(parts)})"
-
-
-def _less(least: float, most: float) -> str:
-    """A share that is saved, from the least to the most that it may be."""
-    low, high = round(100 * least), round(100 * most)
-    if low < 0 < high:
-        return f"between {-low} % more and {high} % less"
-    if high <= 0:
-        return f"{-high} % more" if low == high else f"{-high} to {-low} % more"
-    return f"{low} % less" if low == high else f"{low} to {high} % less"
-
-
-def _even(outlook: Outlook, kind: str) -> str:
-    rows = outlook.recurrences
-    if outlook.break_even is not None:
-        maybe = "probably " if rows["saved_low"][-1] < 0 else ""
-        since = f"after run {outlook.break_even}" if outlook.break_even > 1 else "from the first run on"
-        return f"{maybe}paid for itself {since}"
-    return f"{amount(-float(rows['saved'][-1]), kind)} short of breaking even"
+    for name, column in (("energy", "energy_j"), ("time", "time_s")):
+        taken, usual = float(counted[column].sum()), float(counted[f"usual_{column}"].sum())
+        if usual > 0:  # otherwise it was not measured
+            parts.append(f"{name} {format_change(taken / usual - 1, digits=0)}")
+    less = f"{share} % {'less' if low > 0 else 'more'}"
+    said = [f"{since}{less} than {what} would have cost ({', '.join(parts)})"]
+    if low > 0 and outlook.break_even is not None:
+        said.append(f"paid for itself from recurrence {outlook.break_even} on")
+    elif high < 0:
+        said.append(f"{amount(-float(counted['saved'][-1]), kind)} short of breaking even")
+    return said
 
 
 def _sure(outlook: Outlook) -> str:
