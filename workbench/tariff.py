@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 J_PER_KWH = 3.6e6
-MOST_DIGITS = 6  # of a value with an error: more are beyond any meter's calibration
+MOST_DIGITS = 4  # of a value with an error: sensors are good for two or three, comparisons on one card for four
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,16 @@ class Tariff:
             return ""
         kwh, parts = energy_j / J_PER_KWH, []
         if self.price_per_kwh is not None:
-            parts.append(f"{significant(kwh * self.price_per_kwh)} {self.currency}")
+            parts.append(f"{_worth(kwh * self.price_per_kwh)} {self.currency}")
         if self.g_co2_per_kwh is not None:
-            parts.append(f"{significant(kwh * self.g_co2_per_kwh)} gCO2")
+            parts.append(f"{_worth(kwh * self.g_co2_per_kwh)} gCO2")
         return ", ".join(parts)
+
+
+def _worth(amount: float) -> str:
+    """Two digits, as the sensor is good for; below a thousandth only that it is."""
+    return significant(amount, 2) if amount >= 0.001 or not amount else "less than 0.001"
+
 
 NO_TARIFF = Tariff()
 
@@ -48,7 +54,7 @@ def with_error(value: float, error: float) -> str:
     that is smaller than that is rounded up.
 
     >>> with_error(123.4321, 1.8342), with_error(62.72011, 0.00036)
-    ('123.4 ± 1.8', '62.7201 ± 0.0004')
+    ('123.4 ± 1.8', '62.72 ± 0.01')
     """
     decimals = max(0, min(9, 1 - math.floor(math.log10(error))))
     if value:

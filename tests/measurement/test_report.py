@@ -36,11 +36,11 @@ NONE = replace(
 )
 
 
-def test_the_line_has_joules_with_their_error_seconds_and_watts() -> None:
-    assert report.line(M) == "train: 123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated"
+def test_the_line_has_joules_with_the_errors_of_sensor_and_reading_seconds_and_watts() -> None:
+    assert report.line(M) == "train: 123 J (sensor ± 5 %, reading ± 1.5 %), 9.98 s, 12.4 W, simulated"
     assert (
         report.line(replace(M, label="", gpus=(replace(GPU, simulated=False),)))
-        == "123.4 ± 1.8 J, 9.98 s, 12.4 W"
+        == "123 J (sensor ± 5 %, reading ± 1.5 %), 9.98 s, 12.4 W"
     )
 
 
@@ -64,7 +64,7 @@ def test_how_it_ended_is_said(outcome: str, words: str) -> None:
 def test_several_gpus_and_several_runs_are_said() -> None:
     two = replace(M, gpus=(GPU, replace(GPU, uuid="GPU-2")))
     assert "2 GPUs" in report.line(two)
-    assert "246.9 ± 2.6 J" in report.line(two)  # 1.8342 x sqrt(2)
+    assert "247 J (sensor ± 5 %, reading ± 1.1 %)" in report.line(two)  # 1.8342 x sqrt(2)
     runs = replace(M, repeats=3, energy_sd_j=2.345, time_sd_s=0.1234)
     assert "mean of 3 runs (sd 2.3 J, 0.12 s)" in report.line(runs)
 
@@ -74,10 +74,10 @@ def test_several_gpus_and_several_runs_are_said() -> None:
     [
         (123.4321, 12.0, "123 ± 12 J"),
         (0.00213, 0.0004, "0.00213 ± 0.00040 J"),
-        (9_999.0, 3.0, "9999.0 ± 3.0 J"),
-        (62_720.11, 0.36, "62.7201 ± 0.0004 kJ"),  # no more digits than any meter has
+        (9_999.0, 3.0, "9.999 ± 0.003 kJ"),
+        (62_720.11, 0.36, "62.72 ± 0.01 kJ"),  # no more digits than a comparison on one card needs
         (25_000.0, 130.0, "25.00 ± 0.13 kJ"),
-        (5.0, None, "5.000 J"),
+        (5.0, None, "5.00 J"),
         (None, None, "no energy"),
         (0.0, 0.5, "0.00 ± 0.50 J"),
         (3.0, 250.0, "3 ± 250 J"),

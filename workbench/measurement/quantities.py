@@ -8,21 +8,39 @@ from collections.abc import Iterable
 from ..tariff import significant, with_error
 
 MINUS = "\N{MINUS SIGN}"
+SENSOR_ERROR = 0.05  # typical of NVIDIA's power sensors, gain uncalibrated (Yang et al., SC'24, arXiv 2312.02741)
+LEAST_HALF = 0.001  # no interval is shown as narrower: temperature alone changes more
 
 
 def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
     """Joules with their error, rounded to what the error allows.
 
     >>> format_energy(123.4321, 1.8342), format_energy(0.0213, 0.0004), format_energy(1234567.0, 3210.0)
-    ('123.4 ± 1.8 J', '0.02130 ± 0.00040 J', '1.2346 ± 0.0032 MJ')
+    ('123.4 ± 1.8 J', '0.02130 ± 0.00040 J', '1.235 ± 0.004 MJ')
     """
     if energy_j is None:
         return "no energy"
-    scale, unit = (1e6, "MJ") if energy_j >= 1e6 else (1e3, "kJ") if energy_j >= 1e4 else (1.0, "J")
+    scale, unit = (1e6, "MJ") if energy_j >= 1e6 else (1e3, "kJ") if energy_j >= 1e3 else (1.0, "J")
     value = energy_j / scale
     if uncertainty_j is None:
-        return f"{significant(value, 4)} {unit}"
+        return f"{significant(value)} {unit}"
     return f"{with_error(value, max(uncertainty_j / scale, 1e-9))} {unit}"
+
+
+def format_measured(energy_j: float | None, uncertainty_j: float | None) -> str:
+    """Joules of one measurement, with the error of the card's sensor and the 95 % error of the reading.
+
+    The sensor's error is common to all measurements on a card, so comparisons on one card do not have it.
+
+    >>> format_measured(2696.37, 0.11), format_measured(3.0, 250.0)
+    ('2.70 kJ (sensor ± 5 %, reading ± 0.1 %)', '3 ± 250 J (sensor ± 5 %)')
+    """
+    sensor = f"sensor ± {100 * SENSOR_ERROR:g} %"
+    if energy_j is None or uncertainty_j is None or not 0 <= uncertainty_j < 0.5 * energy_j:
+        value = format_energy(energy_j, uncertainty_j)
+        return value if energy_j is None else f"{value} ({sensor})"
+    reading = 100 * max(uncertainty_j / energy_j, LEAST_HALF)
+    return f"{format_energy(energy_j, None)} ({sensor}, reading ± {significant(reading, 2 if reading >= 1 else 1)} %)"
 
 
 def format_duration(seconds: float) -> str:
@@ -54,15 +72,15 @@ def format_seconds(seconds: float, uncertainty_s: float | None = None) -> str:
 
 
 def format_change(share: float, half: float | None = None, digits: int = 1) -> str:
-    """A share in per cent with its sign, and with two digits of its 95 % half width where that is known.
+    """A share in per cent with its sign, and with its 95 % half width, of at least a tenth of a per cent.
 
     >>> format_change(-0.1234, 0.0041), format_change(0.031), format_change(-0.37, digits=0)
-    ('−12.34 ± 0.41 %', '+3.1 %', '−37 %')
+    ('−12.3 ± 0.4 %', '+3.1 %', '−37 %')
     """
     error = ""
     if half and math.isfinite(half):
-        digits = min(max(1 - math.floor(math.log10(100 * half)), 0), 2)
-        error = f" ± {100 * half:.{digits}f}"
+        digits = 1 if half < 0.0995 else 0
+        error = f" ± {100 * max(half, LEAST_HALF):.{digits}f}"
     return f"{100 * share + 0.0:+.{digits}f}{error} %".replace("-", MINUS)
 
 

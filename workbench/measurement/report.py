@@ -14,21 +14,23 @@ from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import format_change, format_seconds
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
+from .quantities import format_measured
 from .result_card import card, describe_change, relative_change, why_no_energy
 from .work import rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = (
-    "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
+    "Sensors of GPUs are typically good to ± 5 % (published measurements). Comparisons on one card do not have "
+    "this error."
 )
 
 
 def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
-    """The one line that a cell leaves behind: `123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated`."""
+    """The line below a cell: `2.70 kJ (sensor ± 5 %, reading ± 0.1 %), 9.98 s, 270 W, simulated`."""
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
         return f"{label}{format_duration(m.time_s)}, no energy: {why_no_energy(m)}"
-    parts = [format_energy(m.energy_j, m.energy_uncertainty_j), format_duration(m.time_s)]
+    parts = [format_measured(m.energy_j, m.energy_uncertainty_j), format_duration(m.time_s)]
     if m.mean_power_w is not None:
         parts.append(f"{significant(m.mean_power_w)} W")
     if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:

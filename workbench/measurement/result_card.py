@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
-from .quantities import format_change, format_duration, format_energy, format_seconds, gpu_names
+from .quantities import format_change, format_duration, format_energy, format_measured, format_seconds, gpu_names
 from .work import padding_share, rates
 
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
@@ -49,9 +49,10 @@ def card(
     )
     summary = "<summary style='cursor:pointer'>details</summary>"
     folded = f"<details>{summary}{details}</details>" if details else ""
+    energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
     return (
-        f"{CARD}<div>{html.escape(title)}{badge}</div><div><span style='{BIG}'>"
-        f"{html.escape(format_energy(m.energy_j, m.energy_uncertainty_j))}</span> {facts}</div>"
+        f"{CARD}<div>{html.escape(title)}{badge}</div><div><span style='{BIG}'>{html.escape(energy)}</span>"
+        f"<span style='opacity:.7;margin-right:1.2em'>{html.escape(bracket + errors)}</span> {facts}</div>"
         f"{alarms}{said}{folded}</div>"
     )
 
