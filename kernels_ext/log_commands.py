@@ -153,7 +153,7 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
     """
     import polars as pl
 
-    from workbench.measurement.report import describe_comparison
+    from workbench.measurement.equal_work import describe_comparison
     from workbench.measurement.store import export
 
     if arguments.compare:
@@ -193,10 +193,11 @@ def _log(arguments: argparse.Namespace) -> int:
 
 
 def _compared(first: Measurement, second: Measurement) -> dict[str, Any]:
-    """Two measurements, and by what share the second took more energy; nulls where one has none."""
+    """Two measurements, and by what share the second took more energy; nulls where that is not known."""
+    from workbench.measurement.equal_work import comparison_basis, relative_change
     from workbench.measurement.report import as_dict
-    from workbench.measurement.result_card import relative_change
 
-    change, half_width = relative_change(first, second) or (None, None)
+    basis = comparison_basis((first, second))
+    change, half_width = relative_change(*basis.costs) if basis.costs else (None, None)
     return {"measurements": [as_dict(first), as_dict(second)], "energy_change": change,
-            "energy_change_half_width": half_width}
+            "energy_change_half_width": half_width, "per": basis.unit, "not_compared": basis.problem}

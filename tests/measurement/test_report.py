@@ -233,51 +233,18 @@ def test_what_a_detector_doubts_stands_behind_details_and_what_it_found_in_the_h
     assert "96.0 ± 2.1 J, 412.3 ± 3.1 ms (24 found in the power)" in found
 
 
-def test_the_card_compares_with_the_last_run_of_its_label() -> None:
-    before = replace(M, gpus=(replace(GPU, energy_j=246.8642),), time_s=4.99)
-    assert "−50.00 ± 0.83 % energy, +100.0 % time" in report.page(M, previous=before)
-    assert "no significant difference in energy" in report.page(M, previous=M)
+def test_the_card_shows_what_changed_against_the_last_run_of_its_label() -> None:
+    assert "against the last run" not in report.page(M)
+    assert "−12.0 ± 0.4 % energy" in report.page(M, against="−12.0 ± 0.4 % energy")
 
 
-def a(
-    energy_j: float | None, bar_j: float | None, time_s: float = 1.0, uuid: str = "u", label: str = "a"
-) -> Measurement:
-    return Measurement(
-        "id", label, 0.0, time_s, (GpuMeasurement("G", uuid, energy_j, bar_j, "counter", False),)
-    )
-
-
-def test_a_comparison_has_the_ratio_with_its_interval() -> None:
-    assert report.describe_comparison(a(100.0, 3.0, 2.0), a(80.0, 4.0, 3.0, label="b")) == (
-        "b against a: −20.0 ± 4.7 % energy, +50.0 % time; 20.0 ± 5.0 J less"
-    )
-    assert report.describe_comparison(a(100.0, 3.0), a(120.0, 4.0)).endswith("20.0 ± 5.0 J more")
-
-
-def test_a_difference_within_the_error_is_none() -> None:
-    assert "no significant difference" in report.describe_comparison(a(100.0, 3.0), a(104.0, 4.0))
-
-
-def test_what_cannot_be_compared_is_not() -> None:
-    for one, two in (
-        (a(None, None), a(80.0, 4.0)),
-        (a(80.0, 4.0), a(None, None)),
-        (a(0.0, 0.1), a(80.0, 4.0)),
-    ):
-        words = report.describe_comparison(one, two)
-        assert "the energies cannot be compared (one of them is missing or zero)" in words
-        assert "+0.0 % time" in words
-
-
-def test_a_comparison_with_a_window_without_length_gives_no_ratio_of_times() -> None:
-    words = report.describe_comparison(a(1.0, 0.1, 0.0), a(1.0, 0.1, 1.0))
-    assert words == "a against a: no significant difference in energy (+0 ± 14 %)"
-
-
-def test_a_comparison_across_cards_warns_of_their_calibration() -> None:
-    assert "on different GPUs, whose calibrations may differ by 10 %" in report.describe_comparison(
-        a(100.0, 3.0), a(80.0, 4.0, uuid="other")
-    )
+def test_the_headline_has_the_cost_under_each_setting_and_not_their_mean() -> None:
+    levels = tuple(LevelCost(f"iteration at {watts} W", 10, 4.0, 10.0 * joules, 0.4, joules)
+                   for watts, joules in ((250, 108.0), (145, 85.5)))
+    headline = report.page(replace(M, iterations=replace(FOUND, levels=levels))).partition("<details")[0]
+    assert "per iteration at 250 W" in headline
+    assert "85.50 J" in headline
+    assert "96.0" not in headline
 
 
 FOUND = IterationSummary(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from ....measurement.report import describe_comparison
+from ....measurement.equal_work import describe_comparison
 from ....measurement.run_table import when
 from ....records import Measurement
 from ..._core.svg import Pen, Picture, ShadedSpan, padded
