@@ -189,7 +189,7 @@ class _Turns:
                 ended = self._take_turns(held, smallest, budget_s, most, seed)
         finally:
             kept = self._keep()
-        measured = [self._measured[row["way"]].pop(0) for row in self._rows]
+        measured = [_of_one_call(self._measured[row["way"]].pop(0), row["calls"]) for row in self._rows]
         return _result(self._labels, pl.DataFrame(self._rows, schema=RUNS), ended, measured, looked=True,
                        notes=tuple(kept))
 
@@ -397,9 +397,11 @@ def _of_one_call(m: Measurement, calls: int) -> Measurement:
         replace(gpu, energy_j=part(gpu.energy_j), energy_uncertainty_j=part(gpu.energy_uncertainty_j))
         for gpu in m.gpus)
     work = tuple(WorkDone(each.name, each.amount / calls) for each in m.work)
+    found = m.iterations
+    iterations = None if found is None else replace(found, count=round(found.count / calls))
     return replace(
         m, gpus=gpus, time_s=m.time_s / calls, time_sd_s=part(m.time_sd_s), energy_sd_j=part(m.energy_sd_j),
-        cpu_energy_j=part(m.cpu_energy_j), dram_energy_j=part(m.dram_energy_j), work=work,
+        cpu_energy_j=part(m.cpu_energy_j), dram_energy_j=part(m.dram_energy_j), work=work, iterations=iterations,
         notes=(*m.notes, f"of one call; a run made {calls}"))
 
 

@@ -67,6 +67,8 @@ def comparison_basis(runs: Sequence[Measurement]) -> Basis:
         costs = tuple(Cost(*(value / unit for value in _of_run(run)))
                       for run, unit in zip(runs, units, strict=True))
         return Basis(counted[0].removesuffix("s"), costs)
+    if all(run.kind == "comparison" for run in runs):  # of calls that their user has compared as equal work
+        return Basis(costs=tuple(map(_of_run, runs)))
     iterations = [run.iterations for run in runs]
     known = [each for each in iterations if each is not None and _of_iteration(each) is not None]
     if len(known) < len(runs) or len({each.source for each in known}) > 1:
