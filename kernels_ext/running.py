@@ -289,7 +289,9 @@ class Running:
             runs[whole.label] = whole, code
         if last is None:
             return ""
-        return describe_change(last, whole) + " (the code of the cell has changed)" * (code != last_code)
+        change = describe_change(last, whole)
+        other_code = code != last_code and "%" in change
+        return change + " (the code of the cell has changed)" * other_code
 
     def _insist(self, act: Callable[[], T], instead: Callable[[], T]) -> T:
         try:

@@ -32,7 +32,6 @@ class KernelState:
     def store(self) -> Store:
         if self._store is None:
             from workbench.measurement.store import Store
-    from workbench.records import Measurement
 
             self._store = Store()
         return self._store
