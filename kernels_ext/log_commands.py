@@ -42,7 +42,7 @@ def add_log_commands(commands: Commands) -> None:
     report.add_argument("names", nargs="*", metavar="LABEL", help="labels or ids (default: all of the log)")
     report.add_argument("--label", help="another way to give a label")
     report.add_argument("--last", type=int, metavar="N", help="the newest of them only")
-    report.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
+    report.add_argument("--since", metavar="DAY", help="from this day on, local time: 2026-11-22")
     kinds = report.add_mutually_exclusive_group()
     for name, kind in (("md", "markdown"), ("latex", "latex"), ("html", "html"), ("json", "json")):
         kinds.add_argument(f"--{name}", dest="kind", action="store_const", const=kind, default="markdown")
@@ -74,7 +74,7 @@ def add_log_commands(commands: Commands) -> None:
                         help="power traces of other tools; the log where none is given")
     wasted.add_argument("--label", help="runs with this label only")
     wasted.add_argument("--last", type=int, metavar="N", help="the newest of them only")
-    wasted.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
+    wasted.add_argument("--since", metavar="DAY", help="from this day on, local time: 2026-11-22")
     wasted.add_argument("--price", type=float, metavar="P", help="of a kWh")
     wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
     json_option(wasted, named=True)

@@ -325,8 +325,8 @@ class SettingSegment(HtmlFacts):
 class GpuMeasurement(HtmlFacts):
     """What one GPU did in a window. `None` marks what could not be had; `notes` say why.
 
-    `setting` was active for most of the time. `segments` has every stretch, in order, where it changed inside;
-    changes less than a second apart count as one.
+    `setting` was active for most of the time. Where it changed inside, `segments` has every stretch of half a
+    second or more, in order.
 
     `energy_uncertainty_j` is the half width of a 95 % interval. The card's own calibration (typically +-5 %)
     comes on top and is the same for every window on one card.

@@ -177,5 +177,5 @@ def test_labels_of_unequal_work_are_compared_per_iteration_and_of_unknown_work_n
     assert found.energy.value == pytest.approx(1.0, abs=0.05)
     with workbench.measure("unknown"):
         job(machine, 200)()
-    with pytest.raises(UsageError, match=r"not compared: how much work each run did is not known"):
+    with pytest.raises(UsageError, match=r"not compared: the work of each run is not known"):
         workbench.compare("eighty", "unknown")

@@ -39,7 +39,7 @@ def against(ran: Ran) -> str:
 def test_80_against_25_iterations_are_compared_per_iteration(kernel: Kernel) -> None:
     assert against(train(kernel, "unequal", 25)) == ""
     shown = against(train(kernel, "unequal", 80))
-    assert "per iteration (the code of the cell has changed)" in shown
+    assert "per iteration" in shown
     assert all(abs(float(each.replace("−", "-"))) < 5 for each in re.findall(r"([+−][\d.]+)(?: ±.*)? %", shown))
 
 
@@ -65,7 +65,7 @@ def test_a_tuned_run_reports_its_own_saving_and_nothing_is_compared_with_it(kern
 def test_a_run_of_unknown_work_has_no_percentage(kernel: Kernel) -> None:
     train(kernel, "unknown", 2, each="pass")
     shown = against(train(kernel, "unknown", 2, each="pass"))
-    assert shown.startswith("not compared: how much work each run did is not known")
+    assert shown.startswith("not compared: the work of each run is not known")
     assert "%" not in shown
 
 

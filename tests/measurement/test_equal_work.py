@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 import workbench
-from workbench.measurement.equal_work import UNKNOWN_WORK, comparison_basis, describe_change, describe_comparison
+from workbench.measurement.equal_work import (
+    UNKNOWN_WORK,
+    comparison_basis,
+    describe_change,
+    describe_comparison,
+)
 from workbench.measurement.store import Store, as_frame, from_row
 from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting, SettingSegment, WorkDone
 from workbench.simulation.machine import Machine

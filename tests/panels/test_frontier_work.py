@@ -74,7 +74,7 @@ def test_batch_sizes_of_unknown_work_are_shown_apart(swept: Callable[..., Sweep]
     panel = workbench.panels.frontier(Logged(Store()), live=False)
     assert panel.look is not None
     assert panel.look.points["batch_size"].n_unique() == 1
-    assert "how many samples the runs of job took is not known: their batch sizes are shown apart" in panel.summary()
+    assert "the samples of job are not known: its batch sizes are shown apart" in panel.summary()
 
 
 def test_each_job_of_the_log_has_its_own_unit_of_work() -> None:

@@ -323,7 +323,7 @@ class _Knobs:
     """The power limit and the clocks (MHz) of a GPU, as far as this process may set them."""
 
     def __init__(self, device: NvmlDevice, handle: Any, read_clock: Callable[[str], float]) -> None:
-        # from when on which clocks are locked by this process, oldest first; a day of changes every ten seconds
+        # the clocks that this process has locked, each from a moment on: a day of changes every ten seconds
         self.history: deque[tuple[float, Setting]] = deque(maxlen=10_000)
         self._device, self._handle, self._read_clock = device, handle, read_clock
         self._daemon_ids: dict[tuple[str, ...], int] = {}

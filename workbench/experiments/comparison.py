@@ -26,8 +26,8 @@ from ..device.discovery import Gpus, why_no_gpu
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown
 from ..measurement import session
 from ..measurement.api import applied
-from ..measurement.meter import Meter
 from ..measurement.equal_work import UNKNOWN_WORK, caveats, comparison_basis
+from ..measurement.meter import Meter
 from ..measurement.repeats import repeated, with_iterations
 from ..measurement.store import Store, from_row
 from ..records import Measurement, Setting, Window, WorkDone
@@ -359,9 +359,9 @@ def _result(
 ) -> EnergyComparison:
     basis, unit = comparison_basis(measured), "call" if looked else "run"
     if basis.unit != "run":
-        unit = basis.unit
-        costs = pl.DataFrame(basis.costs, orient="row", schema=["energy_j", "energy_uncertainty_j", "time_s", "half_s"])
-        runs = runs.with_columns(costs.drop("half_s")).select(RUNS.names())
+        unit, columns = basis.unit, ("energy_j", "energy_uncertainty_j", "time_s")
+        costs = zip(columns, zip(*basis.costs, strict=True), strict=False)
+        runs = runs.with_columns(pl.Series(name, values) for name, values in costs)
         notes += (f"the two did unequal work: energy and time are those of one {unit}",)
     elif basis.problem == UNKNOWN_WORK:
         notes += ("how much work a call does is not known: each call is taken to do the same",)
@@ -401,8 +401,8 @@ def _of_one_call(m: Measurement, calls: int) -> Measurement:
     iterations = None if found is None else replace(found, count=round(found.count / calls))
     return replace(
         m, gpus=gpus, time_s=m.time_s / calls, time_sd_s=part(m.time_sd_s), energy_sd_j=part(m.energy_sd_j),
-        cpu_energy_j=part(m.cpu_energy_j), dram_energy_j=part(m.dram_energy_j), work=work, iterations=iterations,
-        notes=(*m.notes, f"of one call; a run made {calls}"))
+        cpu_energy_j=part(m.cpu_energy_j), dram_energy_j=part(m.dram_energy_j), work=work,
+        iterations=iterations, notes=(*m.notes, f"of one call; a run made {calls}"))
 
 
 # the picture

@@ -145,8 +145,8 @@ def raised_at(error: BaseException, work: Work) -> str | None:
 def _with_work(
     measurement: Measurement, batch_size: int | None, samples: object, window: Window, meter: Meter
 ) -> Measurement:
-    """The measurement with its batch size, the iterations that the work marked, and the samples that it returned
-    or that so many iterations of such a batch had.
+    """The measurement with its batch size, the iterations that the work marked, and the samples that it
+    returned, or that so many batches of this size have.
     """
     found = meter.count(window, measurement) if window.marks.count else None
     work = {each.name: each for each in measurement.work}

@@ -17,8 +17,8 @@ from .work import PADDING
 
 WORK_FIRST = ("tokens", "samples")  # the kinds of work that are compared by, before any other
 LEAST_CHANGE = 0.0005  # share of a change that is shown: a smaller one would be printed as 0.0 %
-UNKNOWN_WORK = ("how much work each run did is not known; call workbench.step() after each iteration, or count "
-                "samples with workbench.work(samples=...)")
+COUNT = "count samples with workbench.work(samples=...)"
+UNKNOWN_WORK = f"the work of each run is not known; call workbench.step() after each iteration, or {COUNT}"
 ENDINGS = {"error": "ended with an error", "interrupted": "was interrupted"}
 
 
@@ -75,8 +75,8 @@ def comparison_basis(runs: Sequence[Measurement]) -> Basis:
         return Basis(problem=UNKNOWN_WORK)
     sizes = sorted({run.batch_size for run in runs if run.batch_size is not None})
     if len(sizes) > 1:
-        return Basis(problem=f"batch sizes {', '.join(map(str, sizes))} differ, so iterations are not equal work; "
-                             "count samples with workbench.work(samples=...)")
+        told = ", ".join(map(str, sizes))
+        return Basis(problem=f"batch sizes {told} differ, so iterations are not equal work; {COUNT}")
     if _equal([each.count / run.repeats for each, run in zip(known, runs, strict=True)]):
         return Basis(costs=tuple(map(_of_run, runs)))
     return Basis("iteration", tuple(cost for each in known if (cost := _of_iteration(each)) is not None))
@@ -104,7 +104,8 @@ def _of_run(run: Measurement) -> Cost:
 def _of_iteration(found: IterationSummary) -> Cost | None:
     if not (found.sure and found.count and found.energy_j and found.seconds):
         return None
-    return Cost(found.energy_j, found.energy_uncertainty_j or 0.0, found.seconds, found.seconds_uncertainty or 0.0)
+    halves = found.energy_uncertainty_j or 0.0, found.seconds_uncertainty or 0.0
+    return Cost(found.energy_j, halves[0], found.seconds, halves[1])
 
 
 def relative_change(a: Cost, b: Cost) -> tuple[float, float]:
@@ -118,8 +119,7 @@ def _change(first: float, first_half: float, second: float, second_half: float) 
 
 
 def describe_change(a: Measurement, b: Measurement) -> str:
-    """What changed from `a` to `b`: "−12.3 ± 0.4 % energy, +3.1 % time per sample", or why that is not known.
-    """
+    """What changed from `a` to `b` ("−12.3 ± 0.4 % energy, +3.1 % time per sample"), or why no one knows."""
     basis = comparison_basis((a, b))
     if basis.problem:
         return f"not compared: {basis.problem}"

@@ -218,9 +218,8 @@ class Meter:
             where = "comes from the counter" if counted else "is interpolated"
             notes.append(f"{missing} gaps in sampling; their energy {where}")
         limited = inside[np.isfinite(inside["power_limit_w"])]
-        segments = setting_segments(
-            limited["time_s"], limited["power_limit_w"], device.lock_history(), (window.start_s, window.end_s),
-            lambda start_s, end_s: None if (part := timeline.between(start_s, end_s)) is None else part.energy_j)
+        within_s, limits = (window.start_s, window.end_s), (limited["time_s"], limited["power_limit_w"])
+        segments = setting_segments(*limits, device.lock_history(), within_s, timeline.between)
         by_time = by_setting(segments)
         setting = by_time[0].setting
         if len(by_time) > 1:

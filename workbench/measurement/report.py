@@ -10,9 +10,9 @@ from typing import Any
 from .._html import table
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
-from .quantities import format_seconds
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
+from .quantities import format_seconds
 from .result_card import card, why_no_energy
 from .work import rates
 

@@ -16,7 +16,8 @@ from ..tariff import significant
 from .quantities import format_duration, format_energy, gpu_names
 from .result_card import decisive_notes
 
-COLUMNS = ("when", "label", "what", "GPU", "batch size", "energy", "time", "J/iteration", "work", "setting", "note")
+COLUMNS = ("when", "label", "what", "GPU", "batch size", "energy", "time", "J/iteration", "work", "setting",
+           "note")
 EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench run -- python train.py`."
 SORTABLE = {  # the columns of the log that a column is sorted by
     "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
@@ -55,10 +56,11 @@ def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
 
 
 def _work(row: Mapping[str, Any]) -> str:
-    """How much was done, and of the first kind how much for a joule: "3072 samples (12.3/J), 24 iterations"."""
-    parts = [f"{significant(each['amount'], 4)} {each['name'].replace('_', ' ')}" for each in row.get("work") or ()]
+    """How much was done, with the first kind's rate: "3072 samples (12.3/J), 24 iterations"."""
+    work = row.get("work") or ()
+    parts = [f"{significant(each['amount'], 4)} {each['name'].replace('_', ' ')}" for each in work]
     if parts and row["energy_j"]:
-        parts[0] += f" ({significant(row['work'][0]['amount'] / row['energy_j'])}/J)"
+        parts[0] += f" ({significant(work[0]['amount'] / row['energy_j'])}/J)"
     if row["iteration_count"]:
         parts.append(f"{row['iteration_count']} iterations")
     return ", ".join(parts)
@@ -69,9 +71,8 @@ def _setting(gpu: Mapping[str, Any]) -> str:
     each stretch with its length: "250 W 3 s → 150 W 7 s".
     """
     if segments := gpu.get("segments"):
-        told = [f"{_knobs(each['setting'], None)} {format_duration(each['time_s'])}" for each in segments[:MOST_SEGMENTS]]
-        more = [f"{len(segments) - MOST_SEGMENTS} more"] * (len(segments) > MOST_SEGMENTS)
-        return " → ".join([*told, *more])
+        told = [f"{_knobs(each['setting'], None)} {format_duration(each['time_s'])}" for each in segments]
+        return " → ".join(told[:MOST_SEGMENTS] + ["..."] * (len(told) > MOST_SEGMENTS))
     return _knobs(gpu["setting"] or {}, gpu["power_limit_w"])
 
 

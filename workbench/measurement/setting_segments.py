@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..records import Setting, SettingSegment
+from .energy_estimate import EnergyEstimate
 from .sensor_updates import Floats
 
 SHORTEST_S = 0.5  # a power limit is sampled five times per second, so a shorter stretch is not known well
@@ -18,7 +19,7 @@ MOST = 40  # stretches of a measurement that the log keeps; more are added up, e
 
 def setting_segments(
     times: Floats, limits_w: Floats, locks: Sequence[tuple[float, Setting]], within_s: tuple[float, float],
-    energy_j: Callable[[float, float], float | None],
+    between: Callable[[float, float], EnergyEstimate | None],
 ) -> tuple[SettingSegment, ...]:
     """The stretches of a window under one setting each, in order; at least one.
 
@@ -26,7 +27,7 @@ def setting_segments(
         times, limits_w: When the power limit was sampled, and what it was.
         locks: Clocks that this process had locked, each from a moment on, oldest first.
         within_s: Start and end of the window.
-        energy_j: The energy between two moments.
+        between: The energy between two moments.
     """
     start_s, end_s = within_s
     changes_s = [*times[1:][np.abs(np.diff(limits_w)) > SAME_W].tolist(), *(at_s for at_s, _ in locks)]
@@ -43,9 +44,11 @@ def setting_segments(
         if stretches and stretches[-1][2] == setting:
             first_s = stretches.pop()[0]
         stretches.append((first_s, last_s, setting))
-    found = tuple(SettingSegment(setting, last_s - first_s, energy_j(first_s, last_s))
-                  for first_s, last_s, setting in stretches)
-    return found if len(found) <= MOST else by_setting(found)
+    found = []
+    for first_s, last_s, setting in stretches:
+        energy = between(first_s, last_s) if len(stretches) > 1 else None
+        found.append(SettingSegment(setting, last_s - first_s, None if energy is None else energy.energy_j))
+    return tuple(found) if len(found) <= MOST else by_setting(found)
 
 
 def by_setting(segments: Sequence[SettingSegment]) -> tuple[SettingSegment, ...]:
@@ -53,6 +56,8 @@ def by_setting(segments: Sequence[SettingSegment]) -> tuple[SettingSegment, ...]
     sums: dict[Setting, SettingSegment] = {}
     for each in segments:
         known = sums.get(each.setting, SettingSegment(each.setting, 0.0, 0.0))
-        energy_j = None if None in (known.energy_j, each.energy_j) else known.energy_j + each.energy_j  # type: ignore[operator]
+        energy_j = None
+        if known.energy_j is not None and each.energy_j is not None:
+            energy_j = known.energy_j + each.energy_j
         sums[each.setting] = SettingSegment(each.setting, known.time_s + each.time_s, energy_j)
     return tuple(sorted(sums.values(), key=lambda each: -each.time_s))

@@ -162,7 +162,7 @@ def report(
         names: Labels (all their runs) or ids; everything where none is given.
         last: The newest so many of those only.
         label: Another way to give one label.
-        since: Only those from this day on (2026-11-22).
+        since: Only those from this day on (2026-11-22, local time).
         pue, location, g_co2_per_kwh, intensity_source, order, driver: See `Surroundings`.
 
     Raises:
@@ -212,7 +212,12 @@ def verify(path: str | Path) -> list[str]:
 
 def digest(measurements: Sequence[Measurement]) -> str:
     """SHA-256 over all values of some measurements."""
-    canonical = json.dumps([as_dict(each) for each in measurements], sort_keys=True, separators=(",", ":"))
+    values = [as_dict(each) for each in measurements]
+    for each in (*values, *(gpu for row in values for gpu in row["gpus"])):
+        for name in ("batch_size", "segments"):  # so that reports from before there were these stay valid
+            if name in each and not each[name]:
+                del each[name]
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 

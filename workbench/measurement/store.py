@@ -18,6 +18,7 @@ import stat
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def _gpu(
     notes: list[str], segments: list[dict[str, Any]] | None = None, **plain: Any,
 ) -> GpuMeasurement:
     others = tuple(Process(**process) for process in other_processes)
-    stretches = tuple(SettingSegment(**{**each, "setting": Setting(**each["setting"])}) for each in segments or ())
+    stretches = tuple(SettingSegment(Setting(**each["setting"]), each["time_s"], each["energy_j"])
+                      for each in segments or ())
     return GpuMeasurement(setting=Setting(**setting), throttle_reasons=tuple(throttle_reasons),
                           other_processes=others, notes=tuple(notes), segments=stretches, **plain)
 
@@ -411,7 +413,8 @@ def _told_flat(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     if "gpus" not in frame.columns:
         return texts
     told = rows(frame)
-    read = {"started": pl.from_epoch((frame["started_unix_s"] * 1000).cast(pl.Int64), "ms")}
+    local = [datetime.fromtimestamp(unix_s).astimezone() for unix_s in frame["started_unix_s"]]
+    read = {"started": pl.Series([each.isoformat(" ", "milliseconds") for each in local], dtype=pl.String)}
     read |= {name.lower(): pl.Series([row[name] for row in told], dtype=pl.String)
              for name in ("GPU", "setting", "note")}
     return texts.select("label", **read).hstack(texts.drop("label"))
@@ -421,8 +424,8 @@ def _told_flat(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 def export(frame: pl.DataFrame, path: str | Path) -> Path:
     """Write a log to a .parquet, .csv or .json file.
 
-    In CSV a log begins with columns to read (label, started in UTC, gpu, setting, note), and nested columns
-    become JSON text.
+    In CSV a log begins with columns to read (label, started in local time with its offset from UTC, gpu,
+    setting, note), and nested columns become JSON text.
 
     In CSV a `'` stands before text that a spreadsheet would run as a formula (`=`, `+`, `-`, `@` first).
 

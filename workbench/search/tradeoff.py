@@ -44,8 +44,8 @@ Z95 = 1.96
 
 
 class Collected(NamedTuple):
-    """Points (`POINTS`, a row a configuration), sentences about rows that could not be used, and the jobs whose
-    batch sizes cannot be compared, because how much work each run did is not known.
+    """Points (`POINTS`, a row a configuration), sentences about rows that could not be used, and jobs whose
+    batch sizes cannot be compared, because it is not known how much work each run did.
     """
 
     points: pl.DataFrame

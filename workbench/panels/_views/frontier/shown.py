@@ -28,8 +28,8 @@ class Filters:
         self.options: dict[str, list[Any]] = {name: [] for name in NAMES}
 
     def learn(self, points: pl.DataFrame, separate: frozenset[str | None]) -> None:
-        """What there is now; what was selected and is gone gives way to the commonest, as all batch sizes do for a
-        job that is `separate`.
+        """What there is now; what was selected and is gone gives way to the commonest, and so do all batch
+        sizes of a job that is `separate`.
         """
         self.options = {
             name: sorted(v for v in points[name].unique().to_list() if v is not None) for name in NAMES
@@ -37,9 +37,10 @@ class Filters:
         for name in NAMES:
             if self.values[name] not in (*self.options[name], ALL):
                 self.values[name] = ALL if name == "batch_size" else _commonest(points, name)
-        own = points.filter(pl.col("job").eq_missing(self.values["job"]))
-        if self.values["job"] in separate and self.values["batch_size"] == ALL and own["batch_size"].n_unique() > 1:
-            self.values["batch_size"] = _commonest(own, "batch_size")
+        if self.values["job"] in separate and self.values["batch_size"] == ALL:
+            own = points.filter(pl.col("job").eq_missing(self.values["job"]))
+            if own["batch_size"].n_unique() > 1:
+                self.values["batch_size"] = _commonest(own, "batch_size")
 
     def select(self, given: dict[str, Any]) -> None:
         """Select other values; None leaves one as it is.

@@ -44,7 +44,8 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
         otherwise: str = "run",
     ) -> None:
-        points, self.units, said = _log_points(frame, unit) if set(frame.columns) >= LOGGED else (_plain(frame), {}, ())
+        is_log = set(frame.columns) >= LOGGED
+        points, self.units, said = _log_points(frame, unit) if is_log else (_plain(frame), NO_UNITS, ())
         self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
@@ -249,9 +250,9 @@ def _complete(log: pl.DataFrame) -> pl.DataFrame:
 def _log_points(
     log: pl.DataFrame, asked: str | None = None
 ) -> tuple[pl.DataFrame, dict[str | None, str], tuple[str, ...]]:
-    """Measurements as `store.as_frame` has them as points, with the first GPU's setting, or its limit as read;
-    each job (label) in a unit of work that all of its runs counted, `asked` or any where that is None; the units
-    by job; and sentences about what is left out or not known.
+    """Points of a log (`store.as_frame`), with the first GPU's setting, or its limit as read; the unit of
+    work of each job (label), which all of its runs counted: `asked`, or any where that is None; and sentences
+    about what is left out or not known.
     """
     whole = _complete(log)
     if whole.is_empty():
@@ -282,14 +283,15 @@ def _log_points(
     units = {part["job"][0]: unit for part, unit in parts}
     left = int((log["outcome"] == "ok").sum()) - len(whole)
     said = (f"{left} runs without an energy, or whose setting changed inside, are left out",) * bool(left)
-    if separate := _separate(units) & {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}:
-        names = ", ".join(str(each or "runs without a label") for each in separate)
-        said += (f"how many samples the runs of {names} took is not known: their batch sizes are shown apart",)
+    several = {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}
+    for job in _separate(units) & several:
+        name = job or "runs without a label"
+        said += (f"the samples of {name} are not known: its batch sizes are shown apart",)
     return pl.concat([part for part, _ in parts]), units, said
 
 
 def _per_unit(points: pl.DataFrame, asked: str | None) -> tuple[pl.DataFrame, str]:
-    """The points of one job for a million tokens, a sample or an iteration where each run counted so many, and
+    """The points of one job for a million tokens, a sample or an iteration where each run counted some, and
     that unit; whole runs ("run") where they did not, or where all took equally many iterations.
     """
     columns = ("time_s", "energy_j", "time_sd_s", "energy_sd_j")
