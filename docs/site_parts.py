@@ -70,14 +70,18 @@ COLUMNS = {
     "iteration_source": "`marks` or `detected`", "iteration_sure": "whether both rhythm and role are sure",
     "iteration_reason": "why not", "iteration_detected_s": "what was detected where marks were there",
     "iteration_check": "how marks and detection agree", "iteration_levels": "a row for each level: micro-step, cycle",
-    "gpus": "a row for each GPU: energy, setting, other processes, notes", "notes": "what a reader should know",
-    "schema_version": "of this table", "work": "what was counted",
+    "gpus": "a row for each GPU: energy, the setting that was active longest, `segments` with each setting, its time "
+        "and energy where it changed inside, other processes, notes", "notes": "what a reader should know",
+    "schema_version": "of this table", "work": "what was counted: names and amounts",
+    "batch_size": "where a sweep or a recurring job chose it",
+    "calls": "of a comparison: how many calls each run made; the values are of one",
     "tick_s": "last refresh of what energy comes from",
     "power_w": "power", "power_tick_s": "last refresh of the power reading", "power_limit_w": "enforced limit",
     "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock", "utilisation": "of the GPU, 0..1",
     "memory_utilisation": "of its memory interface, 0..1", "temperature_c": "temperature",
     "throttle": "the driver's bits of why clocks are low", "uuid": "of the GPU",
-    "iteration": "its number; a part of one has the same", "kind": "cell, block, loop, command, trial or imported; of an iteration: "
+    "iteration": "its number; a part of one has the same", "kind": "cell, tuned cell, block, loop, command, tuned command, sweep, "
+        "recurring job, shared GPU, comparison or imported; of an iteration: "
         "iteration, evaluation, checkpoint",
     "start_s": "start, on the clock of the trace", "end_s": "end, on the clock of the trace",
 }

@@ -42,7 +42,7 @@ def add_log_commands(commands: Commands) -> None:
     report.add_argument("names", nargs="*", metavar="LABEL", help="labels or ids (default: all of the log)")
     report.add_argument("--label", help="another way to give a label")
     report.add_argument("--last", type=int, metavar="N", help="the newest of them only")
-    report.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
+    report.add_argument("--since", metavar="DAY", help="from this day on, local time: 2026-11-22")
     kinds = report.add_mutually_exclusive_group()
     for name, kind in (("md", "markdown"), ("latex", "latex"), ("html", "html"), ("json", "json")):
         kinds.add_argument(f"--{name}", dest="kind", action="store_const", const=kind, default="markdown")
@@ -74,7 +74,7 @@ def add_log_commands(commands: Commands) -> None:
                         help="power traces of other tools; the log where none is given")
     wasted.add_argument("--label", help="runs with this label only")
     wasted.add_argument("--last", type=int, metavar="N", help="the newest of them only")
-    wasted.add_argument("--since", metavar="DAY", help="from this day on: 2026-11-22")
+    wasted.add_argument("--since", metavar="DAY", help="from this day on, local time: 2026-11-22")
     wasted.add_argument("--price", type=float, metavar="P", help="of a kWh")
     wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
     json_option(wasted, named=True)
@@ -153,7 +153,7 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
     """
     import polars as pl
 
-    from workbench.measurement.report import describe_comparison
+    from workbench.measurement.equal_work import describe_comparison
     from workbench.measurement.store import export
 
     if arguments.compare:
@@ -193,10 +193,11 @@ def _log(arguments: argparse.Namespace) -> int:
 
 
 def _compared(first: Measurement, second: Measurement) -> dict[str, Any]:
-    """Two measurements, and by what share the second took more energy; nulls where one has none."""
+    """Two measurements, and by what share the second took more energy; nulls where that is not known."""
+    from workbench.measurement.equal_work import comparison_basis, relative_change
     from workbench.measurement.report import as_dict
-    from workbench.measurement.result_card import relative_change
 
-    change, half_width = relative_change(first, second) or (None, None)
+    basis = comparison_basis((first, second))
+    change, half_width = relative_change(*basis.costs) if basis.costs else (None, None)
     return {"measurements": [as_dict(first), as_dict(second)], "energy_change": change,
-            "energy_change_half_width": half_width}
+            "energy_change_half_width": half_width, "per": basis.unit, "not_compared": basis.problem}

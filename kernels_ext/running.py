@@ -24,6 +24,7 @@ class Host(Protocol):
     """What the magics do for a running measurement: configure, say, show."""
 
     state: KernelState
+    cells: dict[str, str]
     shell: Any
     sync: bool
     quiet: bool
@@ -68,6 +69,7 @@ class Running:
         self._look = options.period if options.period is not None or magics.period else False
         self._hold: Any = None  # of the trace, until it was stored
         self._tuning: TunerThread | None = None
+        self._tuned = False  # whether a tuner may have changed settings
         self._must_tell = False  # that a GPU could not be put back, also to who wants to see nothing
         self._clocks: Any = None  # the view of the tuning
 
@@ -120,7 +122,7 @@ class Running:
         except WorkbenchError as error:
             magics.say(f"not tuned: {error}")
             return
-        self._tuning = TunerThread(tuner)
+        self._tuning, self._tuned = TunerThread(tuner), True
         if tuner.ended:  # the reason comes with the report
             return
         if self._shows_live():
@@ -192,16 +194,20 @@ class Running:
     def _count(
         self, windows: list[Window], measured: list[Measurement], remarks: list[str]
     ) -> SegmentedIterations | None:
-        """The iterations of all runs. What goes wrong here costs them, and not the measurement."""
+        """The iterations of all runs, which `measured` has afterwards, each run its own. What goes wrong here
+        costs them, and not the measurement.
+        """
 
         def act() -> SegmentedIterations | None:
             from workbench.measurement.iterations import pooled
+            from workbench.measurement.repeats import with_iterations
 
             found = [
                 self._meter.count(window, m, look=self._look)
                 for window, m in zip(windows, measured, strict=True)
             ]
             known = [(each, m) for each, m in zip(found, measured, strict=True) if each is not None]
+            measured[:] = map(with_iterations, measured, found)
             return pooled([each for each, _ in known], [m for _, m in known]) if known else None
 
         if self._interrupted or self._look is False:
@@ -244,12 +250,15 @@ class Running:
             from workbench.measurement.session import keep
 
             frame = found.frame if found is not None and found.summary.count else None
-            return keep(whole, window, self._meter, self._magics.state.store, frame)
+            kind = "tuned cell" if self._tuned else "cell"
+            return keep(whole, window, self._meter, self._magics.state.store, frame, kind=kind)
 
         return self._insist(act, act)
 
     def _show(self, whole: Measurement, window: Window, remarks: list[str]) -> None:
         """The result, on top of the picture where there is a live view."""
+        against = self._against_last_run(whole)
+
         def act() -> None:
             from IPython.display import display
 
@@ -257,7 +266,7 @@ class Running:
 
             if self._view is None and self._quiet and not remarks:
                 return
-            shown = Report(whole, self._magics.tariff, remarks=remarks, previous=self._previous(whole))
+            shown = Report(whole, self._magics.tariff, remarks=remarks, against=against)
             if self._view is None:
                 display(shown)
             else:
@@ -265,11 +274,24 @@ class Running:
 
         self._insist(act, act)
 
-    def _previous(self, whole: Measurement) -> Measurement | None:
-        """The last good run of this label on these GPUs; None where there is none or the log is not there."""
-        with contextlib.suppress(Exception):
-            return self._magics.state.store.before(whole)
-        return None
+    def _against_last_run(self, whole: Measurement) -> str:
+        """What changed since the last complete run of this label in this kernel; empty where there was none.
+
+        A tuned run is neither compared nor compared with: it reports its own saving.
+        """
+        from workbench.measurement.equal_work import describe_change
+
+        if self._tuned or not whole.label:
+            return ""
+        runs, code = self._magics.state.last_runs, self._magics.cells.get(self._label)
+        last, last_code = runs.get(whole.label, (None, None))
+        if whole.outcome == "ok" and whole.energy_j is not None:
+            runs[whole.label] = whole, code
+        if last is None:
+            return ""
+        change = describe_change(last, whole)
+        other_code = code != last_code and "%" in change
+        return change + " (the code of the cell has changed)" * other_code
 
     def _insist(self, act: Callable[[], T], instead: Callable[[], T]) -> T:
         try:

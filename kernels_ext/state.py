@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workbench.measurement.session import Session
     from workbench.measurement.store import Store
+    from workbench.records import Measurement
 
 
 class KernelState:
@@ -16,6 +17,8 @@ class KernelState:
     def __init__(self) -> None:
         self._session: Session | None = None
         self._store: Store | None = None
+        # the last complete run of each label, and the code of its cell
+        self.last_runs: dict[str, tuple[Measurement, str | None]] = {}
 
     @property
     def session(self) -> Session:

@@ -300,7 +300,8 @@ def _run(arguments: argparse.Namespace) -> int:
                       file=sys.stderr)
             _tell(measurement, meter.why)
             frame = found.frame if found is not None and found.summary.count else None
-            for message in session.keep(measurement, window, meter, Store(), frame, kind="command"):
+            kind = "command" if tuning is None else "tuned command"
+            for message in session.keep(measurement, window, meter, Store(), frame, kind=kind):
                 print(f"workbench: {message}", file=sys.stderr)
             tuned = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
             write_json(arguments, {**report.as_dict(measurement), **tuned})

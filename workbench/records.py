@@ -292,7 +292,7 @@ class IterationSummary(HtmlFacts):
 class Window(NamedTuple):
     """A stretch of time to be measured, on the device's clock; `closed` is empty while it is open.
 
-    `opened` and `closed` hold an `Edge` per GPU, in the meter's order, `locked` the clocks locked at its end.
+    `opened` and `closed` hold an `Edge` per GPU, in the meter's order.
     `opened_unix_s` is the civil time when it was opened, whatever a simulated device's clock says.
     A tuple: two are made for each window, and a frozen dataclass takes four times as long.
     """
@@ -304,7 +304,6 @@ class Window(NamedTuple):
     closed: tuple[Edge, ...] = ()
     host_opened: Mapping[str, float] = MappingProxyType({})
     host_closed: Mapping[str, float] = MappingProxyType({})
-    locked: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
     marks: Marks = NO_MARKS
     opened_unix_s: float | None = None
@@ -314,8 +313,20 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class SettingSegment(HtmlFacts):
+    """A stretch of a measurement under one setting: its length and energy (None where it is not known)."""
+
+    setting: Setting
+    time_s: float
+    energy_j: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuMeasurement(HtmlFacts):
     """What one GPU did in a window. `None` marks what could not be had; `notes` say why.
+
+    `setting` was active for most of the time. Where it changed inside, `segments` has every stretch of half a
+    second or more, in order.
 
     `energy_uncertainty_j` is the half width of a 95 % interval. The card's own calibration (typically +-5 %)
     comes on top and is the same for every window on one card.
@@ -339,6 +350,7 @@ class GpuMeasurement(HtmlFacts):
     samples: int = 0
     gaps: int = 0
     notes: tuple[str, ...] = ()
+    segments: tuple[SettingSegment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +359,10 @@ class Measurement(HtmlFacts):
 
     With `repeats` > 1 values are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations.
     `iterations` is None where they were not looked for. `kind` is what was measured, as the log has it:
-    "cell", "block", "loop", "command", "sweep", "recurring job", "shared GPU", "comparison", "imported";
-    empty where it was not kept.
-    `work` is what the training counted.
+    "cell", "tuned cell", "block", "loop", "command", "tuned command", "sweep", "recurring job", "shared GPU",
+    "comparison", "imported"; empty where it was not kept.
+    `work` is what the training counted. `batch_size` is known where a sweep or a recurring job chose it.
+    In a comparison the values are of one call, and each run made `calls` of them.
     """
 
     id: str
@@ -367,6 +380,8 @@ class Measurement(HtmlFacts):
     iterations: IterationSummary | None = None
     kind: str = ""
     work: tuple[WorkDone, ...] = ()
+    batch_size: int | None = None
+    calls: int | None = None
 
     @property
     def energy_j(self) -> float | None:

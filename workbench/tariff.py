@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 J_PER_KWH = 3.6e6
-MOST_DIGITS = 4  # of a value with an error: sensors are good for two or three, comparisons on one card for four
+MOST_DIGITS = 4  # of a value with an error: comparisons on one card need no more
 
 
 @dataclass(frozen=True, slots=True)

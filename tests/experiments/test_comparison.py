@@ -11,7 +11,7 @@ import workbench
 from workbench.errors import NoDriver, UsageError
 from workbench.measurement import session as sessions
 from workbench.measurement.store import Store
-from workbench.records import GpuMeasurement, Measurement, Setting
+from workbench.records import GpuMeasurement, Measurement, Setting, WorkDone
 from workbench.simulation.machine import Machine
 
 Simulated = Callable[..., Machine]
@@ -48,11 +48,13 @@ def test_both_ways_are_in_the_log(machine: Machine) -> None:
 def test_equal_work_shows_no_difference(machine: Machine) -> None:
     found = workbench.compare(job(machine, 200), job(machine, 200), labels=("a", "b"), seed=2)
     assert not found.energy.significant
-    assert str(found).startswith("no significant difference in energy")
+    assert str(found) == "no measurable difference in energy between a and b; time no measurable difference"
 
 
 def test_short_calls_are_put_together_to_a_run(machine: Machine) -> None:
-    found = workbench.compare(job(machine, 200, 0.1), job(machine, 150, 0.25), labels=("a", "b"), seed=1)
+    short, long = counting(machine, 200, 0.1, 64), counting(machine, 150, 0.25, 64)
+    found = workbench.compare(short, long, labels=("a", "b"), seed=1)
+    assert found.unit == "call"
     assert found.runs.filter(way=0)["calls"].to_list()[0] == 20
     assert found.time.value == pytest.approx(2.5, rel=0.02)
     assert found.energy.value == pytest.approx(2.5 * 0.75, rel=0.03)
@@ -83,8 +85,9 @@ def test_the_log_has_the_joules_of_one_call(machine: Machine) -> None:
 
 def test_one_logged_run_each_is_compared_by_label_and_not_by_time(machine: Machine) -> None:
     gpu = GpuMeasurement("A100", "u", 50.0, 1.0, "counter", False)
-    Store().save(Measurement("1", "after", 1.7e9, 1.0, (gpu,)))
-    Store().save(Measurement("2", "before", 1.8e9, 1.0, (replace(gpu, energy_j=100.0),)))
+    after = Measurement("1", "after", 1.7e9, 1.0, (gpu,), work=(WorkDone("samples", 64.0),))
+    Store().save(after)
+    Store().save(replace(after, id="2", label="before", started_unix_s=1.8e9, gpus=(replace(gpu, energy_j=100.0),)))
     assert workbench.compare("before", "after").energy.value == pytest.approx(0.5)
 
 
@@ -141,3 +144,38 @@ def test_without_a_gpu_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sessions, "_current", None)
     with pytest.raises(NoDriver, match="simulate"):
         workbench.compare(print, repr)
+
+
+def counting(machine: Machine, power_w: float, seconds: float, samples: int) -> Callable[[], None]:
+    def train() -> None:
+        job(machine, power_w, seconds)()
+        workbench.work(samples=samples)
+
+    return train
+
+
+def test_functions_that_do_unequal_work_are_compared_per_sample(machine: Machine) -> None:
+    """Half of the energy for half of the samples is no saving."""
+    small, large = counting(machine, 200, 2.0, 300), counting(machine, 200, 4.0, 600)
+    found = workbench.compare(small, large, labels=("12", "24"), seed=1)
+    assert found.unit == "sample"
+    assert found.energy.value == pytest.approx(1.0, abs=0.01)
+    assert "J per sample" in found._repr_html_()
+    assert workbench.compare("12", "24").unit == "sample"
+
+
+def test_labels_of_unequal_work_are_compared_per_iteration_and_of_unknown_work_not_at_all(
+    machine: Machine,
+) -> None:
+    for label, iterations in (("eighty", 80), ("few", 25)):
+        with workbench.measure(label):
+            for _ in range(iterations):
+                job(machine, 200, 0.25)()
+                workbench.step()
+    found = workbench.compare("eighty", "few")
+    assert found.unit == "iteration"
+    assert found.energy.value == pytest.approx(1.0, abs=0.05)
+    with workbench.measure("unknown"):
+        job(machine, 200)()
+    with pytest.raises(UsageError, match=r"not compared: the work of each run is not known"):
+        workbench.compare("eighty", "unknown")

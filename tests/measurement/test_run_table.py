@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from workbench.measurement.run_table import SHOWN, RunLog, as_text, rows
-from workbench.measurement.store import Store, as_frame, export
-from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting
+from workbench.measurement.store import as_frame, export
+from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting, SettingSegment, WorkDone
 
 NOW_S = time.mktime((2026, 3, 14, 15, 0, 0, 0, 0, -1))
 FOREIGN = "other processes used this GPU and are in the figure: python (7085)"
@@ -20,7 +20,7 @@ GPU = GpuMeasurement(
 )
 RUN = Measurement(
     "abc", "train", NOW_S - 60, 9.98, (GPU, replace(GPU, uuid="GPU-2")),
-    iterations=IterationSummary(24, 0.41, 0.003, 96.04, 2.1, "detected"), kind="loop",
+    iterations=IterationSummary(24, 0.41, 0.003, 96.04, 2.1, "detected"), kind="loop", batch_size=64,
 )
 
 
@@ -28,8 +28,8 @@ def test_a_row_says_what_a_person_asks() -> None:
     (row,) = rows(as_frame([RUN]), {"abc": "before"}, now_unix_s=NOW_S)
     assert row == {
         "id": "abc", "when": "today 14:59:00", "label": "train", "what": "loop",
-        "GPU": "2 x Tesla V100, simulated", "energy": "246.9 ± 2.6 J", "time": "9.98 s",
-        "J/iteration": "96.0 ± 2.1 J", "work": "", "setting": "200 W, SM 1380 MHz",
+        "GPU": "2 x Tesla V100, simulated", "batch size": "64", "energy": "246.9 ± 2.6 J", "time": "9.98 s",
+        "J/iteration": "96.0 ± 2.1 J", "work": "24 iterations", "setting": "200 W, SM 1380 MHz",
         "note": "before; other processes used this GPU and are in the figure",
     }
 
@@ -60,11 +60,13 @@ def test_a_spreadsheet_begins_with_what_a_person_reads(tmp_path: Path) -> None:
     assert {"gpus", "energy_j", "notes"} <= set(read.columns)
 
 
-def test_the_last_run_of_a_label_on_the_same_gpus_is_what_a_run_is_compared_with() -> None:
-    store = Store()
-    for number, m in enumerate((RUN, replace(RUN, outcome="error"), replace(RUN, gpus=(GPU,)))):
-        store.save(replace(m, id=f"a{number}", started_unix_s=RUN.started_unix_s - 10 + number))
-    found = store.before(RUN)
-    assert found is not None
-    assert found.id == "a0"
-    assert store.before(replace(RUN, label="")) is None
+def test_a_row_shows_each_setting_that_was_active_with_its_time() -> None:
+    segments = (SettingSegment(Setting(250.0), 3.0, 500.0), SettingSegment(Setting(150.0, 1380), 7.0, 700.0))
+    (row,) = rows(as_frame([replace(RUN, gpus=(replace(GPU, segments=segments),))]), now_unix_s=NOW_S)
+    assert row["setting"] == "250 W 3 s → 150 W, SM 1380 MHz 7 s"
+
+
+def test_a_row_shows_the_work_that_was_done() -> None:
+    counted = replace(RUN, work=(WorkDone("samples", 3072.0),), gpus=(GPU,))
+    (row,) = rows(as_frame([counted]), now_unix_s=NOW_S)
+    assert row["work"] == "3072 samples (24.9/J), 24 iterations"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from workbench import cli
 from workbench.errors import UsageError
 from workbench.measurement.statement import FORMATS, MARK, NUMBER
 from workbench.measurement.store import Store
-from workbench.records import GpuMeasurement, IterationSummary, Measurement, Process
+from workbench.records import GpuMeasurement, IterationSummary, Measurement, Process, WorkDone
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +34,8 @@ def log() -> None:
 def test_a_row_for_each_label_and_the_statement_says_what_is_in_it() -> None:
     found = workbench.report(pue=1.2, location="Norway", g_co2_per_kwh=30.0, order="random")
     assert [row[0] for row in found.rows] == ["base", "new_50%"]
-    assert found.rows[0][2] == "2"
-    assert found.rows[0][3].startswith("1001 ±")
+    assert found.rows[0][2:4] == ("400 W", "2")
+    assert found.rows[0][4] == "1.001 ± 0.013 kJ"
     for words in ("NVIDIA A100", "energy counter (NVML)", "95 % intervals", "PUE of 1.2", "Norway", "400 W",
                   "Idle power", "random"):
         assert words in found.text
@@ -46,9 +48,52 @@ def test_what_a_reader_must_know_is_said() -> None:
     Store().save(Measurement("s", "sim", 1.79e9, 5.0, (gpu,), outcome="error"))
     found = workbench.report("sim")
     assert "their energy is not real" in found.text
-    assert "1 of 1 measurements did not end well" in found.text
+    assert "1 of 1 measurements failed or were interrupted" in found.text
     assert "other processes used the GPUs" in found.text
-    assert found.rows[0][0] == "sim (simulated)"
+    assert found.rows == []
+
+
+def saved(number: int, energy_j: float, **more: Any) -> None:
+    limit_w = more.pop("limit_w", 400.0)
+    gpu = GpuMeasurement("NVIDIA A100", "GPU-1", energy_j, 1.0, "counter", False, power_limit_w=limit_w)
+    Store().save(Measurement(f"x{number}", "runs", 1.79e9 + number, 5.0, (gpu,), **more))
+
+
+def test_an_interrupted_run_is_left_out_and_counted() -> None:
+    for number in range(4):
+        saved(number, 100.0 + number % 2)
+    saved(4, 5.0, outcome="interrupted")
+    found = workbench.report("runs")
+    assert [(row[3], row[4]) for row in found.rows] == [("4", "100.5 ± 1.0 J")]
+    assert "1 of 5 measurements failed or were interrupted: the table leaves them out" in found.text
+    assert "means of 4 runs" in found.text
+
+
+def test_runs_at_other_settings_batch_sizes_or_of_other_work_have_rows_of_their_own() -> None:
+    saved(0, 100.0)
+    saved(1, 60.0, limit_w=250.0)
+    saved(2, 90.0, batch_size=64)
+    saved(3, 80.0, work=(WorkDone("samples", 64.0),))
+    saved(4, 70.0, iterations=IterationSummary(10, 0.5, 0.01, 7.0, 1.0, "marks"))
+    saved(5, 40.0, iterations=IterationSummary(5, 0.5, 0.01, 7.0, 1.0, "marks"))
+    assert [row[3] for row in workbench.report("runs").rows] == ["1"] * 6
+    assert [row[2] for row in workbench.report("runs").rows][:3] == ["400 W", "250 W", "400 W, batch size 64"]
+
+
+def test_the_total_counts_every_call_of_a_comparison() -> None:
+    saved(0, 3.6, repeats=5, calls=200)
+    assert "In all 1.00 Wh were measured" in workbench.report("runs").text
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_text_beside_the_mark_is_no_hiding_place(tmp_path: Path, ending: str) -> None:
+    path = workbench.report("base").write(tmp_path / f"energy{ending}")
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines):
+        for forged in (f"We saved 50 %. <!-- {MARK} -->", f"{line} and saved 50 % more {MARK}"):
+            path.write_text("\n".join([*lines[:number], forged, *lines[number + 1 :], ""]))
+            with contextlib.suppress(UsageError):  # some of them are no reports any more
+                assert workbench.verify(path)
 
 
 @pytest.mark.parametrize("ending", FORMATS)

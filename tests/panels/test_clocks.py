@@ -172,10 +172,10 @@ def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved()
     found = {"period_s": 0.4123, "period_uncertainty_s": 0.0031, "period_source": "power"}
     assert workbench.panels.clocks(Tuner(tuning(saved=saved, **found))).summary().splitlines() == [
         "Tuning of train · A card (simulated)",
-        "5230 ± 410 J saved (11.2 ± 0.9 %), 3.1 % slower, tuning included",
+        "5.23 ± 0.41 kJ saved (11.2 ± 0.9 %), 3.1 % slower, tuning included",
         "Trying SM 1200 MHz next",
         "best so far: SM 1200 MHz, memory 9000 MHz: energy −15.0 ± 1.7 %, time +4.0 ± 1.0 %",
-        "tuning has taken 34 s and 1250 J of the job, 2 probes",
+        "tuning has taken 34 s and 1.25 kJ of the job, 2 probes",
         "an iteration takes 412.3 ± 3.1 ms (from the power)",
         "objective: the least energy within the allowed slowdown, at most 5 % slower",
     ]

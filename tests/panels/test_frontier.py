@@ -74,9 +74,9 @@ def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: 
     assert panel.summary().splitlines() == [
         "Energy against time",
         "−13 % energy for +4.0 % time: 250 W, batch size 64",
-        "Least energy at most 5 % slower: 10.4 s and 2600 ± 20 J an epoch; the default is 300 W, batch size 64 "
+        "Least energy at most 5 % slower: 10.4 s and 2.600 ± 0.020 kJ an epoch; the default is 300 W, batch size 64 "
         "(the highest setting measured, at the batch size that is fastest there)",
-        "Per hour of baseline work it saves 0.0400 ± 0.0028 kWh, 0.0120 EUR, 16.0 gCO2 and "
+        "Per hour of baseline work it saves 0.0400 ± 0.0028 kWh, 0.012 EUR, 16 gCO2 and "
         "takes 2 min 24 s more time",
         "Per epoch it saves 0.1111 ± 0.0077 Wh, 0.0000333 EUR, 0.0444 gCO2 and takes 0.4 s more time",
         "Per job it saves 0.01000 ± 0.00069 kWh, 0.00300 EUR, 4.00 gCO2 and takes 36 s more time",
@@ -91,7 +91,7 @@ def test_a_beaten_point_and_a_prediction_are_called_what_they_are(panel: Frontie
     panel.choose(at(150.0))
     assert "−20 % energy for +100 % time: 150 W, batch size 64 (predicted)" in panel.summary()
     assert (
-        "Dominated: one at most as slow needs 200.0 J less, one at most as hungry takes 8 s less"
+        "Dominated: one at most as slow needs 200 J less, one at most as hungry takes 8 s less"
         in panel.summary()
     )
 

@@ -16,7 +16,7 @@ from workbench.panels._views.log.model import LogSelection
 from workbench.panels._views.log.panel import LogPanel, log
 from workbench.panels._views.log.svg import run_picture
 from workbench.periods.segment import SCHEMA as SEGMENTS
-from workbench.records import GpuMeasurement, Measurement
+from workbench.records import GpuMeasurement, Measurement, WorkDone
 
 GPU = GpuMeasurement("Tesla V100", "GPU-1", 100.0, 1.0, "counter", True, power_limit_w=250.0)
 
@@ -33,7 +33,7 @@ def panel() -> LogPanel:
     store = Store()
     for number, (label, energy_j) in enumerate((("first <b>", 100.0), ("limited", 80.0), ("third", 300.0))):
         run = Measurement(f"a{number}", label, 1_700_000_000.0 + number, 20.0,
-                          (replace(GPU, energy_j=energy_j),))
+                          (replace(GPU, energy_j=energy_j),), work=(WorkDone("samples", 640.0),))
         store.save(run, {"GPU-1": a_trace(energy_j)} if number < 2 else None)
     return log(store)
 

@@ -11,6 +11,7 @@ import ctypes
 import math
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -322,9 +323,17 @@ class _Knobs:
     """The power limit and the clocks (MHz) of a GPU, as far as this process may set them."""
 
     def __init__(self, device: NvmlDevice, handle: Any, read_clock: Callable[[str], float]) -> None:
-        self.locks = Setting()
+        # the clocks that this process has locked, each from a moment on: a day of changes every ten seconds
+        self.history: deque[tuple[float, Setting]] = deque(maxlen=10_000)
         self._device, self._handle, self._read_clock = device, handle, read_clock
         self._daemon_ids: dict[tuple[str, ...], int] = {}
+
+    @property
+    def locks(self) -> Setting:
+        return self.history[-1][1] if self.history else Setting()
+
+    def _note(self, clocks_mhz: dict[str, int | None]) -> None:
+        self.history.append((self._device.clock(), replace(self.locks, **clocks_mhz)))
 
     def check(self, setting: Setting) -> None:
         """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
@@ -380,7 +389,7 @@ class _Knobs:
             if knob != "power_limit_w":
                 act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
                 self._privileged(knob, doing, act, partial(zeusd.reset_clock, knob=knob))
-                self.locks = replace(self.locks, **{knob: None})
+                self._note({knob: None})
             elif default_w is not None:
                 self._set_limit(doing, default_w)
 
@@ -418,7 +427,7 @@ class _Knobs:
                 self._privileged(knob, f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
                                  partial(lock, self._handle, *within),
                                  partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
-                self.locks = replace(self.locks, **{knob: clock})
+                self._note({knob: clock})
 
     def _set_limit(self, doing: str, limit_w: float) -> None:
         self._privileged(
@@ -749,6 +758,9 @@ class NvmlDevice:
 
     def locked(self) -> Setting:
         return self._knobs.locks
+
+    def lock_history(self) -> tuple[tuple[float, Setting], ...]:
+        return tuple(self._knobs.history)
 
     def enforced_limit_w(self) -> float | None:
         return self._knobs.enforced_w()

@@ -45,6 +45,9 @@ class Device(Protocol):
     def locked(self) -> Setting:
         """The clocks that this process has locked; asks the driver nothing."""
 
+    def lock_history(self) -> tuple[tuple[float, Setting], ...]:
+        """The clocks that this process has locked, each from a moment of `clock` on, oldest first."""
+
     def missing_rights(self) -> str:
         """Why this process may not change it, found out without a change; empty where it may."""
 

@@ -26,8 +26,9 @@ from ..device.discovery import Gpus, why_no_gpu
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown
 from ..measurement import session
 from ..measurement.api import applied
+from ..measurement.equal_work import UNKNOWN_WORK, caveats, comparison_basis
 from ..measurement.meter import Meter
-from ..measurement.repeats import repeated
+from ..measurement.repeats import repeated, with_iterations
 from ..measurement.store import Store, from_row
 from ..records import Measurement, Setting, Window, WorkDone
 from .difference import LEAST_PAIRS, TOO_WIDE, UNKNOWN, Ratio, difference, enough, order
@@ -36,7 +37,7 @@ RUN_S = 2.0  # a run is as many calls as take this long: a shorter one has a wid
 WARM_C = 5.0  # by which mean temperatures of logged runs may differ without a warning
 RUNS = pl.Schema({
     "way": pl.Int64, "label": pl.String, "calls": pl.Int64,
-    "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64, "time_s": pl.Float64,  # of one call
+    "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64, "time_s": pl.Float64,  # of one unit
     "temperature_c": pl.Float64,  # of the hottest GPU as the run began
 })
 Work = Callable[[], object]
@@ -45,7 +46,7 @@ DEFAULT = Setting()
 
 @dataclass(frozen=True, slots=True)
 class EnergyComparison:
-    """Two ways of working, compared; energies and times are those of one call.
+    """Two ways of working, compared; energies and times are those of one `unit`.
 
     Attributes:
         labels: Names of the first and the second.
@@ -54,6 +55,7 @@ class EnergyComparison:
         ended: Why no more were made.
         simulated: Whether no joule of it is real.
         notes: What may limit it.
+        unit: "call"; "run" of the log; "sample", "iteration" or the like where the two did unequal work.
     """
 
     labels: tuple[str, str]
@@ -63,19 +65,20 @@ class EnergyComparison:
     ended: str
     simulated: bool = False
     notes: tuple[str, ...] = ()
+    unit: str = "call"
 
     def __str__(self) -> str:
         """The answer in one sentence."""
         first, second = self.labels
+        per = "" if self.unit in ("call", "run") else f" per {self.unit}"
         if not self.energy.high < TOO_WIDE:
             return f"{first} and {second} cannot be compared yet: {self.runs.height} runs; {self.ended}"
         if not self.energy.significant:
-            return (f"no significant difference in energy: {second} against {first} {self.energy}; "
-                    f"time {self.time}")
+            return f"no measurable difference in energy{per} between {first} and {second}; time {self.time}"
         much = f"{abs(100 * (self.energy.value - 1)):.1f} %"
         less = "less" if self.energy.value < 1 else "more"
         low, high = sorted(abs(100 * (each - 1)) for each in (self.energy.low, self.energy.high))
-        return (f"{second} takes {much} {less} energy than {first} ({low:.1f} to {high:.1f} %); "
+        return (f"{second} takes {much} {less} energy{per} than {first} ({low:.1f} to {high:.1f} %); "
                 f"time {self.time}")
 
     __repr__ = __str__
@@ -85,7 +88,7 @@ class EnergyComparison:
             pl.len(), pl.col("energy_j", "time_s", "temperature_c").mean()).sort("way")
         rows = [(label, count, *(f"{each:.4g}" if each is not None else "" for each in rest))
                 for _, label, count, *rest in means.iter_rows()]
-        heads = ("", "runs", "J a call", "s a call", "°C at the start")
+        heads = ("", "runs", f"J per {self.unit}", f"s per {self.unit}", "°C at the start")
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in (self.ended, *self.notes) if note)
         title = html.escape(str(self)) + _html.SIMULATED * self.simulated
         return (f"<div class='gpu-comparison'><p><b>{title}</b></p>{_picture(self)}{_html.table(heads, rows)}"
@@ -186,9 +189,9 @@ class _Turns:
                 ended = self._take_turns(held, smallest, budget_s, most, seed)
         finally:
             kept = self._keep()
-        runs = pl.DataFrame(self._rows, schema=RUNS)
-        measured = [*self._measured[0], *self._measured[1]]
-        return _result(self._labels, runs, ended, measured, looked=True, notes=tuple(kept))
+        measured = [_of_one_call(self._measured[row["way"]].pop(0), row["calls"]) for row in self._rows]
+        return _result(self._labels, pl.DataFrame(self._rows, schema=RUNS), ended, measured, looked=True,
+                       notes=tuple(kept))
 
     def _take_turns(
         self, held: ExitStack, smallest: float, budget_s: float, most: int, seed: int | None
@@ -272,7 +275,9 @@ def measure_calls(meter: Meter, label: str, call: Work, calls: int) -> tuple[Mea
             call()
     finally:
         window = meter.close(window)
-    return meter.measure(window), window
+    measured = meter.measure(window)
+    found = meter.count(window, measured) if window.marks.count else None
+    return with_iterations(measured, found), window
 
 
 def countable_j(measured: Measurement) -> float:
@@ -287,7 +292,7 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
     """The same from what is in the log under two labels; runs that failed or have no energy are left out.
 
     Raises:
-        UsageError: a label with no such run.
+        UsageError: a label with no such run, or runs that cannot be compared.
     """
     log = store.log()
     frames = []
@@ -302,6 +307,8 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
         raise UsageError(f"{a!r} is compared with itself; give two labels")
     whole = pl.concat(frames).sort("started_unix_s")
     found = [from_row(row) for row in whole.drop("way").iter_rows(named=True)]
+    if problem := comparison_basis(found).problem:
+        raise UsageError(f"{a} and {b} are not compared: {problem}")
     runs = pl.DataFrame({
         "way": whole["way"], "label": whole["label"], "calls": pl.Series([1] * whole.height, dtype=pl.Int64),
         "energy_j": whole["energy_j"], "energy_uncertainty_j": whole["energy_uncertainty_j"].fill_null(0.0),
@@ -328,11 +335,10 @@ def _differences(
     first: Sequence[Measurement], second: Sequence[Measurement], runs: pl.DataFrame
 ) -> list[str]:
     """What besides the way differs between logged runs."""
-    said = []
-    for what, name in (("on different GPUs", "uuid"), ("under different settings", "setting")):
-        sets = [{getattr(gpu, name) for m in side for gpu in m.gpus} for side in (first, second)]
-        if sets[0] != sets[1]:
-            said.append(f"the two ran {what}: that is part of the difference")
+    said = caveats(*first, *second)
+    settings = [{gpu.setting for m in side for gpu in m.gpus} for side in (first, second)]
+    if settings[0] != settings[1]:
+        said.append("the two ran under different settings: that is part of the difference")
     warm = [runs.filter(way=number)["temperature_c"].drop_nulls().to_numpy() for number in (0, 1)]
     means = [float(each.mean()) if len(each) else math.nan for each in warm]
     if abs(means[1] - means[0]) > WARM_C:
@@ -351,6 +357,14 @@ def _result(
     labels: tuple[str, str], runs: pl.DataFrame, ended: str, measured: Sequence[Measurement], *,
     looked: bool, notes: tuple[str, ...] = (),
 ) -> EnergyComparison:
+    basis, unit = comparison_basis(measured), "call" if looked else "run"
+    if basis.unit != "run":
+        unit, columns = basis.unit, ("energy_j", "energy_uncertainty_j", "time_s")
+        costs = zip(columns, zip(*basis.costs, strict=True), strict=False)
+        runs = runs.with_columns(pl.Series(name, values) for name, values in costs)
+        notes += (f"the two did unequal work: energy and time are those of one {unit}",)
+    elif basis.problem == UNKNOWN_WORK:
+        notes += ("how much work a call does is not known: each call is taken to do the same",)
     rows = runs.to_dicts()
     energy, time = (difference(*_columns(rows, name), looked=looked) for name in ("energy_j", "time_s"))
     if energy is UNKNOWN and runs.height == 2:
@@ -359,7 +373,7 @@ def _result(
     if shared:
         notes += (f"other processes used the GPU in {len(shared)} of {len(measured)} runs",)
     return EnergyComparison(labels, energy, time, runs, ended, any(m.simulated for m in measured),
-                            tuple(dict.fromkeys((*notes, *energy.notes))))
+                            tuple(dict.fromkeys((*notes, *energy.notes))), unit)
 
 
 def _by_errors(rows: Sequence[dict[str, Any]]) -> Ratio:
@@ -383,10 +397,12 @@ def _of_one_call(m: Measurement, calls: int) -> Measurement:
         replace(gpu, energy_j=part(gpu.energy_j), energy_uncertainty_j=part(gpu.energy_uncertainty_j))
         for gpu in m.gpus)
     work = tuple(WorkDone(each.name, each.amount / calls) for each in m.work)
+    found = m.iterations
+    iterations = None if found is None else replace(found, count=round(found.count / calls))
     return replace(
         m, gpus=gpus, time_s=m.time_s / calls, time_sd_s=part(m.time_sd_s), energy_sd_j=part(m.energy_sd_j),
         cpu_energy_j=part(m.cpu_energy_j), dram_energy_j=part(m.dram_energy_j), work=work,
-        notes=(*m.notes, f"of one call; a run made {calls}"))
+        iterations=iterations, calls=calls)
 
 
 # the picture
@@ -413,7 +429,7 @@ def _picture(found: EnergyComparison) -> str:
                 f"{html.escape(words)}</text>")
 
     step = (WIDTH - LEFT - 130) / max(runs.height - 1, 1)
-    out = [text(0, 12, "J a call, run after run")]
+    out = [text(0, 12, f"J per {found.unit}, run after run")]
     out += [text(LEFT - 10, y(each) + 4, f"{each:.4g}", "end") for each in np.linspace(low, high, 3)]
     tops = []
     for number, label in enumerate(found.labels):

@@ -57,6 +57,8 @@ class Ratio(HtmlFacts):
         """In percent, with the interval: "-12.3 % (-13.1 to -11.4 %)"."""
         if not self.high < TOO_WIDE:
             return "not known yet (too few runs)"
+        if not self.significant:
+            return "no measurable difference"
         value, low, high = (100 * (each - 1) for each in (self.value, self.low, self.high))
         digits = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 0), 1)
         return f"{value:+.{digits}f} % ({low:+.{digits}f} to {high:+.{digits}f} %)"

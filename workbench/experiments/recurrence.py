@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
@@ -190,7 +191,8 @@ class Recurrence:
             window = self._meter.close(self._window)
             self.notes += self._lease.release()
         failed = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
-        self.measurement = self._meter.measure(window, outcome="ok" if error is None else failed)
+        measurement = self._meter.measure(window, outcome="ok" if error is None else failed)
+        self.measurement = replace(measurement, batch_size=self.batch_size)
         with contextlib.suppress(Exception):  # it is in the history all the same
             keep(self.measurement, window, self._meter, Store(), kind="recurring job")
         self._end(error)

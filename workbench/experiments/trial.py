@@ -6,12 +6,14 @@ back to, and how it ended.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sysconfig
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from ..device.lease import Lease
 from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
 from ..measurement.meter import Meter
-from ..records import Configuration, Measurement, Observation, Setting, Window
+from ..measurement.repeats import with_iterations
+from ..records import Configuration, Measurement, Observation, Setting, Window, WorkDone
 
 Work = Callable[[int | None], float | None]
 """A fixed piece of training at a batch size (None: its own); returns the samples it went through, or None."""
@@ -83,6 +86,7 @@ def run(
         finally:
             window = meter.close(window)
         measurement = meter.measure(window, outcome="ok" if row["outcome"] == "ok" else "error")
+        measurement = _with_work(measurement, configuration.batch_size, samples, window, meter)
         if keep is not None and row["outcome"] == "ok":
             keep(measurement, window)
     except DeviceError as error:
@@ -136,6 +140,22 @@ def raised_at(error: BaseException, work: Work) -> str | None:
         lines.insert(0, (code.co_filename, code.co_firstlineno))
     own = [f"{file}:{line}" for file, line in lines if not file.startswith(libraries)]
     return own[-1] if own else None
+
+
+def _with_work(
+    measurement: Measurement, batch_size: int | None, samples: object, window: Window, meter: Meter
+) -> Measurement:
+    """The measurement with its batch size, the iterations that the work marked, and the samples that it
+    returned, or that so many batches of this size have.
+    """
+    found = meter.count(window, measurement) if window.marks.count else None
+    work = {each.name: each for each in measurement.work}
+    if samples is None and batch_size is not None and found is not None and not work:
+        samples = batch_size * found.summary.count
+    with contextlib.suppress(TypeError, ValueError):  # `costs` says what is wrong with it
+        if (amount := float(samples)) > 0:  # type: ignore[arg-type]
+            work["samples"] = WorkDone("samples", amount)
+    return replace(with_iterations(measurement, found), batch_size=batch_size, work=tuple(work.values()))
 
 
 def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:

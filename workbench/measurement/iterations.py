@@ -71,7 +71,9 @@ def count(
     periods, parts = None, tuple[SettingPart, ...]()
     if traces and (look or long_enough):
         periods = look_at_all(traces, within_s)
-        if not marked:
+        if marked:
+            parts = setting_parts(traces, within_s)
+        else:
             periods, parts = look_in_parts(traces, within_s, periods)
             parts = parts or whole_part(traces, within_s)
     if marked:

@@ -12,7 +12,6 @@ import time
 import uuid as uuid_module
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +20,16 @@ from ..device import rapl
 from ..device.nvml import throttle_names
 from ..device.protocol import Device
 from ..errors import DeviceError, UsageError
-from ..records import Edge, GpuMeasurement, Marks, Measurement, Setting, Window
+from ..records import Edge, GpuMeasurement, Marks, Measurement, Window
 from ..samples import ROWS
 from . import marks
 from .counter_kind import CounterKind
 from .energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates, add_parts
 from .foreign import ForeignProcesses, foreign_processes
+from .quantities import format_duration
 from .recorder import Recorder
 from .sensor_updates import EnergyParts
+from .setting_segments import by_setting, setting_segments
 from .synchronise import synchronise
 
 if TYPE_CHECKING:
@@ -106,9 +107,8 @@ class Meter:
         end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
-        locked = tuple([device.locked() for device in self.devices])  # a generator takes twice as long
         closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
-                        locked, window.notes + notes, self._marked(window, end_s), window.opened_unix_s)
+                        window.notes + notes, self._marked(window, end_s), window.opened_unix_s)
         if self.recorder is not None:
             self._open.discard(id(window))
             start_s = self._starts.pop(id(window), None)
@@ -217,12 +217,14 @@ class Meter:
         if missing:
             where = "comes from the counter" if counted else "is interpolated"
             notes.append(f"{missing} gaps in sampling; their energy {where}")
-        limits_w = inside["power_limit_w"][np.isfinite(inside["power_limit_w"])]
-        limit_w = float(limits_w[-1]) if len(limits_w) else None
-        if len(limits_w) and np.ptp(limits_w) > 1:
-            notes.append(f"the power limit changed inside: {limits_w[0]:g} W first, {limits_w[-1]:g} W last")
-        # The clocks as this process has locked them, the limit as it was sampled.
-        locked = window.locked[number] if number < len(window.locked) else Setting()
+        limited = inside[np.isfinite(inside["power_limit_w"])]
+        within_s, limits = (window.start_s, window.end_s), (limited["time_s"], limited["power_limit_w"])
+        segments = setting_segments(*limits, device.lock_history(), within_s, timeline.between)
+        by_time = by_setting(segments)
+        setting = by_time[0].setting
+        if len(by_time) > 1:
+            told = ", ".join(f"{each.setting} for {format_duration(each.time_s)}" for each in by_time[:3])
+            notes.append(f"the setting changed inside: {told}{', and others' * (len(by_time) > 3)}")
         # What is asked five times a second and looks back as long tells nothing of a shorter window.
         status = inside if duration_s >= STATUS_S else inside[:0]
         bits = int(np.bitwise_or.reduce(status["throttle"]))
@@ -234,10 +236,10 @@ class Meter:
             simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
             peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
-            mean_utilisation=_mean(status["utilisation"]), setting=replace(locked, power_limit_w=limit_w),
-            power_limit_w=limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
+            mean_utilisation=_mean(status["utilisation"]), setting=setting,
+            power_limit_w=setting.power_limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
             throttle_reasons=throttle_names(bits), other_processes=foreign.named, samples=len(inside),
-            gaps=missing, notes=tuple(notes),
+            gaps=missing, notes=tuple(notes), segments=segments if len(segments) > 1 else (),
         )
 
     def count(

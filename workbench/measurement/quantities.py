@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ..tariff import significant, with_error
 
 MINUS = "\N{MINUS SIGN}"
-SENSOR_ERROR = 0.05  # typical of NVIDIA's power sensors, gain uncalibrated (Yang et al., SC'24, arXiv 2312.02741)
+SENSOR_ERROR = 0.05  # typical gain error of NVIDIA's power sensors (Yang et al., SC'24, arXiv 2312.02741)
 LEAST_HALF = 0.001  # no interval is shown as narrower: temperature alone changes more
 
 
@@ -39,8 +39,9 @@ def format_measured(energy_j: float | None, uncertainty_j: float | None) -> str:
     if energy_j is None or uncertainty_j is None or not 0 <= uncertainty_j < 0.5 * energy_j:
         value = format_energy(energy_j, uncertainty_j)
         return value if energy_j is None else f"{value} ({sensor})"
-    reading = 100 * max(uncertainty_j / energy_j, LEAST_HALF)
-    return f"{format_energy(energy_j, None)} ({sensor}, reading ± {significant(reading, 2 if reading >= 1 else 1)} %)"
+    percent = 100 * max(uncertainty_j / energy_j, LEAST_HALF)
+    reading = significant(percent, 2 if percent >= 1 else 1)
+    return f"{format_energy(energy_j, None)} ({sensor}, reading ± {reading} %)"
 
 
 def format_duration(seconds: float) -> str:

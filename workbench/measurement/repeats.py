@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..records import GpuMeasurement, Measurement, WorkDone
+from ..records import GpuMeasurement, Measurement, SettingSegment, WorkDone
+from .equal_work import comparison_basis
 from .quantities import student_half_width
+from .setting_segments import by_setting
 
 if TYPE_CHECKING:
     from ..periods.segment import SegmentedIterations
@@ -30,6 +32,10 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
     n = len(measurements)
     if n == 1:
         return measurements[0]
+    basis = comparison_basis(measurements)
+    notes = measurements[0].notes
+    if basis.costs and basis.unit != "run":
+        notes += (f"the {n} runs did unequal work; compare their cost{basis.per_unit}",)
     columns = list(zip(*(m.gpus for m in measurements), strict=True))
     sums = [m.energy_j for m in measurements]
     times = np.array([m.time_s for m in measurements])
@@ -40,12 +46,12 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
     return replace(
         measurements[0], time_s=float(times.mean()), time_sd_s=float(times.std(ddof=1)),
         gpus=tuple(
-            _mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns)))
+            _mean_gpu(column, times, None if spread_j is None else spread_j / math.sqrt(len(columns)))
             for column in columns
         ),
         energy_sd_j=sd_j, cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
         dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]), repeats=n,
-        outcome=measurements[-1].outcome, work=_mean_work(measurements),
+        outcome=measurements[-1].outcome, notes=notes, work=_mean_work(measurements), iterations=None,
     )
 
 
@@ -57,8 +63,11 @@ def _mean_work(measurements: Sequence[Measurement]) -> tuple[WorkDone, ...]:
     return tuple(WorkDone(name, amount / len(measurements)) for name, amount in sums.items())
 
 
-def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeasurement:
+def _mean_gpu(runs: Sequence[GpuMeasurement], times_s: np.ndarray, spread_j: float | None) -> GpuMeasurement:
     """One GPU over several runs. `spread_j` is its part of the interval over runs."""
+    segments = [each for run, time_s in zip(runs, times_s.tolist(), strict=True)
+                for each in run.segments or (SettingSegment(run.setting, time_s, run.energy_j),)]
+    by_time = by_setting(segments)
     own_j = math.sqrt(sum((run.energy_uncertainty_j or 0.0) ** 2 for run in runs)) / len(runs)
     energy_j = _mean_of([run.energy_j for run in runs])
     peaks = [run.peak_power_w for run in runs if run.peak_power_w is not None]
@@ -70,7 +79,8 @@ def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeas
         peak_power_w=max(peaks, default=None),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
         throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),
-        samples=sum(run.samples for run in runs), gaps=sum(run.gaps for run in runs), **means,
+        samples=sum(run.samples for run in runs), gaps=sum(run.gaps for run in runs),
+        setting=by_time[0].setting, segments=tuple(segments) if len(by_time) > 1 else (), **means,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,17 +10,16 @@ from typing import Any
 from .._html import table
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
-from .quantities import format_change, format_seconds
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
-from .quantities import format_measured
-from .result_card import card, describe_change, relative_change, why_no_energy
+from .quantities import format_measured, format_seconds
+from .result_card import card, why_no_energy
 from .work import rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = (
-    "Sensors of GPUs are typically good to ± 5 % (published measurements). Comparisons on one card do not have "
-    "this error."
+    "The sensor of a GPU is typically good to ± 5 % (published measurements); comparisons on one card do not "
+    "have this error."
 )
 
 
@@ -103,7 +101,7 @@ def _describe_level(level: LevelCost) -> str:
 
 
 def page(
-    m: Measurement, tariff: Tariff = NO_TARIFF, *, previous: Measurement | None = None,
+    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "",
     remarks: Sequence[str] = (),
 ) -> str:
     """A measurement as a card, with tables and notes folded away; HTML without script."""
@@ -118,7 +116,7 @@ def page(
     told = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     heads = ("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source")
     folded = f"{table(heads, map(_cells, m.gpus))}{_levels(found)}<ul style='margin:.3em 0'>{told}</ul>"
-    return card(m, tariff, previous=previous, details=folded, remarks=remarks)
+    return card(m, tariff, against=against, details=folded, remarks=remarks)
 
 
 def _cells(gpu: GpuMeasurement) -> tuple[str, ...]:
@@ -151,51 +149,29 @@ def as_dict(m: Measurement) -> dict[str, Any]:
 
 
 def mimebundle(
-    m: Measurement, tariff: Tariff = NO_TARIFF, *, previous: Measurement | None = None,
-    remarks: Sequence[str] = (),
+    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Text, HTML and JSON; JupyterLab would show plain application/json in place of the HTML."""
     text = "\n".join([line(m, tariff), *remarks])
-    return {"text/plain": text, "text/html": page(m, tariff, previous=previous, remarks=remarks),
+    return {"text/plain": text, "text/html": page(m, tariff, against=against, remarks=remarks),
             MIME: as_dict(m)}
 
 
 class Report:
-    """A measurement that shows itself, compared with the last run of its label where that is given."""
+    """A measurement that shows itself; `against` is what changed against the last run of its label."""
 
     def __init__(
         self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, remarks: Sequence[str] = (),
-        previous: Measurement | None = None,
+        against: str = "",
     ) -> None:
         self.measurement, self._tariff, self._remarks = measurement, tariff, tuple(remarks)
-        self._previous = previous
+        self._against = against
 
     def __repr__(self) -> str:
         return "\n".join([line(self.measurement, self._tariff), *self._remarks])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return mimebundle(self.measurement, self._tariff, previous=self._previous, remarks=self._remarks)
-
-
-def describe_comparison(a: Measurement, b: Measurement) -> str:
-    """Two measurements compared: how much more energy and time the second took, with 95 % intervals.
-
-    >>> one = Measurement("1", "a", 0.0, 2.0, (GpuMeasurement("G", "u", 100.0, 3.0, "counter", False),))
-    >>> two = Measurement("2", "b", 0.0, 3.0, (GpuMeasurement("G", "u", 80.0, 4.0, "counter", False),))
-    >>> describe_comparison(one, two)
-    'b against a: −20.0 ± 4.7 % energy, +50.0 % time; 20.0 ± 5.0 J less'
-    """
-    names = f"{b.label or b.id} against {a.label or a.id}"
-    change = relative_change(a, b)
-    if change is None or a.energy_j is None or b.energy_j is None:
-        times = f"{format_change(b.time_s / a.time_s - 1)} time" if a.time_s > 0 else "no comparison of times"
-        return f"{names}: {times}; the energies cannot be compared (one of them is missing or zero)"
-    difference = b.energy_j - a.energy_j
-    error = math.hypot(a.energy_uncertainty_j or 0.0, b.energy_uncertainty_j or 0.0)
-    joules = f"; {format_energy(abs(difference), error)} {'less' if difference < 0 else 'more'}"
-    cards = {gpu.uuid for gpu in a.gpus} == {gpu.uuid for gpu in b.gpus}
-    caveat = "" if cards else "; on different GPUs, whose calibrations may differ by 10 %"
-    return f"{names}: {describe_change(a, b)}{joules * (abs(difference) > error)}{caveat}"
+        return mimebundle(self.measurement, self._tariff, against=self._against, remarks=self._remarks)
 
 
 def _unit(value: float | None, unit: str, digits: int = 3) -> str:

@@ -6,26 +6,26 @@ HTML without script; colours and the size of letters are inherited, so that it r
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterable
 
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
-from .quantities import format_change, format_duration, format_energy, format_measured, format_seconds, gpu_names
+from .quantities import format_duration, format_energy, format_measured, format_seconds, gpu_names
 from .work import padding_share, rates
 
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
 IDLE_FROM_S = 0.4
+MOST_SETTINGS = 3  # whose iterations fit into the headline
 CARD = ("<div class='gpu-energy' style='font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;"
         "border-left:4px solid;padding:.1em 0 .1em .8em;margin:.3em 0 .6em'>")
 BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em;white-space:nowrap"
 SOURCES = {"marks": "marked", "detected": "found in the power"}  # of iterations
 # Words of the notes that change what an energy means; other notes stand in the details.
-DECISIVE = ("other process", "MIG is on", "assume", "power limit changed")
+DECISIVE = ("other process", "MIG is on", "assume", "setting changed")
 
 
 def card(
-    m: Measurement, tariff: Tariff = NO_TARIFF, *, previous: Measurement | None = None, details: str = "",
+    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", details: str = "",
     remarks: Iterable[str] = (),
 ) -> str:
     """A measurement as HTML.
@@ -33,7 +33,7 @@ def card(
     Args:
         m: The measurement.
         tariff: What energy is worth; nothing of it is shown where it is not set.
-        previous: What it is compared with, the last run of its label.
+        against: What changed against the last run of its label, where there is one.
         details: HTML that is folded away.
         remarks: Sentences that stand below.
     """
@@ -45,7 +45,7 @@ def card(
     facts = " ".join(
         f"<span style='margin-right:1.2em;white-space:nowrap'><span style='opacity:.7'>{name}</span> "
         f"<b>{html.escape(value)}</b></span>"
-        for name, value in _facts(m, tariff, previous)
+        for name, value in _facts(m, tariff, against)
     )
     summary = "<summary style='cursor:pointer'>details</summary>"
     folded = f"<details>{summary}{details}</details>" if details else ""
@@ -57,14 +57,22 @@ def card(
     )
 
 
-def _facts(m: Measurement, tariff: Tariff, previous: Measurement | None) -> Iterable[tuple[str, str]]:
+def _facts(m: Measurement, tariff: Tariff, against: str) -> Iterable[tuple[str, str]]:
     """What stands beside the energy: names and values."""
     yield "time", format_duration(m.time_s)
     if m.mean_power_w is not None:
         yield "mean power", f"{significant(m.mean_power_w)} W"
     if m.repeats > 1 and m.energy_sd_j is not None:
         yield "mean of", f"{m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J)"
-    if (found := m.iterations) is not None and found.count and found.seconds is not None:
+    found = m.iterations
+    under = [level for level in found.levels if level.setting and level.each_j is not None] if found else []
+    if len(under) > MOST_SETTINGS:
+        yield "per iteration", f"{len(under)} settings, see details"
+    else:  # one by one: their mean is the cost under none of them
+        for level in under:
+            cost = f"{format_energy(level.each_j, None)}, {format_seconds(level.each_s)} ({level.count})"
+            yield f"per {level.name}", cost
+    if not under and found is not None and found.count and found.seconds is not None:
         energy = format_energy(found.energy_j, found.energy_uncertainty_j)
         cost = "" if found.energy_j is None else f"{energy}, "
         taken = format_seconds(found.seconds, found.seconds_uncertainty)
@@ -75,8 +83,8 @@ def _facts(m: Measurement, tariff: Tariff, previous: Measurement | None) -> Iter
         yield "padding", f"{100 * padding:.0f} % of all tokens"
     if worth := tariff.words(m.energy_j):
         yield "worth", worth
-    if previous is not None and (change := describe_change(previous, m)):
-        yield "against the last run", change
+    if against:
+        yield "against the last run", against
 
 
 def warnings(m: Measurement) -> list[str]:
@@ -107,26 +115,3 @@ def why_no_energy(m: Measurement) -> str:
 def decisive_notes(notes: Iterable[str]) -> list[str]:
     """Those of a GPU's notes that change what its energy means."""
     return [note for note in notes if any(words in note for words in DECISIVE)]
-
-
-def relative_change(a: Measurement, b: Measurement) -> tuple[float, float] | None:
-    """How much more energy `b` took than `a`, as a share of `a`, and the half width of its 95 % interval;
-    None where one of them is not known.
-    """
-    if a.energy_j is None or b.energy_j is None or not a.energy_j > 0:
-        return None
-    ratio = b.energy_j / a.energy_j
-    error_a, error_b = a.energy_uncertainty_j or 0.0, b.energy_uncertainty_j or 0.0
-    return ratio - 1.0, math.hypot(ratio * error_a, error_b) / a.energy_j
-
-
-def describe_change(a: Measurement, b: Measurement) -> str:
-    """What changed from `a` to `b`, in per cent: "−12.3 ± 0.4 % energy, +3.1 % time"; empty where unknown."""
-    change = relative_change(a, b)
-    if change is None:
-        return ""
-    energy, half = change
-    time = f", {format_change(b.time_s / a.time_s - 1)} time" if a.time_s > 0 else ""
-    if abs(energy) <= half:
-        return f"no significant difference in energy ({format_change(energy, half)}){time}"
-    return f"{format_change(energy, half)} energy{time}"

@@ -16,15 +16,17 @@ from ..tariff import significant
 from .quantities import format_duration, format_energy, gpu_names
 from .result_card import decisive_notes
 
-COLUMNS = ("when", "label", "what", "GPU", "energy", "time", "J/iteration", "work", "setting", "note")
+COLUMNS = ("when", "label", "what", "GPU", "batch size", "energy", "time", "J/iteration", "work", "setting",
+           "note")
 EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench run -- python train.py`."
 SORTABLE = {  # the columns of the log that a column is sorted by
     "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
-    "J/iteration": "iteration_j",
+    "J/iteration": "iteration_j", "batch size": "batch_size",
 }
 SHORT, UNBROKEN = ("when", "energy", "time", "J/iteration", "work", "setting"), "\N{NO-BREAK SPACE}"
 SHOWN = 40
 DAY_S = 86_400.0
+MOST_SEGMENTS = 4  # stretches of one run's settings that fit into a cell of the table
 
 
 def rows(
@@ -44,26 +46,39 @@ def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
         "id": row["id"], "when": when(row["started_unix_s"], now_s), "label": row["label"],
         "what": row.get("kind") or "cell",
         "GPU": gpu_names(gpu["name"] for gpu in gpus) + ", simulated" * bool(row["simulated"]),
+        "batch size": str(row.get("batch_size") or ""),
         "energy": "-" if row["energy_j"] is None else format_energy(row["energy_j"],
                                                                     row["energy_uncertainty_j"]),
         "time": format_duration(row["time_s"]), "J/iteration": per_iteration,
-        "work": "" if not row.get("work") else _work(row),
-        "setting": "; ".join(dict.fromkeys(_setting(gpu) for gpu in gpus)), "note": _note(row, tag),
+        "work": _work(row),
+        "setting": "; ".join(dict.fromkeys(set_to(gpu) for gpu in gpus)), "note": _note(row, tag),
     }
 
 
 def _work(row: Mapping[str, Any]) -> str:
-    """What the first kind of work took: "12.3 tokens/J"."""
-    first = row["work"][0]
-    if not row["energy_j"] or not first["amount"]:
-        return ""
-    return f"{significant(first['amount'] / row['energy_j'])} {first['name'].replace('_', ' ')}/J"
+    """How much was done, with the first kind's rate: "3072 samples (12.3/J), 24 iterations"."""
+    work = row.get("work") or ()
+    parts = [f"{significant(each['amount'], 4)} {each['name'].replace('_', ' ')}" for each in work]
+    if parts and row["energy_j"]:
+        parts[0] += f" ({significant(work[0]['amount'] / row['energy_j'])}/J)"
+    if row["iteration_count"]:
+        parts.append(f"{row['iteration_count']} iterations")
+    return ", ".join(parts)
 
 
-def _setting(gpu: Mapping[str, Any]) -> str:
-    """What a GPU was set to: its power limit, and clocks where they were locked."""
-    setting = gpu["setting"] or {}
-    knobs = (("{:.0f} W", gpu["power_limit_w"]), ("SM {} MHz", setting.get("sm_clock_mhz")),
+def set_to(gpu: Mapping[str, Any]) -> str:
+    """What a GPU was set to: its power limit, and clocks where they were locked; where that changed inside,
+    each stretch with its length: "250 W 3 s → 150 W 7 s".
+    """
+    if segments := gpu.get("segments"):
+        told = [f"{_knobs(each['setting'], None)} {format_duration(each['time_s'])}" for each in segments]
+        return " → ".join(told[:MOST_SEGMENTS] + ["..."] * (len(told) > MOST_SEGMENTS))
+    return _knobs(gpu["setting"] or {}, gpu["power_limit_w"])
+
+
+def _knobs(setting: Mapping[str, Any], limit_w: float | None) -> str:
+    limit_w = setting.get("power_limit_w") if limit_w is None else limit_w
+    knobs = (("{:.0f} W", limit_w), ("SM {} MHz", setting.get("sm_clock_mhz")),
              ("memory {} MHz", setting.get("mem_clock_mhz")))
     return ", ".join(form.format(value) for form, value in knobs if value is not None)
 

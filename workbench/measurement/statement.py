@@ -28,12 +28,13 @@ from ..records import Measurement
 from ..tariff import J_PER_KWH, significant
 from .quantities import student_half_width
 from .report import as_dict, format_energy
+from .run_table import set_to
 from .store import Store, from_row
 
 FORMATS = {".md": "markdown", ".tex": "latex", ".html": "html", ".json": "json"}
 MARK = "workbench-report:"
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-HEADS = ("run", "GPU", "runs", "energy", "time (s)", "mean power (W)", "energy per iteration")
+HEADS = ("run", "GPU", "setting", "runs", "energy", "time (s)", "mean power (W)", "energy per iteration")
 LATEX = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"} | {
     "±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
     "×": r"$\times$", "°": r"\textdegree{}"})
@@ -70,7 +71,11 @@ NOWHERE = Surroundings()
 
 
 class EnergyStatement:
-    """Measurements as a table and a statement; one row for each label and GPU."""
+    """Measurements as a table and a statement.
+
+    A row has the complete runs of one label that did equal work on one GPU model at one setting. Runs that
+    failed or were interrupted are left out, and the statement counts them.
+    """
 
     def __init__(self, measurements: Sequence[Measurement], surroundings: Surroundings = NOWHERE) -> None:
         self.measurements, self.surroundings = tuple(measurements), surroundings
@@ -102,7 +107,7 @@ class EnergyStatement:
         rows = [" & ".join(cell.translate(LATEX) for cell in row) + r" \\" for row in self.rows]
         heads = " & ".join(head.translate(LATEX) for head in HEADS) + r" \\"
         return "\n".join([
-            "% needs \\usepackage{booktabs}", r"\begin{tabular}{llrrrrr}", r"\toprule", heads, r"\midrule",
+            "% needs \\usepackage{booktabs}", r"\begin{tabular}{lllrrrrr}", r"\toprule", heads, r"\midrule",
             *rows, r"\bottomrule", r"\end{tabular}", "", self.text.translate(LATEX), "",
             f"% {self._mark()}", ""])
 
@@ -141,8 +146,8 @@ class EnergyStatement:
 
     def _groups(self) -> dict[tuple[str, ...], list[Measurement]]:
         groups: dict[tuple[str, ...], list[Measurement]] = {}
-        for each in self.measurements:
-            key = (each.label or each.id, *(gpu.name for gpu in each.gpus), str(each.simulated))
+        for each in _complete(self.measurements):
+            key = (each.label or each.id, str(each.simulated), *(gpu.name for gpu in each.gpus), *_done(each))
             groups.setdefault(key, []).append(each)
         return groups
 
@@ -162,7 +167,7 @@ def report(
         names: Labels (all their runs) or ids; everything where none is given.
         last: The newest so many of those only.
         label: Another way to give one label.
-        since: Only those from this day on (2026-11-22).
+        since: Only those from this day on (2026-11-22, local time).
         pue, location, g_co2_per_kwh, intensity_source, order, driver: See `Surroundings`.
 
     Raises:
@@ -212,7 +217,12 @@ def verify(path: str | Path) -> list[str]:
 
 def digest(measurements: Sequence[Measurement]) -> str:
     """SHA-256 over all values of some measurements."""
-    canonical = json.dumps([as_dict(each) for each in measurements], sort_keys=True, separators=(",", ":"))
+    values = [as_dict(each) for each in measurements]
+    for each in (*values, *(gpu for row in values for gpu in row["gpus"])):
+        for name in ("batch_size", "calls", "segments"):  # reports without them stay valid
+            if name in each and not each[name]:
+                del each[name]
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -233,7 +243,10 @@ def _differences(given: str, fresh: str) -> list[str]:
     told = []
     old, new = given.splitlines(), fresh.splitlines()
     for number, (line, right) in enumerate(zip(old, new, strict=False), start=1):
-        if MARK in line or line == right:
+        if line == right:
+            continue
+        if MARK in line or MARK in right:
+            told.append(f"line {number}: the line that names the measurements was changed or moved")
             continue
         numbers, rights = NUMBER.findall(line), NUMBER.findall(right)
         wrong = [f"{a} should be {b}" for a, b in zip(numbers, rights, strict=False) if a != b]
@@ -241,6 +254,21 @@ def _differences(given: str, fresh: str) -> list[str]:
     if len(old) != len(new):
         told.append(f"it has {len(old)} lines and should have {len(new)}")
     return told
+
+
+def _complete(measured: Sequence[Measurement]) -> list[Measurement]:
+    """Without runs that failed or were interrupted."""
+    return [each for each in measured if each.outcome == "ok"]
+
+
+def _done(m: Measurement) -> tuple[str, ...]:
+    """What runs of one row have in common: settings, batch size and work, as far as they are known."""
+    settings = (set_to(gpu) for gpu in as_dict(m)["gpus"])
+    work = (f"{each.amount / m.repeats:g} {each.name}" for each in m.work)
+    marked = m.iterations is not None and m.iterations.source == "marks"
+    count = f"{m.iterations.count / m.repeats:g} iterations" if m.iterations is not None and marked else ""
+    batch = "" if m.batch_size is None else f"batch size {m.batch_size}"
+    return "; ".join(dict.fromkeys(settings)), batch, ", ".join([*work, count])
 
 
 def _day_s(day: str) -> float:
@@ -251,7 +279,7 @@ def _day_s(day: str) -> float:
 
 
 def _row(group: Sequence[Measurement]) -> tuple[str, ...]:
-    first = group[0]
+    first, setting = group[0], ", ".join(filter(None, _done(group[0])[:2]))
     runs = sum(each.repeats for each in group)
     weights = [each.repeats for each in group]
     halves = [each.energy_uncertainty_j for each in group]
@@ -266,7 +294,7 @@ def _row(group: Sequence[Measurement]) -> tuple[str, ...]:
         gpus = f"{len(first.gpus)} × {gpus}"
     power_w = None if energy_j is None or not time_s else energy_j / time_s
     return (
-        (first.label or first.id) + " (simulated)" * first.simulated, gpus, str(runs),
+        (first.label or first.id) + " (simulated)" * first.simulated, gpus, setting, str(runs),
         format_energy(energy_j, half_j), "" if time_s is None else significant(time_s),
         "" if power_w is None else significant(power_w),
         "" if each_j is None else format_energy(each_j, each_half),
@@ -294,13 +322,17 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[st
     gpus = [gpu for each in measured for gpu in each.gpus]
     names = ", ".join(sorted({gpu.name for gpu in gpus})) or "no GPU"
     cards = len({gpu.uuid for gpu in gpus})
-    energies = [None if each.energy_j is None else each.energy_j * each.repeats for each in measured]
+    energies = [
+        None if each.energy_j is None else each.energy_j * each.repeats * (each.calls or 1)
+        for each in measured
+    ]
     total = None if None in energies else sum(each for each in energies if each is not None)
     sources = {gpu.source for gpu in gpus}
     how = {"counter": "differences of the driver's energy counter (NVML)", "integrated":
            "integrals of the driver's power readings (NVML)"}
     sensors = " and ".join(how.get(each, each) for each in sorted(sources)) or "nothing"
-    runs, failed = sum(each.repeats for each in measured), sum(each.outcome != "ok" for each in measured)
+    complete = _complete(measured)
+    runs, failed = sum(each.repeats for each in complete), len(measured) - len(complete)
     shared = sum(any(gpu.other_processes for gpu in each.gpus) for each in measured)
     limits = sorted({gpu.power_limit_w for gpu in gpus if gpu.power_limit_w is not None})
     host = any(each.cpu_energy_j is not None for each in measured)
@@ -318,7 +350,8 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[st
         "(typically within 5 %) comes on top.",
         f"Power limits were {', '.join(f'{each:g}' for each in limits)} W." if limits else "",
         f"Runs were ordered: {around.order}." if around.order else "",
-        f"{failed} of {len(measured)} measurements did not end well." if failed else "",
+        f"{failed} of {len(measured)} measurements failed or were interrupted: the table leaves them out."
+        if failed else "",
         f"During {shared} of {len(measured)} measurements other processes used the GPUs: their energy is in "
         "it." if shared else "",
     ]

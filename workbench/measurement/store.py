@@ -18,6 +18,7 @@ import stat
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,16 @@ import polars as pl
 from .. import _paths, trace
 from .._processes import require_polars
 from ..errors import StoreError, UsageError, checked
-from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting, WorkDone
+from ..records import (
+    GpuMeasurement,
+    IterationSummary,
+    LevelCost,
+    Measurement,
+    Process,
+    Setting,
+    SettingSegment,
+    WorkDone,
+)
 from . import keeping
 from .run_table import rows
 
@@ -35,14 +45,16 @@ QUOTA_BYTES = 512 * 1024**2
 COMPACT_AT = 400
 MOST_TAG = 200  # bytes
 
+_SETTING = pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})
+_SEGMENT = pl.Struct({"setting": _SETTING, "time_s": pl.Float64, "energy_j": pl.Float64})
 _GPU = pl.Struct({
     "name": pl.String, "uuid": pl.String, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
     "source": pl.String, "simulated": pl.Boolean, "mean_power_w": pl.Float64, "peak_power_w": pl.Float64,
     "idle_share": pl.Float64, "mean_utilisation": pl.Float64,
-    "setting": pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64}),
+    "setting": _SETTING,
     "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Float64, "throttle_reasons": pl.List(pl.String),
     "other_processes": pl.List(pl.Struct({"pid": pl.Int64, "name": pl.String, "memory_bytes": pl.Int64})),
-    "samples": pl.Int64, "gaps": pl.Int64, "notes": pl.List(pl.String),
+    "samples": pl.Int64, "gaps": pl.Int64, "notes": pl.List(pl.String), "segments": pl.List(_SEGMENT),
 })
 _LEVEL = pl.Struct({
     "name": pl.String, "count": pl.Int64, "time_s": pl.Float64, "energy_j": pl.Float64, "each_s": pl.Float64,
@@ -58,7 +70,8 @@ _COLUMNS: dict[str, Any] = {
     "iteration_source": pl.String, "iteration_sure": pl.Boolean, "iteration_reason": pl.String,
     "iteration_detected_s": pl.Float64, "iteration_check": pl.String, "iteration_levels": pl.List(_LEVEL),
     "gpus": pl.List(_GPU), "notes": pl.List(pl.String), "schema_version": pl.Int64, "kind": pl.String,
-    "work": pl.List(pl.Struct({"name": pl.String, "amount": pl.Float64})),
+    "work": pl.List(pl.Struct({"name": pl.String, "amount": pl.Float64})), "batch_size": pl.Int64,
+    "calls": pl.Int64,
 }
 SCHEMA = pl.Schema(_COLUMNS)
 SINCE_2 = tuple(name for name in SCHEMA if name.startswith("iteration_"))
@@ -104,11 +117,13 @@ def from_row(row: dict[str, Any]) -> Measurement:
 
 def _gpu(
     setting: dict[str, Any], throttle_reasons: list[str], other_processes: list[dict[str, Any]],
-    notes: list[str], **plain: Any,
+    notes: list[str], segments: list[dict[str, Any]] | None = None, **plain: Any,
 ) -> GpuMeasurement:
     others = tuple(Process(**process) for process in other_processes)
+    stretches = tuple(SettingSegment(Setting(**each["setting"]), each["time_s"], each["energy_j"])
+                      for each in segments or ())
     return GpuMeasurement(setting=Setting(**setting), throttle_reasons=tuple(throttle_reasons),
-                          other_processes=others, notes=tuple(notes), **plain)
+                          other_processes=others, notes=tuple(notes), segments=stretches, **plain)
 
 
 def _iterations(row: dict[str, Any]) -> IterationSummary | None:
@@ -179,23 +194,6 @@ class Store:
             latest = ", ".join(labels) or "none"
             raise UsageError(f"no measurement is called {name!r}; the latest are {latest}")
         return from_row(hits.row(-1, named=True))
-
-    def before(self, measurement: Measurement) -> Measurement | None:
-        """The newest earlier measurement of the same label and GPUs that ended well; None where there is none
-        or the measurement has no label.
-        """
-        if not measurement.label:
-            return None
-        hits = self.log().filter(
-            (pl.col("label") == measurement.label) & (pl.col("id") != measurement.id)
-            & (pl.col("outcome") == "ok") & (pl.col("started_unix_s") <= measurement.started_unix_s)
-            & pl.col("energy_j").is_not_null()
-        )
-        uuids = {gpu.uuid for gpu in measurement.gpus}
-        for row in hits.tail(20).reverse().iter_rows(named=True):
-            if {gpu["uuid"] for gpu in row["gpus"]} == uuids:
-                return from_row(row)
-        return None
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:
         """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
@@ -340,7 +338,8 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
         new = {name: pl.lit(None, SCHEMA[name]) for name in SINCE_2 if name not in frame.columns}
         frame = frame.with_columns(**new)
     # files of version 2 may have them or not
-    late = {"kind": pl.lit(""), "work": pl.lit(None, SCHEMA["work"])}
+    late = {"kind": pl.lit("")}
+    late |= {name: pl.lit(None, SCHEMA[name]) for name in ("work", "batch_size", "calls")}
     frame = frame.with_columns(**{name: each for name, each in late.items() if name not in frame.columns})
     return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
 
@@ -416,7 +415,8 @@ def _told_flat(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     if "gpus" not in frame.columns:
         return texts
     told = rows(frame)
-    read = {"started": pl.from_epoch((frame["started_unix_s"] * 1000).cast(pl.Int64), "ms")}
+    local = [datetime.fromtimestamp(unix_s).astimezone() for unix_s in frame["started_unix_s"]]
+    read = {"started": pl.Series([each.isoformat(" ", "milliseconds") for each in local], dtype=pl.String)}
     read |= {name.lower(): pl.Series([row[name] for row in told], dtype=pl.String)
              for name in ("GPU", "setting", "note")}
     return texts.select("label", **read).hstack(texts.drop("label"))
@@ -426,8 +426,8 @@ def _told_flat(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 def export(frame: pl.DataFrame, path: str | Path) -> Path:
     """Write a log to a .parquet, .csv or .json file.
 
-    In CSV a log begins with columns to read (label, started in UTC, gpu, setting, note), and nested columns
-    become JSON text.
+    In CSV a log begins with columns to read (label, started in local time with its offset from UTC, gpu,
+    setting, note), and nested columns become JSON text.
 
     In CSV a `'` stands before text that a spreadsheet would run as a formula (`=`, `+`, `-`, `@` first).
 

@@ -188,7 +188,7 @@ def waste(
         what: A measurement, a label or id (its newest run), a log (`read_log`) or a power trace; all of the
             log where None.
         label: Runs of the log with this label only.
-        since: Those from this day on (2026-11-22).
+        since: Those from this day on (2026-11-22, local time).
         last: The newest so many of those.
         tariff: What energy is worth.
 

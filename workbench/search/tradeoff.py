@@ -44,10 +44,13 @@ Z95 = 1.96
 
 
 class Collected(NamedTuple):
-    """Points (`POINTS`, a row a configuration) and sentences about rows that could not be used."""
+    """Points (`POINTS`, a row a configuration), sentences about rows that could not be used, and jobs whose
+    batch sizes cannot be compared, because it is not known how much work each run did.
+    """
 
     points: pl.DataFrame
     said: tuple[str, ...] = ()
+    separate: frozenset[str | None] = frozenset()
 
 
 def collect(frame: pl.DataFrame) -> Collected:

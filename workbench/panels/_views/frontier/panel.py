@@ -91,7 +91,8 @@ class FrontierPanel(LivePanel):
     @property
     def work(self) -> Work:
         """What the points' time and energy are for."""
-        return self._work or Work(self.source.unit)
+        job = self._frontier.filters.values["job"]
+        return self._work or Work(self.source.units.get(job, self.source.unit))
 
     @property
     def tariff(self) -> Tariff:

@@ -27,14 +27,20 @@ class Filters:
         self.values: dict[str, Any] = {"job": None, "gpu": None, "batch_size": ALL, "predicted": True}
         self.options: dict[str, list[Any]] = {name: [] for name in NAMES}
 
-    def learn(self, points: pl.DataFrame) -> None:
-        """What there is now; what was selected and is gone gives way to the commonest."""
+    def learn(self, points: pl.DataFrame, separate: frozenset[str | None]) -> None:
+        """What there is now; what was selected and is gone gives way to the commonest, and so do all batch
+        sizes of a job that is `separate`.
+        """
         self.options = {
             name: sorted(v for v in points[name].unique().to_list() if v is not None) for name in NAMES
         }
         for name in NAMES:
             if self.values[name] not in (*self.options[name], ALL):
                 self.values[name] = ALL if name == "batch_size" else _commonest(points, name)
+        if self.values["job"] in separate and self.values["batch_size"] == ALL:
+            own = points.filter(pl.col("job").eq_missing(self.values["job"]))
+            if own["batch_size"].n_unique() > 1:
+                self.values["batch_size"] = _commonest(own, "batch_size")
 
     def select(self, given: dict[str, Any]) -> None:
         """Select other values; None leaves one as it is.
@@ -148,7 +154,7 @@ class ShownFrontier:
             self.said, self.version = ". ".join(self._collected.said), self.version + 1
             return None
         before, old = self.frontier, self.chosen
-        self.filters.learn(points)
+        self.filters.learn(points, self._collected.separate)
         shown, default = self.filters.apply(points), self.default
         if default is not None and tradeoff.find(shown, default) is None:
             # Where it is not selected, the default among what is takes its place, and is named.

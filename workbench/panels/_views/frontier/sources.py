@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ....search.tradeoff import Z95, Collected, collect
 from ..._core.log_files import log_version, readable_log
 from ..recurring.sources import Studied
 
+NO_UNITS: Mapping[str | None, str] = {}  # by job, where not all jobs have one
 LOGGED = {"gpus", "energy_uncertainty_j", "id"}  # columns by which a log is known
 NO_POINTS = Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
 
@@ -43,13 +44,15 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
         otherwise: str = "run",
     ) -> None:
-        points = _plain(frame, unit)
+        is_log = set(frame.columns) >= LOGGED
+        points, self.units, said = _log_points(frame, unit) if is_log else (_plain(frame), NO_UNITS, ())
         self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
         marked = marks.dtype == pl.Boolean and bool(marks.any())
         self.simulated = marked if simulated is None else simulated
-        self._collected = collect(points)
+        collected = collect(points)
+        self._collected = collected._replace(said=collected.said + said, separate=_separate(self.units))
 
     def read(self) -> Hashable:
         return 0
@@ -61,7 +64,7 @@ class GivenPoints:
 class SweepPoints:
     """A sweep, perhaps under way: what it has measured, and what it expects of the rest."""
 
-    live = True
+    live, units = True, NO_UNITS
 
     def __init__(self, sweep: Sweep, name: str = "", simulated: bool | None = None) -> None:
         self._sweep, self._simulated = sweep, simulated
@@ -87,14 +90,15 @@ class SweepPoints:
         believed = self._sweep.belief.filter(~pl.col("measured"))
         if measured["gpu"].n_unique() == 1:
             believed = believed.with_columns(gpu=pl.lit(measured["gpu"][0]))
-        collected = collect(pl.concat([_plain(measured, None), believed], how="diagonal_relaxed"))
-        return collected._replace(said=collected.said + words)
+        collected = collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))
+        separate = _separate({None: self.unit}) if measured["batch_size"].n_unique() > 1 else frozenset()
+        return Collected(collected.points, collected.said + words, separate)
 
 
 class Recurred:
     """The runs of a recurring job that reached its target, and what its profiles predict."""
 
-    live = True
+    live, units = True, NO_UNITS
     unit = "job"
 
     def __init__(self, job: RecurringJob | JobStudy, simulated: bool | None = None) -> None:
@@ -116,18 +120,20 @@ class Logged:
 
     def __init__(self, store: Store) -> None:
         self._store, self.unit = store, "run"
+        self.units: dict[str | None, str] = {}
 
     def read(self) -> Hashable:
         return log_version(self._store)
 
     def points(self) -> Collected:
-        log = readable_log(self._store).filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
+        log = _complete(readable_log(self._store))
         if log.is_empty():
             return NO_POINTS
         self.simulated = bool(log["simulated"].any())
-        points = _of_log(log)
+        points, self.units, said = _log_points(log)
         self.unit = unit_of(points) or "run"
-        return collect(points)
+        collected = collect(points)
+        return collected._replace(said=collected.said + said, separate=_separate(self.units))
 
 
 PointSource = GivenPoints | SweepPoints | Recurred | Logged
@@ -215,10 +221,8 @@ def _exported_log(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(name).cast(kind, strict=False) for name, kind in plain.items())
 
 
-def _plain(frame: pl.DataFrame, unit: str | None) -> pl.DataFrame:
-    """A log's or a sweep's rows as points; other frames as they are."""
-    if set(frame.columns) >= LOGGED:
-        return _of_log(frame, unit)
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """A sweep's rows as points; other frames as they are."""
     if "outcome" in frame.columns and frame.schema["outcome"] == pl.String:
         frame = frame.filter(pl.col("outcome").is_null() | (pl.col("outcome") == "ok"))
     return frame
@@ -228,39 +232,37 @@ def unit_of(points: pl.DataFrame) -> str | None:
     """What all points are for, as far as they tell."""
     if len(points) and "unit" in points.columns and points["unit"].dtype == pl.String:
         units = points["unit"].unique().to_list()
-        if len(units) == 1 and units[0] in WORK_UNITS:
+        if len(units) == 1 and units[0] in (*WORK_UNITS, "iteration"):
             return str(units[0])
     samples = "samples" in points.columns and len(points) and points["samples"].is_not_null().all()
     return "sample" if samples else None
 
 
-def _per_work(points: pl.DataFrame, work: pl.Series, asked: str | None) -> pl.DataFrame:
-    """Points for a million tokens or for a sample where each of them counted so many, and `unit`; where one
-    is `asked` for, for no other.
-    """
-    for unit, (name, size) in WORK_UNITS.items():
-        if asked not in (None, unit):
-            continue
-        amounts = pl.Series([
-            sum(each["amount"] for each in row or () if each["name"] == name) / size
-            for row in work.to_list()], dtype=pl.Float64)
-        if len(amounts) and (amounts > 0).all():
-            each = ("time_s", "energy_j", "time_sd_s", "energy_sd_j")
-            return points.with_columns(*(pl.col(column) / amounts for column in each), unit=pl.lit(unit))
-    return points
+def _complete(log: pl.DataFrame) -> pl.DataFrame:
+    """The runs of a log that ended well, with an energy, under one setting."""
+    steady = pl.lit(True)
+    if "segments" in log["gpus"].explode().struct.fields:
+        changed = pl.col("gpus").list.eval(pl.element().struct.field("segments").list.len() > 0).list.any()
+        steady = ~changed.fill_null(False)
+    return log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null(), steady)
 
 
-def _of_log(log: pl.DataFrame, unit: str | None = None) -> pl.DataFrame:
-    """Measurements as `store.as_frame` has them, with the first GPU's setting, or its limit as read; for a
-    unit of the work that they all counted: `unit`, or any where that is None.
+def _log_points(
+    log: pl.DataFrame, asked: str | None = None
+) -> tuple[pl.DataFrame, dict[str | None, str], tuple[str, ...]]:
+    """Points of a log (`store.as_frame`), with the first GPU's setting, or its limit as read; the unit of
+    work of each job (label), which all of its runs counted: `asked`, or any where that is None; and sentences
+    about what is left out or not known.
     """
-    whole = log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
+    whole = _complete(log)
     if whole.is_empty():
-        words = f"none of the {len(log)} measurements ended well with an energy"
+        words = f"none of the {len(log)} measurements ended well with an energy under one setting"
         raise UsageError(f"{words}; measure at least one configuration")
     first = pl.col("gpus").list.first()
     setting = first.struct.field("setting")
     runs = pl.col("repeats").clip(1)
+    known = {name: pl.col(name) if name in whole.columns else pl.lit(None) for name in (
+        "batch_size", "work", "iteration_count", "iteration_s", "iteration_j", "iteration_j_uncertainty")}
     points = whole.select(
         "time_s", "energy_j", time_sd_s=pl.col("time_sd_s") / runs.sqrt(),
         energy_sd_j=pl.max_horizontal(
@@ -275,9 +277,46 @@ def _of_log(log: pl.DataFrame, unit: str | None = None) -> pl.DataFrame:
         .list.unique(maintain_order=True)
         .list.join(" + "),
         job=pl.when(pl.col("label") == "").then(None).otherwise(pl.col("label")), measurement="id",
-        simulated="simulated",
+        simulated="simulated", **known,
     )
-    return _per_work(points, whole["work"], unit) if "work" in whole.columns else points
+    parts = [_per_unit(part, asked) for part in points.partition_by("job", maintain_order=True)]
+    units = {part["job"][0]: unit for part, unit in parts}
+    left = int((log["outcome"] == "ok").sum()) - len(whole)
+    said = (f"{left} runs without an energy, or whose setting changed inside, are left out",) * bool(left)
+    several = {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}
+    for job in _separate(units) & several:
+        name = job or "runs without a label"
+        said += (f"the samples of {name} are not known: its batch sizes are shown apart",)
+    return pl.concat([part for part, _ in parts]), units, said
+
+
+def _per_unit(points: pl.DataFrame, asked: str | None) -> tuple[pl.DataFrame, str]:
+    """The points of one job for a million tokens, a sample or an iteration where each run counted some, and
+    that unit; whole runs ("run") where they did not, or where all took equally many iterations.
+    """
+    columns = ("time_s", "energy_j", "time_sd_s", "energy_sd_j")
+    plain = points.drop("work", "iteration_count", "iteration_s", "iteration_j", "iteration_j_uncertainty")
+    for unit, (name, size) in WORK_UNITS.items():
+        if asked not in (None, unit):
+            continue
+        amounts = pl.Series([
+            sum(each["amount"] for each in row or () if each["name"] == name) / size
+            for row in points["work"].to_list()], dtype=pl.Float64)
+        if (amounts > 0).all():
+            return plain.with_columns(*(pl.col(name) / amounts for name in columns), unit=pl.lit(unit)), unit
+    counts = points["iteration_count"].cast(pl.Float64) / points["repeats"]
+    if asked in (None, "iteration") and (counts > 0).all() and not counts.has_nulls() and (
+            asked or counts.n_unique() > 1) and not points["iteration_j"].has_nulls():
+        return plain.with_columns(
+            points["iteration_s"].alias("time_s"), points["iteration_j"].alias("energy_j"),
+            (points["iteration_j_uncertainty"] / Z95).alias("energy_sd_j"), unit=pl.lit("iteration"),
+        ), "iteration"
+    return plain.with_columns(unit=pl.lit(None, pl.String)), "run"
+
+
+def _separate(units: Mapping[str | None, str]) -> frozenset[str | None]:
+    """Jobs whose batch sizes cannot be compared: it is not known how many samples their runs took."""
+    return frozenset(job for job, unit in units.items() if unit in ("run", "iteration"))
 
 
 def _of_observations(observations: Sequence[Observation], unit: str | None) -> pl.DataFrame:
@@ -292,9 +331,8 @@ def _of_observations(observations: Sequence[Observation], unit: str | None) -> p
     asked = [(*astuple(each.configuration.setting), each.configuration.batch_size) for each in done]
     kinds = dict(zip(KNOBS, (pl.Float64, pl.Int64, pl.Int64, pl.Int64), strict=True))
     knobs = pl.DataFrame(asked, schema=kinds, orient="row")
-    return _of_log(as_frame([each.measurement for each in done]), unit).with_columns(
-        *knobs, job=pl.lit(None, pl.String)
-    )
+    logged = as_frame([replace(each.measurement, label="") for each in done])
+    return _log_points(logged, unit)[0].with_columns(*knobs)
 
 
 def of_attempts(attempts: Iterable[Attempt]) -> pl.DataFrame:

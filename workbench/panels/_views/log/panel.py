@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from ....errors import UsageError
-from ....measurement.report import describe_comparison, page
+from ....measurement.equal_work import describe_comparison
+from ....measurement.report import page
 from ....measurement.run_table import EMPTY, SORTABLE, as_text
 from ....measurement.store import Store
 from ..._core.live import LivePanel, Message, script

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from ....measurement.report import describe_comparison
+from ....measurement.equal_work import comparison_basis, describe_comparison
 from ....measurement.run_table import when
 from ....records import Measurement
 from ..._core.svg import Pen, Picture, ShadedSpan, padded
@@ -59,18 +59,17 @@ def comparison_picture(runs: Sequence[Measurement], traces: Sequence[pl.DataFram
     names = [f"{run.label or run.id}, {when(run.started_unix_s, now_s)}" for run in runs]
     pens = [Pen(colour(number), 1.4) for number in range(2)]
     picture.legend(zip(names, pens, strict=True))
-    energies = [run.energy_j for run in runs if run.energy_j is not None]
-    if len(energies) == 2:
+    basis = comparison_basis(runs)
+    if basis.costs:
         picture.y += 22
-        errors = [run.energy_uncertainty_j or 0.0 for run in runs]
-        high = max(energy + error for energy, error in zip(energies, errors, strict=True))
+        high = max(cost.energy_j + cost.energy_half_j for cost in basis.costs)
         frame = picture.frame(54, (0.0, 1.06 * high or 1.0), (0.0, 2.0))
         frame.name("Energy (J)")
-        for number, (energy, error) in enumerate(zip(energies, errors, strict=True)):
+        for number, (energy, error, *_) in enumerate(basis.costs):
             top, left, right = frame.y(1.85 - number), frame.x(0.0), frame.x(energy)
             picture.area(f"M{left:.1f} {top:.1f}H{right:.1f}v16H{left:.1f}z", pens[number].ink, opacity=0.6)
             frame.errors(energy, 1.5 - number, error, None, Pen(width=1.5))
-        frame.below("joules")
+        frame.below(f"joules{basis.per_unit}")
         picture.down(54, 44)
     lines = [(number, _lines(trace)) for number, trace in enumerate(traces) if trace is not None]
     if lines:
