@@ -78,8 +78,8 @@ def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: 
         "(the highest setting measured, at the batch size that is fastest there)",
         "Per hour of baseline work it saves 0.0400 ± 0.0028 kWh, 0.012 EUR, 16 gCO2 and "
         "takes 2 min 24 s more time",
-        "Per epoch it saves 0.1111 ± 0.0077 Wh, 0.0000333 EUR, 0.0444 gCO2 and takes 0.4 s more time",
-        "Per job it saves 0.01000 ± 0.00069 kWh, 0.00300 EUR, 4.00 gCO2 and takes 36 s more time",
+        "Per epoch it saves 0.1111 ± 0.0077 Wh, less than 0.001 EUR, 0.044 gCO2 and takes 0.4 s more time",
+        "Per job it saves 0.01000 ± 0.00069 kWh, 0.0030 EUR, 4.0 gCO2 and takes 36 s more time",
         "Pareto-optimal",
         "6 configurations measured, 2 predicted; 3 on the frontier",
         "chosen = workbench.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # "

@@ -139,7 +139,7 @@ def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() ->
     _, headline, paid, saved, even, *explored, _ = panel.summary().splitlines()
     assert headline.startswith("Next: batch size 64 at 200 W: best so far; ")
     assert headline.endswith("likely the cheapest")
-    assert paid == "20 recurrences cost 5.68 MJ"
+    assert paid == "20 recurrences cost 5.68 MJ eq."
     assert " less than the default (batch size 128 at 250 W) would have cost (energy −" in saved
     assert even.startswith("paid for itself from recurrence ")
     # Three runs at others than 64: twice 128 at 1.8 times its cost, and 32.

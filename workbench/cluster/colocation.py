@@ -179,19 +179,16 @@ class History:
                 self._guess.clear()
             pairs = excess_of_pairs(mix.size, partial(self._pair, mix.key)) if mix.size > 2 else None
             members = [self._profiles[number] for number in mix.key]
-            guess = self._guess[mix.key] = pairs or self._start.excess(members)
+            guess = self._guess[mix.key] = self._start.excess(members) if pairs is None else pairs
         return guess
 
     def learn(self, mix: Mix, excess: float) -> None:
         """One job was measured in this mix."""
-        known = self._sums.get(mix.key)
-        if known is not None:
-            known[0] += 1
-            known[1] += excess
-            return
-        # What was believed counts as one measurement: a single job's sensitivity is not the set's.
-        self._sums[mix.key] = [2.0, self.predict(mix) + excess]
-        if mix.size == 2:
+        # What was predicted counts as one measurement: a single job's sensitivity is not the set's.
+        known = self._sums.setdefault(mix.key, [1.0, self.predict(mix)])
+        known[0] += 1
+        known[1] += excess
+        if mix.size == 2:  # larger sets are predicted from their pairs
             self._guess.clear()
 
     def _pair(self, key: tuple[int, ...], i: int, j: int) -> float | None:

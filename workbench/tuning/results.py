@@ -171,8 +171,8 @@ class TuningResult(HtmlFacts):
         share, error = f"{abs(100 * saved.share):.1f}", f"{100 * saved.share_uncertainty:.1f}"
         what = f"saved {share} ± {error} %" if saved.share > 0 else f"spent {share} ± {error} % more"
         if abs(saved.share) <= saved.share_uncertainty:
-            what = f"no measurable saving ({100 * saved.share:.1f} ± {error} %)"
-        joules = "" if saved.energy_j <= 0 else f", {format_energy(saved.energy_j, saved.uncertainty_j)}"
+            what = "no measurable saving"
+        joules = f", {format_energy(saved.energy_j, saved.uncertainty_j)}" if what.startswith("saved") else ""
         if 0.0 < saved.time_s < COUNTED * self.elapsed_s:  # the share is of that alone
             counted_s, whole_s = format_duration(saved.time_s), format_duration(self.elapsed_s)
             joules += f", counted over {counted_s} of {whole_s}"

@@ -227,7 +227,7 @@ def without(space: Space, out: dict[int, str]) -> Space:
     if not left:
         raise UsageError(
             f"no batch size is left to try: {'; '.join(dict.fromkeys(out.values()))}. Allow smaller ones, or "
-            "`pardon()` them when the cause is gone; the history is kept"
+            "call `unblock()` when the cause is gone; the history is kept"
         )
     if space.default in left:
         return space if len(left) == len(space.batch_sizes) else replace(space, batch_sizes=left)

@@ -18,8 +18,8 @@ export const watts = (value) => (Number.isFinite(value) ? `${value.toFixed(0)} W
 /** Energy since the start of a cell. */
 export function joules(value) {
   if (value === null || !Number.isFinite(value)) return "energy not available yet";
-  const words = value >= 1e6 ? `${(value / 1e6).toFixed(2)} MJ` : value >= 1e4 ? `${(value / 1e3).toFixed(1)} kJ` : `${value.toFixed(0)} J`;
-  return `${words} so far`;
+  const [scale, unit] = value >= 1e6 ? [1e6, "MJ"] : value >= 1e3 ? [1e3, "kJ"] : [1, "J"];
+  return `${digits(value / scale)} ${unit} so far`; // three digits, as the sensor is good for
 }
 
 const two = (number) => String(number).padStart(2, "0");

@@ -132,6 +132,8 @@ def saved_words(tuning: TuningView) -> str:
     saved = tuning.saved
     if saved is None:
         return ""
+    if abs(saved.energy_j) <= saved.uncertainty_j:
+        return "no measurable saving, tuning included"
     joules = format_energy(abs(saved.energy_j), saved.uncertainty_j)
     error = f" ± {100 * saved.share_uncertainty:.1f}" if saved.share_uncertainty else ""
     verb, share = "saved" if saved.energy_j >= 0 else "spent more", f"{abs(100 * saved.share):.1f}{error} %"

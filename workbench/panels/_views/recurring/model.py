@@ -219,10 +219,12 @@ def objective_words(objective: Objective) -> str:
 
 
 def unit_of(objective: Objective) -> str:
-    """Zeus prices time in joules, at the maximum power."""
+    """The unit of a cost. Zeus' cost is in joule equivalents, as it prices time at the highest power."""
     if isinstance(objective, EnergyDelay):
         return "J·s" if objective.delay == 1 else f"J·s^{objective.delay}"
-    return "s" if isinstance(objective, Time) else "J"
+    if isinstance(objective, Time):
+        return "s"
+    return "J eq." if isinstance(objective, ZeusCost) and objective.eta < 1 else "J"
 
 
 def amount(value: float, unit: str) -> str:
