@@ -141,3 +141,17 @@ def test_each_setting_of_a_run_is_stored_with_its_time_and_energy(machine: Machi
     assert [each.energy_j for each in gpu.segments] == pytest.approx([1000.0, 500.0], rel=0.08)
     assert sum(each.energy_j or 0.0 for each in gpu.segments) == pytest.approx(gpu.energy_j, rel=0.01)
     assert any(note.startswith("the setting changed inside: ") for note in gpu.notes)
+
+
+def test_marked_iterations_have_a_cost_under_each_setting(machine: Machine) -> None:
+    device = workbench.measurement.session.current().devices[0]
+    with workbench.measure("marked") as found:
+        for watts in (250.0, 150.0):
+            with device.applied(power_limit_w=watts):
+                for _ in range(20):
+                    machine.state.publish(0, machine.clock(), [], (watts - 50.0, 1380, 877, 1.0, 0.5, 0))
+                    machine.step(0.25)
+                    workbench.step()
+    assert found.measurement.iterations is not None
+    costs = {each.setting: each.each_j for each in found.measurement.iterations.levels if each.setting}
+    assert costs == {"250 W": pytest.approx(50.0, rel=0.1), "150 W": pytest.approx(25.0, rel=0.1)}
