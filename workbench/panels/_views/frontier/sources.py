@@ -282,7 +282,7 @@ def _log_points(
     parts = [_per_unit(part, asked) for part in points.partition_by("job", maintain_order=True)]
     units = {part["job"][0]: unit for part, unit in parts}
     left = int((log["outcome"] == "ok").sum()) - len(whole)
-    said = (f"{left} runs without an energy, or whose setting changed inside, are left out",) * bool(left)
+    said = (f"runs without an energy, or whose setting changed inside, are left out: {left}",) * bool(left)
     several = {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}
     for job in _separate(units) & several:
         name = job or "runs without a label"
