@@ -57,7 +57,7 @@ def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
 
 def _work(row: Mapping[str, Any]) -> str:
     """How much was done, with the first kind's rate: "3072 samples (12.3/J), 24 iterations"."""
-    work = row.get("work") or ()
+    work = list(row.get("work") or ())
     parts = [f"{significant(each['amount'], 4)} {each['name'].replace('_', ' ')}" for each in work]
     if parts and row["energy_j"]:
         parts[0] += f" ({significant(work[0]['amount'] / row['energy_j'])}/J)"

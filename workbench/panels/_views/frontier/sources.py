@@ -44,8 +44,9 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
         otherwise: str = "run",
     ) -> None:
-        is_log = set(frame.columns) >= LOGGED
-        points, self.units, said = _log_points(frame, unit) if is_log else (_plain(frame), NO_UNITS, ())
+        points, self.units, said = _plain(frame), NO_UNITS, tuple[str, ...]()
+        if set(frame.columns) >= LOGGED:
+            points, self.units, said = _log_points(frame, unit)
         self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
