@@ -148,6 +148,7 @@ class Running:
             remarks += self._put_back()
             found = self._count(windows, measured, remarks)
             whole = with_iterations(repeated(measured), found)
+            whole = replace(whole, kind="tuned cell" if self._tuned else "cell")
             if tuned:
                 whole = replace(whole, notes=(*whole.notes, tuned))
             with contextlib.suppress(Exception):  # a remark less, and no cell ends of it
@@ -250,8 +251,7 @@ class Running:
             from workbench.measurement.session import keep
 
             frame = found.frame if found is not None and found.summary.count else None
-            kind = "tuned cell" if self._tuned else "cell"
-            return keep(whole, window, self._meter, self._magics.state.store, frame, kind=kind)
+            return keep(whole, window, self._meter, self._magics.state.store, frame, kind=whole.kind)
 
         return self._insist(act, act)
 

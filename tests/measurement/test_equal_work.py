@@ -43,7 +43,7 @@ def test_runs_of_equal_work_are_compared_as_they_are() -> None:
 
 def test_80_against_25_iterations_are_compared_per_iteration() -> None:
     words = describe_change(run(80.0, iterations=80), run(25.0, time_s=0.3125, iterations=25))
-    assert words == "no measurable difference in energy, no measurable difference in time per iteration"
+    assert words == "no measurable difference in energy or time per iteration"
     words = describe_change(run(80.0, iterations=80), run(20.0, 0.1, time_s=0.3125, iterations=25))
     assert words.startswith("−20.0 ± 1.1 % energy, ")
 
@@ -81,7 +81,7 @@ def test_what_did_no_known_equal_work_has_no_percentage(first: Measurement, seco
 
 def test_no_percentage_is_shown_where_its_interval_includes_zero() -> None:
     words = describe_comparison(run(100.0, 3.0, samples=5), run(104.0, 4.0, samples=5, time_s=1.2))
-    assert words == "a against a: no measurable difference in energy, +20.0 % time"
+    assert words == "a against a: +20.0 % time, no measurable difference in energy"
 
 
 def test_a_comparison_has_joules_and_what_else_may_explain_the_difference() -> None:
@@ -141,3 +141,17 @@ def test_each_setting_of_a_run_is_stored_with_its_time_and_energy(machine: Machi
     assert [each.energy_j for each in gpu.segments] == pytest.approx([1000.0, 500.0], rel=0.08)
     assert sum(each.energy_j or 0.0 for each in gpu.segments) == pytest.approx(gpu.energy_j, rel=0.01)
     assert any(note.startswith("the setting changed inside: ") for note in gpu.notes)
+
+
+def test_marked_iterations_have_a_cost_under_each_setting(machine: Machine) -> None:
+    device = workbench.measurement.session.current().devices[0]
+    with workbench.measure("marked") as found:
+        for watts in (250.0, 150.0):
+            with device.applied(power_limit_w=watts):
+                for _ in range(20):
+                    machine.state.publish(0, machine.clock(), [], (watts - 50.0, 1380, 877, 1.0, 0.5, 0))
+                    machine.step(0.25)
+                    workbench.step()
+    assert found.measurement.iterations is not None
+    costs = {each.setting: each.each_j for each in found.measurement.iterations.levels if each.setting}
+    assert costs == {"250 W": pytest.approx(50.0, rel=0.1), "150 W": pytest.approx(25.0, rel=0.1)}

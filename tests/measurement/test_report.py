@@ -313,3 +313,10 @@ def test_the_page_has_a_table_of_the_parts_and_the_json_all_of_them() -> None:
     assert (values["count"], values["seconds"], values["source"]) == (24, 0.4123, "detected")
     assert [level["name"] for level in values["levels"]] == ["iteration", "pause", "other"]
     assert report.as_dict(M)["iterations"] is None
+
+
+def test_a_tuned_run_does_not_warn_of_the_settings_that_the_tuner_tried() -> None:
+    note = "the setting changed inside: 218 W for 61 s, 250 W for 26 s"
+    changed = replace(M, gpus=(replace(GPU, notes=(note,)),))
+    assert report.page(changed).count("⚠ The setting changed inside") == 1
+    assert "⚠" not in report.page(replace(changed, kind="tuned cell"))

@@ -126,9 +126,11 @@ def describe_change(a: Measurement, b: Measurement) -> str:
     one, two = basis.costs
     changes = {"energy": relative_change(one, two),
                "time": _change(one.time_s, one.time_half_s, two.time_s, two.time_half_s)}
-    said = [f"{format_change(change, half)} {name}" if abs(change) > max(half, LEAST_CHANGE)
-            else f"no measurable difference in {name}" for name, (change, half) in changes.items()]
-    return ", ".join(said) + basis.per_unit
+    found = {name: f"{format_change(change, half)} {name}" for name, (change, half) in changes.items()
+             if abs(change) > max(half, LEAST_CHANGE)}
+    if equal := " or ".join(name for name in changes if name not in found):
+        found[equal] = f"no measurable difference in {equal}"
+    return ", ".join(found.values()) + basis.per_unit
 
 
 def describe_comparison(a: Measurement, b: Measurement) -> str:

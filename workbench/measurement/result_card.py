@@ -101,7 +101,8 @@ def warnings(m: Measurement) -> list[str]:
         if gpu.idle_share is not None and gpu.idle_share >= IDLE and m.time_s >= IDLE_FROM_S:
             idle = f"{100 * gpu.idle_share:.0f} %"
             found.append(f"{who} was idle {idle} of the time: this code hardly used it.")
-        said = decisive_notes(gpu.notes)
+        said = [note for note in decisive_notes(gpu.notes)
+                if not (m.kind.startswith("tuned") and "setting changed" in note)]
         found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in said]
     return list(dict.fromkeys(found))
 

@@ -16,7 +16,7 @@ from ..tariff import significant
 from .quantities import format_duration, format_energy, gpu_names
 from .result_card import decisive_notes
 
-COLUMNS = ("when", "label", "what", "GPU", "batch size", "energy", "time", "J/iteration", "work", "setting",
+COLUMNS = ("when", "label", "what", "GPU", "setting", "batch size", "energy", "time", "J/iteration", "work",
            "note")
 EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench run -- python train.py`."
 SORTABLE = {  # the columns of the log that a column is sorted by
@@ -57,7 +57,7 @@ def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
 
 def _work(row: Mapping[str, Any]) -> str:
     """How much was done, with the first kind's rate: "3072 samples (12.3/J), 24 iterations"."""
-    work = row.get("work") or ()
+    work = list(row.get("work") or ())
     parts = [f"{significant(each['amount'], 4)} {each['name'].replace('_', ' ')}" for each in work]
     if parts and row["energy_j"]:
         parts[0] += f" ({significant(work[0]['amount'] / row['energy_j'])}/J)"
@@ -68,11 +68,15 @@ def _work(row: Mapping[str, Any]) -> str:
 
 def set_to(gpu: Mapping[str, Any]) -> str:
     """What a GPU was set to: its power limit, and clocks where they were locked; where that changed inside,
-    each stretch with its length: "250 W 3 s → 150 W 7 s".
+    each stretch with its length ("250 W 3 s → 150 W 7 s"), or of many the longest settings.
     """
     if segments := gpu.get("segments"):
-        told = [f"{_knobs(each['setting'], None)} {format_duration(each['time_s'])}" for each in segments]
-        return " → ".join(told[:MOST_SEGMENTS] + ["..."] * (len(told) > MOST_SEGMENTS))
+        named = [(_knobs(each["setting"], None), each["time_s"]) for each in segments]
+        if len(named) <= MOST_SEGMENTS:
+            return " → ".join(f"{name} {format_duration(time_s)}" for name, time_s in named)
+        sums = {name: sum(time_s for other, time_s in named if other == name) for name, _ in named}
+        longest = sorted(sums, key=lambda name: -sums[name])[:MOST_SEGMENTS]
+        return ", ".join([*(f"{name} {format_duration(sums[name])}" for name in longest), "..."])
     return _knobs(gpu["setting"] or {}, gpu["power_limit_w"])
 
 
@@ -149,7 +153,8 @@ class RunLog(pl.DataFrame):
         if not cells:
             return f"<p>{as_text(())}</p>"
         kept = [name in SHORT for name in heads]
-        cells = [tuple(cell.replace(" ", UNBROKEN) if whole else cell
+        cells = [tuple(cell.replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ").replace(f"→{UNBROKEN}", "→ ")
+                       if whole else cell
                        for cell, whole in zip(row, kept, strict=True)) for row in cells]
         style = "font-family:system-ui,sans-serif;font-size:12px;font-variant-numeric:tabular-nums"
         more = f"<div style='font-size:12px;opacity:.8'>{self._more()}</div>"

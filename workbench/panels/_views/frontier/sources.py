@@ -44,8 +44,9 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
         otherwise: str = "run",
     ) -> None:
-        is_log = set(frame.columns) >= LOGGED
-        points, self.units, said = _log_points(frame, unit) if is_log else (_plain(frame), NO_UNITS, ())
+        points, self.units, said = _plain(frame), NO_UNITS, tuple[str, ...]()
+        if set(frame.columns) >= LOGGED:
+            points, self.units, said = _log_points(frame, unit)
         self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
@@ -282,7 +283,7 @@ def _log_points(
     parts = [_per_unit(part, asked) for part in points.partition_by("job", maintain_order=True)]
     units = {part["job"][0]: unit for part, unit in parts}
     left = int((log["outcome"] == "ok").sum()) - len(whole)
-    said = (f"{left} runs without an energy, or whose setting changed inside, are left out",) * bool(left)
+    said = (f"runs without an energy, or whose setting changed inside, are left out: {left}",) * bool(left)
     several = {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}
     for job in _separate(units) & several:
         name = job or "runs without a label"
