@@ -58,6 +58,75 @@ def test_power_joules_and_joules_an_iteration_on_the_axis_of_steps(machine: Mach
     assert sink.closed
 
 
+def busy(machine: Machine, seconds: float, power_w: float = 200.0) -> None:
+    for _ in range(round(10 * seconds)):
+        machine.state.publish(0, machine.clock(), [], (power_w, 1380, 877, 1.0, 0.5, 0))
+        machine.step(0.1)
+
+
+def test_iterations_longer_than_the_interval_get_their_whole_energy(machine: Machine) -> None:
+    sink = Kept()
+    with workbench.log_to(sink, every_s=NEVER_S) as logger:
+        workbench.step()
+        for number in range(9):
+            busy(machine, 1.0)
+            if number % 3 == 2:
+                workbench.step()
+            logger.publish()
+    costs = [row.get("gpu_energy/energy_per_iteration_j") for row, _ in sink.rows[:-1]]
+    assert [cost is not None for cost in costs] == [False, False, True] * 3
+    assert [cost for cost in costs if cost] == pytest.approx([600.0] * 3, rel=0.03)
+
+
+def test_values_follow_although_the_first_interval_cannot_be_measured(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Kept()
+    with workbench.log_to(sink, every_s=NEVER_S) as logger:
+        begun_s, timeline = machine.clock(), logger._meter.timeline
+
+        def unknown_at_first(number: int, start_s: float, end_s: float) -> Any:
+            found = timeline(number, start_s, end_s)
+            return SimpleNamespace(between=lambda a, b: None) if start_s <= begun_s + 0.05 else found
+
+        monkeypatch.setattr(logger._meter, "timeline", unknown_at_first)
+        for _ in range(3):
+            busy(machine, 2.0)
+            logger.publish()
+        monkeypatch.undo()
+    assert [row["gpu_energy/power_w"] for row, _ in sink.rows[:-1]] == pytest.approx([200.0, 200.0], rel=0.03)
+
+
+def test_the_sum_does_not_drift_from_the_total(machine: Machine) -> None:
+    sink = Kept()
+    with workbench.log_to(sink, every_s=NEVER_S) as logger:
+        for number in range(60):
+            busy(machine, 0.3, 150.0 + 90.0 * (number % 2))
+            logger.publish()
+    energies = [row["gpu_energy/energy_j"] for row, _ in sink.rows]
+    assert energies[:-1] == sorted(energies[:-1])
+    last = sink.rows[-1][0]
+    assert energies[-1] == last["gpu_energy/total_j"]
+    assert energies[-2] == pytest.approx(energies[-1], abs=2 * last["gpu_energy/total_uncertainty_j"])
+
+
+def test_each_process_of_a_job_has_a_file_and_a_port_of_its_own(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+        workbench.log_to(tmp_path / "energy.csv", every_s=NEVER_S).stop()
+        logger = workbench.log_to(f"prometheus:{port}", every_s=NEVER_S)
+        assert isinstance(logger.sink, PrometheusSink)
+        assert logger.sink.port == port + int(rank)
+        logger.stop()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["energy.csv", "energy.rank1.csv"]
+
+
 def test_the_total_is_the_measured_one(machine: Machine) -> None:
     sink = Kept()
     logger = workbench.log_to(sink, every_s=NEVER_S)
@@ -241,8 +310,8 @@ def test_values_of_one_name_stand_together() -> None:
     sink = PrometheusSink(0)
     sink.show({'power_w{gpu="0"}': 1.0, 'energy_j{gpu="0"}': 2.0, 'power_w{gpu="1"}': 3.0})
     assert sink.text().splitlines() == [
-        "# TYPE power_w gauge", 'power_w{gpu="0"} 1.0', 'power_w{gpu="1"} 3.0', "# TYPE energy_j gauge",
-        'energy_j{gpu="0"} 2.0',
+        "# HELP power_w power_w", "# TYPE power_w gauge", 'power_w{gpu="0"} 1.0', 'power_w{gpu="1"} 3.0',
+        "# HELP energy_j energy_j", "# TYPE energy_j gauge", 'energy_j{gpu="0"} 2.0',
     ]
     sink.close()
 

@@ -22,6 +22,7 @@ them.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import math
@@ -60,6 +61,7 @@ ENERGIES = pl.Schema({
     "scope": pl.String,  # "GPU", or "node" where all of a machine is in it
     "note": pl.String,
 })
+EARLIEST_UNIX_S = 1e9  # 2001: no log is older, and no machine runs for thirty years
 COUNTER_S = 0.1  # how old the answer of a driver's energy counter may be
 # What names of metrics mean: the GPU's number, the column, the factor. The first that fits counts.
 NAMES = tuple((re.compile(pattern), column, factor) for pattern, column, factor in (
@@ -85,6 +87,7 @@ SERIES = {name: (column, factor) for column, names in EXPORTER.items() for name,
     "nvidia_gpu_power_usage_milliwatts": ("power_w", 0.001),
 }
 EXPOSED = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)(?:\s+(?P<at>\d+))?$")
+CIVIL = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -159,8 +162,10 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
         triples = ((row["timestamp"], row["key"], row["value"]) for row in _dicts(lines, given))
         return _of_samples("MLflow", _keyed(triples), given)
     if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in lines[:200]):
-        return EnergyLog("DCGM", read_dcgm(path, every_s=every_s), label=given.stem)
-    return EnergyLog("nvidia-smi", read_nvidia_smi(path), label=given.stem)
+        program, traces = "DCGM", read_dcgm(path, every_s=every_s)
+    else:
+        program, traces = "nvidia-smi", read_nvidia_smi(path)
+    return EnergyLog(program, traces, label=given.stem, started_unix_s=_first_s(lines))
 
 
 @checked
@@ -273,10 +278,14 @@ def _of_samples(program: str, samples: Iterable[Sample], path: Path, notes: Sequ
 
 
 def _named(name: str) -> tuple[str, str, float] | None:
-    """GPU, column and factor of a metric by its name; None for one that is not known."""
+    """GPU, column and factor of a metric by its name; None for one that is not known.
+
+    W&B adds `/l:LABEL` where several processes log into one run (`x_label`): each label has GPUs of its own.
+    """
+    plain, _, label = name.partition("/l:")
     for pattern, column, factor in NAMES:
-        if found := pattern.search(name):
-            return found[1], column, factor
+        if found := pattern.search(plain):
+            return f"{label} {found[1]}".strip(), column, factor
     return None
 
 
@@ -322,6 +331,9 @@ def _series(name: str, labels: Mapping[str, str]) -> tuple[str, str, float] | No
     found = SERIES.get(name.lower())
     names = ("UUID", "uuid", "gpu", "minor_number", "device")
     gpu = next((labels[name] for name in names if name in labels), "0")
+    host = next((labels[name] for name in ("Hostname", "hostname", "instance", "node") if name in labels), "")
+    if host and not gpu.upper().startswith("GPU-"):  # every host numbers its GPUs from 0
+        gpu = f"{host} {gpu}"
     if labels.get("GPU_I_ID"):
         gpu = f"{gpu} instance {labels['GPU_I_ID']}"
     return None if found is None else (gpu, *found)
@@ -427,14 +439,16 @@ def _counted(energy_j: float | None, time_s: float | None) -> dict[str, Any]:
 
 
 def _codecarbon(rows: Sequence[Mapping[str, str]]) -> EnergyLog:
+    # A run that was flushed has several rows, each with all that it had counted by then: the last one counts.
+    last = {row.get("run_id") or str(number): row for number, row in enumerate(rows)}
     found = []
-    for row in rows:
+    for row in last.values():
         energy, gpus = _number(row["gpu_energy"]), _number(row.get("gpu_count"))
         counted = None if energy is None or (energy == 0 and gpus) else energy * J_PER_KWH
         note = "" if counted is not None else "codecarbon counted no energy of the GPU"
         found.append(_counted(counted, _number(row["duration"])) | {
             "label": row.get("project_name", ""), "gpu": row.get("gpu_model", ""), "scope": "GPU",
-            "note": note, "started_unix_s": None})
+            "note": note, "started_unix_s": _started_s(row.get("timestamp", ""), _number(row["duration"]))})
     return _energies("codecarbon", found, "the file of codecarbon has no rows; it writes one when a run ends")
 
 
@@ -442,10 +456,31 @@ def _zeus(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> EnergyLo
     found = [
         _counted(_number(row[column]), _number(row["elapsed_time"])) | {
             "label": row["window_name"], "gpu": column.removesuffix("_energy").removeprefix("gpu"),
-            "started_unix_s": _number(row["start_time"]), "scope": "GPU", "note": ""}
+            "started_unix_s": _civil_s(_number(row["start_time"])), "scope": "GPU", "note": ""}
         for row in rows for column in columns if _number(row[column]) is not None
     ]
     return _energies("Zeus", found, "the log of ZeusMonitor has no windows; one is written when it ends")
+
+
+def _civil_s(time_s: float | None) -> float | None:
+    """A time since 1970; None for one of a clock that starts with the machine."""
+    return time_s if time_s is not None and time_s > EARLIEST_UNIX_S else None
+
+
+def _started_s(text: str, before_s: float | None = 0.0) -> float | None:
+    """Seconds since 1970 of a time such as 2026-11-22T10:00:00 (local, where it names no zone), less
+    `before_s`; None where it is no time.
+    """
+    try:
+        return datetime.datetime.fromisoformat(text.strip()).timestamp() - (before_s or 0.0)
+    except ValueError:
+        return None
+
+
+def _first_s(lines: Sequence[str]) -> float | None:
+    """Seconds since 1970 of the first civil time in a table."""
+    found = next(filter(None, map(CIVIL.search, lines[:20])), None)
+    return None if found is None else _started_s(found[0].replace("/", "-"))
 
 
 SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -466,7 +501,8 @@ def _slurm(lines: Sequence[str], path: Path) -> EnergyLog:
         absurd = joules == 0 or (time_s and joules / time_s > MOST_W)
         note = "Slurm counted nothing that can be true" if absurd else "the whole node, not the GPU alone"
         found.append({
-            "label": row.get("JobName", job), "gpu": "", "started_unix_s": None, "time_s": time_s,
+            "label": row.get("JobName", job), "gpu": "", "time_s": time_s,
+            "started_unix_s": _started_s(row.get("Start", "")),
             "energy_j": None if absurd else joules, "low_j": None, "high_j": None, "scope": "node",
             "note": note})
     return _energies("Slurm", found, f"{path.name} has no job with an energy; the cluster needs an "

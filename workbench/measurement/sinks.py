@@ -5,16 +5,22 @@
     with workbench.log_to("prometheus:9400"):        # http://127.0.0.1:9400/metrics, this machine alone
         train()
 
-Every few seconds each sink is given the mean power since the last time, the joules so far and joules an
+Every few seconds each sink receives the mean power since the last time, the joules so far and joules per
 iteration, on the axis of the training's own steps; in the end the measured total with its interval. A library
-is imported when its sink is made, and nothing is sent anywhere that was not named. A sink that fails is given
-up with a message; the training goes on.
+is imported when its sink is made, and nothing is sent anywhere that was not named. When a sink fails, a
+warning names it, nothing more is sent to it, and the training continues.
+
+In a job of several processes (torchrun, mpirun, srun) each process logs its own GPUs: into a CSV file of its
+own (`energy.rank1.csv`), and to Prometheus at the port plus its local rank.
 """
 
 from __future__ import annotations
 
+import bisect
 import csv
 import http.server
+import math
+import os
 import threading
 import time
 import warnings
@@ -24,12 +30,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..device.discovery import Gpus
+from ..device.selection import local_rank
 from ..errors import NoDriver, UsageError, checked, describe_error, missing, shown
 from ..records import Measurement
 from . import marks, session
 from .blocks import BlockResult
+from .meter import Meter
 
 PREFIX = "gpu_energy/"
+HELP = {  # by the names that Prometheus shows
+    "gpu_energy_power_w": "Mean power since the value before, W",
+    "gpu_energy_energy_j": "Energy since the start, J",
+    "gpu_energy_energy_per_iteration_j": "Energy per iteration since the value before, J",
+    "gpu_energy_total_j": "Measured energy of the whole run, J",
+    "gpu_energy_total_uncertainty_j": "Half width of its 95 % interval, J",
+    "gpu_energy_total_s": "Length of the whole run, s",
+    "gpu_energy_steps": "Iterations so far",
+}
 Values = Mapping[str, float]
 
 
@@ -139,11 +156,12 @@ class PrometheusSink:
     def text(self) -> str:
         """What a scrape is answered: a gauge for each value, whose name may have labels: `power_w{gpu="0"}`.
         """
-        families: dict[str, list[str]] = {}  # all lines of a name stand together
+        families: dict[str, list[str]] = {}  # the format wants all lines of a name together
         for name, value in self._values.items():
             plain, brace, labels = name.partition("{")
             plain = plain.replace("/", "_")
-            families.setdefault(plain, [f"# TYPE {plain} gauge"]).append(f"{plain}{brace}{labels} {value!r}")
+            heads = [f"# HELP {plain} {HELP.get(plain, plain)}", f"# TYPE {plain} gauge"]
+            families.setdefault(plain, heads).append(f"{plain}{brace}{labels} {value!r}")
         return "\n".join([*(line for lines in families.values() for line in lines), ""])
 
     def show(self, values: Values) -> None:
@@ -156,6 +174,66 @@ class PrometheusSink:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class EnergySoFar:
+    """Power of each GPU of a meter, and its energy since this was made.
+
+    Each piece of the sum is measured once its end lies in the past, where the sensor's next refresh is known:
+    so the sum does not drift.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter, begun_s = meter, meter.clock()
+        count = len(meter.devices)
+        self._from_s, self._to_s = [begun_s] * count, [begun_s] * count  # what is not in `_settled_j` yet
+        self._settled_j, self._last = [0.0] * count, [(math.nan, 0.0)] * count
+        recorder = meter.recorder
+        self._hold = recorder.hold(lambda: min(self._from_s)) if recorder is not None else None
+
+    def update(self) -> list[tuple[float, float] | None]:
+        """Power (W) since the last update, and energy (J) so far; None for a GPU that cannot be read now.
+
+        A later update counts what such a GPU draws meanwhile.
+        """
+        return [self._update(number, self._meter.clock()) for number in range(len(self._meter.devices))]
+
+    def _update(self, number: int, now_s: float) -> tuple[float, float] | None:
+        from_s, to_s = self._from_s[number], self._to_s[number]
+        if now_s <= to_s:
+            return self._last[number]
+        found = None
+        # Where the sampler was not running yet, energy is known from its first refresh or from later on.
+        for start_s in (from_s, self._known_from_s(number, from_s, now_s), to_s):
+            if start_s is not None and (found := self._between(number, start_s, now_s)) is not None:
+                from_s = start_s
+                break
+        if found is None:
+            self._to_s[number] = now_s
+            return None
+        to_s = max(to_s, from_s)
+        piece_j = (self._between(number, from_s, to_s) or 0.0) if to_s > from_s else 0.0
+        energy_j = max(self._settled_j[number] + found, self._last[number][1])
+        self._settled_j[number] += piece_j
+        self._from_s[number], self._to_s[number] = to_s, now_s
+        self._last[number] = ((found - piece_j) / (now_s - to_s), energy_j)
+        return self._last[number]
+
+    def _between(self, number: int, start_s: float, end_s: float) -> float | None:
+        found = self._meter.timeline(number, start_s, end_s).between(start_s, end_s)
+        return None if found is None else found.energy_j
+
+    def _known_from_s(self, number: int, start_s: float, end_s: float) -> float | None:
+        """The first refresh of the sensor that was recorded after a moment; None: there is none."""
+        recorder = self._meter.recorder
+        if recorder is None:
+            return None
+        ticks_s = recorder.rows(self._meter.devices[number].uuid, start_s, end_s)["tick_s"]
+        ticks_s = ticks_s[(ticks_s > start_s) & (ticks_s < end_s)]
+        return float(ticks_s[0]) if len(ticks_s) else None
+
+    def close(self) -> None:
+        self._hold = None
 
 
 class MetricsServer:
@@ -173,32 +251,18 @@ class MetricsServer:
         meter = session.current().meter_of(gpus)
         if not meter.devices:
             raise NoDriver(f"there is no GPU to tell of: {meter.why}")
-        self.sink, self._meter, begun_s = PrometheusSink(port), meter, meter.clock()
-        self._since_s = [begun_s] * len(meter.devices)  # until when each is told
-        self._energy_j = [0.0] * len(meter.devices)
-        recorder = meter.recorder
-        self._hold = recorder.hold(lambda: min(self._since_s)) if recorder is not None else None
+        self.sink, self._meter, self._so_far = PrometheusSink(port), meter, EnergySoFar(meter)
 
     def update(self) -> None:
-        """Tell what was drawn since the last time; a GPU that cannot be read keeps its last values, and what
-        it drew meanwhile is told when it can be.
-        """
-        now_s = self._meter.clock()
-        for number, device in enumerate(self._meter.devices):
-            since_s = self._since_s[number]
-            found = None
-            if now_s > since_s:
-                found = self._meter.timeline(number, since_s, now_s).between(since_s, now_s)
-            if found is None:
-                continue
-            self._energy_j[number] += found.energy_j
-            self._since_s[number] = now_s
-            labels = f'{{gpu="{device.index}",uuid="{device.uuid}",name="{device.name}"}}'
-            self.sink.show({f"{PREFIX}power_w{labels}": found.energy_j / (now_s - since_s),
-                            f"{PREFIX}energy_j{labels}": self._energy_j[number]})
+        """Show what was drawn since the last update; a GPU that cannot be read keeps its last values."""
+        for device, found in zip(self._meter.devices, self._so_far.update(), strict=True):
+            if found is not None:
+                labels = f'{{gpu="{device.index}",uuid="{device.uuid}",name="{device.name}"}}'
+                names = f"{PREFIX}power_w{labels}", f"{PREFIX}energy_j{labels}"
+                self.sink.show(dict(zip(names, found, strict=True)))
 
     def close(self) -> None:
-        self._hold = None
+        self._so_far.close()
         self.sink.close()
 
 
@@ -211,8 +275,8 @@ class EnergyLogger:
         self._block = BlockResult(self._meter, "log_to")
         self._marks = marks.MarkRecorder(self._meter.clock)
         marks.attach(self._marks)
-        self._last_s = self._meter.clock()
-        self._steps, self._energy_j = 0, 0.0
+        self._so_far = EnergySoFar(self._meter)
+        self._step_s = math.nan  # end of the newest iteration whose energy was sent
         self._sound, self._end = True, threading.Event()
         self._thread = threading.Thread(target=self._run, name="workbench-log-to", daemon=True)
         self._thread.start()
@@ -224,18 +288,20 @@ class EnergyLogger:
         self._stop(kind)
 
     def publish(self) -> None:
-        """Give the sink what was measured since the last time."""
-        now_s, steps = self._meter.clock(), len(self._marks.steps)
-        if now_s <= self._last_s:
+        """Send what was measured since the last time."""
+        found = [each for each in self._so_far.update() if each is not None]
+        if not found or len(found) < len(self._meter.devices):
             return
-        found = self._meter.energy(self._last_s, now_s)
-        if found is None:
-            return
-        self._energy_j += found.energy_j
-        values = {"power_w": found.energy_j / (now_s - self._last_s), "energy_j": self._energy_j}
-        if steps > self._steps:
-            values["energy_per_iteration_j"] = found.energy_j / (steps - self._steps)
-        self._last_s, self._steps = now_s, steps
+        power_w, energy_j = (sum(column) for column in zip(*found, strict=True))
+        values = {"power_w": power_w, "energy_j": energy_j}
+        steps = sorted(self._marks.steps)
+        first = bisect.bisect_right(steps, self._step_s) - 1 if math.isfinite(self._step_s) else 0
+        # Before the first step there is no whole iteration.
+        if steps and (count := len(steps) - 1 - first) > 0:
+            energy = self._meter.energy(steps[first], steps[-1])
+            if energy is not None:
+                values["energy_per_iteration_j"] = energy.energy_j / count
+                self._step_s = steps[-1]
         self._give(values)
 
     def stop(self) -> Measurement | None:
@@ -251,8 +317,10 @@ class EnergyLogger:
         self._block.__exit__(kind)
         measured = self._block.measurement
         if measured.energy_j is not None:
-            self._give({"total_j": measured.energy_j, "total_s": measured.time_s,
+            self._give({"energy_j": measured.energy_j, "total_j": measured.energy_j,
+                        "total_s": measured.time_s,
                         "total_uncertainty_j": measured.energy_uncertainty_j or 0.0})
+        self._so_far.close()
         self._attempt(self.sink.close)
         return measured
 
@@ -303,14 +371,16 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
 
 def _sink(where: str) -> Sink:
     name, _, rest = where.partition(":")
+    rank = local_rank(os.environ) or 0
     if name == "prometheus" and (not rest or rest.isdigit()):
-        return PrometheusSink(int(rest or 9400))
+        port = int(rest or 9400)
+        return PrometheusSink(port + rank if port else 0)
     if name == "tensorboard":
         return TensorboardSink(rest or "runs")
     if where in ("wandb", "mlflow"):
         return WandbSink() if where == "wandb" else MlflowSink()
     if where.endswith(".csv"):
-        return CsvSink(where)
+        return CsvSink(where if not rank else f"{where.removesuffix('.csv')}.rank{rank}.csv")
     raise UsageError(f"{shown(where)} is no place to log to; give wandb, mlflow, tensorboard[:FOLDER], "
                      "prometheus[:PORT], a .csv file or a sink of your own")
 
