@@ -97,8 +97,31 @@ def test_lightning_counts_optimizer_steps_and_not_micro_steps(
     hook.on_validation_start(trainer, None)
     at(notebook, 7.0)
     hook.on_validation_end(trainer, None)
-    assert list(notebook.steps) == [2.0, 4.0]
+    assert list(notebook.steps) == [0.0, 2.0, 4.0]  # two iterations, from the beginning of the training on
     assert notebook.phases == [Phase("evaluation", 4.0, 7.0)]
+
+
+def test_hugging_face_counts_the_samples_that_there_are_and_evaluates_where_it_does(
+    monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder
+) -> None:
+    double(monkeypatch, "transformers", "TrainerCallback")
+    hook = callbacks.HuggingFaceCallback()
+    for ranks, samples, steps in ((1, 122, 2), (1, 144, 3), (2, 244, 2)):
+        notebook.work.clear()
+        args = SimpleNamespace(gradient_accumulation_steps=4, world_size=ranks)
+        state = SimpleNamespace(train_batch_size=16)
+        loader = SimpleNamespace(dataset=range(samples))
+        hook.on_train_begin(args, state, None)
+        hook.on_epoch_begin(args, state, None, train_dataloader=loader)
+        for _ in range(steps):
+            hook.on_step_end(args, state, SimpleNamespace())
+        hook.on_train_end(args, state, None)
+        assert sum(notebook.work["samples"][1]) == samples / ranks
+    at(notebook, 10.0)
+    hook.on_prediction_step(args, state, None)
+    at(notebook, 12.0)
+    hook.on_evaluate(args, state, SimpleNamespace(), metrics={})
+    assert notebook.phases == [Phase("evaluation", 10.0, 12.0)]
 
 
 def test_keras_marks_batches_and_validation(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:

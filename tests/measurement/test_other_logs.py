@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import struct
 from pathlib import Path
@@ -184,6 +185,44 @@ def test_codecarbon(tmp_path: Path) -> None:
     assert first["low_j"] < 7200 < first["high_j"]
     assert second["energy_j"] is None
     assert "no energy of the GPU" in second["note"]
+
+
+def test_codecarbon_rows_of_one_run_are_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "emissions.csv").write_text(
+        "timestamp,project_name,run_id,duration,emissions,gpu_energy,energy_consumed,gpu_count,gpu_model\n"
+        + "".join(f"2026-11-20T10:0{n}:00,mine,1,{60.0 * n},0.001,{0.001 * n},0.003,1,A100\n" for n in (1, 2, 3)))
+    (row,) = read_log(tmp_path / "emissions.csv").energies.to_dicts()
+    assert row["energy_j"] == pytest.approx(0.003 * 3.6e6)
+    begun = datetime.datetime(2026, 11, 20, 10, 0).timestamp()
+    assert row["started_unix_s"] == begun
+
+
+def test_series_that_differ_in_their_host_or_label_alone_are_different_gpus(tmp_path: Path) -> None:
+    scrape = "".join(
+        f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} 100.0\n' for host in ("a", "b"))
+    (tmp_path / "scrapes.txt").write_text(5 * scrape)
+    assert sorted(read_log(tmp_path / "scrapes.txt", every_s=15)) == ["a 0", "b 0"]
+    names = [f"system.gpu.0.powerWatts/l:{label}" for label in ("rank_0", "rank_1")]
+    rows = "".join(f"{START_S + n},100,50\n" for n in range(5))
+    (tmp_path / "wandb.csv").write_text(f"_timestamp,{','.join(names)}\n{rows}")
+    found = read_log(tmp_path / "wandb.csv")
+    assert [round(float(found[gpu]["power_w"][0])) for gpu in ("rank_0 0", "rank_1 0")] == [100, 50]
+
+
+def test_dates_are_those_of_the_log_or_missing(tmp_path: Path) -> None:
+    (tmp_path / "zeus.csv").write_text(
+        "start_time,window_name,elapsed_time,gpu0_energy\n14000000.5,of a clock since boot,10.0,2000.0\n"
+        "1790000000.5,civil,10.0,2000.0\n")
+    assert read_log(tmp_path / "zeus.csv").energies["started_unix_s"].to_list() == [None, 1790000000.5]
+    (tmp_path / "sacct.txt").write_text(
+        "JobID|JobName|Start|Elapsed|ConsumedEnergyRaw\n12|train|2026-11-20T10:00:00|00:10:00|8640000\n"
+        "13|train|Unknown|00:10:00|8640000\n")
+    begun = datetime.datetime(2026, 11, 20, 10, 0).timestamp()
+    assert read_log(tmp_path / "sacct.txt").energies["started_unix_s"].to_list() == [begun, None]
+    smi = "timestamp, index, power.draw [W]\n" + "".join(
+        f"2026/11/20 10:00:0{n}.000, 0, 75.20 W\n" for n in range(5))
+    (tmp_path / "smi.csv").write_text(smi)
+    assert read_log(tmp_path / "smi.csv").energies["started_unix_s"].to_list() == [begun]
 
 
 def test_zeus(tmp_path: Path) -> None:

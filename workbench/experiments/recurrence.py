@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _html
 from ..device.lease import Lease
-from ..errors import DeviceError, UsageError, checked
+from ..errors import DeviceError, StoreError, UsageError, checked
 from ..measurement import marks
 from ..measurement.meter import Meter
 from ..measurement.session import keep
@@ -147,11 +147,12 @@ class Recurrence:
         if metric is not None:
             self._take(float(metric))
         time_s, energy_j = self._spent()
-        if not self.reached and self.purpose == "run":
-            cost = float(self.job.study.objective.cost(time_s, energy_j))
-            why = self.job.study.watch(self.attempt, Progress(self.epochs, cost, dict(self._milestones)))
-            self.stop_reason = self.stop_reason or why or ""
-        self._beat(time_s, energy_j)
+        with self._stored():
+            if not self.reached and self.purpose == "run":
+                cost = float(self.job.study.objective.cost(time_s, energy_j))
+                why = self.job.study.watch(self.attempt, Progress(self.epochs, cost, dict(self._milestones)))
+                self.stop_reason = self.stop_reason or why or ""
+            self._beat(time_s, energy_j)
 
     def should_stop(self) -> bool:
         """Whether to leave the training loop: the target is reached, it is not worth it, a slice is done."""
@@ -253,7 +254,8 @@ class Recurrence:
         if self._profiling is not None:
             self._profiling.step()
         if time.monotonic() - self._told_s > BEAT_S:
-            self._beat(*self._spent())
+            with self._stored():
+                self._beat(*self._spent())
 
     def _take(self, metric: float) -> None:
         """Note the metric of the epoch that has ended: the target, and levels on the way to it."""
@@ -281,6 +283,15 @@ class Recurrence:
         past_j, new_j = np.nan_to_num(meter.energies([settled_s, past_s, now_s]).energy_j).tolist()
         self._settled = (past_s, settled_j + past_j)
         return now_s - self._window.start_s, settled_j + past_j + new_j
+
+    @contextlib.contextmanager
+    def _stored(self) -> Iterator[None]:
+        """Note that the history cannot be read or written now; the training goes on."""
+        try:
+            yield
+        except StoreError as error:
+            if (note := f"the history could not be reached while the job ran: {error}") not in self.notes:
+                self.notes.append(note)
 
     def _beat(self, time_s: float, energy_j: float) -> None:
         self._told_s = time.monotonic()

@@ -14,6 +14,7 @@ A framework is imported when its class is first asked for, never before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -44,6 +45,11 @@ class _Reporting:
         self._calls = work.calls
         self._ended = False  # the epoch that is under way is not a whole one
 
+    def _training_begins(self) -> None:
+        """The first iteration starts here, and the time since an earlier training was none."""
+        marks.since_last("pause")
+        marks.step()
+
     def _did(self, amounts: Mapping[str, float]) -> None:
         """Count work, unless the training has counted its own since the last step."""
         before, self._calls = self._calls, work.calls
@@ -73,13 +79,13 @@ class _Reporting:
 
 
 class _Evaluating(_Reporting):
-    """An evaluation between two hooks."""
+    """An evaluation, test or prediction between two hooks."""
 
     _evaluation: AbstractContextManager[None] | None = None
 
-    def _begin(self) -> None:
+    def _begin(self, kind: str = EVALUATION) -> None:
         self._end()  # one that ended with an error never came to its end hook
-        self._evaluation = marks.phase(EVALUATION)
+        self._evaluation = marks.phase(kind)
         self._evaluation.__enter__()
 
     def _end(self) -> None:
@@ -88,15 +94,27 @@ class _Evaluating(_Reporting):
             evaluation.__exit__(None, None, None)
 
 
-class _HuggingFaceHooks(_Reporting):
+class _HuggingFaceHooks(_Evaluating):
     """transformers.TrainerCallback; the trainer evaluates and saves between two optimizer steps."""
 
     _tokens: float | None = None  # of all ranks so far, where the trainer counts them
     _seen: Any = None  # metrics of an evaluation inside the epoch
     _due = False  # the epoch is over and its evaluation is to come
+    _left = math.inf  # samples of this rank that the epoch still has
+    _training = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         self._tokens = getattr(state, "num_input_tokens_seen", None)  # a resumed training begins above 0
+        self._training = True
+        self._training_begins()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._training = False
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        data = getattr(rest.get("train_dataloader"), "dataset", None)
+        ranks = max(getattr(args, "world_size", 1) or 1, 1)
+        self._left = -(-len(data) // ranks) if hasattr(data, "__len__") else math.inf
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         self._count(args, state)
@@ -111,8 +129,9 @@ class _HuggingFaceHooks(_Reporting):
         tokens, before = getattr(state, "num_input_tokens_seen", None), self._tokens
         batch, self._tokens = getattr(state, "train_batch_size", None), tokens
         done = {}
-        if batch:
-            done["samples"] = batch * getattr(args, "gradient_accumulation_steps", 1)
+        if batch:  # the last step of an epoch may have fewer batches, and its last batch fewer samples
+            done["samples"] = min(batch * getattr(args, "gradient_accumulation_steps", 1), self._left)
+            self._left -= done["samples"]
         if tokens is not None and before is not None and tokens > before:
             done["tokens"] = (tokens - before) / max(getattr(args, "world_size", 1) or 1, 1)
         self._did(done)
@@ -124,11 +143,20 @@ class _HuggingFaceHooks(_Reporting):
             self._report(control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any) -> None:
-        marks.since_last(EVALUATION)
+        if self._evaluation is None:
+            marks.since_last(EVALUATION)
+        self._end()
         self._seen = metrics
         if self._due:
             self._due = False
             self._report(control)
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        if not self._training and self._evaluation is None:  # it does not begin where the last step ended
+            self._begin()
+
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any) -> None:
+        self._end()
 
     def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         marks.since_last(CHECKPOINT)
@@ -146,6 +174,7 @@ class _LightningHooks(_Evaluating):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._steps = trainer.global_step
+        self._training_begins()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any = None, batch: Any = None, *more: Any, **rest: Any
@@ -168,6 +197,18 @@ class _LightningHooks(_Evaluating):
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         self._end()
 
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        self._begin()
+
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        self._end()
+
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        self._begin("prediction")
+
+    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
+        self._end()
+
 
 class _KerasHooks(_Evaluating):
     """keras.callbacks.Callback; `on_test_begin` and `on_test_end` bound the validation inside `fit` too.
@@ -183,6 +224,9 @@ class _KerasHooks(_Evaluating):
     ) -> None:
         super().__init__(run, metric)
         self._batch_size, self._samples, self._done = batch_size, samples, 0.0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._training_begins()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._done = 0.0
@@ -204,6 +248,12 @@ class _KerasHooks(_Evaluating):
         self._begin()
 
     def on_test_end(self, logs: Any = None) -> None:
+        self._end()
+
+    def on_predict_begin(self, logs: Any = None) -> None:
+        self._begin("prediction")
+
+    def on_predict_end(self, logs: Any = None) -> None:
         self._end()
 
 
