@@ -300,7 +300,7 @@ def test_a_log_is_put_beside_ones_own_measurements(tmp_path: Path, capsys: pytes
         "1790000010.5,epoch,10.0,2100.0\n")
     for _ in range(2):  # a second time adds nothing
         assert cli.main(["import", str(tmp_path / "run-1.wandb"), str(tmp_path / "zeus.csv")]) == 0
-    assert "run-1: 9000" in capsys.readouterr().out
+    assert "run-1: 9.00 kJ" in capsys.readouterr().out
     log = Store().log()
     assert log["label"].to_list() == ["run-1", "epoch", "epoch"]
     assert log["energy_j"].to_list() == pytest.approx([9000.0, 2000.0, 2100.0])

@@ -317,17 +317,18 @@ class Recurrence:
         state = self._state(error) if measured else "crashed"
         self.reached = state == "reached"
         epochs = self.epochs or (1.0 if state in ("reached", "failed") else 0.0)
-        self.attempt = self.job.study.end(
-            self.attempt, state=state, epochs=epochs, power_limit_w=self._limiter.limit_w,
-            time_s=max(time_s - p_time_s, 0.0), energy_j=max(energy_j - p_energy_j, 0.0),
-            profile_time_s=p_time_s, profile_energy_j=p_energy_j,
-            profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j)
-            if state != "crashed" or profiled else (),
-            milestones=tuple(self._milestones.items()), iterations_per_epoch=self._iterations_per_epoch(),
-            metric=_finite(self.metric), oom=error is not None and out_of_memory(error),
-            reason=self.stop_reason
-            or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
-        )
+        with self._stored():
+            self.attempt = self.job.study.end(
+                self.attempt, state=state, epochs=epochs, power_limit_w=self._limiter.limit_w,
+                time_s=max(time_s - p_time_s, 0.0), energy_j=max(energy_j - p_energy_j, 0.0),
+                profile_time_s=p_time_s, profile_energy_j=p_energy_j,
+                profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j)
+                if state != "crashed" or profiled else (),
+                milestones=tuple(self._milestones.items()), iterations_per_epoch=self._iterations_per_epoch(),
+                metric=_finite(self.metric), oom=error is not None and out_of_memory(error),
+                reason=self.stop_reason
+                or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
+            )
         if profiled is not None and not profiled.done:
             self.notes.append("the profile of power limits was not finished")
 
