@@ -470,11 +470,12 @@ def test_the_log_is_a_frame_and_can_be_narrowed_and_exported(kernel: Kernel) -> 
 
 
 def test_two_measurements_are_compared(kernel: Kernel) -> None:
-    kernel("%%energy short -q\nimport time; time.sleep(0.3)")
-    kernel("%%energy long -q\nimport time; time.sleep(0.9)")
+    for label, seconds in (("short", 0.3), ("long", 0.9)):
+        counted = f"import time, workbench; time.sleep({seconds}); workbench.work(samples=8)"
+        kernel(f"%%energy {label} -q\n{counted}")
     ran = kernel("%energy_log --compare short long")
     assert ran.text.startswith("long against short: ")
-    assert re.search(r", \+\d+\.\d % time(; .* J more)?\n$", ran.text)  # the energy, where the machine had time
+    assert re.search(r"\+\d+\.\d % time", ran.text)  # the energy, where the machine had time
     assert ran.value is None
 
 

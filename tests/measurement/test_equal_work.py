@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import workbench
@@ -13,6 +14,7 @@ from workbench.measurement.equal_work import (
     describe_change,
     describe_comparison,
 )
+from workbench.measurement.setting_segments import setting_segments
 from workbench.measurement.store import Store, as_frame, from_row
 from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting, SettingSegment, WorkDone
 from workbench.simulation.machine import Machine
@@ -155,3 +157,15 @@ def test_marked_iterations_have_a_cost_under_each_setting(machine: Machine) -> N
     assert found.measurement.iterations is not None
     costs = {each.setting: each.each_j for each in found.measurement.iterations.levels if each.setting}
     assert costs == {"250 W": pytest.approx(50.0, rel=0.1), "150 W": pytest.approx(25.0, rel=0.1)}
+
+
+def test_of_many_changes_each_setting_is_stored_once() -> None:
+    times = np.arange(0.0, 36_000.0, 0.2)
+    limits_w = np.where(times // 10 % 3 == 0, 250.0, 150.0)
+    locks = [(float(at_s), Setting(sm_clock_mhz=None if at_s % 100 else 1380)) for at_s in range(0, 36_000, 50)]
+    segments = setting_segments(times, limits_w, locks, (0.0, 36_000.0), lambda moments_s: 200.0 * np.diff(moments_s))
+    assert {each.setting for each in segments} == {
+        Setting(watts, clock) for watts in (250.0, 150.0) for clock in (None, 1380)}
+    assert len(segments) == 4
+    assert sum(each.time_s for each in segments) == pytest.approx(36_000.0)
+    assert sum(each.energy_j or 0.0 for each in segments) == pytest.approx(7_200_000.0)

@@ -219,7 +219,8 @@ class Meter:
             notes.append(f"{missing} gaps in sampling; their energy {where}")
         limited = inside[np.isfinite(inside["power_limit_w"])]
         within_s, limits = (window.start_s, window.end_s), (limited["time_s"], limited["power_limit_w"])
-        segments = setting_segments(*limits, device.lock_history(), within_s, timeline.between)
+        segments = setting_segments(*limits, device.lock_history(), within_s,
+                                    lambda moments_s: timeline.parts(moments_s).energy_j)
         by_time = by_setting(segments)
         setting = by_time[0].setting
         if len(by_time) > 1:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..records import Setting, SettingSegment
-from .energy_estimate import EnergyEstimate
 from .sensor_updates import Floats
 
 SHORTEST_S = 0.5  # a power limit is sampled five times per second, so a shorter stretch is not known well
@@ -19,7 +20,7 @@ MOST = 40  # stretches of a measurement that the log keeps; more are added up, e
 
 def setting_segments(
     times: Floats, limits_w: Floats, locks: Sequence[tuple[float, Setting]], within_s: tuple[float, float],
-    between: Callable[[float, float], EnergyEstimate | None],
+    energies_j: Callable[[Sequence[float]], Floats],
 ) -> tuple[SettingSegment, ...]:
     """The stretches of a window under one setting each, in order; at least one.
 
@@ -27,7 +28,7 @@ def setting_segments(
         times, limits_w: When the power limit was sampled, and what it was.
         locks: Clocks that this process had locked, each from a moment on, oldest first.
         within_s: Start and end of the window.
-        between: The energy between two moments.
+        energies_j: The energy of each stretch between moments; NaN where it is not known.
     """
     start_s, end_s = within_s
     changes_s = [*times[1:][np.abs(np.diff(limits_w)) > SAME_W].tolist(), *(at_s for at_s, _ in locks)]
@@ -35,20 +36,23 @@ def setting_segments(
     for at_s in sorted(changes_s):
         if borders_s[-1] + SHORTEST_S <= at_s <= end_s - SHORTEST_S:
             borders_s.append(at_s)
-    stretches: list[tuple[float, float, Setting]] = []
-    for first_s, last_s in itertools.pairwise([*borders_s, end_s]):
-        locked = [setting for at_s, setting in locks if at_s <= (first_s + last_s) / 2]
-        inside = limits_w[(times >= first_s) & (times < last_s)]
-        limit_w = float(np.median(inside)) if len(inside) else None
-        setting = replace(locked[-1] if locked else Setting(), power_limit_w=limit_w)
-        if stretches and stretches[-1][2] == setting:
-            first_s = stretches.pop()[0]
-        stretches.append((first_s, last_s, setting))
-    found = []
-    for first_s, last_s, setting in stretches:
-        energy = between(first_s, last_s) if len(stretches) > 1 else None
-        found.append(SettingSegment(setting, last_s - first_s, None if energy is None else energy.energy_j))
-    return tuple(found) if len(found) <= MOST else by_setting(found)
+    borders_s.append(end_s)
+    rows, locked_s = np.searchsorted(times, borders_s).tolist(), [at_s for at_s, _ in locks]
+    moments_s, settings = [start_s], list[Setting]()
+    for first, last, (first_s, last_s) in zip(rows, rows[1:], itertools.pairwise(borders_s), strict=False):
+        limit_w = float(np.median(limits_w[first:last])) if last > first else None
+        place = bisect.bisect_right(locked_s, (first_s + last_s) / 2)
+        setting = replace(locks[place - 1][1] if place else Setting(), power_limit_w=limit_w)
+        if settings and settings[-1] == setting:
+            moments_s[-1] = last_s
+        else:
+            settings.append(setting)
+            moments_s.append(last_s)
+    if len(settings) == 1:
+        return (SettingSegment(settings[0], end_s - start_s, None),)
+    joules = [None if math.isnan(each) else each for each in energies_j(moments_s).tolist()]
+    found = tuple(map(SettingSegment, settings, np.diff(moments_s).tolist(), joules))
+    return found if len(found) <= MOST else by_setting(found)
 
 
 def by_setting(segments: Sequence[SettingSegment]) -> tuple[SettingSegment, ...]:
