@@ -56,6 +56,10 @@ COLUMNS = {
     "at_once_over_zeus": "at once / Zeus",
 }
 LEAD_S, TAIL_S = 2.5, 0.6
+ITERATIONS_MS = (5.0, 7.0, 13.0, 23.0, 33.0, 50.0, 71.0, 99.3, 100.0, 137.0, 200.0, 310.0)
+JITTERS = (0.0, 0.01, 0.05)  # standard deviation of the logarithm of an iteration's length
+STEADY_LENGTHS_S = (0.05, 10.0)  # of windows, log-uniform
+STEADY_LOADS, STEADY_WINDOWS = 12, 10  # loads of each card and iteration length, and windows of each load
 NOTHING = EnergyEstimate(math.nan, math.nan)
 
 
@@ -246,6 +250,104 @@ def _parts(
         off = max(off, abs(float(energy_j.sum()) - whole_j) / max(whole_j, 1e-6))
         within[name] = float(np.mean(np.abs(energy_j - truth_j) <= bar_j))
     return off, within
+
+
+class SteadyWindow(NamedTuple):
+    """One window of a load that repeats: energy (J), its true value, and the half width of its 95 % bar."""
+
+    iteration_ms: float
+    jitter: float
+    length_s: float
+    truth_j: float
+    energy_j: float
+    bar_j: float
+
+
+def steady_windows(card: str, loads: int, seed: int) -> Iterator[SteadyWindow]:
+    """Windows of loads that repeat, at random phases: every iteration length, each with so many loads."""
+    from workbench.device.discovery import devices
+    from workbench.measurement.meter import Meter
+    from workbench.measurement.recorder import Recorder
+    from workbench.simulation.machine import simulate
+    from workbench.simulation.training import TrainingJob
+
+    rng = random.Random(f"{card}{seed} steady")
+    for iteration_ms in ITERATIONS_MS:
+        # Another machine each time: its sensor has another phase.
+        machine = simulate(card, stepped=True, seed=rng.getrandbits(32))
+        gpus = devices()
+        recorder = Recorder(gpus)
+        meter = Meter(gpus, recorder, sync=False, zones=())
+        machine.step(LEAD_S + rng.random())
+        for load in range(loads):
+            jitter = JITTERS[load % len(JITTERS)]
+            job = iter(TrainingJob(
+                steady_workload(machine.card(0), iteration_ms / 1e3, rng), machine=machine, grain_s=5.0,
+                seed=rng.getrandbits(32), iterations=10**9, variation=jitter,
+            ))
+            start_s = machine.clock()
+            while machine.clock() - start_s < STEADY_LENGTHS_S[1] + 3.0:
+                next(job)
+            end_s = machine.clock()
+            job.close()
+            machine.step(TAIL_S + rng.random())
+            for _ in range(STEADY_WINDOWS):
+                low_s, high_s = STEADY_LENGTHS_S
+                lasts_s = low_s * (high_s / low_s) ** rng.random()
+                open_s = rng.uniform(start_s + 0.5, end_s - lasts_s - 0.5)
+                what = ("steady", False, lasts_s, 0)
+                found = _outcome(machine, meter, None, False, what, (open_s, open_s + lasts_s), True)
+                yield SteadyWindow(
+                    iteration_ms, jitter, lasts_s, found.truth_j, found.settled_j, found.settled_bar_j
+                )
+        recorder.stop()
+        machine.close()
+
+
+def steady_workload(card: Any, iteration_s: float, rng: random.Random) -> Any:
+    """A training whose iterations have 2 to 4 phases of random lengths and powers between what the card draws
+    while it waits and its power limit; every other has a swing of at most a third of that.
+    """
+    from workbench.simulation.catalogue import Workload, busy
+    from workbench.simulation.physics import Load, operate
+
+    limit_w = card.power_limit_w[1]
+    swing_w = (0.97 * limit_w - card.gap_w) * rng.choice((1.0, rng.uniform(0.05, 0.33)))
+    low_w = card.gap_w + rng.random() * (0.97 * limit_w - card.gap_w - swing_w)
+    # Power is a straight line over `dynamic_w`.
+    still_w, unit_w = (operate(card, Load(0.0, 0.0, w), power_limit_w=1e4).power_w for w in (0.0, 1.0))
+    count = rng.choice((2, 2, 3, 4))
+    ends = sorted(rng.random() for _ in range(count - 1))
+    shares = np.diff([0.0, *ends, 1.0])
+    phases = tuple(
+        busy(f"phase {number}", "forward", float(share) * iteration_s,
+             Load(0.0, 0.0, (low_w + rng.random() * swing_w - still_w) / (unit_w - still_w)))
+        for number, share in enumerate(shares)
+    )
+    return Workload("steady", "steady", "none", 10**12, 0, 1, (1,), 1 << 30, 0, 1 << 20, phases, card.key)
+
+
+def run_steady(card: str, loads: int, seed: int = 1) -> list[SteadyWindow]:
+    return list(steady_windows(card, loads, seed))
+
+
+def steady_summary(card: str, found: list[SteadyWindow]) -> list[dict[str, Any]]:
+    """A row per iteration length, and one of all: coverage, and size of the bars in joules."""
+    rows = []
+    for length in (*ITERATIONS_MS, "all"):
+        mine = np.array([each for each in found if length in ("all", each.iteration_ms)])
+        error_j, bar_j = np.abs(mine[:, 4] - mine[:, 3]), mine[:, 5]
+        rows.append({
+            "card": card, "iteration_ms": length, "windows": len(mine),
+            "covered": float(np.mean(error_j <= bar_j)),
+            "covered_by_jitter": [
+                float(np.mean((error_j <= bar_j)[mine[:, 1] == jitter])) for jitter in JITTERS
+            ],
+            "median_error_j": float(np.median(error_j)), "median_bar_j": float(np.median(bar_j)),
+            "bar_over_error": float(np.median(bar_j) / max(float(np.median(error_j)), 1e-12)),
+            "median_bar_percent": 100 * float(np.median(bar_j / mine[:, 3])),
+        })
+    return rows
 
 
 def _zeus() -> Any:
