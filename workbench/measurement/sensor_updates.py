@@ -32,13 +32,18 @@ LEVEL_SD = 0.7  # how far levels lie apart before anything is known, of the high
 FLUCTUATION = (0.003, 0.03, 0.1, 0.25, 0.5)  # of the highest power around
 CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)  # of the update period
 NEIGHBOURS = 2  # steps on either side of an edge that are looked at
+RESOLUTION_J = 0.001  # of a counter
 READING_ERROR = 0.006  # relative noise of a power reading
 BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
-SHORT = 1.2  # bars of windows within a few steps, whose two edges share what little is known
-TIMING = 1.3  # errors of the steps' times, which are less alike at both edges than their fit says
-UNSEEN = 0.4  # of the roughness that is seen, hides between two refreshes where readings are part-time
-UNSEEN_WHOLE = 0.2  # the same where readings average all the time (set on A40)
+HISTORY_S = 30.0  # before and after an edge, whose steps tell what may hide in the step at the edge
+IDLE_SHARE = 0.1  # of the power limit, that an idle GPU draws
+ALIKE = 0.02  # of the power limit: successive steps that differ by more show that the load has changed
+ALIKE_S = 0.95  # that a load must not change for before a wave may hide in it: ten steps of 0.1 s
+GROWS = 1.7  # roughness over many steps, over that of one and two, above which steps drift along a wave
+SWING = 0.7  # 95 % quantile of the product of two uniform variables: a wave's swing, and the place in it
+CROSSED = 6.0  # a wave's peak-to-peak over its median roughness is 4.2; half as much again as it is seen in part
+BETWEEN = 2.0  # of the roughness between steps, hides within one
 STEADY = 2.0  # power changes more between two refreshes than its means from one to the next
 SLACK_STEPS = 2.5  # without a refresh, after which a moment was not followed
 UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace does not tell
@@ -165,7 +170,7 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
     edges = np.flatnonzero(followed) if closely else np.array([0, len(moments) - 1])
     pieces = {k: _edge(updates, float(moments[k]), float(tick_s[anchor[k]])) for k in edges.tolist()}
     at_j = np.zeros(len(moments))
-    for k, (piece, _) in pieces.items():
+    for k, piece in pieces.items():
         at_j[k] = joules[anchor[k]] + (piece.mean if moments[k] >= tick_s[anchor[k]] else -piece.mean)
     rest = np.setdiff1d(np.arange(len(moments)), edges)
     between = slice(inside[0], inside[-1] + 1)
@@ -175,19 +180,20 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
     late = tick_s[after] - tick_s[anchor] > LATE_S
     gap_j = np.where(late, np.inf, UNIFORM * (joules[after] - joules[anchor]))
     half_j = np.where(followed, _steady_error(updates, usable, joules, moments), gap_j)
-    for k, (piece, floor) in pieces.items() if len(rest) else ():
-        half_j[k] = piece.half_width(floor)
+    timing = {k: _timing_variance(updates, float(moments[k])) for k in pieces}
+    for k, piece in pieces.items() if len(rest) else ():
+        half_j[k] = piece.half_width(timing[k])
     spread = variance[anchor[1:]] - variance[anchor[:-1]]
     if updates.part_time:
         spread = spread * long_run_share(updates.power_w[usable], np.diff(tick_s), updates.window_s, anchor)
     width_j = np.sqrt(half_widths(half_j) ** 2 + 1.96**2 * np.maximum(spread, 0.0))
     for k in range(len(moments) - 1):
         if k in pieces and k + 1 in pieces:
-            (one, floor), (other, more) = pieces[k], pieces[k + 1]
-            # Two edges within a few refreshes share what little is known.
-            near = moments[k + 1] - moments[k] < (NEIGHBOURS + 2) * updates.period_s
-            sums = _Mixture(np.ones(1), np.zeros(1), np.maximum(spread[k : k + 1], 0.0)) + one + other
-            width_j[k] = sums.half_width(floor + more) * (SHORT if near else 1.0)
+            sums = _Mixture(np.ones(1), np.zeros(1), np.maximum(spread[k : k + 1], 0.0))
+            width_j[k] = (sums + pieces[k] + pieces[k + 1]).half_width(timing[k] + timing[k + 1])
+    hidden_j = np.zeros(len(moments))
+    hidden_j[edges] = [_hidden_j(updates, tick_s, joules, at_s) for at_s in moments[edges].tolist()]
+    width_j = np.maximum(width_j, half_widths(hidden_j))
     return _forward(EnergyParts(np.diff(at_j), width_j))
 
 
@@ -201,19 +207,68 @@ def _forward(parts: EnergyParts) -> EnergyParts:
     return parts if parts.energy_j.sum() >= 0 else parts._replace(energy_j=np.zeros(len(parts.energy_j)))
 
 
-def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> tuple[_Mixture, float]:
-    """The energy between a moment and a refresh near it, and a variance that adds to it."""
+def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> _Mixture:
+    """The energy between a moment and a refresh near it."""
     reach_s = NEIGHBOURS * updates.period_s
     cells = _supports(updates, at_s - reach_s, at_s + reach_s)
     piece = (min(at_s, tick_s), max(at_s, tick_s))
     (energy,) = _conditional(cells, [piece], ((), (at_s,), _step_around(updates, at_s)), updates)
-    return energy, _floor(updates, at_s)
+    return energy
 
 
-def _floor(updates: SensorUpdates, at_s: float) -> float:
-    """The variance of what no estimate sees: the refreshes' own moments, and what hides between them."""
-    timing_j = TIMING * updates.tick_error_s * _power_near(updates, at_s)
-    return timing_j**2 + _unseen_j(updates, at_s) ** 2
+def _timing_variance(updates: SensorUpdates, at_s: float) -> float:
+    """The variance (J^2) of an energy up to a moment that the error of the refreshes' own moments causes."""
+    return (updates.tick_error_s * _power_near(updates, at_s)) ** 2
+
+
+def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: float) -> float:
+    """Half width (J) of the 95 % interval of what the step at a moment may hide up to that moment.
+
+    Steps are means of the power: a load that repeats as often as the sensor refreshes makes all of them
+    alike. Over a stretch in which the load does not visibly change, the counter deviates from a straight
+    line by as much as the load's energy does, if the refreshes come at changing places of an iteration.
+    Where they do not, or not yet, the power may be any wave of the step's mean.
+    """
+    number = int(np.clip(np.searchsorted(tick_s, at_s, side="right") - 1, 0, len(tick_s) - 2))
+    most = round(HISTORY_S / updates.period_s)
+    begin = max(number - most, 0)
+    tick_s, joules = tick_s[begin : number + most + 2], joules[begin : number + most + 2]
+    number -= begin
+    spans = np.diff(tick_s)
+    into = min(max(float((at_s - tick_s[number]) / spans[number]), 0.0), 1.0)
+    inside = 4.0 * into * (1.0 - into)
+    hidden_j = BETWEEN * _roughness(joules, 1) * inside if len(joules) > 2 else 0.0
+    limit_w = updates.most_w
+    if not updates.counted or not limit_w:
+        return hidden_j
+    power_w = np.diff(joules) / spans
+    changes = np.flatnonzero(np.abs(np.diff(power_w)) > ALIKE * limit_w) + 1
+    place = int(np.searchsorted(changes, number, side="right"))
+    first, last = (int(np.append(np.insert(changes, 0, 0), len(power_w))[place + k]) for k in (0, 1))
+    if (last - first) * updates.period_s < ALIKE_S:
+        return hidden_j
+    alike_j = joules[first : last + 1]
+    lags = np.unique(np.round(1.3 ** np.arange(30)).astype(int))
+    lags = lags[3 * lags < len(alike_j)]
+    rough_j = np.array([_roughness(alike_j, lag) for lag in lags.tolist()])
+    most_j = float(rough_j.max())
+    if most_j > RESOLUTION_J and most_j < GROWS * rough_j[:2].max():
+        return max(hidden_j, BETWEEN * most_j * inside)
+    # Power between `low_w` and `high_w` of a mean deviates most from it as a wave of these two; one that is
+    # as long as what a power reading averages is the longest that no reading shows.
+    low_w, high_w = min(IDLE_SHARE * limit_w, power_w.min()), max(limit_w, power_w.max())
+    wave_w = (power_w[number] - low_w) * (high_w - power_w[number]) / (high_w - low_w)
+    wave_j = wave_w * min(updates.window_s, updates.period_s) * inside
+    long = 2 * lags > lags[-1]
+    if most_j > RESOLUTION_J and rough_j[long].mean() < rough_j[~long].max(initial=0.0):
+        wave_j = min(wave_j, CROSSED * most_j)  # it grows no more: all places were seen
+    return max(hidden_j, SWING * wave_j)
+
+
+def _roughness(joules: Floats, lag: int) -> float:
+    """Median of how far the counter is from half way between what it was so many steps before and after."""
+    middle = joules[lag:-lag] - 0.5 * (joules[2 * lag :] + joules[: -2 * lag])
+    return float(np.median(np.abs(middle)))
 
 
 def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
@@ -232,8 +287,13 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
         ]
     energy_j = np.array([each.mean for each in found])
     energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
-    floors = [_floor(updates, at_s) for at_s in moments.tolist()]
-    half_j = [each.half_width(floors[k] + floors[k + 1]) * SHORT for k, each in enumerate(found)]
+    timing = [_timing_variance(updates, at_s) for at_s in moments.tolist()]
+    half_j = np.array([each.half_width(timing[k] + timing[k + 1]) for k, each in enumerate(found)])
+    usable = np.flatnonzero(updates.known)
+    if len(usable) > 1:
+        tick_s, joules = updates.tick_s[usable], _between(updates, usable)[0]
+        hidden_j = np.array([_hidden_j(updates, tick_s, joules, at_s) for at_s in moments.tolist()])
+        half_j = np.maximum(half_j, half_widths(hidden_j))
     return EnergyParts(energy_j, np.hypot(half_j, _unseen_within(updates, moments)))
 
 
@@ -284,7 +344,7 @@ def _steady_error(
     number = np.clip(np.searchsorted(tick_s, moments, side="right") - 1, 0, len(spans) - 1)
     into = np.clip((moments - tick_s[number]) / spans[number], 0.0, 1.0)
     swing_j = STEADY * swing_w[number] * spans[number] * into * (1.0 - into)
-    timing_j = 1.96 * TIMING * updates.tick_error_s * mean_w[number]
+    timing_j = 1.96 * updates.tick_error_s * mean_w[number]
     return np.asarray(np.hypot(swing_j, timing_j))
 
 
@@ -322,30 +382,6 @@ class _Mixture:
             inside = ndtr((mean + middle - self.centre) / sd) - ndtr((mean - middle - self.centre) / sd)
             low, high = (middle, high) if float(np.sum(self.weight * inside)) < 0.95 else (low, middle)
         return high
-
-
-def _unseen_j(updates: SensorUpdates, at_s: float) -> float:
-    """What may hide between two refreshes (J), as much as part-time readings differ from the whole, or one
-    step from the next.
-    """
-    index = int(np.searchsorted(updates.tick_s, at_s))
-    near = slice(max(index - 1, 1), index + 2)
-    spans = np.diff(updates.tick_s)[near.start - 1 : near.stop - 1]
-    into_s = at_s - updates.tick_s[min(max(index - 1, 0), len(updates.tick_s) - 1)]
-    edge_s = min(max(into_s, 0.0), max(updates.period_s - into_s, 0.0))
-    if updates.counted and updates.window_s < 0.6 * updates.period_s:
-        whole_w = np.diff(updates.energy_j)[near.start - 1 : near.stop - 1] / spans
-        differences = updates.power_w[near] - whole_w
-    elif updates.counted:
-        mean_w = np.diff(updates.energy_j) / np.diff(updates.tick_s)
-        differences = UNSEEN_WHOLE / UNSEEN * np.diff(mean_w)[near.start - 1 : near.stop - 1]
-    else:
-        differences = np.diff(updates.power_w)[near.start - 1 : near.stop - 1]
-        edge_s = min(edge_s, updates.period_s - updates.window_s)
-    differences = differences[np.isfinite(differences)]
-    if not len(differences):
-        return 0.0
-    return float(UNSEEN * np.sqrt(np.mean(np.square(differences))) * edge_s)
 
 
 @dataclass(frozen=True, slots=True)
