@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.common import arguments, finish, table
 from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline
 from workbench.measurement.iterations import energies_of
+from workbench.measurement.meter import AFTER_S, BEFORE_S
 from workbench.periods.segment import from_marks
 from workbench.records import Marks, Phase
 
@@ -55,10 +56,21 @@ COLUMNS = {
     "settled_over_zeus": "ours / Zeus",
     "at_once_over_zeus": "at once / Zeus",
 }
+STEADY_COLUMNS = {
+    "card": "card",
+    "iteration_ms": "iteration ms",
+    "windows": "n",
+    "covered": "covered",
+    "bar_over_error": "bar / error",
+    "median_error_j": "error J",
+    "median_bar_j": "bar J",
+    "median_bar_percent": "bar %",
+}
 LEAD_S, TAIL_S = 2.5, 0.6
 ITERATIONS_MS = (5.0, 7.0, 13.0, 23.0, 33.0, 50.0, 71.0, 99.3, 100.0, 137.0, 200.0, 310.0)
 JITTERS = (0.0, 0.01, 0.05)  # standard deviation of the logarithm of an iteration's length
 STEADY_LENGTHS_S = (0.05, 10.0)  # of windows, log-uniform
+STEADY_RUN_S = 45.0
 STEADY_LOADS, STEADY_WINDOWS = 12, 10  # loads of each card and iteration length, and windows of each load
 NOTHING = EnergyEstimate(math.nan, math.nan)
 
@@ -207,7 +219,7 @@ def _outcome(
     zeus_j = zeus.end_window("w", sync_execution=False).total_energy if zeus is not None else None
     window = meter.close(window)
     at(now_s)
-    full = meter.recorder.rows(meter.devices[gpu].uuid, edges_s[0] - 3.0, window.end_s + 1.0)
+    full = meter.recorder.rows(meter.devices[gpu].uuid, edges_s[0] - BEFORE_S, window.end_s + AFTER_S)
     later = np.flatnonzero(full["tick_s"] >= window.end_s)
     settled = _timeline(meter, gpu, window, full[: later[0] + 1] if len(later) else full, part_time)
     truth_j = machine.true_energy_j(gpu, window.start_s, window.end_s) * machine.gain(gpu)
@@ -286,7 +298,7 @@ def steady_windows(card: str, loads: int, seed: int) -> Iterator[SteadyWindow]:
                 seed=rng.getrandbits(32), iterations=10**9, variation=jitter,
             ))
             start_s = machine.clock()
-            while machine.clock() - start_s < STEADY_LENGTHS_S[1] + 3.0:
+            while machine.clock() - start_s < STEADY_RUN_S:
                 next(job)
             end_s = machine.clock()
             job.close()
@@ -418,11 +430,16 @@ def _update_s(card: str) -> float:
 
 
 def main() -> None:
+    from workbench.simulation import catalogue
+
     options = arguments(__doc__ or "")
     runs = max(6, WINDOWS // 3 // (10 if options.quick else 1) // 6 * 6)
+    loads = STEADY_LOADS // (4 if options.quick else 1)
     with ProcessPoolExecutor(2) as pool:
         cards = CARDS + ROUGH
         results = dict(zip(cards, pool.map(run_card, cards, [runs] * len(cards)), strict=True))
+        known = tuple(catalogue.CARDS)
+        repeated = dict(zip(known, pool.map(run_steady, known, [loads] * len(known)), strict=True))
     rows = [row for card, outcomes in results.items() for row in summary(card, outcomes)]
     for row in rows:
         for name in (
@@ -457,8 +474,18 @@ def main() -> None:
         "rough_covered": float(np.mean([r["settled_covered"] for r in rough if r["length_s"] >= 0.1])),
         "rough_bar_over_error_max": max(r["settled_bar_over_error"] for r in rough if r["length_s"] >= 0.1),
     }
+    steady = [row for card, found in repeated.items() for row in steady_summary(card, found)]
+    print("\n" + table(list(STEADY_COLUMNS.values()), [[r[c] for c in STEADY_COLUMNS] for r in steady]))
+    whole = [row for row in steady if row["iteration_ms"] == "all"]
+    overall |= {
+        "resonant_covered_min": min(row["covered"] for row in steady),
+        "covered_min_card": min(row["covered"] for row in whole),
+        "covered_max_card": max(row["covered"] for row in whole),
+        # of cards whose counter integrates; without one (P100) readings miss half of the time
+        "steady_bar_over_error_max": max(row["bar_over_error"] for row in whole if row["card"] != "P100"),
+    }
     print("\n" + "\n".join(f"{name}: {value:.3g}" for name, value in overall.items() if value is not None))
-    finish({"summary": overall, "rows": every}, options.json)
+    finish({"summary": overall, "rows": every, "steady": steady}, options.json)
 
 
 if __name__ == "__main__":

@@ -36,14 +36,14 @@ RESOLUTION_J = 0.001  # of a counter
 READING_ERROR = 0.006  # relative noise of a power reading
 BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
-HISTORY_S = 30.0  # before and after an edge, whose steps tell what may hide in the step at the edge
-IDLE_SHARE = 0.1  # of the power limit, that an idle GPU draws
-ALIKE = 0.02  # of the power limit: successive steps that differ by more show that the load has changed
-ALIKE_S = 0.95  # that a load must not change for before a wave may hide in it: ten steps of 0.1 s
-GROWS = 1.7  # roughness over many steps, over that of one and two, above which steps drift along a wave
-SWING = 0.7  # 95 % quantile of the product of two uniform variables: a wave's swing, and the place in it
-CROSSED = 6.0  # a wave's peak-to-peak over its median roughness is 4.2; half as much again as it is seen in part
-BETWEEN = 2.0  # of the roughness between steps, hides within one
+HISTORY_S = 30.0  # before and after an edge: steps that show what the step at the edge may hide
+IDLE_SHARE = 0.1  # of the power limit: what an idle GPU draws
+ALIKE = 0.02  # of the power limit: a larger change between two steps is a visible change of the load
+ALIKE_S = 0.95  # without a visible change, after which a period equal to the refresh is suspected
+GROWTH = 1.7  # of the roughness with the lag; independent steps have none, those that drift along a wave do
+SWING = 0.7  # 95 % quantile of the product of two uniform variables: a wave's swing, and the phase of an edge
+CROSSED = 6.0  # peak-to-peak over median roughness: 4.2 for a triangle wave, more where the sampling is uneven
+BETWEEN = 1.25  # times the median roughness, hides within a step where the load visibly changes; else twice
 STEADY = 2.0  # power changes more between two refreshes than its means from one to the next
 SLACK_STEPS = 2.5  # without a refresh, after which a moment was not followed
 UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace does not tell
@@ -222,12 +222,12 @@ def _timing_variance(updates: SensorUpdates, at_s: float) -> float:
 
 
 def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: float) -> float:
-    """Half width (J) of the 95 % interval of what the step at a moment may hide up to that moment.
+    """Half width (J) of the 95 % interval of the energy that a step hides between its start and a moment.
 
-    Steps are means of the power: a load that repeats as often as the sensor refreshes makes all of them
-    alike. Over a stretch in which the load does not visibly change, the counter deviates from a straight
-    line by as much as the load's energy does, if the refreshes come at changing places of an iteration.
-    Where they do not, or not yet, the power may be any wave of the step's mean.
+    All steps are alike if the load repeats as often as the sensor refreshes. If the refreshes fall at
+    changing phases of an iteration, the counter deviates from a straight line by as much as power deviates
+    within a step. The deviation then does not grow with the lag over which it is taken. If it is too small
+    to measure or still grows, the sampling cannot exclude any wave between idle power and the power limit.
     """
     number = int(np.clip(np.searchsorted(tick_s, at_s, side="right") - 1, 0, len(tick_s) - 2))
     most = round(HISTORY_S / updates.period_s)
@@ -236,37 +236,41 @@ def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: floa
     number -= begin
     spans = np.diff(tick_s)
     into = min(max(float((at_s - tick_s[number]) / spans[number]), 0.0), 1.0)
+    # A deviation is zero at both ends of the step, where the counter is known.
     inside = 4.0 * into * (1.0 - into)
-    hidden_j = BETWEEN * _roughness(joules, 1) * inside if len(joules) > 2 else 0.0
+    hidden_j = BETWEEN * _roughness(joules, 1) * inside
     limit_w = updates.most_w
-    if not updates.counted or not limit_w:
-        return hidden_j
+    if not updates.counted:
+        return 2.0 * hidden_j
     power_w = np.diff(joules) / spans
     changes = np.flatnonzero(np.abs(np.diff(power_w)) > ALIKE * limit_w) + 1
-    place = int(np.searchsorted(changes, number, side="right"))
-    first, last = (int(np.append(np.insert(changes, 0, 0), len(power_w))[place + k]) for k in (0, 1))
-    if (last - first) * updates.period_s < ALIKE_S:
+    borders = np.concatenate([[0], changes, [len(power_w)]])
+    first, last = borders[np.searchsorted(changes, number, side="right") + np.arange(2)]
+    if not limit_w or (last - first) * updates.period_s < ALIKE_S or last - first < 4:
         return hidden_j
     alike_j = joules[first : last + 1]
     lags = np.unique(np.round(1.3 ** np.arange(30)).astype(int))
     lags = lags[3 * lags < len(alike_j)]
     rough_j = np.array([_roughness(alike_j, lag) for lag in lags.tolist()])
     most_j = float(rough_j.max())
-    if most_j > RESOLUTION_J and most_j < GROWS * rough_j[:2].max():
-        return max(hidden_j, BETWEEN * most_j * inside)
-    # Power between `low_w` and `high_w` of a mean deviates most from it as a wave of these two; one that is
-    # as long as what a power reading averages is the longest that no reading shows.
+    measured = most_j > RESOLUTION_J
+    if measured and most_j < GROWTH * rough_j[:3].max():
+        return max(hidden_j, 2.0 * BETWEEN * most_j * inside)
+    # Of all power between two bounds with a given mean, a wave that jumps from one to the other deviates
+    # most. Readings that average part of a step show every wave that is longer than what they average.
     low_w, high_w = min(IDLE_SHARE * limit_w, power_w.min()), max(limit_w, power_w.max())
     wave_w = (power_w[number] - low_w) * (high_w - power_w[number]) / (high_w - low_w)
-    wave_j = wave_w * min(updates.window_s, updates.period_s) * inside
+    wave_j = float(wave_w) * min(updates.window_s, updates.period_s) * inside
     long = 2 * lags > lags[-1]
-    if most_j > RESOLUTION_J and rough_j[long].mean() < rough_j[~long].max(initial=0.0):
-        wave_j = min(wave_j, CROSSED * most_j)  # it grows no more: all places were seen
+    if measured and rough_j[long].mean() < rough_j[~long].max(initial=0.0):  # it has stopped growing
+        wave_j = min(wave_j, CROSSED * most_j)
     return max(hidden_j, SWING * wave_j)
 
 
 def _roughness(joules: Floats, lag: int) -> float:
-    """Median of how far the counter is from half way between what it was so many steps before and after."""
+    """Median distance (J) of the counter from the mean of its values `lag` steps before and after."""
+    if len(joules) <= 2 * lag:
+        return 0.0
     middle = joules[lag:-lag] - 0.5 * (joules[2 * lag :] + joules[: -2 * lag])
     return float(np.median(np.abs(middle)))
 
@@ -322,11 +326,10 @@ def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, 
     unseen = np.maximum(spans - updates.window_s, 0.0)
     # A reading is the mean of the window before its step; between two windows power is as between both.
     gains = power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen
-    # How rough the readings are around each of them; at both ends nothing but the one neighbour tells.
-    rough = np.square(0.5 * np.diff(power, 2)) if len(power) > 2 else np.square(np.diff(power))
-    rough = np.pad(rough, 1, mode="edge")[: len(spans) + 1]
+    # Between two windows power may be anything as far from the readings as they differ, at each pass alike.
+    changes = np.square(np.diff(power))
     noise = READING_ERROR * power[1:] * (spans - unseen)
-    variances = 0.5 * (rough[1:] + rough[:-1]) * unseen**2 + noise**2 / 4
+    variances = 2.0 * changes * unseen**2 + noise**2 / 4
     return np.concatenate([[0.0], np.cumsum(gains)]), np.concatenate([[0.0], np.cumsum(variances)])
 
 
