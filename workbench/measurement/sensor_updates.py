@@ -181,8 +181,8 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
     gap_j = np.where(late, np.inf, UNIFORM * (joules[after] - joules[anchor]))
     half_j = np.where(followed, _steady_error(updates, usable, joules, moments), gap_j)
     timing = {k: _timing_variance(updates, float(moments[k])) for k in pieces}
-    for k, piece in pieces.items() if len(rest) else ():
-        half_j[k] = piece.half_width(timing[k])
+    if len(rest):
+        half_j[edges] = [piece.half_width(timing[k]) for k, piece in pieces.items()]
     spread = variance[anchor[1:]] - variance[anchor[:-1]]
     if updates.part_time:
         spread = spread * long_run_share(updates.power_w[usable], np.diff(tick_s), updates.window_s, anchor)
@@ -191,9 +191,9 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
         if k in pieces and k + 1 in pieces:
             sums = _Mixture(np.ones(1), np.zeros(1), np.maximum(spread[k : k + 1], 0.0))
             width_j[k] = (sums + pieces[k] + pieces[k + 1]).half_width(timing[k] + timing[k + 1])
-    hidden_j = np.zeros(len(moments))
-    hidden_j[edges] = [_hidden_j(updates, tick_s, joules, at_s) for at_s in moments[edges].tolist()]
-    width_j = np.maximum(width_j, half_widths(hidden_j))
+    hidden_j = [_hidden_j(updates, tick_s, joules, at_s) if k in pieces else 0.0
+                for k, at_s in enumerate(moments.tolist())]
+    width_j = np.maximum(width_j, half_widths(np.array(hidden_j)))
     return _forward(EnergyParts(np.diff(at_j), width_j))
 
 
@@ -229,15 +229,14 @@ def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: floa
     within a step. The deviation then does not grow with the lag over which it is taken. If it is too small
     to measure or still grows, the sampling cannot exclude any wave between idle power and the power limit.
     """
+    near = np.abs(tick_s - at_s) <= HISTORY_S
+    tick_s, joules = tick_s[near], joules[near]
+    if len(tick_s) < 3:
+        return 0.0
     number = int(np.clip(np.searchsorted(tick_s, at_s, side="right") - 1, 0, len(tick_s) - 2))
-    most = round(HISTORY_S / updates.period_s)
-    begin = max(number - most, 0)
-    tick_s, joules = tick_s[begin : number + most + 2], joules[begin : number + most + 2]
-    number -= begin
     spans = np.diff(tick_s)
     into = min(max(float((at_s - tick_s[number]) / spans[number]), 0.0), 1.0)
-    # A deviation is zero at both ends of the step, where the counter is known.
-    inside = 4.0 * into * (1.0 - into)
+    inside = 4.0 * into * (1.0 - into)  # nothing hides at the ends of the step, where the counter is known
     hidden_j = BETWEEN * _roughness(joules, 1) * inside
     limit_w = updates.most_w
     if not updates.counted:
@@ -269,8 +268,6 @@ def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: floa
 
 def _roughness(joules: Floats, lag: int) -> float:
     """Median distance (J) of the counter from the mean of its values `lag` steps before and after."""
-    if len(joules) <= 2 * lag:
-        return 0.0
     middle = joules[lag:-lag] - 0.5 * (joules[2 * lag :] + joules[: -2 * lag])
     return float(np.median(np.abs(middle)))
 
@@ -294,9 +291,9 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
     timing = [_timing_variance(updates, at_s) for at_s in moments.tolist()]
     half_j = np.array([each.half_width(timing[k] + timing[k + 1]) for k, each in enumerate(found)])
     usable = np.flatnonzero(updates.known)
-    if len(usable) > 1:
-        tick_s, joules = updates.tick_s[usable], _between(updates, usable)[0]
-        hidden_j = np.array([_hidden_j(updates, tick_s, joules, at_s) for at_s in moments.tolist()])
+    if len(usable) > 2:
+        seen = updates.tick_s[usable], _between(updates, usable)[0]
+        hidden_j = np.array([_hidden_j(updates, *seen, at_s) for at_s in moments.tolist()])
         half_j = np.maximum(half_j, half_widths(hidden_j))
     return EnergyParts(energy_j, np.hypot(half_j, _unseen_within(updates, moments)))
 
