@@ -36,6 +36,7 @@ RESOLUTION_J = 0.001  # of a counter
 READING_ERROR = 0.006  # relative noise of a power reading
 BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
+SHORT = 1.2  # bars of windows within a few steps, whose two edges depend on the same few means
 HISTORY_S = 30.0  # before and after an edge: steps that show what the step at the edge may hide
 IDLE_SHARE = 0.1  # of the power limit: what an idle GPU draws
 ALIKE = 0.02  # of the power limit: a larger change between two steps is a visible change of the load
@@ -289,7 +290,7 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
     energy_j = np.array([each.mean for each in found])
     energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
     timing = [_timing_variance(updates, at_s) for at_s in moments.tolist()]
-    half_j = np.array([each.half_width(timing[k] + timing[k + 1]) for k, each in enumerate(found)])
+    half_j = [each.half_width(timing[k] + timing[k + 1]) * SHORT for k, each in enumerate(found)]
     usable = np.flatnonzero(updates.known)
     if len(usable) > 2:
         seen = updates.tick_s[usable], _between(updates, usable)[0]
