@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.common import arguments, finish, table
 from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline
 from workbench.measurement.iterations import energies_of
+from workbench.measurement.meter import AFTER_S, BEFORE_S
 from workbench.periods.segment import from_marks
 from workbench.records import Marks, Phase
 
@@ -55,7 +56,22 @@ COLUMNS = {
     "settled_over_zeus": "ours / Zeus",
     "at_once_over_zeus": "at once / Zeus",
 }
+STEADY_COLUMNS = {
+    "card": "card",
+    "iteration_ms": "iteration ms",
+    "windows": "n",
+    "covered": "covered",
+    "bar_over_error": "bar / error",
+    "median_error_j": "error J",
+    "median_bar_j": "bar J",
+    "median_bar_percent": "bar %",
+}
 LEAD_S, TAIL_S = 2.5, 0.6
+ITERATIONS_MS = (5.0, 7.0, 13.0, 23.0, 33.0, 50.0, 71.0, 99.3, 100.0, 137.0, 200.0, 310.0)
+JITTERS = (0.0, 0.01, 0.05)  # standard deviation of the logarithm of an iteration's length
+STEADY_LENGTHS_S = (0.05, 10.0)  # of windows, log-uniform
+STEADY_RUN_S = 45.0
+STEADY_LOADS, STEADY_WINDOWS = 12, 10  # loads of each card and iteration length, and windows of each load
 NOTHING = EnergyEstimate(math.nan, math.nan)
 
 
@@ -203,7 +219,7 @@ def _outcome(
     zeus_j = zeus.end_window("w", sync_execution=False).total_energy if zeus is not None else None
     window = meter.close(window)
     at(now_s)
-    full = meter.recorder.rows(meter.devices[gpu].uuid, edges_s[0] - 3.0, window.end_s + 1.0)
+    full = meter.recorder.rows(meter.devices[gpu].uuid, edges_s[0] - BEFORE_S, window.end_s + AFTER_S)
     later = np.flatnonzero(full["tick_s"] >= window.end_s)
     settled = _timeline(meter, gpu, window, full[: later[0] + 1] if len(later) else full, part_time)
     truth_j = machine.true_energy_j(gpu, window.start_s, window.end_s) * machine.gain(gpu)
@@ -246,6 +262,104 @@ def _parts(
         off = max(off, abs(float(energy_j.sum()) - whole_j) / max(whole_j, 1e-6))
         within[name] = float(np.mean(np.abs(energy_j - truth_j) <= bar_j))
     return off, within
+
+
+class SteadyWindow(NamedTuple):
+    """One window of a load that repeats: energy (J), its true value, and the half width of its 95 % bar."""
+
+    iteration_ms: float
+    jitter: float
+    length_s: float
+    truth_j: float
+    energy_j: float
+    bar_j: float
+
+
+def steady_windows(card: str, loads: int, seed: int) -> Iterator[SteadyWindow]:
+    """Windows of loads that repeat, at random phases: every iteration length, each with so many loads."""
+    from workbench.device.discovery import devices
+    from workbench.measurement.meter import Meter
+    from workbench.measurement.recorder import Recorder
+    from workbench.simulation.machine import simulate
+    from workbench.simulation.training import TrainingJob
+
+    rng = random.Random(f"{card}{seed} steady")
+    for iteration_ms in ITERATIONS_MS:
+        # Another machine each time: its sensor has another phase.
+        machine = simulate(card, stepped=True, seed=rng.getrandbits(32))
+        gpus = devices()
+        recorder = Recorder(gpus)
+        meter = Meter(gpus, recorder, sync=False, zones=())
+        machine.step(LEAD_S + rng.random())
+        for load in range(loads):
+            jitter = JITTERS[load % len(JITTERS)]
+            job = iter(TrainingJob(
+                steady_workload(machine.card(0), iteration_ms / 1e3, rng), machine=machine, grain_s=5.0,
+                seed=rng.getrandbits(32), iterations=10**9, variation=jitter,
+            ))
+            start_s = machine.clock()
+            while machine.clock() - start_s < STEADY_RUN_S:
+                next(job)
+            end_s = machine.clock()
+            job.close()
+            machine.step(TAIL_S + rng.random())
+            for _ in range(STEADY_WINDOWS):
+                low_s, high_s = STEADY_LENGTHS_S
+                lasts_s = low_s * (high_s / low_s) ** rng.random()
+                open_s = rng.uniform(start_s + 0.5, end_s - lasts_s - 0.5)
+                what = ("steady", False, lasts_s, 0)
+                found = _outcome(machine, meter, None, False, what, (open_s, open_s + lasts_s), True)
+                yield SteadyWindow(
+                    iteration_ms, jitter, lasts_s, found.truth_j, found.settled_j, found.settled_bar_j
+                )
+        recorder.stop()
+        machine.close()
+
+
+def steady_workload(card: Any, iteration_s: float, rng: random.Random) -> Any:
+    """A training whose iterations have 2 to 4 phases of random lengths and powers between what the card draws
+    while it waits and its power limit; every other has a swing of at most a third of that.
+    """
+    from workbench.simulation.catalogue import Workload, busy
+    from workbench.simulation.physics import Load, operate
+
+    limit_w = card.power_limit_w[1]
+    swing_w = (0.97 * limit_w - card.gap_w) * rng.choice((1.0, rng.uniform(0.05, 0.33)))
+    low_w = card.gap_w + rng.random() * (0.97 * limit_w - card.gap_w - swing_w)
+    # Power is a straight line over `dynamic_w`.
+    still_w, unit_w = (operate(card, Load(0.0, 0.0, w), power_limit_w=1e4).power_w for w in (0.0, 1.0))
+    count = rng.choice((2, 2, 3, 4))
+    ends = sorted(rng.random() for _ in range(count - 1))
+    shares = np.diff([0.0, *ends, 1.0])
+    phases = tuple(
+        busy(f"phase {number}", "forward", float(share) * iteration_s,
+             Load(0.0, 0.0, (low_w + rng.random() * swing_w - still_w) / (unit_w - still_w)))
+        for number, share in enumerate(shares)
+    )
+    return Workload("steady", "steady", "none", 10**12, 0, 1, (1,), 1 << 30, 0, 1 << 20, phases, card.key)
+
+
+def run_steady(card: str, loads: int, seed: int = 1) -> list[SteadyWindow]:
+    return list(steady_windows(card, loads, seed))
+
+
+def steady_summary(card: str, found: list[SteadyWindow]) -> list[dict[str, Any]]:
+    """A row per iteration length, and one of all: coverage, and size of the bars in joules."""
+    rows = []
+    for length in (*ITERATIONS_MS, "all"):
+        mine = np.array([each for each in found if length in ("all", each.iteration_ms)])
+        error_j, bar_j = np.abs(mine[:, 4] - mine[:, 3]), mine[:, 5]
+        rows.append({
+            "card": card, "iteration_ms": length, "windows": len(mine),
+            "covered": float(np.mean(error_j <= bar_j)),
+            "covered_by_jitter": [
+                float(np.mean((error_j <= bar_j)[mine[:, 1] == jitter])) for jitter in JITTERS
+            ],
+            "median_error_j": float(np.median(error_j)), "median_bar_j": float(np.median(bar_j)),
+            "bar_over_error": float(np.median(bar_j) / max(float(np.median(error_j)), 1e-12)),
+            "median_bar_percent": 100 * float(np.median(bar_j / mine[:, 3])),
+        })
+    return rows
 
 
 def _zeus() -> Any:
@@ -316,11 +430,16 @@ def _update_s(card: str) -> float:
 
 
 def main() -> None:
+    from workbench.simulation import catalogue
+
     options = arguments(__doc__ or "")
     runs = max(6, WINDOWS // 3 // (10 if options.quick else 1) // 6 * 6)
+    loads = STEADY_LOADS // (4 if options.quick else 1)
     with ProcessPoolExecutor(2) as pool:
         cards = CARDS + ROUGH
         results = dict(zip(cards, pool.map(run_card, cards, [runs] * len(cards)), strict=True))
+        known = tuple(catalogue.CARDS)
+        repeated = dict(zip(known, pool.map(run_steady, known, [loads] * len(known)), strict=True))
     rows = [row for card, outcomes in results.items() for row in summary(card, outcomes)]
     for row in rows:
         for name in (
@@ -355,8 +474,18 @@ def main() -> None:
         "rough_covered": float(np.mean([r["settled_covered"] for r in rough if r["length_s"] >= 0.1])),
         "rough_bar_over_error_max": max(r["settled_bar_over_error"] for r in rough if r["length_s"] >= 0.1),
     }
+    steady = [row for card, found in repeated.items() for row in steady_summary(card, found)]
+    print("\n" + table(list(STEADY_COLUMNS.values()), [[r[c] for c in STEADY_COLUMNS] for r in steady]))
+    whole = [row for row in steady if row["iteration_ms"] == "all"]
+    overall |= {
+        "resonant_covered_min": min(row["covered"] for row in steady),
+        "covered_min_card": min(row["covered"] for row in whole),
+        "covered_max_card": max(row["covered"] for row in whole),
+        # of cards whose counter integrates; without one (P100) readings miss half of the time
+        "steady_bar_over_error_max": max(row["bar_over_error"] for row in whole if row["card"] != "P100"),
+    }
     print("\n" + "\n".join(f"{name}: {value:.3g}" for name, value in overall.items() if value is not None))
-    finish({"summary": overall, "rows": every}, options.json)
+    finish({"summary": overall, "rows": every, "steady": steady}, options.json)
 
 
 if __name__ == "__main__":

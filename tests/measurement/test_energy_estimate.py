@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable
@@ -108,6 +109,54 @@ def test_nineteen_of_twenty_errors_lie_within_the_bar() -> None:
         true_j = float(np.interp(begin_s + span_s, times, energies) - np.interp(begin_s, times, energies))
         hits += covers(window_energy(steps, begin_s, begin_s + span_s), true_j)
     assert hits >= 0.92 * cases
+
+
+def periodic(iteration_s: float, low_w: float, high_w: float, busy_share: float) -> Power:
+    """Energy of a load that repeats without end: busy for a share of each iteration."""
+    mean_w = low_w + (high_w - low_w) * busy_share
+
+    def energy_at(at_s: float) -> float:
+        number, into_s = divmod(at_s, iteration_s)
+        into_w = low_w * into_s + (high_w - low_w) * min(into_s, busy_share * iteration_s)
+        return number * iteration_s * mean_w + into_w
+
+    return energy_at
+
+
+@pytest.mark.parametrize("iteration_s", [0.1, 0.05, 0.0993])
+def test_the_bar_covers_a_load_in_phase_with_the_sensor(iteration_s: float) -> None:
+    """The counter and the readings average whole refreshes, as on an A40, so that all steps are alike."""
+    rng = np.random.default_rng(29)
+    hits, windows = 0, 0
+    for busy_share in (0.3, 0.5, 0.8):
+        energy_at = periodic(iteration_s, 80.0, 230.0, busy_share)
+        steps = dataclasses.replace(steps_of(energy_at, end_s=20.0), most_w=300.0)
+        for _ in range(34):
+            start_s, span_s = rng.uniform(8.0, 9.0), rng.uniform(0.05, 5.0)
+            found = window_energy(steps, start_s, start_s + span_s)
+            hits += covers(found, energy_at(start_s + span_s) - energy_at(start_s))
+            assert found.uncertainty_j < 2 * 0.1 * 300.0  # never more than all power in a step at either edge
+            windows += 1
+    assert hits >= 0.9 * windows
+
+
+def test_the_bar_stays_narrow_where_the_refreshes_fall_at_changing_phases() -> None:
+    energy_at = periodic(0.023, 80.0, 230.0, 0.5)
+    steps = dataclasses.replace(steps_of(energy_at, end_s=20.0), most_w=300.0)
+    rng = np.random.default_rng(31)
+    found = [window_energy(steps, at, at + 5.0) for at in rng.uniform(8.0, 9.0, 30).tolist()]
+    assert np.median([each.uncertainty_j for each in found]) < 0.1 * 0.1 * 155.0  # a tenth of a step
+
+
+def test_parts_of_a_load_in_phase_with_the_sensor_add_up() -> None:
+    energy_at = periodic(0.1, 80.0, 230.0, 0.5)
+    steps = dataclasses.replace(steps_of(energy_at, end_s=20.0), most_w=300.0)
+    moments = np.sort(np.random.default_rng(37).uniform(8.0, 11.0, 12))
+    for closely in (True, False):
+        parts = energy_by_refreshes(steps, moments, closely)
+        whole = window_energy(steps, moments[0], moments[-1])
+        assert parts.energy_j.sum() == pytest.approx(whole.energy_j, rel=1e-9)
+        assert np.isfinite(parts.uncertainty_j).all()
 
 
 def test_neighbouring_windows_add_up_within_their_bars() -> None:

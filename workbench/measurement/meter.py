@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 NAN = math.nan
 STATUS_S = 0.4
-BEFORE_S, AFTER_S = 3.0, 1.0  # of the trace around a window that its edges are judged by
+BEFORE_S, AFTER_S = 30.0, 1.0  # of the trace around a window that its edges are judged by
 
 
 class Meter:

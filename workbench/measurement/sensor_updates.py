@@ -32,13 +32,19 @@ LEVEL_SD = 0.7  # how far levels lie apart before anything is known, of the high
 FLUCTUATION = (0.003, 0.03, 0.1, 0.25, 0.5)  # of the highest power around
 CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)  # of the update period
 NEIGHBOURS = 2  # steps on either side of an edge that are looked at
+RESOLUTION_J = 0.001  # of a counter
 READING_ERROR = 0.006  # relative noise of a power reading
 BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
-SHORT = 1.2  # bars of windows within a few steps, whose two edges share what little is known
-TIMING = 1.3  # errors of the steps' times, which are less alike at both edges than their fit says
-UNSEEN = 0.4  # of the roughness that is seen, hides between two refreshes where readings are part-time
-UNSEEN_WHOLE = 0.2  # the same where readings average all the time (set on A40)
+SHORT = 1.2  # bars of windows within a few steps, whose two edges depend on the same few means
+HISTORY_S = 30.0  # before and after an edge: steps that show what the step at the edge may hide
+IDLE_SHARE = 0.1  # of the power limit: what an idle GPU draws
+ALIKE = 0.02  # of the power limit: a larger change between two steps is a visible change of the load
+ALIKE_S = 0.95  # without a visible change, after which a period equal to the refresh is suspected
+GROWTH = 1.7  # of the roughness with the lag; independent steps have none, those that drift along a wave do
+SWING = 0.7  # 95 % quantile of the product of two uniform variables: a wave's swing, and the phase of an edge
+CROSSED = 6.0  # peak-to-peak over median roughness: 4.2 for a triangle wave, more if sampled unevenly
+BETWEEN = 1.25  # times the median roughness, hides within a step where the load visibly changes; else twice
 STEADY = 2.0  # power changes more between two refreshes than its means from one to the next
 SLACK_STEPS = 2.5  # without a refresh, after which a moment was not followed
 UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace does not tell
@@ -165,7 +171,7 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
     edges = np.flatnonzero(followed) if closely else np.array([0, len(moments) - 1])
     pieces = {k: _edge(updates, float(moments[k]), float(tick_s[anchor[k]])) for k in edges.tolist()}
     at_j = np.zeros(len(moments))
-    for k, (piece, _) in pieces.items():
+    for k, piece in pieces.items():
         at_j[k] = joules[anchor[k]] + (piece.mean if moments[k] >= tick_s[anchor[k]] else -piece.mean)
     rest = np.setdiff1d(np.arange(len(moments)), edges)
     between = slice(inside[0], inside[-1] + 1)
@@ -175,19 +181,20 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
     late = tick_s[after] - tick_s[anchor] > LATE_S
     gap_j = np.where(late, np.inf, UNIFORM * (joules[after] - joules[anchor]))
     half_j = np.where(followed, _steady_error(updates, usable, joules, moments), gap_j)
-    for k, (piece, floor) in pieces.items() if len(rest) else ():
-        half_j[k] = piece.half_width(floor)
+    timing = {k: _timing_variance(updates, float(moments[k])) for k in pieces}
+    if len(rest):
+        half_j[edges] = [piece.half_width(timing[k]) for k, piece in pieces.items()]
     spread = variance[anchor[1:]] - variance[anchor[:-1]]
     if updates.part_time:
         spread = spread * long_run_share(updates.power_w[usable], np.diff(tick_s), updates.window_s, anchor)
     width_j = np.sqrt(half_widths(half_j) ** 2 + 1.96**2 * np.maximum(spread, 0.0))
     for k in range(len(moments) - 1):
         if k in pieces and k + 1 in pieces:
-            (one, floor), (other, more) = pieces[k], pieces[k + 1]
-            # Two edges within a few refreshes share what little is known.
-            near = moments[k + 1] - moments[k] < (NEIGHBOURS + 2) * updates.period_s
-            sums = _Mixture(np.ones(1), np.zeros(1), np.maximum(spread[k : k + 1], 0.0)) + one + other
-            width_j[k] = sums.half_width(floor + more) * (SHORT if near else 1.0)
+            sums = _Mixture(np.ones(1), np.zeros(1), np.maximum(spread[k : k + 1], 0.0))
+            width_j[k] = (sums + pieces[k] + pieces[k + 1]).half_width(timing[k] + timing[k + 1])
+    hidden_j = [_hidden_j(updates, tick_s, joules, at_s) if k in pieces else 0.0
+                for k, at_s in enumerate(moments.tolist())]
+    width_j = np.maximum(width_j, half_widths(np.array(hidden_j)))
     return _forward(EnergyParts(np.diff(at_j), width_j))
 
 
@@ -201,19 +208,69 @@ def _forward(parts: EnergyParts) -> EnergyParts:
     return parts if parts.energy_j.sum() >= 0 else parts._replace(energy_j=np.zeros(len(parts.energy_j)))
 
 
-def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> tuple[_Mixture, float]:
-    """The energy between a moment and a refresh near it, and a variance that adds to it."""
+def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> _Mixture:
+    """The energy between a moment and a refresh near it."""
     reach_s = NEIGHBOURS * updates.period_s
     cells = _supports(updates, at_s - reach_s, at_s + reach_s)
     piece = (min(at_s, tick_s), max(at_s, tick_s))
     (energy,) = _conditional(cells, [piece], ((), (at_s,), _step_around(updates, at_s)), updates)
-    return energy, _floor(updates, at_s)
+    return energy
 
 
-def _floor(updates: SensorUpdates, at_s: float) -> float:
-    """The variance of what no estimate sees: the refreshes' own moments, and what hides between them."""
-    timing_j = TIMING * updates.tick_error_s * _power_near(updates, at_s)
-    return timing_j**2 + _unseen_j(updates, at_s) ** 2
+def _timing_variance(updates: SensorUpdates, at_s: float) -> float:
+    """The variance (J^2) of an energy up to a moment that the error of the refreshes' own moments causes."""
+    return (updates.tick_error_s * _power_near(updates, at_s)) ** 2
+
+
+def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: float) -> float:
+    """Half width (J) of the 95 % interval of the energy that a step hides between its start and a moment.
+
+    All steps are alike if the load repeats as often as the sensor refreshes. If the refreshes fall at
+    changing phases of an iteration, the counter deviates from a straight line by as much as power deviates
+    within a step. The deviation then does not grow with the lag over which it is taken. If it is too small
+    to measure or still grows, the sampling cannot exclude any wave between idle power and the power limit.
+    """
+    near = np.abs(tick_s - at_s) <= HISTORY_S
+    tick_s, joules = tick_s[near], joules[near]
+    if len(tick_s) < 3:
+        return 0.0
+    number = int(np.clip(np.searchsorted(tick_s, at_s, side="right") - 1, 0, len(tick_s) - 2))
+    spans = np.diff(tick_s)
+    into = min(max(float((at_s - tick_s[number]) / spans[number]), 0.0), 1.0)
+    inside = 4.0 * into * (1.0 - into)  # nothing hides at the ends of the step, where the counter is known
+    hidden_j = BETWEEN * _roughness(joules, 1) * inside
+    limit_w = updates.most_w
+    if not updates.counted:
+        return 2.0 * hidden_j
+    power_w = np.diff(joules) / spans
+    changes = np.flatnonzero(np.abs(np.diff(power_w)) > ALIKE * limit_w) + 1
+    borders = np.concatenate([[0], changes, [len(power_w)]])
+    first, last = borders[np.searchsorted(changes, number, side="right") + np.arange(2)]
+    if not limit_w or (last - first) * updates.period_s < ALIKE_S or last - first < 4:
+        return hidden_j
+    alike_j = joules[first : last + 1]
+    lags = np.unique(np.round(1.3 ** np.arange(30)).astype(int))
+    lags = lags[3 * lags < len(alike_j)]
+    rough_j = np.array([_roughness(alike_j, lag) for lag in lags.tolist()])
+    most_j = float(rough_j.max())
+    measured = most_j > RESOLUTION_J
+    if measured and most_j < GROWTH * rough_j[:3].max():
+        return max(hidden_j, 2.0 * BETWEEN * most_j * inside)
+    # Of all power between two bounds with a given mean, a wave that jumps from one to the other deviates
+    # most. Readings that average part of a step show every wave that is longer than what they average.
+    low_w, high_w = min(IDLE_SHARE * limit_w, power_w.min()), max(limit_w, power_w.max())
+    wave_w = (power_w[number] - low_w) * (high_w - power_w[number]) / (high_w - low_w)
+    wave_j = float(wave_w) * min(updates.window_s, updates.period_s) * inside
+    long = 2 * lags > lags[-1]
+    if measured and rough_j[long].mean() < rough_j[~long].max(initial=0.0):  # it has stopped growing
+        wave_j = min(wave_j, CROSSED * most_j)
+    return max(hidden_j, SWING * wave_j)
+
+
+def _roughness(joules: Floats, lag: int) -> float:
+    """Median distance (J) of the counter from the mean of its values `lag` steps before and after."""
+    middle = joules[lag:-lag] - 0.5 * (joules[2 * lag :] + joules[: -2 * lag])
+    return float(np.median(np.abs(middle)))
 
 
 def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
@@ -232,8 +289,13 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
         ]
     energy_j = np.array([each.mean for each in found])
     energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
-    floors = [_floor(updates, at_s) for at_s in moments.tolist()]
-    half_j = [each.half_width(floors[k] + floors[k + 1]) * SHORT for k, each in enumerate(found)]
+    timing = [_timing_variance(updates, at_s) for at_s in moments.tolist()]
+    half_j = [each.half_width(timing[k] + timing[k + 1]) * SHORT for k, each in enumerate(found)]
+    usable = np.flatnonzero(updates.known)
+    if len(usable) > 2:
+        seen = updates.tick_s[usable], _between(updates, usable)[0]
+        hidden_j = np.array([_hidden_j(updates, *seen, at_s) for at_s in moments.tolist()])
+        half_j = np.maximum(half_j, half_widths(hidden_j))
     return EnergyParts(energy_j, np.hypot(half_j, _unseen_within(updates, moments)))
 
 
@@ -262,11 +324,10 @@ def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, 
     unseen = np.maximum(spans - updates.window_s, 0.0)
     # A reading is the mean of the window before its step; between two windows power is as between both.
     gains = power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen
-    # How rough the readings are around each of them; at both ends nothing but the one neighbour tells.
-    rough = np.square(0.5 * np.diff(power, 2)) if len(power) > 2 else np.square(np.diff(power))
-    rough = np.pad(rough, 1, mode="edge")[: len(spans) + 1]
+    # Between two windows power may be anything as far from the readings as they differ, at each pass alike.
+    changes = np.square(np.diff(power))
     noise = READING_ERROR * power[1:] * (spans - unseen)
-    variances = 0.5 * (rough[1:] + rough[:-1]) * unseen**2 + noise**2 / 4
+    variances = 2.0 * changes * unseen**2 + noise**2 / 4
     return np.concatenate([[0.0], np.cumsum(gains)]), np.concatenate([[0.0], np.cumsum(variances)])
 
 
@@ -284,7 +345,7 @@ def _steady_error(
     number = np.clip(np.searchsorted(tick_s, moments, side="right") - 1, 0, len(spans) - 1)
     into = np.clip((moments - tick_s[number]) / spans[number], 0.0, 1.0)
     swing_j = STEADY * swing_w[number] * spans[number] * into * (1.0 - into)
-    timing_j = 1.96 * TIMING * updates.tick_error_s * mean_w[number]
+    timing_j = 1.96 * updates.tick_error_s * mean_w[number]
     return np.asarray(np.hypot(swing_j, timing_j))
 
 
@@ -322,30 +383,6 @@ class _Mixture:
             inside = ndtr((mean + middle - self.centre) / sd) - ndtr((mean - middle - self.centre) / sd)
             low, high = (middle, high) if float(np.sum(self.weight * inside)) < 0.95 else (low, middle)
         return high
-
-
-def _unseen_j(updates: SensorUpdates, at_s: float) -> float:
-    """What may hide between two refreshes (J), as much as part-time readings differ from the whole, or one
-    step from the next.
-    """
-    index = int(np.searchsorted(updates.tick_s, at_s))
-    near = slice(max(index - 1, 1), index + 2)
-    spans = np.diff(updates.tick_s)[near.start - 1 : near.stop - 1]
-    into_s = at_s - updates.tick_s[min(max(index - 1, 0), len(updates.tick_s) - 1)]
-    edge_s = min(max(into_s, 0.0), max(updates.period_s - into_s, 0.0))
-    if updates.counted and updates.window_s < 0.6 * updates.period_s:
-        whole_w = np.diff(updates.energy_j)[near.start - 1 : near.stop - 1] / spans
-        differences = updates.power_w[near] - whole_w
-    elif updates.counted:
-        mean_w = np.diff(updates.energy_j) / np.diff(updates.tick_s)
-        differences = UNSEEN_WHOLE / UNSEEN * np.diff(mean_w)[near.start - 1 : near.stop - 1]
-    else:
-        differences = np.diff(updates.power_w)[near.start - 1 : near.stop - 1]
-        edge_s = min(edge_s, updates.period_s - updates.window_s)
-    differences = differences[np.isfinite(differences)]
-    if not len(differences):
-        return 0.0
-    return float(UNSEEN * np.sqrt(np.mean(np.square(differences))) * edge_s)
 
 
 @dataclass(frozen=True, slots=True)
