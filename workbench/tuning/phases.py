@@ -161,8 +161,8 @@ class Predicting:
             work.beliefs.append(self._new_belief())
         self.close()
         belief = work.beliefs[-1]
-        if (belief.objective, belief.max_slowdown) != (request.objective, request.max_slowdown):
-            belief = work.beliefs[-1] = belief.again(request.objective, request.max_slowdown)
+        if (belief.objective, belief.max_slowdown) != (work.objective, request.max_slowdown):
+            belief = work.beliefs[-1] = belief.again(work.objective, request.max_slowdown)
         job = TunedJob(work, self.found, belief, reading)
         job.cut(now_s, "baseline", reading)
         if job.chosen != Setting():
@@ -197,7 +197,7 @@ class Predicting:
         if request.earlier:
             known = known_job(request.label, gpus.devices[0], baseline=baseline)
         belief = SettingPosterior(
-            request.search, space, request.objective, request.max_slowdown, prior=prior,
+            request.search, space, work.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
             seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
         )

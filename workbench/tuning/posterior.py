@@ -15,7 +15,7 @@ from ..errors import WorkbenchError
 from ..records import Setting
 from ..search.clocks.base import Choice, Done, Trial
 from ..search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, best_row, place_in
-from ..search.objective import Objective, ZeusCost
+from ..search.objective import Objective
 from ..search.space import SettingSpace
 from ..search.surrogates.library import Library, Mixtures
 from ..search.surrogates.response_surface import Response, fit
@@ -50,10 +50,6 @@ class SettingPosterior:
         seed: int = 0, same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (),
         learns_later: bool = True,
     ) -> None:
-        if isinstance(objective, ZeusCost):
-            objective = replace(
-                objective, gpus=gpus, max_power_w=space.max_power_limit_w or objective.max_power_w
-            )
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
         self.name, self._seed = name, seed
         self._options: dict[str, Any] = {

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import UsageError
 from ..records import Setting
 from ..search.clocks.base import Choice, Trial
-from ..search.objective import Energy
+from ..search.objective import Energy, Objective
 from ..search.surrogates.first_guess import FirstGuess
 from . import advice, choice
 from .change_detection import PowerLevelDetector
@@ -19,7 +19,7 @@ from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
 from .iteration_sources import Count, Counter, Guess, MarkSource, ToldIterations, guessed
 from .logbook import Logbook
-from .options import TuningRequest
+from .options import TuningRequest, resolve_objective
 from .params import TunerParams
 from .posterior import SettingPosterior
 from .probe import Probe, Reading
@@ -46,6 +46,12 @@ class Workplace:
     false_alarms: int = 0
     energy_failures: int = 0
     deceived: bool = False
+
+    @property
+    def objective(self) -> Objective:
+        """The cost that the request asks for, on these GPUs."""
+        devices = self.gpus.devices
+        return resolve_objective(self.request.objective, devices[0].limits.max_power_limit_w, len(devices))
 
     def failed(self, probe: Probe) -> None:
         """A probe has failed. Raises UsageError where that was for want of energy once too often."""
@@ -171,8 +177,7 @@ class TunedJob:
 
     def change(self) -> None:
         """The objective or the bound is another; everything that was measured counts for it."""
-        request = self.work.request
-        self.belief = self.belief.again(request.objective, request.max_slowdown)
+        self.belief = self.belief.again(self.work.objective, self.work.request.max_slowdown)
         self.work.beliefs[-1] = self.belief
         self.choose()
 
