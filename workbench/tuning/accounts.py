@@ -6,9 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from ..measurement.meter import Meter
 from ..records import Setting
+from .cost_ratios import cost_ratios
 from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
+from .posterior import SettingPosterior
 from .probe import PARAMS as PROBE_PARAMS
 from .probe import Reading, energy
 from .results import Saved
@@ -20,6 +24,7 @@ class SavingsAccountParams:
 
     # relative error of a baseline that no length of measuring takes away
     baseline_sd: float = 0.002
+    most_samples: int = 160  # that are compared; above it, neighbours at one setting are joined
 
 
 PARAMS = SavingsAccountParams()
@@ -30,20 +35,26 @@ TUNING = ("baseline", "probe", "re-check")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Iterations at one setting; a 95 % half width with the energy, a relative standard error with the number
-    of iterations.
+    """Iterations at one setting; a 95 % half width with the energy.
 
-    `common_sd` is the part of that error that all stretches at the setting share.
+    Attributes:
+        kind: "baseline", "probe", "re-check", "paused" or "held".
+        length_sd: Relative standard error of the mean length of an iteration.
+        common_sd: The part of that error that all stretches at the setting share.
+        at_s: Its middle.
+        settled: The setting was active from the beginning.
     """
 
-    kind: str  # "baseline", "probe", "re-check", "paused" or "held"
+    kind: str
     setting: Setting
     iterations: float
     time_s: float
     energy_j: float
     energy_uncertainty_j: float = 0.0
-    count_sd: float = 0.0
+    length_sd: float = 0.0
     common_sd: float = 0.0
+    at_s: float = 0.0
+    settled: bool = True
 
     @property
     def iteration_s(self) -> float:
@@ -54,17 +65,55 @@ class Stretch:
         return self.energy_j / self.time_s
 
 
-@dataclass
-class SavingsAccount:
-    """One workload: its baselines, and sums over its stretches."""
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Settled iterations at one setting, with the variances of their number and energy."""
 
-    baselines: list[Reading] = field(default_factory=list)
-    iterations: float = 0.0
+    setting: Setting
+    at_s: float
+    iterations: float
+    time_s: float
+    energy_j: float
+    count_variance: float
+    energy_variance: float
+
+    def joined(self, other: Sample) -> Sample:
+        """Both as one."""
+        count = self.iterations + other.iterations
+        return Sample(
+            self.setting, (self.iterations * self.at_s + other.iterations * other.at_s) / count, count,
+            self.time_s + other.time_s, self.energy_j + other.energy_j,
+            self.count_variance + other.count_variance, self.energy_variance + other.energy_variance,
+        )
+
+
+@dataclass
+class Total:
+    """Sums over settled stretches at one setting; `common_` is by how much all may be wrong together."""
+
     time_s: float = 0.0
     energy_j: float = 0.0
-    own_variance: float = 0.0  # of the stretches' energies
-    count_variance: float = 0.0  # of their numbers of iterations
-    common: float = 0.0  # iterations that all of them may be off by together
+    common_time_s: float = 0.0
+    common_energy_j: float = 0.0
+
+
+@dataclass
+class SavingsAccount:
+    """One workload: what is known of its settings, its baselines, and what it took at each setting.
+
+    Attributes:
+        totals: By setting.
+        others: Stretches in which the setting changed, and trials.
+        samples: What is compared, in order of time.
+    """
+
+    belief: SettingPosterior
+    baselines: list[Reading] = field(default_factory=list)
+    totals: dict[Setting, Total] = field(default_factory=dict)
+    others: list[Stretch] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    iterations: float = 0.0
+    energy_variance: float = 0.0
 
     def baseline(self) -> tuple[float, float, float, float]:
         """Time and energy of an iteration at the default setting, and their relative standard errors."""
@@ -72,40 +121,105 @@ class SavingsAccount:
         energies = [(r.iteration_j, max(r.energy_sd, PARAMS.baseline_sd)) for r in self.baselines]
         return (*_pooled(times), *_pooled(energies))
 
+    def read(self, reading: Reading) -> None:
+        """Add a measurement of a setting; of the default one it is a baseline."""
+        if reading.setting == Setting():
+            self.baselines.append(reading)
+        self._compare(Sample(
+            reading.setting, 0.5 * (reading.start_s + reading.end_s), reading.iterations, reading.time_s,
+            reading.energy_j, (reading.iterations * reading.sd_s / reading.iteration_s) ** 2,
+            (reading.energy_uncertainty_j / 1.96) ** 2,
+        ))
+
     def add(self, stretch: Stretch) -> None:
+        """Add a stretch."""
+        setting, energy_variance = stretch.setting, (stretch.energy_uncertainty_j / 1.96) ** 2
         self.iterations += stretch.iterations
-        self.time_s += stretch.time_s
-        self.energy_j += stretch.energy_j
-        self.own_variance += (stretch.energy_uncertainty_j / 1.96) ** 2
-        self.count_variance += (stretch.count_sd * stretch.iterations) ** 2
-        if stretch.setting != Setting():  # at the default setting the baseline is off by as much
-            self.common += stretch.common_sd * stretch.iterations
+        self.energy_variance += energy_variance
+        held = stretch.settled and stretch.kind not in TUNING
+        if not held and setting != Setting():
+            self.others.append(stretch)
+            return
+        total = self.totals.setdefault(setting, Total())
+        total.time_s += stretch.time_s
+        total.energy_j += stretch.energy_j
+        total.common_time_s += stretch.common_sd * stretch.time_s
+        total.common_energy_j += stretch.common_sd * stretch.energy_j
+        if held:
+            count_variance = (stretch.length_sd * stretch.iterations) ** 2
+            self._compare(Sample(setting, stretch.at_s, stretch.iterations, stretch.time_s,
+                                 stretch.energy_j, count_variance, energy_variance))
+
+    def _compare(self, sample: Sample) -> None:
+        """Add a sample; where they become too many, neighbours at one setting are joined."""
+        self.samples = sorted([*self.samples, sample], key=lambda each: each.at_s)
+        if len(self.samples) > PARAMS.most_samples:
+            left, fewer = [*self.samples], []
+            while left:
+                each = left.pop(0)
+                joins = bool(left) and left[0].setting == each.setting
+                fewer.append(each.joined(left.pop(0)) if joins else each)
+            self.samples = fewer[-PARAMS.most_samples :]
+
+    def compare(self, what: str) -> tuple[float, float, float]:
+        """What its iterations took ("time_s" or "energy_j"), what they would have taken at the default
+        setting, and the variance of the difference.
+        """
+        took = math.fsum(getattr(each, what) for each in (*self.totals.values(), *self.others))
+        samples = [each for each in self.samples if each.setting in self.totals or each.setting == Setting()]
+        from_s = samples[0].at_s
+        counts = np.array([each.iterations for each in samples])
+        # A few iterations show their own scatter badly; all samples together show it well.
+        scatter = sum(each.count_variance for each in samples) / counts.sum()
+        variances = np.maximum(scatter / counts, PARAMS.baseline_sd**2)
+        if what == "energy_j":
+            variances = variances + np.array([each.energy_variance / each.energy_j**2 for each in samples])
+        found = cost_ratios(
+            [each.setting for each in samples], np.array([each.at_s - from_s for each in samples]),
+            np.array([getattr(each, what) for each in samples]) / counts, variances, default=Setting(),
+            asked_s=np.array([each.at_s - from_s for each in self.others]),
+        )
+        iterations = np.array([each.iterations for each in self.others])
+        at_default = [float((iterations * np.exp(found.logs[0] + found.drift)).sum())]
+        common = 0.0
+        for setting, log in zip(found.settings, found.logs[1:], strict=True):
+            total = self.totals[setting]
+            at_default.append(getattr(total, what) * math.exp(-log))
+            common += getattr(total, "common_" + what) * math.exp(-log)
+        gradient = np.array([at_default[0], *(-each for each in at_default[1:])])
+        variance = float(gradient @ found.covariance @ gradient) + common**2
+        unchanged = getattr(self.totals.get(Setting(), Total()), what)
+        own = self.energy_variance if what == "energy_j" else 0.0
+        return took, math.fsum(at_default) + unchanged, variance + own
 
 
 class SavingsAccounts:
-    """All workloads of one tuned job."""
+    """All workloads of one tuned job; the last one is the present."""
 
     def __init__(self) -> None:
         self.accounts: list[SavingsAccount] = []
         self.spent_s = self.spent_j = 0.0
         self.iterations = 0.0
+        self._saved: Saved | None = None
+        self._known = True  # whether `_saved` has everything
 
-    def open(self, reading: Reading) -> None:
-        """A new workload, with its first baseline."""
-        self.accounts.append(SavingsAccount([reading]))
+    def open(self, belief: SettingPosterior) -> None:
+        """A new workload, which has no baseline yet."""
+        self.accounts.append(SavingsAccount(belief))
 
-    def again(self, number: int, reading: Reading) -> None:
-        """Workload `number` is back; it goes on in its account."""
+    def again(self, number: int) -> None:
+        """Workload `number` runs again, and continues its account."""
         self.accounts.append(self.accounts.pop(number))
-        self.check(reading)
 
     def forget(self) -> None:
         """The present workload was none."""
         self.accounts.pop()
+        self._known = False
 
-    def check(self, reading: Reading) -> None:
-        """Another baseline of the present workload."""
-        self.accounts[-1].baselines.append(reading)
+    def read(self, reading: Reading) -> None:
+        """A measurement of a setting of the present workload."""
+        self.accounts[-1].read(reading)
+        self._known = False
 
     def add(self, stretch: Stretch) -> None:
         """A stretch of the present workload."""
@@ -115,28 +229,24 @@ class SavingsAccounts:
             self.spent_j += stretch.energy_j
         if self.accounts:
             self.accounts[-1].add(stretch)
+            self._known = False
 
     def saved(self) -> Saved | None:
         """What was saved so far; None before any stretch has a baseline."""
-        would_j = would_s = took_j = took_s = variance = time_variance = iterations = 0.0
-        for account in self.accounts:
-            if not account.iterations:
-                continue
-            time_s, time_sd, energy_j, energy_sd = account.baseline()
-            would_j += account.iterations * energy_j
-            would_s += account.iterations * time_s
-            took_j += account.energy_j
-            took_s += account.time_s
-            iterations += account.iterations
-            counts = account.count_variance + account.common**2
-            own = (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance
-            variance += own + counts * energy_j**2
-            time_variance += (account.iterations * time_s * time_sd) ** 2 + counts * time_s**2
-        if not would_j > 0:
+        if not self._known:
+            self._saved, self._known = self._sum(), True
+        return self._saved
+
+    def _sum(self) -> Saved | None:
+        counted = [each for each in self.accounts if each.iterations and each.baselines]
+        if not counted:
             return None
+        took_s, would_s, time_variance = np.sum([each.compare("time_s") for each in counted], axis=0).tolist()
+        took_j, would_j, variance = np.sum([each.compare("energy_j") for each in counted], axis=0).tolist()
         uncertainty_j = 1.96 * math.sqrt(variance)
         return Saved(would_j - took_j, uncertainty_j, 1.0 - took_j / would_j, uncertainty_j / would_j,
-                     took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s, iterations, took_s)
+                     took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s,
+                     math.fsum(each.iterations for each in counted), took_s)
 
 
 def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
@@ -260,9 +370,10 @@ class SavingsLedger:
                 continue
             time_s = end_s - begin_s
             count = float(run.iterations) if exact else time_s / run.iteration_s
-            sd = 0.0 if exact else run.sd_s / run.iteration_s
             stretch = Stretch(
-                piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j, sd, run.common_sd
+                piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j,
+                run.sd_s / run.iteration_s, run.common_sd, 0.5 * (begin_s + end_s),
+                piece.count_from_s <= piece.from_s,
             )
             found.append(Counted(stretch, run))
         return found

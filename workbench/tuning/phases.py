@@ -150,20 +150,18 @@ class Predicting:
         alarm = (known is not None and known == len(book.accounts) - 1) or (rate and log.retuned > 0)
         work.false_alarms += alarm
         if known is not None:
-            book.again(known, reading)
-            work.beliefs.append(work.beliefs.pop(known))
+            book.again(known)
             log.note("this is the job from before again: what is known of it counts")
             if alarm:
                 work.level.false_alarm()
         else:
             work.steering.more = 0
-            book.open(reading)
-            work.beliefs.append(self._new_belief())
+            book.open(self._new_belief())
         self.close()
-        belief = work.beliefs[-1]
-        if (belief.objective, belief.max_slowdown) != (work.objective, request.max_slowdown):
-            belief = work.beliefs[-1] = belief.again(work.objective, request.max_slowdown)
-        job = TunedJob(work, self.found, belief, reading)
+        account = book.accounts[-1]
+        if (account.belief.objective, account.belief.max_slowdown) != (work.objective, request.max_slowdown):
+            account.belief = account.belief.again(work.objective, request.max_slowdown)
+        job = TunedJob(work, self.found, reading)
         job.cut(now_s, "baseline", reading)
         if job.chosen != Setting():
             saving = f"{100 * (1 - job.choice.energy_ratio):.0f} % less energy"
@@ -329,7 +327,6 @@ class Trying:
         job.log.note("the rhythm does not follow the clock as a job's would: it is a beat of the sensor")
         work.deceived = True
         job.log.accounts.forget()
-        work.beliefs.pop()
         work.gpus.put_or_owe(Setting())
         return Detecting(work, max(now_s, work.gpus.settled_by_s(now_s)))
 
@@ -513,7 +510,6 @@ class Checking:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             self._watching.seen_s = now_s
-            job.log.accounts.check(reading)
             job.read(reading)
             job.cut(now_s, "re-check", reading)
             after = self._watching.reconsider(now_s)

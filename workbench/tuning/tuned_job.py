@@ -31,7 +31,6 @@ class Workplace:
 
     Attributes:
         level: The power of a job whose iterations nobody tells.
-        beliefs: Of the workloads on the account, in its order; the last one is the present.
         false_alarms: How often a job was taken for another and was none.
         deceived: The sensor has made a rhythm that was none of the job.
     """
@@ -42,7 +41,6 @@ class Workplace:
     gpus: TunedGpus
     level: PowerLevelDetector
     steering: choice.Steering = field(default_factory=choice.Steering)
-    beliefs: list[SettingPosterior] = field(default_factory=list)
     false_alarms: int = 0
     energy_failures: int = 0
     deceived: bool = False
@@ -79,10 +77,9 @@ class TunedJob:
         check_s: When the default setting is measured again; `check_every_s` after the last time.
     """
 
-    def __init__(
-        self, work: Workplace, found: DetectedIterations, belief: SettingPosterior, first: Reading
-    ) -> None:
-        self.work, self.found, self.source, self.belief = work, found, found.source, belief
+    def __init__(self, work: Workplace, found: DetectedIterations, first: Reading) -> None:
+        self.work, self.found, self.source = work, found, found.source
+        self.account = work.log.accounts.accounts[-1]
         self.log, self.gpus, self.params = work.log, work.gpus, work.request.params
         self.rhythm = RhythmTest(work.gpus, work.request.params, first, found.doubtful)
         self.pinned: Setting | None = None
@@ -95,10 +92,14 @@ class TunedJob:
         self.choose()
 
     @property
+    def belief(self) -> SettingPosterior:
+        """What is known of its settings."""
+        return self.account.belief
+
+    @property
     def baseline(self) -> tuple[float, float]:
         """Time (s) and energy (J) of an iteration at the default setting."""
-        time_s, _, energy_j, _ = self.log.accounts.accounts[-1].baseline()
-        return time_s, energy_j
+        return self.account.baseline()[::2]
 
     def _guess(self, first: Reading) -> FirstGuess | None:
         """What a power limit was likely to do before anything was tried, where least energy is wanted."""
@@ -120,6 +121,7 @@ class TunedJob:
     def read(self, reading: Reading) -> None:
         """A probe that has measured something."""
         self.work.energy_failures = 0
+        self.log.accounts.read(reading)
         self.belief.read(reading)
         if self.belief.news:
             self.log.note(self.belief.news)
@@ -177,8 +179,7 @@ class TunedJob:
 
     def change(self) -> None:
         """The objective or the bound is another; everything that was measured counts for it."""
-        self.belief = self.belief.again(self.work.objective, self.work.request.max_slowdown)
-        self.work.beliefs[-1] = self.belief
+        self.account.belief = self.belief.again(self.work.objective, self.work.request.max_slowdown)
         self.choose()
 
     # its stretches
