@@ -124,6 +124,13 @@ def test_a_rate_says_that_less_may_have_been_lost_than_it_tells() -> None:
     assert 1.96 * found.common_sd == pytest.approx(0.95 * 0.25, rel=0.01)
 
 
+def test_the_error_of_a_rate_counts_both_measured_utilisations() -> None:
+    """Waits of 45 % become 70 % of the time; each utilisation is known to 0.3 points."""
+    source = Rate(Rows(0.30, 1000.0, 7000.0), "GPU-0", 0.55, 1500.0)  # type: ignore[arg-type]
+    (found,) = source.runs(0.0, 10.0, guessed(0.1, 0.03))
+    assert found.sd_s / found.iteration_s == pytest.approx(math.hypot(0.003, 0.003 / 0.45, 0.003 / 0.70))
+
+
 def reading(iteration_s: float = 1.0, iteration_j: float = 100.0) -> Reading:
     return Reading(Setting(), 100, 100 * iteration_s, 100 * iteration_j, 0.0, 0.001 * iteration_s, 0.0, 100.0)
 

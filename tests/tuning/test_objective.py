@@ -5,13 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import workbench
 from workbench.errors import UsageError
+from workbench.experiments.evidence import KnownJob
 from workbench.measurement import session as sessions
 from workbench.records import Setting
+from workbench.search.clocks import make
+from workbench.search.clocks.make import ClockSearch, make_search
+from workbench.search.earlier import EarlierCurve
 from workbench.search.objective import EnergyDelay, Objective, ZeusCost
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -112,6 +117,30 @@ def test_zeus_chooses_the_measured_limit_of_the_least_cost(stepped: Simulated) -
     assert held != Setting()
     assert cost[held] <= 1.003 * min(cost.values())
     assert measured[held][0] < 1.2 * measured[Setting()][0]
+    tuner.end()
+
+
+def test_a_search_that_only_keeps_the_protocol_tunes_a_job(
+    stepped: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Minimal:
+        """A search with the attributes of the protocol, and no others."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.__dict__["inner"] = make_search(*args, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in {*ClockSearch.__annotations__, *vars(ClockSearch)}:
+                raise AttributeError(name)
+            return getattr(self.inner, name)
+
+    monkeypatch.setattr(make, "make_search", Minimal)
+    curve = EarlierCurve({Setting(): (1.0, 100.0), Setting(power_limit_w=200.0): (1.03, 90.0)})
+    machine = stepped("V100")
+    tuner = Tuner(sessions.current().meter, over="power", model=False)
+    monkeypatch.setattr("workbench.tuning.phases.known_job", lambda *_, **__: KnownJob((curve,)))
+    train(machine, tuner, 600, lambda: tuner.state == "watch")
+    assert tuner.state == "watch", tuner.refused
     tuner.end()
 
 

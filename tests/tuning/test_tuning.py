@@ -31,7 +31,7 @@ from workbench.simulation.training import TrainingJob
 from workbench.tuning import harmonic_fit
 from workbench.tuning.accounts import SavingsAccounts, Stretch
 from workbench.tuning.advice import advice
-from workbench.tuning.change_detection import GpoeoWatch, ModelWatch
+from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
 from workbench.tuning.iteration_sources import Counter, in_rows
 from workbench.tuning.options import check_slowdown, objective_words
@@ -812,17 +812,6 @@ def test_rows_of_iterations_leave_out_what_is_none() -> None:
     moments = np.array([0.0, 1.0, 2.0, 3.0, 20.0, 21.0, 22.0])
     rows = in_rows(moments, np.ones(6), 1.0, [])
     assert [(row.iterations, row.start_s, row.end_s) for row in rows] == [(3, 0.0, 3.0), (2, 20.0, 22.0)]
-
-
-def test_gpoeos_rule_is_theirs() -> None:
-    watch = GpoeoWatch(periodic=True)
-    assert [watch.feed(t, 1.0, 0.01, 200.0) for t in range(3)] == ["", "", ""]
-    assert GpoeoWatch(periodic=True).feed(0, 1.0, 0.01, 200.0) == ""
-    sensitive, deaf = GpoeoWatch(periodic=True), GpoeoWatch(periodic=False)
-    for each in (sensitive, deaf):
-        each.feed(0, 1.0, 0.01, 200.0)
-    assert "22 %" in sensitive.feed(1, 1.0, 0.01, 250.0)
-    assert deaf.feed(1, 1.0, 0.01, 250.0) == ""
 
 
 def test_our_watch_hears_less_noise_and_smaller_changes() -> None:

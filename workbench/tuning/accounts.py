@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -64,37 +64,17 @@ class Stretch:
     def power_w(self) -> float:
         return self.energy_j / self.time_s
 
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Settled iterations at one setting, with the variances of their number and energy."""
-
-    setting: Setting
-    at_s: float
-    iterations: float
-    time_s: float
-    energy_j: float
-    count_variance: float
-    energy_variance: float
-
-    def joined(self, other: Sample) -> Sample:
+    def __add__(self, other: Stretch) -> Stretch:
         """Both as one."""
         count = self.iterations + other.iterations
-        return Sample(
-            self.setting, (self.iterations * self.at_s + other.iterations * other.at_s) / count, count,
-            self.time_s + other.time_s, self.energy_j + other.energy_j,
-            self.count_variance + other.count_variance, self.energy_variance + other.energy_variance,
+        mine, its = self.iterations / count, other.iterations / count
+        return replace(
+            self, iterations=count, time_s=self.time_s + other.time_s,
+            energy_j=self.energy_j + other.energy_j,
+            energy_uncertainty_j=math.hypot(self.energy_uncertainty_j, other.energy_uncertainty_j),
+            length_sd=math.hypot(mine * self.length_sd, its * other.length_sd),
+            common_sd=mine * self.common_sd + its * other.common_sd, at_s=mine * self.at_s + its * other.at_s,
         )
-
-
-@dataclass
-class Total:
-    """Sums over settled stretches at one setting; `common_` is by how much all may be wrong together."""
-
-    time_s: float = 0.0
-    energy_j: float = 0.0
-    common_time_s: float = 0.0
-    common_energy_j: float = 0.0
 
 
 @dataclass
@@ -102,55 +82,51 @@ class SavingsAccount:
     """One workload: what is known of its settings, its baselines, and what it took at each setting.
 
     Attributes:
-        totals: By setting.
-        others: Stretches in which the setting changed, and trials.
-        samples: What is compared, in order of time.
+        held: The sum at each setting, at the default one with baselines.
+        others: Trials, and stretches in which the setting changed.
+        samples: Settled iterations that are compared, in order of time.
     """
 
     belief: SettingPosterior
     baselines: list[Reading] = field(default_factory=list)
-    totals: dict[Setting, Total] = field(default_factory=dict)
+    held: dict[Setting, Stretch] = field(default_factory=dict)
     others: list[Stretch] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    iterations: float = 0.0
-    energy_variance: float = 0.0
+    samples: list[Stretch] = field(default_factory=list)
 
-    def baseline(self) -> tuple[float, float, float, float]:
-        """Time and energy of an iteration at the default setting, and their relative standard errors."""
-        times = [(r.iteration_s, max(r.sd_s / r.iteration_s, PARAMS.baseline_sd)) for r in self.baselines]
-        energies = [(r.iteration_j, max(r.energy_sd, PARAMS.baseline_sd)) for r in self.baselines]
-        return (*_pooled(times), *_pooled(energies))
+    @property
+    def counted(self) -> list[Stretch]:
+        """Everything that it took."""
+        return [*self.held.values(), *self.others]
+
+    def baseline(self) -> tuple[float, float, float]:
+        """Time of an iteration at the default setting, its relative standard error, and its energy."""
+        count = sum(each.iterations for each in self.baselines)
+        time_s = sum(each.time_s for each in self.baselines)
+        error_s = math.hypot(*(each.iterations * each.sd_s for each in self.baselines))
+        energy_j = sum(each.energy_j for each in self.baselines)
+        return time_s / count, max(error_s / time_s, PARAMS.baseline_sd), energy_j / count
 
     def read(self, reading: Reading) -> None:
-        """Add a measurement of a setting; of the default one it is a baseline."""
+        """Add a measurement of a setting; at the default one it is a baseline."""
         if reading.setting == Setting():
             self.baselines.append(reading)
-        self._compare(Sample(
-            reading.setting, 0.5 * (reading.start_s + reading.end_s), reading.iterations, reading.time_s,
-            reading.energy_j, (reading.iterations * reading.sd_s / reading.iteration_s) ** 2,
-            (reading.energy_uncertainty_j / 1.96) ** 2,
+        self._compare(Stretch(
+            "probe", reading.setting, reading.iterations, reading.time_s, reading.energy_j,
+            reading.energy_uncertainty_j, reading.sd_s / reading.iteration_s,
+            at_s=0.5 * (reading.start_s + reading.end_s),
         ))
 
-    def add(self, stretch: Stretch) -> None:
-        """Add a stretch."""
-        setting, energy_variance = stretch.setting, (stretch.energy_uncertainty_j / 1.96) ** 2
-        self.iterations += stretch.iterations
-        self.energy_variance += energy_variance
-        held = stretch.settled and stretch.kind not in TUNING
-        if not held and setting != Setting():
+    def add(self, stretch: Stretch, *, sample: bool = True) -> None:
+        """Add a stretch; `sample`: what iterations took in it shows what they take at its setting."""
+        setting, held = stretch.setting, stretch.settled and stretch.kind not in TUNING
+        if held or setting == Setting():
+            self.held[setting] = self.held[setting] + stretch if setting in self.held else stretch
+        else:
             self.others.append(stretch)
-            return
-        total = self.totals.setdefault(setting, Total())
-        total.time_s += stretch.time_s
-        total.energy_j += stretch.energy_j
-        total.common_time_s += stretch.common_sd * stretch.time_s
-        total.common_energy_j += stretch.common_sd * stretch.energy_j
-        if held:
-            count_variance = (stretch.length_sd * stretch.iterations) ** 2
-            self._compare(Sample(setting, stretch.at_s, stretch.iterations, stretch.time_s,
-                                 stretch.energy_j, count_variance, energy_variance))
+        if held and sample:
+            self._compare(stretch)
 
-    def _compare(self, sample: Sample) -> None:
+    def _compare(self, sample: Stretch) -> None:
         """Add a sample; where they become too many, neighbours at one setting are joined."""
         self.samples = sorted([*self.samples, sample], key=lambda each: each.at_s)
         if len(self.samples) > PARAMS.most_samples:
@@ -158,39 +134,38 @@ class SavingsAccount:
             while left:
                 each = left.pop(0)
                 joins = bool(left) and left[0].setting == each.setting
-                fewer.append(each.joined(left.pop(0)) if joins else each)
+                fewer.append(each + left.pop(0) if joins else each)
             self.samples = fewer[-PARAMS.most_samples :]
 
     def compare(self, what: str) -> tuple[float, float, float]:
         """What its iterations took ("time_s" or "energy_j"), what they would have taken at the default
         setting, and the variance of the difference.
         """
-        took = math.fsum(getattr(each, what) for each in (*self.totals.values(), *self.others))
-        samples = [each for each in self.samples if each.setting in self.totals or each.setting == Setting()]
-        from_s = samples[0].at_s
-        counts = np.array([each.iterations for each in samples])
+        samples = [each for each in self.samples if each.setting in {Setting(), *self.held}]
+        at_s, counts = np.array([(each.at_s, each.iterations) for each in samples]).T
         # A few iterations show their own scatter badly; all samples together show it well.
-        scatter = sum(each.count_variance for each in samples) / counts.sum()
+        scatter = sum((each.length_sd * each.iterations) ** 2 for each in samples) / counts.sum()
         variances = np.maximum(scatter / counts, PARAMS.baseline_sd**2)
+        own = 0.0
         if what == "energy_j":
-            variances = variances + np.array([each.energy_variance / each.energy_j**2 for each in samples])
+            variances += [(each.energy_uncertainty_j / 1.96 / each.energy_j) ** 2 for each in samples]
+            own = sum((each.energy_uncertainty_j / 1.96) ** 2 for each in self.counted)
         found = cost_ratios(
-            [each.setting for each in samples], np.array([each.at_s - from_s for each in samples]),
+            [each.setting for each in samples], at_s - at_s[0],
             np.array([getattr(each, what) for each in samples]) / counts, variances, default=Setting(),
-            asked_s=np.array([each.at_s - from_s for each in self.others]),
+            asked_s=np.array([each.at_s for each in self.others]) - at_s[0],
         )
         iterations = np.array([each.iterations for each in self.others])
-        at_default = [float((iterations * np.exp(found.logs[0] + found.drift)).sum())]
-        common = 0.0
-        for setting, log in zip(found.settings, found.logs[1:], strict=True):
-            total = self.totals[setting]
-            at_default.append(getattr(total, what) * math.exp(-log))
-            common += getattr(total, "common_" + what) * math.exp(-log)
-        gradient = np.array([at_default[0], *(-each for each in at_default[1:])])
-        variance = float(gradient @ found.covariance @ gradient) + common**2
-        unchanged = getattr(self.totals.get(Setting(), Total()), what)
-        own = self.energy_variance if what == "energy_j" else 0.0
-        return took, math.fsum(at_default) + unchanged, variance + own
+        held = [self.held[setting] for setting in found.settings]
+        others = float((iterations * np.exp(found.logs[0] + found.drift)).sum())
+        would = np.array([getattr(each, what) for each in held]) * np.exp(-found.logs[1:])
+        common = float(would @ np.array([each.common_sd for each in held]))
+        gradient = np.concatenate([[others], -would])
+        unchanged = getattr(self.held[Setting()], what) if Setting() in self.held else 0.0
+        return (
+            math.fsum(getattr(each, what) for each in self.counted), others + float(would.sum()) + unchanged,
+            float(gradient @ found.covariance @ gradient) + common**2 + own,
+        )
 
 
 class SavingsAccounts:
@@ -221,14 +196,14 @@ class SavingsAccounts:
         self.accounts[-1].read(reading)
         self._known = False
 
-    def add(self, stretch: Stretch) -> None:
-        """A stretch of the present workload."""
+    def add(self, stretch: Stretch, *, sample: bool = True) -> None:
+        """A stretch of the present workload; `sample` as in `SavingsAccount.add`."""
         self.iterations += stretch.iterations
         if stretch.kind in TUNING:
             self.spent_s += stretch.time_s
             self.spent_j += stretch.energy_j
         if self.accounts:
-            self.accounts[-1].add(stretch)
+            self.accounts[-1].add(stretch, sample=sample)
             self._known = False
 
     def saved(self) -> Saved | None:
@@ -238,7 +213,7 @@ class SavingsAccounts:
         return self._saved
 
     def _sum(self) -> Saved | None:
-        counted = [each for each in self.accounts if each.iterations and each.baselines]
+        counted = [each for each in self.accounts if each.counted and each.baselines]
         if not counted:
             return None
         took_s, would_s, time_variance = np.sum([each.compare("time_s") for each in counted], axis=0).tolist()
@@ -246,21 +221,7 @@ class SavingsAccounts:
         uncertainty_j = 1.96 * math.sqrt(variance)
         return Saved(would_j - took_j, uncertainty_j, 1.0 - took_j / would_j, uncertainty_j / would_j,
                      took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s,
-                     math.fsum(each.iterations for each in counted), took_s)
-
-
-def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
-    """A mean of measured values with their relative errors, weighted by them; the error grows where they
-    do not agree.
-    """
-    weights = [1.0 / (value * sd) ** 2 for value, sd in values]
-    total = sum(weights)
-    mean = sum(w * value for w, (value, _) in zip(weights, values, strict=True)) / total
-    variance = 1.0 / total
-    if len(values) > 1:
-        chi = sum(w * (value - mean) ** 2 for w, (value, _) in zip(weights, values, strict=True))
-        variance *= max(1.0, chi / (len(values) - 1))
-    return mean, math.sqrt(variance) / mean
+                     math.fsum(one.iterations for each in counted for one in each.counted), took_s)
 
 
 class Piece(NamedTuple):

@@ -30,7 +30,6 @@ class TuningRequest:
     over: str
     search: str
     model: Any
-    watch: str
     recheck: bool
     label: str
     earlier: bool
@@ -101,14 +100,13 @@ def resolve_objective(value: str | Objective, max_power_w: float | None, gpus: i
 
 
 def check_options(
-    over: str, search: str, watch: str, model: Any, progress: Callable[[], float] | None
+    over: str, search: str, model: Any, progress: Callable[[], float] | None
 ) -> None:
     """Raises UsageError with what there is to choose from."""
     from ..search.clocks.make import NAMES
 
     allowed = (
         ("over", over, ("power", "clocks", "both")), ("search", search, NAMES),
-        ("watch", watch, ("model", "gpoeo")),
     )
     for what, value, known in allowed:
         if value not in known:

@@ -22,7 +22,8 @@ from ..records import Setting
 from ..search.clocks.base import Done
 from ..search.space import SettingSpace, space_of
 from .accounts import Counted, Pool, Stretch
-from .change_detection import Watch, make_watch
+from .change_detection import PARAMS as WATCH_PARAMS
+from .change_detection import ModelWatch
 from .detect_iterations import DetectedIterations, IterationDetector
 from .iteration_sources import Count, Rate, Trace, guessed
 from .models import Forecast
@@ -174,7 +175,7 @@ class Predicting:
         reading, work = self._reading, self._work
         wide = 1 + min(work.false_alarms, 2) if isinstance(self.found.source, Rate) else 1
         for number, account in enumerate(work.log.accounts.accounts):
-            time_s, _, energy_j, _ = account.baseline()
+            time_s, _, energy_j = account.baseline()
             if reading.off(time_s, energy_j) < work.request.params.same_job * wide + 2.0 * reading.energy_sd:
                 return number
         return None
@@ -375,8 +376,8 @@ class Holding:
         job.since_s = now_s
         # Where nobody has seen it yet, the first stretch tells.
         expected = job.expected_power(wanted) if job.belief.visited(wanted) else (math.nan, math.nan)
-        watch = make_watch(work.request.watch, *expected, periodic=job.source.name != "rate",
-                           false_alarms=work.false_alarms)
+        # It hears less after each false alarm, as where a sensor aliases.
+        watch = ModelWatch(*expected, min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s
         log.settle(job.belief.named(wanted), now_s)
@@ -397,7 +398,7 @@ class Watching:
 
     state = "watch"
 
-    def __init__(self, job: TunedJob, watch: Watch, now_s: float) -> None:
+    def __init__(self, job: TunedJob, watch: ModelWatch, now_s: float) -> None:
         self.job, self.seen_s = job, now_s
         self._watch, self._pool = watch, Pool()
 
@@ -534,7 +535,7 @@ class Retuning:
         log, gpus = job.log, job.gpus
         log.note(f"the job has changed: {why}")
         log.words = f"the job has changed: {why}; looking again"
-        log.forget_stretches()
+        log.end_workload()
         log.retuned += 1
         job.work.deceived = False
         gpus.put_or_owe(Setting())

@@ -95,16 +95,14 @@ class SettingPosterior:
         end that only an earlier run has measured.
         """
         if self._told and (row := self._first_row()) is not None:
-            return self._trial(row, f"{self.earlier.words}: tried first")
+            return self.search.trial(row, f"{self.earlier.words}: tried first")
         step = self.search.next()
         if isinstance(step, Done) and self.earlier.agreed:
             setting = self.search.choice().setting
             if not self.visited(setting) and setting not in self._unreachable:
-                return self._trial(self.space.row(setting), "the best by what an earlier run has measured")
+                row = self.space.row(setting)
+                return self.search.trial(row, "the best by what an earlier run has measured")
         return step
-
-    def _trial(self, row: int, reason: str) -> Trial:
-        return self.search.trial(row, reason)  # type: ignore[attr-defined,no-any-return]
 
     @property
     def _unreachable(self) -> set[Setting]:
