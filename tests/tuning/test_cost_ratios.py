@@ -115,7 +115,7 @@ def test_a_long_job_keeps_few_samples() -> None:
     book.read(Reading(Setting(), 100, 100.0, 10_000.0, 0.0, 0.001, 0.0, 100.0))
     for number in range(2000):
         book.add(Stretch("held", HELD, 3, 3.12, 270.0, at_s=100.0 + 3.0 * number))
-    assert len(book.accounts[0].samples) <= 160
+    assert len(book.accounts[0].samples) <= 100
     saved = book.saved()
     assert saved is not None
     assert saved.share == pytest.approx(0.1, abs=1e-6)

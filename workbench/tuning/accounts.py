@@ -24,7 +24,7 @@ class SavingsAccountParams:
 
     # relative error of a baseline that no length of measuring takes away
     baseline_sd: float = 0.002
-    most_samples: int = 160  # that are compared; above it, neighbours at one setting are joined
+    most_samples: int = 100  # that are compared; above it, neighbours at one setting are joined
 
 
 PARAMS = SavingsAccountParams()
