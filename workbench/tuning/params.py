@@ -47,20 +47,16 @@ class TunerParams:
     same_job: float = 0.04  # relative change of the baseline, below which it is the job from before
     # of what is possible: beyond it, iterations are another job's
     odd_times: tuple[float, float] = (0.8, 1.3)
-    test_clock: float = 0.94  # of the present clock, at which a doubtful rhythm is tested
-    doubtful_sd: float = 0.1  # relative, of the guessed iteration there
-    most_tests: int = 4
-    passes: int = 2  # tests of a doubtful rhythm: a beat passes one of them by luck
+    test_clock: float = 0.94  # of the clock before, at which each test of a period runs
+    tests: int = 2  # of a period from the power readings: an alias may pass one of them by chance
+    compared: int = 4  # newest readings that a new one is compared with: older ones may differ by drift
     busy_refusals: int = 20  # refusals of the driver in a row that may pass
     baseline_sd: float = 0.03  # relative, of the guessed iteration at the default setting
     # share that a held setting is taken to save at least, when the next check is planned
     checked_saving: float = 0.02
     check_growth: float = 1.5  # times the time between two checks, by which it grows at least
-    # of a doubtful iteration's length, in which it may be at the test's clock
-    test_reach: tuple[float, float] = (0.75, 1.35)
-    test_slower: float = 1.02  # times the length, that the test's clock must make of it to tell anything
-    test_error_sds: float = 2.5  # standard errors by which the test's ratio may be off,
-    test_error: float = 0.005  # and this beside them
+    # relative, of a ratio of times: clocks are sampled, and iterations drift; beside three standard errors
+    ratio_error: float = 0.02
 
 
 PARAMS = TunerParams()

@@ -58,7 +58,7 @@ class Detecting:
         self._work, self._failures = work, failures
         gpus, told = work.gpus, work.told
         self._finder = IterationDetector(gpus.recorder, gpus.devices, told.marks, told.counter, from_s)
-        self._finder.no_doubtful, self._finder.only_rate = work.deceived, only_rate
+        self._finder.only_rate = only_rate
         work.log.ledger.drop()
 
     def step(self, now_s: float) -> TunerPhase:
@@ -238,7 +238,7 @@ class Searching:
             if now_s - job.log.ledger.cursor_s >= job.stretch_s:
                 job.cut(now_s, "paused")
             return self
-        step = job.rhythm.next() if job.rhythm.doubtful else job.belief.next()
+        step = job.test.next() or job.belief.next()
         now_s = job.log.clock()  # thinking takes a moment
         if isinstance(step, Done):
             job.log.note(step.reason)
@@ -263,11 +263,9 @@ class Searching:
         def breaks(iterations: int, time_s: float) -> bool:
             return search.breaks_bound(named, iterations, time_s)
 
-        guess, doubtful = job.expected(setting), job.rhythm.doubtful
         probe = Probe(
             "probe", gpus.meter, job.source, gpus.own(setting), now_s, step.iterations, step.seconds,
-            job.rhythm.guess(guess) if doubtful else guess, None if doubtful else breaks,
-            settled_s=gpus.settled_s,
+            job.expected(setting), breaks, settled_s=gpus.settled_s,
         )
         job.log.words = f"probing {gpus.name(setting)}: {step.reason}"
         return Trying(job, probe)
@@ -304,8 +302,6 @@ class Trying:
 
     def _take(self, now_s: float) -> TunerPhase:
         job, probe, reading, params = self.job, self.probe, self.probe.reading, self.job.params
-        if job.rhythm.doubtful and job.rhythm.deceives(probe):
-            return self._deceived(now_s)
         if reading is None:
             return self._failed(now_s)
         shortest, longest = params.odd_times
@@ -322,22 +318,13 @@ class Trying:
         job.work.probed(probe, "ended early" if probe.early else "kept", job.log.words)
         return self._next()
 
-    def _deceived(self, now_s: float) -> TunerPhase:
-        """What was taken for iterations was none; everything measured by it is void."""
-        job, work = self.job, self.job.work
-        work.probed(self.probe, "failed", "the rhythm was the sensor's own")
-        job.log.note("the rhythm does not follow the clock as a job's would: it is a beat of the sensor")
-        work.deceived = True
-        job.log.accounts.forget()
-        work.beliefs.pop()
-        work.gpus.put_or_owe(Setting())
-        return Detecting(work, max(now_s, work.gpus.settled_by_s(now_s)))
-
     def _failed(self, now_s: float) -> TunerPhase:
         job, probe = self.job, self.probe
         job.work.probed(probe, "failed", probe.failed)
         job.work.failed(probe)
         job.failures += 1
+        if job.failures >= job.params.tests:
+            job.distrust("it was not visible at lower clocks")
         if probe.setting != Setting():
             if probe.guess.most_s > 1.5 * probe.guess.seconds:
                 job.belief.too_slow(probe.setting, probe.failed)
@@ -540,7 +527,6 @@ class Retuning:
         log.words = f"the job has changed: {why}; looking again"
         log.forget_stretches()
         log.retuned += 1
-        job.work.deceived = False
         gpus.put_or_owe(Setting())
 
     def step(self, now_s: float) -> TunerPhase:
