@@ -56,7 +56,7 @@ class TunerParams:
     checked_saving: float = 0.02
     check_growth: float = 1.5  # times the time between two checks, by which it grows at least
     # relative, of a ratio of times: clocks are sampled, and iterations drift; beside three standard errors
-    ratio_error: float = 0.02
+    ratio_error: float = 0.04
 
 
 PARAMS = TunerParams()

@@ -238,7 +238,8 @@ class Searching:
             if now_s - job.log.ledger.cursor_s >= job.stretch_s:
                 job.cut(now_s, "paused")
             return self
-        step = job.test.next() or job.belief.next()
+        test = job.test.next()
+        step = test or job.belief.next()
         now_s = job.log.clock()  # thinking takes a moment
         if isinstance(step, Done):
             job.log.note(step.reason)
@@ -265,7 +266,7 @@ class Searching:
 
         probe = Probe(
             "probe", gpus.meter, job.source, gpus.own(setting), now_s, step.iterations, step.seconds,
-            job.expected(setting), breaks, settled_s=gpus.settled_s,
+            job.expected(setting), None if test else breaks, settled_s=gpus.settled_s,
         )
         job.log.words = f"probing {gpus.name(setting)}: {step.reason}"
         return Trying(job, probe)
