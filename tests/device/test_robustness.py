@@ -692,6 +692,17 @@ def test_a_home_that_cannot_be_read_does_not_stop_a_session(
     mine.close()
 
 
+def test_the_journal_stays_short_however_often_a_limit_is_changed(machine: Machine) -> None:
+    device = open_device()
+    for step in range(200):
+        lease.change(device, Setting(power_limit_w=150.0 + step % 50 + 0.5))
+    noted = journal.of(device.uuid)
+    assert noted is not None
+    assert (noted.before_w, noted.limits_w) == (250.0, [198.5, 199.5])
+    lease.restore(device)
+    assert (limit_w(machine), journals()) == (250.0, [])
+
+
 @pytest.mark.parametrize("value", [np.float32(200.0), np.int64(200), np.array(200.0)])
 def test_a_limit_from_numpy_is_journalled(machine: Machine, value: float) -> None:
     device = open_device()

@@ -4,6 +4,7 @@ learned from.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import signal
@@ -322,6 +323,25 @@ def test_an_error_of_the_training_goes_through_and_is_learned(machine: Machine) 
         raise KeyboardInterrupt
     assert nightly.study.attempts[-1].state == "interrupted"
     assert nightly.next().batch_size == 1024
+
+
+def test_a_run_whose_energy_could_not_be_read_does_not_count_against_its_batch_size(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nightly = job(target=None)
+    with nightly.recurrence() as run:
+        machine.step(5.0)
+        run.report(reached=True)
+    monkeypatch.setattr(type(run.measurement), "energy_j", None)
+    for batch_size in (512, 512, 512):
+        with nightly.recurrence() as run:
+            run.attempt = dataclasses.replace(run.attempt, batch_size=batch_size)
+            machine.step(5.0)
+            run.report(reached=True)
+        assert run.reached
+        assert "could not be measured" in run.notes[-1]
+        assert nightly.study.attempts[-1].state == "interrupted"
+    assert nightly.study.barred() == {}
 
 
 def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine) -> None:

@@ -17,6 +17,7 @@ from workbench.tuning.accounts import Pool, SavingsAccounts, Stretch
 from workbench.tuning.iteration_sources import Count, Rate, guessed
 from workbench.tuning.params import PARAMS
 from workbench.tuning.probe import Reading
+from workbench.tuning.results import Saved
 
 CLOCKS = space_from(
     Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 810)}), "clocks"
@@ -123,27 +124,34 @@ def test_a_rate_says_that_less_may_have_been_lost_than_it_tells() -> None:
     assert 1.96 * found.common_sd == pytest.approx(0.95 * 0.25, rel=0.01)
 
 
+def test_the_error_of_a_rate_counts_both_measured_utilisations() -> None:
+    """Waits of 45 % become 70 % of the time; each utilisation is known to 0.3 points."""
+    source = Rate(Rows(0.30, 1000.0, 7000.0), "GPU-0", 0.55, 1500.0)  # type: ignore[arg-type]
+    (found,) = source.runs(0.0, 10.0, guessed(0.1, 0.03))
+    assert found.sd_s / found.iteration_s == pytest.approx(math.hypot(0.003, 0.003 / 0.45, 0.003 / 0.70))
+
+
 def reading(iteration_s: float = 1.0, iteration_j: float = 100.0) -> Reading:
     return Reading(Setting(), 100, 100 * iteration_s, 100 * iteration_j, 0.0, 0.001 * iteration_s, 0.0, 100.0)
 
 
 def test_an_error_that_all_stretches_share_does_not_become_less_with_their_number() -> None:
-    """A hundred stretches of ten iterations, each off by the same 1 %: 1.96 % of what they would have
-    taken.
-    """
+    """A hundred stretches of ten iterations, each wrong by the same 1 %."""
     book = SavingsAccounts()
-    book.open(reading())
-    for _ in range(100):
-        book.add(Stretch("held", Setting(sm_clock_mhz=900), 10, 10.3, 900.0, common_sd=0.01))
+    book.open(None)  # type: ignore[arg-type]
+    book.read(reading())
+    for number in range(100):
+        book.add(Stretch("held", Setting(sm_clock_mhz=900), 10, 10.3, 900.0, common_sd=0.01, at_s=50.0 + number))
     saved = book.saved()
     assert saved is not None
-    assert saved.uncertainty_j == pytest.approx(1.96 * math.hypot(0.01, 0.002) * 100_000, rel=0.01)
+    assert saved.uncertainty_j > 1.96 * 0.01 * 100_000
     at_default = SavingsAccounts()
-    at_default.open(reading())
-    at_default.add(
-        Stretch("baseline", Setting(), 1000, 1000.0, 100_000.0, common_sd=0.01)
-    )  # the baseline is off by as much
-    assert (at_default.saved() or saved).uncertainty_j < 0.3 * saved.uncertainty_j
+    at_default.open(None)  # type: ignore[arg-type]
+    at_default.read(reading())
+    at_default.add(Stretch("baseline", Setting(), 1000, 1000.0, 100_000.0, common_sd=0.01))
+    at_default_saved = at_default.saved()
+    assert at_default_saved is not None
+    assert (at_default_saved.energy_j, at_default_saved.uncertainty_j) == (0.0, 0.0)
 
 
 def test_stretches_are_told_in_portions_that_double() -> None:
@@ -156,13 +164,9 @@ def test_stretches_are_told_in_portions_that_double() -> None:
     assert told == [3.0, 6.0, 12.0, 24.0, 48.0]
 
 
-def in_hand(iterations: float, slowdown: float, bound: float = 0.05) -> float:
-    book = SavingsAccounts()
-    book.open(reading())
-    book.add(
-        Stretch("held", Setting(sm_clock_mhz=900), iterations, iterations * (1 + slowdown), 90.0 * iterations)
-    )
-    return choice.in_hand(book.saved(), bound, PARAMS)
+def in_hand(time_s: float, slowdown: float, bound: float = 0.05) -> float:
+    saved = Saved(0.0, 0.0, 0.0, 0.0, slowdown, 1.96 * 0.002, time_s, time_s * (1 + slowdown))
+    return choice.in_hand(saved, bound, PARAMS)
 
 
 def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slower_is_owed() -> None:

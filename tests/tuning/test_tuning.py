@@ -31,7 +31,7 @@ from workbench.simulation.training import TrainingJob
 from workbench.tuning import harmonic_fit
 from workbench.tuning.accounts import SavingsAccounts, Stretch
 from workbench.tuning.advice import advice
-from workbench.tuning.change_detection import GpoeoWatch, ModelWatch
+from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
 from workbench.tuning.iteration_sources import Counter, in_rows
 from workbench.tuning.options import check_slowdown, objective_words
@@ -43,6 +43,7 @@ from workbench.tuning.state_machine import Tuner, latest, running
 from workbench.tuning.tuned_job import TunedJob
 
 Simulated = Callable[..., Machine]
+ANY: Any = None  # where a belief is not used
 ORDER = ["wait", "detect", "features", "baseline", "predict", "search", "hold", "watch"]
 
 
@@ -691,7 +692,7 @@ def test_another_bound_counts_what_was_measured(lab: Callable[..., Lab]) -> None
     assert tuner.state == "watch"
     assert job_of(tuner).choice.energy_ratio < tight.energy_ratio - 0.02
     tuner.change(objective="ed2p", max_slowdown=None)
-    assert isinstance(tuner.request.objective, EnergyDelay)
+    assert job_of(tuner).belief.objective == EnergyDelay(2)
     assert tuner.view().objective == "ed2p"
     assert tuner.view().max_slowdown is None
     tuner.end()
@@ -788,7 +789,8 @@ def reading(iterations: int, iteration_s: float, iteration_j: float, *, sd: floa
 def test_a_book_adds_up() -> None:
     book = SavingsAccounts()
     assert book.saved() is None
-    book.open(reading(10, 1.0, 100.0))
+    book.open(ANY)
+    book.read(reading(10, 1.0, 100.0))
     book.add(Stretch("baseline", Setting(), 10, 10.0, 1000.0))
     book.add(Stretch("probe", Setting(sm_clock_mhz=900), 10, 12.0, 900.0))
     book.add(Stretch("held", Setting(sm_clock_mhz=1000), 80, 82.0, 6800.0))
@@ -797,32 +799,19 @@ def test_a_book_adds_up() -> None:
     assert saved.energy_j == pytest.approx(100 * 100.0 - 8700.0)
     assert saved.share == pytest.approx(0.13)
     assert saved.slowdown == pytest.approx(0.04)
-    # One baseline with an error of 1 %: 10 kJ ± 1.96 %.
-    assert saved.uncertainty_j == pytest.approx(1.96 * 0.01 * 10_000, rel=0.01)
     assert (book.spent_s, book.spent_j) == (22.0, 1900.0)
-    book.check(reading(10, 1.0, 100.0))
-    assert (book.saved() or saved).uncertainty_j == pytest.approx(
-        1.96 * 0.01 / math.sqrt(2) * 10_000, rel=0.01
-    )
-    book.check(reading(10, 1.0, 110.0))  # they do not agree: the error grows
-    assert (book.saved() or saved).uncertainty_j > saved.uncertainty_j
+    book.read(reading(10, 1.0, 100.0))
+    again = book.saved()
+    assert again is not None
+    assert again.uncertainty_j < saved.uncertainty_j
+    book.read(reading(10, 1.0, 150.0))  # they do not agree: the error grows
+    assert (book.saved() or saved).uncertainty_j > again.uncertainty_j
 
 
 def test_rows_of_iterations_leave_out_what_is_none() -> None:
     moments = np.array([0.0, 1.0, 2.0, 3.0, 20.0, 21.0, 22.0])
     rows = in_rows(moments, np.ones(6), 1.0, [])
     assert [(row.iterations, row.start_s, row.end_s) for row in rows] == [(3, 0.0, 3.0), (2, 20.0, 22.0)]
-
-
-def test_gpoeos_rule_is_theirs() -> None:
-    watch = GpoeoWatch(periodic=True)
-    assert [watch.feed(t, 1.0, 0.01, 200.0) for t in range(3)] == ["", "", ""]
-    assert GpoeoWatch(periodic=True).feed(0, 1.0, 0.01, 200.0) == ""
-    sensitive, deaf = GpoeoWatch(periodic=True), GpoeoWatch(periodic=False)
-    for each in (sensitive, deaf):
-        each.feed(0, 1.0, 0.01, 200.0)
-    assert "22 %" in sensitive.feed(1, 1.0, 0.01, 250.0)
-    assert deaf.feed(1, 1.0, 0.01, 250.0) == ""
 
 
 def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
@@ -846,15 +835,6 @@ def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
 def test_a_warm_card_is_no_other_job() -> None:
     watch = ModelWatch(1.0, 200.0)
     assert all(watch.feed(t, 1.0, 0.01, 200.0 * (1 + 0.0005 * t)) == "" for t in range(120))
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_has_a_name_and_a_cost(name: str) -> None:
-    from workbench.tuning.options import check_objective, objective_name
-
-    objective = check_objective(name)
-    assert objective_name(objective) == name
-    assert objective.cost(2.0, 10.0) > 0
 
 
 def test_a_bound_is_a_share() -> None:

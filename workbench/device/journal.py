@@ -20,7 +20,11 @@ LARGEST_BYTES = 16 * 2**20
 
 @dataclass
 class Journal:
-    """What was found before the first change, and everything that was set since."""
+    """What was found before the first change, and what may be active since.
+
+    Attributes:
+        limits_w: The power limit that this process set last, and the one that it is about to set.
+    """
 
     uuid: str
     name: str

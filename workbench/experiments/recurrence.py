@@ -295,14 +295,16 @@ class Recurrence:
         measured = energy_j is not None or isinstance(self.job.study.objective, Time)
         if not measured:
             self.notes.append(
-                "the energy of this run could not be measured; it is in the history as crashed, without "
-                "a cost"
+                "the energy of this run could not be measured; the history has it as interrupted, which does "
+                "not count against its batch size"
             )
         energy_j = energy_j or 0.0
         profiled = self._profiling
         p_time_s, p_energy_j = (profiled.time_s, profiled.energy_j) if profiled else (0.0, 0.0)
-        state = self._state(error) if measured else "crashed"
+        state = self._state(error)
         self.reached = state == "reached"
+        if not measured and state != "crashed":
+            state = "interrupted"
         epochs = self.epochs or (1.0 if state in ("reached", "failed") else 0.0)
         self.attempt = self.job.study.end(
             self.attempt, state=state, epochs=epochs, power_limit_w=self._limiter.limit_w,

@@ -84,7 +84,7 @@ class Tuning:
 def tune(
     max_slowdown: float | None = 0.05, *, objective: str | Objective = "energy", over: str = "both",
     gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
-    model: Any = None, label: str = "", watch: str = "model", recheck: bool = True,
+    model: Any = None, label: str = "", recheck: bool = True,
     earlier: bool = True, seed: int = 0,
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
@@ -105,7 +105,6 @@ def tune(
         search: "model-guided" (ours), or a peer of `workbench.search.clocks.make`.
         model: A model of this GPU or its file; the user's own where None, False for none.
         label: For views; and the name of the job, by which the next run of it knows this one.
-        watch: What notices that the job has changed: "model" (ours) or "gpoeo".
         recheck: Measure the default again now and then, to know what is saved.
         earlier: Begin with what was measured before of a job of this name (tuned, swept or recurring) and of
             other jobs on this GPU, as far as the probes bear it out.
@@ -116,8 +115,8 @@ def tune(
     """
     check_slowdown(max_slowdown)
     check_objective(objective)
-    check_options(over, search, watch, model, progress)
+    check_options(over, search, model, progress)
     return Tuning(
         gpus, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search,
-        model=model, label=label, watch=watch, recheck=recheck, earlier=earlier, seed=seed,
+        model=model, label=label, recheck=recheck, earlier=earlier, seed=seed,
     )

@@ -7,7 +7,6 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from ..records import Process, Setting
 
 @dataclass(frozen=True, slots=True)
 class ChangeDetectionParams:
-    """Tuned constants of the watches; set by hand (`periodic` and `aperiodic` by GPOEO's authors),
-    `benchmarks.clocks --only online` scores them.
-    """
+    """Tuned constants of the watches; set by hand, `benchmarks.clocks --only online` scores them."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
     least_time_sd: float = 0.01  # relative, of a stretch's iteration time
@@ -33,9 +30,6 @@ class ChangeDetectionParams:
     longest_alarm_backoff: float = 16.0  # times, after false alarms
     far: float = 0.35  # logarithm of iteration times that needs no second look
     most: float = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
-    periodic: float = 0.18  # relative change of energy that GPOEO's watch takes for another job
-    aperiodic: float = 0.30  # the same where there are no iterations
-    back_off: int = 32
     level_s: float = 2.5  # of power: the mean over so long,
     lasts_s: float = 7.0  # for how long it must be another,
     step: float = 0.1  # by how much (logarithm)
@@ -45,16 +39,6 @@ class ChangeDetectionParams:
 
 
 PARAMS = ChangeDetectionParams()
-
-
-class Watch(Protocol):
-    """Told of every stretch at the held setting; answers with a sentence once the job is another."""
-
-    @property
-    def calm(self) -> bool:
-        """Whether nothing speaks for another job just now."""
-
-    def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str: ...
 
 
 @dataclass
@@ -111,46 +95,6 @@ class ModelWatch:
                         min(off[k] ** 2, 9 * self._spread[k]) - self._spread[k]
                     )
         return ""
-
-
-@dataclass
-class GpoeoWatch:
-    """GPOEO's rule (`PyEPOpt.py:514-586`): mean power over one period; a change where (max - min) / mean
-    since the entry is above a bound, which is higher for a job without iterations (not `periodic`).
-
-    Quiet looks become rarer: after the n-th, 2**(n-1) stretches are let pass, at most 32.
-    """
-
-    periodic: bool = True
-    _low_w: float = math.inf
-    _high_w: float = 0.0
-    _skip: int = 0
-    _quiet: int = 0
-
-    @property
-    def calm(self) -> bool:
-        return True
-
-    def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str:
-        if self._skip > 0:
-            self._skip -= 1
-            return ""
-        low, high = self._low_w, self._high_w = min(self._low_w, power_w), max(self._high_w, power_w)
-        change = (high - low) / (0.5 * (high + low))
-        if change > (PARAMS.periodic if self.periodic else PARAMS.aperiodic):
-            return f"the power went between {low:.0f} and {high:.0f} W ({100 * change:.0f} %)"
-        self._quiet += 1
-        self._skip = min(2 ** (self._quiet - 1), PARAMS.back_off) - 1
-        return ""
-
-
-def make_watch(
-    name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0
-) -> Watch:
-    """"model" (ours) or "gpoeo". Ours hears less after each false alarm, as where a sensor aliases."""
-    if name == "gpoeo":
-        return GpoeoWatch(periodic)
-    return ModelWatch(iteration_s, power_w, min(2.0**false_alarms, PARAMS.longest_alarm_backoff))
 
 
 class ForeignProcessMonitor:

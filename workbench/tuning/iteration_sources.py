@@ -290,7 +290,7 @@ class Rate:
         if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
             ratio = math.inf
         if self.busy < PARAMS.mostly_waits and busy < PARAMS.saturated:
-            waits_sd = math.hypot(PARAMS.percent_sd, PARAMS.percent_sd) / (1.0 - busy)
+            waits_sd = PARAMS.percent_sd * math.hypot(1.0 / (1.0 - self.busy), 1.0 / (1.0 - busy))
             by_waits = (1.0 - self.busy) / (1.0 - busy) * (1.0 + waits_sd)
             if by_waits < ratio:
                 ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.ratio_sd, waits_sd)

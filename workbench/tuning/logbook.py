@@ -48,7 +48,7 @@ class ProbeTable:
         if reading is not None:
             time_s, energy_j = reading.iteration_s, reading.iteration_j
             if account is not None:
-                time_s, _, energy_j, _ = account.baseline()
+                time_s, _, energy_j = account.baseline()
             row |= {
                 "iterations": reading.iterations, "time_s": reading.time_s, "energy_j": reading.energy_j,
                 "energy_uncertainty_j": reading.energy_uncertainty_j,
@@ -140,10 +140,10 @@ class Logbook:
         self.suspects += [each.stretch for each in held]
         return held
 
-    def believe(self) -> None:
-        """What was seen at the held setting is of the job."""
+    def believe(self, *, sample: bool = True) -> None:
+        """Put the stretches at the held setting on the account; `sample`: they are of the same job."""
         for stretch in self.suspects:
-            self.accounts.add(stretch)
+            self.accounts.add(stretch, sample=sample)
         self.suspects = []
 
     def count_all(self, meter: Meter, source: IterationSource) -> None:
@@ -152,10 +152,10 @@ class Logbook:
         for each in self.ledger.count_all(meter, source):
             self.accounts.add(each.stretch)
 
-    def forget_stretches(self) -> None:
-        """What is not on the account is no part of it."""
+    def end_workload(self) -> None:
+        """The job has changed: what was counted since at the held setting saved what that setting saves."""
         self.ledger.drop()
-        self.suspects = []
+        self.believe(sample=False)
 
     @property
     def iterations(self) -> float:

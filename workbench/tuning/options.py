@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,17 @@ class TuningRequest:
     """What is asked of a tuner (see `Tuner`), by who made it and by a person since.
 
     Attributes:
+        objective: A name of `OBJECTIVES`, or an objective; see `resolve_objective`.
         paused: Nothing is tried.
         once: One probe is to be made, and then none.
     """
 
     uuids: Sequence[str] | None
-    objective: Objective
+    objective: str | Objective
     max_slowdown: float | None
     over: str
     search: str
     model: Any
-    watch: str
     recheck: bool
     label: str
     earlier: bool
@@ -59,12 +59,12 @@ def check_slowdown(value: float | None) -> float | None:
 
 _KNOWN: dict[str, Objective] = {
     "energy": Energy(), "edp": EnergyDelay(1), "ed2p": EnergyDelay(2), "time": Time(),
-    "zeus": ZeusCost(0.5, 1.0),
 }
+ZEUS_ETA = 0.5  # the paper's default
 
 
-def check_objective(value: str | Objective) -> Objective:
-    """An objective by name. Raises UsageError with the names that there are."""
+def check_objective(value: str | Objective) -> str | Objective:
+    """The objective, if it is one. Raises UsageError with the names that there are."""
     if not isinstance(value, str):
         if not hasattr(value, "cost"):
             raise UsageError(
@@ -74,18 +74,39 @@ def check_objective(value: str | Objective) -> Objective:
         return value
     if value not in OBJECTIVES:
         raise UsageError(f"there is no objective named {value!r}; choose {', '.join(OBJECTIVES)}")
-    return _KNOWN[value]
+    return value
+
+
+def resolve_objective(value: str | Objective, max_power_w: float | None, gpus: int) -> Objective:
+    """The cost of a job on these GPUs.
+
+    Args:
+        max_power_w: Highest power limit of one GPU; None where it is not known.
+        gpus: How many GPUs the job's energy is the sum of.
+
+    Raises:
+        UsageError: Zeus' cost needs the highest power limit, and the GPU reports none.
+    """
+    if isinstance(value, ZeusCost):
+        return replace(value, gpus=gpus)
+    if value != "zeus":
+        return _KNOWN[value] if isinstance(value, str) else value
+    if max_power_w is None:
+        raise UsageError(
+            'objective="zeus" prices time at the highest power limit, which this GPU does not report; give '
+            "ZeusCost(0.5, max_power_w=...) with the limit in watts"
+        )
+    return ZeusCost(ZEUS_ETA, max_power_w, gpus)
 
 
 def check_options(
-    over: str, search: str, watch: str, model: Any, progress: Callable[[], float] | None
+    over: str, search: str, model: Any, progress: Callable[[], float] | None
 ) -> None:
     """Raises UsageError with what there is to choose from."""
     from ..search.clocks.make import NAMES
 
     allowed = (
         ("over", over, ("power", "clocks", "both")), ("search", search, NAMES),
-        ("watch", watch, ("model", "gpoeo")),
     )
     for what, value, known in allowed:
         if value not in known:
@@ -102,16 +123,16 @@ def check_options(
         )
 
 
-def objective_name(value: Objective) -> str:
+def objective_name(value: str | Objective) -> str:
     """Its name in `OBJECTIVES`, or its own."""
+    if isinstance(value, str):
+        return value
     for name, known in _KNOWN.items():
-        if type(known) is type(value) and all(
-            getattr(value, each, 0) == getattr(known, each, 0) for each in ("delay", "eta")
-        ):
+        if known == value:
             return name
     return f"Zeus' cost with eta {value.eta:g}" if isinstance(value, ZeusCost) else type(value).__name__
 
 
-def objective_words(value: Objective) -> str:
+def objective_words(value: str | Objective) -> str:
     """Words for an objective, for the person."""
     return OBJECTIVES.get(objective_name(value), objective_name(value))

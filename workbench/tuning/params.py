@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class TunerParams:
     """Tuned constants of `Tuner`; set by hand, `benchmarks.clocks --only online` scores whole jobs."""
 
-    first_check_s: float = 60.0  # of holding, until the default setting is measured again
+    # of holding, until the default setting is measured again: soon, as the job may have changed in the search
+    first_check_s: float = 20.0
     least_time: float = 0.94  # of the time at the default setting, that a setting takes
     unseen_sd: float = 0.12  # relative, of the time at a setting that nobody has seen
     failures: int = 3  # probes in a row without a result, before something else is tried

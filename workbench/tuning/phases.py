@@ -22,7 +22,8 @@ from ..records import Setting
 from ..search.clocks.base import Done
 from ..search.space import SettingSpace, space_of
 from .accounts import Counted, Pool, Stretch
-from .change_detection import Watch, make_watch
+from .change_detection import PARAMS as WATCH_PARAMS
+from .change_detection import ModelWatch
 from .detect_iterations import DetectedIterations, IterationDetector
 from .iteration_sources import Count, Rate, Trace, guessed
 from .models import Forecast
@@ -150,20 +151,18 @@ class Predicting:
         alarm = (known is not None and known == len(book.accounts) - 1) or (rate and log.retuned > 0)
         work.false_alarms += alarm
         if known is not None:
-            book.again(known, reading)
-            work.beliefs.append(work.beliefs.pop(known))
+            book.again(known)
             log.note("this is the job from before again: what is known of it counts")
             if alarm:
                 work.level.false_alarm()
         else:
             work.steering.more = 0
-            book.open(reading)
-            work.beliefs.append(self._new_belief())
+            book.open(self._new_belief())
         self.close()
-        belief = work.beliefs[-1]
-        if (belief.objective, belief.max_slowdown) != (request.objective, request.max_slowdown):
-            belief = work.beliefs[-1] = belief.again(request.objective, request.max_slowdown)
-        job = TunedJob(work, self.found, belief, reading)
+        account = book.accounts[-1]
+        if (account.belief.objective, account.belief.max_slowdown) != (work.objective, request.max_slowdown):
+            account.belief = account.belief.again(work.objective, request.max_slowdown)
+        job = TunedJob(work, self.found, reading)
         job.cut(now_s, "baseline", reading)
         if job.chosen != Setting():
             saving = f"{100 * (1 - job.choice.energy_ratio):.0f} % less energy"
@@ -176,7 +175,7 @@ class Predicting:
         reading, work = self._reading, self._work
         wide = 1 + min(work.false_alarms, 2) if isinstance(self.found.source, Rate) else 1
         for number, account in enumerate(work.log.accounts.accounts):
-            time_s, _, energy_j, _ = account.baseline()
+            time_s, _, energy_j = account.baseline()
             if reading.off(time_s, energy_j) < work.request.params.same_job * wide + 2.0 * reading.energy_sd:
                 return number
         return None
@@ -197,7 +196,7 @@ class Predicting:
         if request.earlier:
             known = known_job(request.label, gpus.devices[0], baseline=baseline)
         belief = SettingPosterior(
-            request.search, space, request.objective, request.max_slowdown, prior=prior,
+            request.search, space, work.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
             seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
         )
@@ -366,8 +365,8 @@ class Holding:
         job.since_s = now_s
         # Where nobody has seen it yet, the first stretch tells.
         expected = job.expected_power(wanted) if job.belief.visited(wanted) else (math.nan, math.nan)
-        watch = make_watch(work.request.watch, *expected, periodic=job.source.name != "rate",
-                           false_alarms=work.false_alarms)
+        # It hears less after each false alarm, as where a sensor aliases.
+        watch = ModelWatch(*expected, min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s
         log.settle(job.belief.named(wanted), now_s)
@@ -388,7 +387,7 @@ class Watching:
 
     state = "watch"
 
-    def __init__(self, job: TunedJob, watch: Watch, now_s: float) -> None:
+    def __init__(self, job: TunedJob, watch: ModelWatch, now_s: float) -> None:
         self.job, self.seen_s = job, now_s
         self._watch, self._pool = watch, Pool()
 
@@ -501,7 +500,6 @@ class Checking:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             self._watching.seen_s = now_s
-            job.log.accounts.check(reading)
             job.read(reading)
             job.cut(now_s, "re-check", reading)
             after = self._watching.reconsider(now_s)
@@ -526,7 +524,7 @@ class Retuning:
         log, gpus = job.log, job.gpus
         log.note(f"the job has changed: {why}")
         log.words = f"the job has changed: {why}; looking again"
-        log.forget_stretches()
+        log.end_workload()
         log.retuned += 1
         gpus.put_or_owe(Setting())
 

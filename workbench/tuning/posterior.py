@@ -15,7 +15,7 @@ from ..errors import WorkbenchError
 from ..records import Setting
 from ..search.clocks.base import Choice, Done, Trial
 from ..search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, best_row, place_in
-from ..search.objective import Objective, ZeusCost
+from ..search.objective import Objective
 from ..search.space import SettingSpace
 from ..search.surrogates.library import Library, Mixtures
 from ..search.surrogates.response_surface import Response, fit
@@ -50,10 +50,6 @@ class SettingPosterior:
         seed: int = 0, same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (),
         learns_later: bool = True,
     ) -> None:
-        if isinstance(objective, ZeusCost):
-            objective = replace(
-                objective, gpus=gpus, max_power_w=space.max_power_limit_w or objective.max_power_w
-            )
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
         self.name, self._seed = name, seed
         self._options: dict[str, Any] = {
@@ -99,16 +95,14 @@ class SettingPosterior:
         end that only an earlier run has measured.
         """
         if self._told and (row := self._first_row()) is not None:
-            return self._trial(row, f"{self.earlier.words}: tried first")
+            return self.search.trial(row, f"{self.earlier.words}: tried first")
         step = self.search.next()
         if isinstance(step, Done) and self.earlier.agreed:
             setting = self.search.choice().setting
             if not self.visited(setting) and setting not in self._unreachable:
-                return self._trial(self.space.row(setting), "the best by what an earlier run has measured")
+                row = self.space.row(setting)
+                return self.search.trial(row, "the best by what an earlier run has measured")
         return step
-
-    def _trial(self, row: int, reason: str) -> Trial:
-        return self.search.trial(row, reason)  # type: ignore[attr-defined,no-any-return]
 
     @property
     def _unreachable(self) -> set[Setting]:

@@ -106,9 +106,9 @@ class AtWork:
         found = self.log.found
         if found is None or found.source.name == "rate":
             return []
-        pairs = zip(self.log.accounts.accounts, self._work.beliefs, strict=False)
-        baselines = ((account.baseline(), belief) for account, belief in pairs)
-        return [((time_s, energy_j), belief.measured()) for (time_s, _, energy_j, _), belief in baselines]
+        return [
+            (account.baseline()[::2], account.belief.measured()) for account in self.log.accounts.accounts
+        ]
 
     @property
     def words(self) -> str:

@@ -45,7 +45,7 @@ class Tuner:
     Args:
         meter: What measures them; its recorder must be running.
         uuids: Which GPUs; those that are found working where None.
-        objective, max_slowdown, over, search, progress, model, watch, recheck, label, earlier, seed: As
+        objective, max_slowdown, over, search, progress, model, recheck, label, earlier, seed: As
             `api.tune` takes them.
         params: The constants.
         no_gpu: Why the meter has no GPUs, where it has none and that is known.
@@ -61,13 +61,13 @@ class Tuner:
     def __init__(
         self, meter: Meter, *, uuids: Sequence[str] | None = None, objective: str | Objective = "energy",
         max_slowdown: float | None = 0.05, over: str = "both", search: str = "model-guided",
-        progress: Callable[[], float] | None = None, model: Any = None, watch: str = "model",
+        progress: Callable[[], float] | None = None, model: Any = None,
         recheck: bool = True, label: str = "", earlier: bool = True, seed: int = 0,
         params: TunerParams = PARAMS, no_gpu: str = "",
     ) -> None:
-        check_options(over, search, watch, model, progress)
+        check_options(over, search, model, progress)
         self.request = TuningRequest(
-            uuids, check_objective(objective), check_slowdown(max_slowdown), over, search, model, watch,
+            uuids, check_objective(objective), check_slowdown(max_slowdown), over, search, model,
             recheck, label, earlier, seed, params,
         )
         self._lock = threading.RLock()
@@ -151,7 +151,7 @@ class Tuner:
         if job is not None:
             known |= job.view()
         if book.accounts:
-            period_s, sd, _, _ = book.accounts[-1].baseline()
+            period_s, sd, _ = book.accounts[-1].baseline()
             known |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
         elif log.found is not None:
             known["period_s"] = log.found.iteration_s

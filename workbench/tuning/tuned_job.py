@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import UsageError
 from ..records import Setting
 from ..search.clocks.base import Choice, Trial
-from ..search.objective import Energy
+from ..search.objective import Energy, Objective
 from ..search.surrogates.first_guess import FirstGuess
 from . import advice, choice
 from .change_detection import PowerLevelDetector
@@ -20,7 +20,7 @@ from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
 from .iteration_sources import Count, Counter, Guess, MarkSource, ToldIterations, guessed
 from .logbook import Logbook
-from .options import TuningRequest
+from .options import TuningRequest, resolve_objective
 from .params import TunerParams
 from .posterior import SettingPosterior
 from .probe import Probe, Reading
@@ -32,7 +32,6 @@ class Workplace:
 
     Attributes:
         level: The power of a job whose iterations nobody tells.
-        beliefs: Of the workloads on the account, in its order; the last one is the present.
         false_alarms: How often a job was taken for another and was none.
     """
 
@@ -42,9 +41,14 @@ class Workplace:
     gpus: TunedGpus
     level: PowerLevelDetector
     steering: choice.Steering = field(default_factory=choice.Steering)
-    beliefs: list[SettingPosterior] = field(default_factory=list)
     false_alarms: int = 0
     energy_failures: int = 0
+
+    @property
+    def objective(self) -> Objective:
+        """The cost that the request asks for, on these GPUs."""
+        devices = self.gpus.devices
+        return resolve_objective(self.request.objective, devices[0].limits.max_power_limit_w, len(devices))
 
     def failed(self, probe: Probe) -> None:
         """A probe has failed. Raises UsageError where that was for want of energy once too often."""
@@ -72,10 +76,9 @@ class TunedJob:
         check_s: When the default setting is measured again; `check_every_s` after the last time.
     """
 
-    def __init__(
-        self, work: Workplace, found: DetectedIterations, belief: SettingPosterior, first: Reading
-    ) -> None:
-        self.work, self.found, self.source, self.belief = work, found, found.source, belief
+    def __init__(self, work: Workplace, found: DetectedIterations, first: Reading) -> None:
+        self.work, self.found, self.source = work, found, found.source
+        self.account = work.log.accounts.accounts[-1]
         self.log, self.gpus, self.params = work.log, work.gpus, work.request.params
         self.test = PeriodTest(work.gpus, self.params, self.traced)
         self.pinned: Setting | None = None
@@ -88,10 +91,14 @@ class TunedJob:
         self.choose()
 
     @property
+    def belief(self) -> SettingPosterior:
+        """What is known of its settings."""
+        return self.account.belief
+
+    @property
     def baseline(self) -> tuple[float, float]:
         """Time (s) and energy (J) of an iteration at the default setting."""
-        time_s, _, energy_j, _ = self.log.accounts.accounts[-1].baseline()
-        return time_s, energy_j
+        return self.account.baseline()[::2]
 
     def _guess(self, first: Reading) -> FirstGuess | None:
         """What a power limit was likely to do before anything was tried, where least energy is wanted."""
@@ -118,7 +125,8 @@ class TunedJob:
     def distrust(self, why: str) -> None:
         """End tuning at the default setting, and claim nothing, where iterations come from the power trace."""
         if self.traced:
-            self.log.accounts.accounts.clear()
+            while self.log.accounts.accounts:
+                self.log.accounts.forget()
             raise untrusted(self.found.iteration_s, why)
 
     def read(self, reading: Reading) -> None:
@@ -126,6 +134,7 @@ class TunedJob:
         self.work.energy_failures = 0
         if self.traced and (why := self.test.wrong(reading)):
             self.distrust(why)
+        self.log.accounts.read(reading)
         self.belief.read(reading)
         if self.belief.news:
             self.log.note(self.belief.news)
@@ -183,9 +192,7 @@ class TunedJob:
 
     def change(self) -> None:
         """The objective or the bound is another; everything that was measured counts for it."""
-        request = self.work.request
-        self.belief = self.belief.again(request.objective, request.max_slowdown)
-        self.work.beliefs[-1] = self.belief
+        self.account.belief = self.belief.again(self.work.objective, self.work.request.max_slowdown)
         self.choose()
 
     # its stretches

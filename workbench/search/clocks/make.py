@@ -49,6 +49,9 @@ class ClockSearch(Protocol):
     def next(self) -> Trial | Done:
         """The next probe, or why there is none. Asked again without being told, it says the same."""
 
+    def trial(self, row: int, reason: str) -> Trial:
+        """A trial of a row of the space, long enough to compare it with others."""
+
     def tell(
         self, setting: Setting, iterations: int, time_s: float, energy_j: float,
         energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
