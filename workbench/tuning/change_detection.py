@@ -31,10 +31,11 @@ class ChangeDetectionParams:
     far: float = 0.35  # logarithm of iteration times that needs no second look
     most: float = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
     level_s: float = 2.5  # of power: the mean over so long,
-    lasts_s: float = 7.0  # for how long it must be another,
+    lasts_s: float = 15.0  # for how long it must be another: a checkpoint takes seconds,
     step: float = 0.1  # by how much (logarithm)
     first_sd: float = 0.03  # relative: floor of the scatter that the first stretches are given
-    follow: float = 0.05  # weight of a stretch after the first four in what is expected
+    # weight of a stretch after the first four in what is expected: a job that grows by 4 % a minute is followed
+    follow: float = 0.2
     spread_follow: float = 0.1  # weight of a stretch in the scatter
 
 

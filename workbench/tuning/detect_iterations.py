@@ -31,8 +31,8 @@ class IterationDetectorParams:
     short_hopeless_s: float = 30.0  # sooner, where no rhythm longer than `short_s` is even a guess
     short_s: float = 2.5
     # sensor refreshes that a period from the power readings must last: at a lower clock the alias of a faster
-    # iteration then moves at least four times as far as the iteration itself
-    least_refreshes: float = 5.0
+    # iteration then moves at least three times as far as the iteration itself
+    least_refreshes: float = 4.0
     rate_s: float = 6.0  # of looking at a rate
     precision: float = 0.004  # of a mean over iterations, by which their number is chosen
     least_baseline_s: float = 2.0
@@ -114,9 +114,10 @@ class IterationDetector:
             times, values = self._counter.seen
             return self._told(times, values, self._counter, now_s)
         moments = self._marks.since(self.from_s)
-        if len(moments) > PARAMS.warm_iterations:
+        if len(moments):
             found = self._told(moments, np.arange(float(len(moments))), self._marks, now_s)
-            if found is not None or now_s - moments[-1] < max(10.0, 6.0 * float(np.median(np.diff(moments)))):
+            usual_s = float(np.median(np.diff(moments))) if len(moments) > 2 else moments[-1] - self.from_s
+            if found is not None or now_s - moments[-1] < max(10.0, 6.0 * usual_s):
                 return found
         if self.only_rate:
             return self._rate(now_s)
@@ -161,6 +162,8 @@ class IterationDetector:
         if tracker.state == "locked" and tracker.periods.rhythm_sure and level is not None:
             refresh_s = self._refresh_s(now_s)
             if level.seconds < PARAMS.least_refreshes * refresh_s:
+                if now_s - self.from_s < PARAMS.short_hopeless_s:
+                    return None  # the job may still report its steps, or show something longer
                 raise untrusted(level.seconds, f"the sensor refreshes only every {refresh_s:.2g} s")
             # A sure rhythm stretches with the iterations in it, whatever its role.
             rhythm = f"one {level.name} takes" if tracker.periods.sure else "a rhythm of"

@@ -23,7 +23,7 @@ class HarmonicFitParams:
     """Tuned constants of the fit; set by hand, `benchmarks.clocks --only online` scores them."""
 
     most_harmonics: int = 6
-    shape_harmonics: int = 2  # of a period of five refreshes, that the refreshes show
+    shape_harmonics: int = 2  # of a period of four refreshes, that the refreshes show
     least_readings: int = 12
     steps: float = 5.0  # candidates to one width of the peak
     most_candidates: int = 400
@@ -163,7 +163,7 @@ def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array
 
 
 def shape(time_s: Array, power_w: Array, seconds: float) -> Array:
-    """Amplitudes (W) of the first harmonics of a period of at least five refreshes."""
+    """Amplitudes (W) of the first harmonics of a period of at least four refreshes."""
     return aliasing.swing(time_s, power_w, seconds, list(range(1, PARAMS.shape_harmonics + 1)))[0]
 
 

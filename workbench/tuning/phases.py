@@ -496,7 +496,8 @@ class Checking:
         else:
             work.probed(probe, "kept", "the default setting again")
             other = params.other_job * min(1 + work.false_alarms, 4) + 2.0 * reading.energy_sd
-            if reading.off(*job.baseline) > other:
+            last = job.account.baselines[-1]  # an earlier one may differ by the growth of the job
+            if reading.off(last.iteration_s, last.iteration_j) > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             self._watching.seen_s = now_s
