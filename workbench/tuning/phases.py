@@ -308,9 +308,8 @@ class Trying:
         guess = probe.guess
         most_s = longest * max(guess.most_s, guess.seconds)
         if not shortest * guess.least_s < reading.iteration_s < most_s:
-            job.work.probed(probe, "failed", "these are iterations of another job")
-            why = f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
-            return Retuning(job, now_s, why)
+            probe.failed = f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
+            return self._failed(now_s)
         job.failures = 0
         job.read(reading)
         job.cut(now_s, "probe", None if probe.early else reading)
@@ -332,7 +331,7 @@ class Trying:
                 job.belief.cannot(probe.setting, probe.failed)
             self._leave()
         if job.failures >= 2 * job.params.failures:
-            return Retuning(job, now_s, "iterations can no longer be seen")
+            return Retuning(job, now_s, probe.failed)
         return self._next()
 
     def _next(self) -> Searching:
@@ -363,10 +362,8 @@ class Holding:
             job.cut(now_s, "held" if log.settled_s is not None else "probe")
             gpus.put(wanted)
         job.since_s = now_s
-        # Where nobody has seen it yet, the first stretch tells.
-        expected = job.expected_power(wanted) if job.belief.visited(wanted) else (math.nan, math.nan)
-        # It hears less after each false alarm, as where a sensor aliases.
-        watch = ModelWatch(*expected, min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
+        # The first stretches set what is expected: what was measured long ago may differ by the job's growth.
+        watch = ModelWatch(tolerance=min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s
         log.settle(job.belief.named(wanted), now_s)
@@ -496,8 +493,7 @@ class Checking:
         else:
             work.probed(probe, "kept", "the default setting again")
             other = params.other_job * min(1 + work.false_alarms, 4) + 2.0 * reading.energy_sd
-            last = job.account.baselines[-1]  # an earlier one may differ by the growth of the job
-            if reading.off(last.iteration_s, last.iteration_j) > other:
+            if reading.off(*job.baseline) > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             self._watching.seen_s = now_s

@@ -97,8 +97,9 @@ class TunedJob:
 
     @property
     def baseline(self) -> tuple[float, float]:
-        """Time (s) and energy (J) of an iteration at the default setting."""
-        return self.account.baseline()[::2]
+        """Time (s) and energy (J) of an iteration at the default setting, as measured last: jobs grow."""
+        last = self.account.baselines[-1]
+        return last.iteration_s, last.iteration_j
 
     def _guess(self, first: Reading) -> FirstGuess | None:
         """What a power limit was likely to do before anything was tried, where least energy is wanted."""
@@ -123,7 +124,7 @@ class TunedJob:
         return self.source.name == "power"
 
     def distrust(self, why: str) -> None:
-        """End tuning at the default setting, and claim nothing, where iterations come from the power trace."""
+        """Where iterations come from the power trace, end tuning at the default setting and claim nothing."""
         if self.traced:
             while self.log.accounts.accounts:
                 self.log.accounts.forget()
