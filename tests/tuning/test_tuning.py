@@ -1043,7 +1043,7 @@ def test_a_gpu_is_tuned_by_one_at_a_time(lab: Callable[..., Lab]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"over": "fans"}, {"search": "guess"}, {"watch": "sometimes"}, {"progress": 5}, {"model": 7}]
+    "options", [{"over": "fans"}, {"search": "guess"}, {"progress": 5}, {"model": 7}]
 )
 def test_bad_options_of_a_script_are_told_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
