@@ -50,7 +50,7 @@ class TunerParams:
     odd_times: tuple[float, float] = (0.8, 1.3)
     test_clock: float = 0.94  # of the clock before, at which each test of a period runs
     tests: int = 2  # of a period from the power readings: an alias may pass one of them by chance
-    compared: int = 4  # newest readings that a new one is compared with: older ones may differ by drift
+    compared_s: float = 60.0  # between readings that are compared: older ones may differ by drift
     busy_refusals: int = 20  # refusals of the driver in a row that may pass
     baseline_sd: float = 0.03  # relative, of the guessed iteration at the default setting
     # share that a held setting is taken to save at least, when the next check is planned

@@ -362,7 +362,7 @@ class Holding:
             job.cut(now_s, "held" if log.settled_s is not None else "probe")
             gpus.put(wanted)
         job.since_s = now_s
-        # The first stretches set what is expected: what was measured long ago may differ by the job's growth.
+        # The first stretches set what is expected: older measurements may differ by the growth of the job.
         watch = ModelWatch(tolerance=min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s

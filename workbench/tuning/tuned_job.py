@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -259,18 +258,18 @@ class PeriodTest:
     """Whether the power readings show the job's own iterations, or an alias of something faster.
 
     Where a clock falls, an iteration takes longer, by at most the ratio of the clocks. An alias moves many
-    times as far, or becomes shorter. Every reading is compared with the ones before it, and the first trials
-    are at slightly lower clocks, where an alias cannot move all the way round to where it was.
+    times as far, or becomes shorter. Every reading is compared with those just before it. The first trials
+    run at slightly lower clocks: so small a step cannot move an alias all the way round to where it was.
     """
 
     def __init__(self, gpus: TunedGpus, params: TunerParams, traced: bool) -> None:
         self._gpus, self._params = gpus, params
         self._left = params.tests if traced else 0
-        self._known: deque[tuple[Reading, tuple[float, float]]] = deque(maxlen=params.compared)
+        self._known: list[tuple[Reading, tuple[float, float]]] = []
 
     def next(self) -> Trial | None:
         """The next test: a setting a little slower than the one before; None once all are done."""
-        if not self._left or not self._known:
+        if not self._left:
             return None
         first, (clock_mhz, _) = self._known[0]
         space, made = self._gpus.space, self._params.tests - self._left
@@ -286,7 +285,11 @@ class PeriodTest:
     def wrong(self, reading: Reading) -> str:
         """Why a reading cannot be of the same iterations as the ones before; empty where it can."""
         clocks = self._gpus.clocks_mhz(reading)
+        if not clocks[0] > 0:
+            return "the GPU does not report the SM clock that it should follow"
         for other, others in self._known:
+            if reading.start_s - other.end_s > self._params.compared_s:
+                continue
             # Parts of an iteration that wait for a clock stretch by its ratio, all others not at all.
             ratios = [b / a for a, b in zip(clocks, others, strict=True) if a > 0 and b > 0]
             low = math.prod(min(1.0, each) for each in ratios)
@@ -294,7 +297,7 @@ class PeriodTest:
             ratio = reading.iteration_s / other.iteration_s
             error = 3.0 * math.hypot(reading.sd_s / reading.iteration_s, other.sd_s / other.iteration_s)
             error += self._params.ratio_error
-            if ratios and not low * (1.0 - error) < ratio < high * (1.0 + error):
-                return (f"it became {ratio:.3f} times as long, and the clocks allow {low:.3f} to {high:.3f}")
+            if not low * (1.0 - error) < ratio < high * (1.0 + error):
+                return f"it became {ratio:.3f} times as long, and the clocks allow {low:.3f} to {high:.3f}"
         self._known.append((reading, clocks))
         return ""
