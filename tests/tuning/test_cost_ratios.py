@@ -87,13 +87,25 @@ def test_a_growing_job_is_not_said_to_be_slower_and_the_interval_stays_narrow() 
 
 
 def test_without_a_baseline_close_in_time_the_interval_is_wide() -> None:
-    at_s = np.array([0.0, *np.arange(300.0, 400.0, 10.0)])
-    settings = ["default", *["held"] * 10]
-    far = cost_ratios(settings, at_s, np.ones(11), np.full(11, 1e-6), default="default", asked_s=np.zeros(0))
-    near = cost_ratios(
-        settings, np.arange(11) * 10.0, np.ones(11), np.full(11, 1e-6), default="default", asked_s=np.zeros(0)
-    )
-    assert far.covariance[1, 1] > 10 * near.covariance[1, 1]
+    def error(first_s: float) -> float:
+        samples = [("default", 0.0), *(("held", first_s + 10.0 * n) for n in range(10))]
+        _, covariance = cost_ratios(samples, np.ones(11), np.full(11, 1e-6), samples[1:2], "default")
+        return float(covariance[0, 0])
+
+    assert error(300.0) > 10 * error(10.0)
+
+
+def test_a_ratio_that_changes_with_the_job_is_followed() -> None:
+    """A card warms up: the default costs 5 % more in the end, a power limit 2 %."""
+    at_s = np.arange(0.0, 600.0, 10.0)
+    warm = 1.0 - np.exp(-at_s / 120.0)
+    checks = np.isin(at_s, [0.0, 50.0, 130.0, 250.0, 400.0, 590.0])
+    samples = [("default" if check else "held", at) for check, at in zip(checks, at_s, strict=True)]
+    costs = np.where(checks, 1.0 + 0.05 * warm, 0.95 * (1.0 + 0.02 * warm))
+    logs, covariance = cost_ratios(samples, costs, np.full(60, 4e-6), [("held", at) for at in at_s], "default")
+    true = np.log(0.95 * (1.0 + 0.02 * warm) / (1.0 + 0.05 * warm))
+    assert abs(logs.mean() - true.mean()) < 1.96 * math.sqrt(covariance.mean())
+    assert logs.mean() == pytest.approx(true.mean(), abs=0.003)
 
 
 def test_a_long_job_keeps_few_samples() -> None:
@@ -103,7 +115,7 @@ def test_a_long_job_keeps_few_samples() -> None:
     book.read(Reading(Setting(), 100, 100.0, 10_000.0, 0.0, 0.001, 0.0, 100.0))
     for number in range(2000):
         book.add(Stretch("held", HELD, 3, 3.12, 270.0, at_s=100.0 + 3.0 * number))
-    assert len(book.accounts[0].samples) <= 160
+    assert len(book.accounts[0].samples) <= 100
     saved = book.saved()
     assert saved is not None
     assert saved.share == pytest.approx(0.1, abs=1e-6)

@@ -24,7 +24,7 @@ class SavingsAccountParams:
 
     # relative error of a baseline that no length of measuring takes away
     baseline_sd: float = 0.002
-    most_samples: int = 160  # that are compared; above it, neighbours at one setting are joined
+    most_samples: int = 100  # that are compared; above it, neighbours at one setting are joined
 
 
 PARAMS = SavingsAccountParams()
@@ -117,13 +117,14 @@ class SavingsAccount:
         ))
 
     def add(self, stretch: Stretch, *, sample: bool = True) -> None:
-        """Add a stretch; `sample`: what iterations took in it shows what they take at its setting."""
-        setting, held = stretch.setting, stretch.settled and stretch.kind not in TUNING
+        """Add a stretch; `sample`: use it to compare settings, even if others at its setting can be used."""
+        setting, held = stretch.setting, stretch.kind not in TUNING
         if held or setting == Setting():
             self.held[setting] = self.held[setting] + stretch if setting in self.held else stretch
         else:
             self.others.append(stretch)
-        if held and sample:
+        sample |= all(each.setting != setting for each in self.samples)
+        if held and sample and stretch.settled:
             self._compare(stretch)
 
     def _compare(self, sample: Stretch) -> None:
@@ -142,29 +143,39 @@ class SavingsAccount:
         setting, and the variance of the difference.
         """
         samples = [each for each in self.samples if each.setting in {Setting(), *self.held}]
+        known = {each.setting for each in samples}
+        others = self.others + [each for each in self.held.values() if each.setting not in known]
         at_s, counts = np.array([(each.at_s, each.iterations) for each in samples]).T
         # A few iterations show their own scatter badly; all samples together show it well.
-        scatter = sum((each.length_sd * each.iterations) ** 2 for each in samples) / counts.sum()
+        scatter = float(sum((each.length_sd * each.iterations) ** 2 for each in samples) / counts.sum())
         variances = np.maximum(scatter / counts, PARAMS.baseline_sd**2)
-        own = 0.0
+        own_variance = 0.0
         if what == "energy_j":
             variances += [(each.energy_uncertainty_j / 1.96 / each.energy_j) ** 2 for each in samples]
-            own = sum((each.energy_uncertainty_j / 1.96) ** 2 for each in self.counted)
-        found = cost_ratios(
-            [each.setting for each in samples], at_s - at_s[0],
-            np.array([getattr(each, what) for each in samples]) / counts, variances, default=Setting(),
-            asked_s=np.array([each.at_s for each in self.others]) - at_s[0],
+            own_variance = sum((each.energy_uncertainty_j / 1.96) ** 2 for each in self.counted)
+        took = [getattr(each, what) for each in samples]
+        held = [n for n, each in enumerate(samples) if each.setting != Setting()]
+        places = [(each.setting, each.at_s - at_s[0]) for each in samples]
+        logs, covariance = cost_ratios(
+            places, np.array(took) / counts, variances,
+            [*((Setting(), each.at_s - at_s[0]) for each in others), *(places[n] for n in held)],
+            Setting(),
         )
-        iterations = np.array([each.iterations for each in self.others])
-        held = [self.held[setting] for setting in found.settings]
-        others = float((iterations * np.exp(found.logs[0] + found.drift)).sum())
-        would = np.array([getattr(each, what) for each in held]) * np.exp(-found.logs[1:])
-        common = float(would @ np.array([each.common_sd for each in held]))
-        gradient = np.concatenate([[others], -would])
+        # A sample stands for as much of the total at its setting as it has of all samples there.
+        sums = {each: sum(t for t, (own, _) in zip(took, places, strict=True) if own == each)
+                for each in known}
+        totals = [self.held[samples[n].setting] for n in held]
+        parts = [took[n] * getattr(each, what) / sums[each.setting]
+                 for n, each in zip(held, totals, strict=True)]
+        signs = np.repeat([1.0, -1.0], [len(others), len(held)])
+        would = np.array([*(each.iterations for each in others), *parts]) * np.exp(signs * logs)
+        common = float(would[len(others) :] @ np.array([each.common_sd for each in totals]))
+        # The iterations of the others differ from those that were compared.
+        apart = sum(scatter * (own**2 / each.iterations) for own, each in zip(would, others, strict=False))
         unchanged = getattr(self.held[Setting()], what) if Setting() in self.held else 0.0
         return (
-            math.fsum(getattr(each, what) for each in self.counted), others + float(would.sum()) + unchanged,
-            float(gradient @ found.covariance @ gradient) + common**2 + own,
+            math.fsum(getattr(each, what) for each in self.counted), float(would.sum()) + unchanged,
+            float(signs * would @ covariance @ (signs * would)) + common**2 + apart + own_variance,
         )
 
 
