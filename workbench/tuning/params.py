@@ -23,7 +23,7 @@ class TunerParams:
     make_up_s: float = 90.0  # in which what it has lost is made up for
     # standard deviations that a setting stays farther inside the bound than the search asks: an error
     # of the baseline is in all of them
-    caution: float = 0.6
+    caution: float = 1.2
     most_in_hand: float = 0.008  # of time: more than this an error is not relied on to be
     stretch_s: float = 3.0  # of a look at the held setting, at least,
     stretch_iterations: int = 5  # and in iterations
