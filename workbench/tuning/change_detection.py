@@ -28,13 +28,14 @@ class ChangeDetectionParams:
     slack: float = 1.0  # of the cumulative sums, in standard deviations
     limit: float = 8.0  # of the cumulative sums, in standard deviations: an alarm
     longest_alarm_backoff: float = 16.0  # times, after false alarms
+    unclear: float = 0.1  # relative error of a stretch's iteration time, above which it shows nothing
     far: float = 0.35  # logarithm of iteration times that needs no second look
     most: float = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
     level_s: float = 2.5  # of power: the mean over so long,
-    lasts_s: float = 7.0  # for how long it must be another,
+    lasts_s: float = 15.0  # for how long it must be another: a checkpoint takes seconds,
     step: float = 0.1  # by how much (logarithm)
     first_sd: float = 0.03  # relative: floor of the scatter that the first stretches are given
-    follow: float = 0.05  # weight of a stretch after the first four in what is expected
+    follow: float = 0.2  # weight of a stretch after the first four in what is expected: jobs grow
     spread_follow: float = 0.1  # weight of a stretch in the scatter
 
 
@@ -65,6 +66,8 @@ class ModelWatch:
         return max(self._sums) == 0.0
 
     def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str:
+        if time_sd > PARAMS.unclear:
+            return ""
         now = (iteration_s, power_w)
         expected = (self.iteration_s, self.power_w)
         off = [0.0 if math.isnan(e) else math.log(n / e) for n, e in zip(now, expected, strict=True)]

@@ -45,7 +45,7 @@ def in_hand(saved: Saved | None, bound: float | None, params: TunerParams) -> fl
     if bound is None or saved is None:
         return 0.0
     would_s = saved.time_s / (1.0 + saved.slowdown)
-    left_s = (bound - saved.slowdown) * would_s
+    left_s = (params.aim * bound - saved.slowdown) * would_s
     if left_s < 0:
         return left_s / max(params.make_up_s, 0.25 * would_s)
     if left_s > 0:  # what is in hand is known no better than the baseline

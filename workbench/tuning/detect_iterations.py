@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..device.protocol import Device
-from ..errors import NotSupported
+from ..errors import NotSupported, UsageError
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
+from ..periods.online import aliasing
 from ..periods.online.search import main
 from . import iteration_sources
 from .iteration_sources import Counter, IterationSource, MarkSource, Rate, Trace, busy_and_clock
@@ -29,16 +30,15 @@ class IterationDetectorParams:
     hopeless_s: float = 75.0  # without a rhythm, after which a rate is taken;
     short_hopeless_s: float = 30.0  # sooner, where no rhythm longer than `short_s` is even a guess
     short_s: float = 2.5
-    agreed: int = 4  # answers that name one doubtful rhythm,
-    agreed_s: float = 5.0  # over how long,
-    likely: float = 0.25  # and how likely it must be
+    # sensor refreshes that a period from the power readings must last: at a lower clock the alias of a faster
+    # iteration then moves at least three times as far as the iteration itself
+    least_refreshes: float = 4.0
     rate_s: float = 6.0  # of looking at a rate
     precision: float = 0.004  # of a mean over iterations, by which their number is chosen
     least_baseline_s: float = 2.0
     longest_baseline_s: float = 12.0
     rate_baseline_s: float = 3.0  # of a baseline by rate
     trace_baseline_iterations: float = 6.0  # of a baseline by the power trace, at least
-    alike: float = 0.03  # logarithm of lengths that name the same rhythm
 
 
 PARAMS = IterationDetectorParams()
@@ -54,7 +54,6 @@ class DetectedIterations:
         variation: Standard deviation of that from one to the next, as a share.
         from_s: Since when they have been steady: the baseline may begin there.
         words: For the person.
-        doubtful: Whether the sensor alone could have made the rhythm, which a change of the clock must show.
     """
 
     source: IterationSource
@@ -62,7 +61,6 @@ class DetectedIterations:
     variation: float
     from_s: float
     words: str
-    doubtful: bool = False
 
     @property
     def iterations(self) -> int:
@@ -79,6 +77,14 @@ class DetectedIterations:
     def least_s(self) -> float:
         trace_s = PARAMS.trace_baseline_iterations * self.iteration_s if self.source.name == "power" else 0.0
         return max(PARAMS.least_baseline_s, trace_s)
+
+
+def untrusted(seconds: float, why: str) -> UsageError:
+    """Error that ends tuning at the default setting: a period from the power readings may be an alias."""
+    return UsageError(
+        f"a period of {seconds:.3g} s in the power readings cannot be trusted: {why}. The default setting "
+        "stays. Call workbench.step() once per iteration in the training loop, and tune again"
+    )
 
 
 class IterationDetector:
@@ -100,10 +106,6 @@ class IterationDetector:
         self._following: Following | None = None
         self._uuid = devices[0].uuid
         self.only_rate = False
-        self.no_doubtful = False
-        # When, seconds, confidence: of rhythms that the tracker does not believe.
-        self._answers: list[tuple[float, float, float]] = []
-        self._version = -1
         self.words = "none was told yet"
 
     def look(self, now_s: float) -> DetectedIterations | None:
@@ -112,9 +114,10 @@ class IterationDetector:
             times, values = self._counter.seen
             return self._told(times, values, self._counter, now_s)
         moments = self._marks.since(self.from_s)
-        if len(moments) > PARAMS.warm_iterations:
+        if len(moments):
             found = self._told(moments, np.arange(float(len(moments))), self._marks, now_s)
-            if found is not None or now_s - moments[-1] < max(10.0, 6.0 * float(np.median(np.diff(moments)))):
+            usual_s = float(np.median(np.diff(moments))) if len(moments) > 2 else moments[-1] - self.from_s
+            if found is not None or now_s - moments[-1] < max(10.0, 6.0 * usual_s):
                 return found
         if self.only_rate:
             return self._rate(now_s)
@@ -157,19 +160,15 @@ class IterationDetector:
         self.words = tracker.words
         level = main(tracker.periods)
         if tracker.state == "locked" and tracker.periods.rhythm_sure and level is not None:
+            refresh_s = self._refresh_s(now_s)
+            if level.seconds < PARAMS.least_refreshes * refresh_s:
+                if now_s - self.from_s < PARAMS.short_hopeless_s:
+                    return None  # the job may still report its steps, or show something longer
+                raise untrusted(level.seconds, f"the sensor refreshes only every {refresh_s:.2g} s")
             # A sure rhythm stretches with the iterations in it, whatever its role.
             rhythm = f"one {level.name} takes" if tracker.periods.sure else "a rhythm of"
             return self._traced(level.seconds, max(tracker.since_s, self.from_s), now_s,
                                 f"{rhythm} {level.seconds:.4g} s (seen in the power trace)")
-        if tracker.version != self._version and level is not None:
-            self._version = tracker.version
-            if not self._answers or (level.seconds, level.confidence) != self._answers[-1][1:]:
-                answer = now_s, level.seconds, level.confidence
-                self._answers = [*self._answers[-PARAMS.agreed - 1 :], answer]
-        seconds = self._agreed()
-        if seconds is not None and not self.no_doubtful:
-            words = f"iterations of {seconds:.4g} s, if the sensor does not deceive: a change of the clock"
-            return self._traced(seconds, self.from_s, now_s, f"{words} will show", True)
         waited_s = now_s - self.from_s
         short = level is None or level.seconds < PARAMS.short_s
         hopeless_s = PARAMS.short_hopeless_s if short else PARAMS.hopeless_s
@@ -177,24 +176,16 @@ class IterationDetector:
             return self._rate(now_s, tracker.periods.reason)
         return None
 
-    def _traced(
-        self, seconds: float, from_s: float, now_s: float, words: str, doubtful: bool = False
-    ) -> DetectedIterations:
+    def _refresh_s(self, now_s: float) -> float:
+        """Time (s) between two refreshes of the power reading or of the energy counter, the slower one."""
+        shown_s = aliasing.intervals(self._recorder.rows(self._uuid, now_s - 10.0, now_s))
+        return float(np.nanmax([*shown_s, self._recorder.update_s(self._uuid) or 0.0]))
+
+    def _traced(self, seconds: float, from_s: float, now_s: float, words: str) -> DetectedIterations:
         from_s = max(from_s, now_s - 60.0)
         source = Trace(self._recorder, self._uuid, seconds)
         source.learn(from_s, now_s, seconds)
-        return DetectedIterations(source, seconds, source.variation, from_s, words, doubtful)
-
-    def _agreed(self) -> float | None:
-        """A doubtful rhythm that the last answers have in common."""
-        last = self._answers[-PARAMS.agreed - 2 :]
-        if len(last) < PARAMS.agreed or not last[-1][1] < PARAMS.short_s:
-            return None
-        alike = [each for each in last if abs(math.log(each[1] / last[-1][1])) < PARAMS.alike]
-        if len(alike) < PARAMS.agreed or alike[-1][0] - alike[0][0] < PARAMS.agreed_s:
-            return None
-        _, seconds, likely = np.transpose(alike)
-        return float(np.median(seconds)) if float(np.mean(likely)) >= PARAMS.likely else None
+        return DetectedIterations(source, seconds, source.variation, from_s, words)
 
     def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""

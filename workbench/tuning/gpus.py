@@ -245,10 +245,11 @@ class TunedGpus:
         known = [each for each in busy if math.isfinite(each)]
         return min(max(1.0 - float(np.mean(known)), 0.0), 1.0) if known else None
 
-    def clock_mhz(self, reading: Reading) -> float:
-        """Mean SM clock while busy in a reading, of the first of them."""
+    def clocks_mhz(self, reading: Reading) -> tuple[float, float]:
+        """Mean SM and memory clocks (MHz) while busy in a reading, of the first of them; NaN: unknown."""
         rows = self.recorder.rows(self.devices[0].uuid, reading.start_s, reading.end_s)
-        return busy_and_clock(rows)[1]
+        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
+        return busy_and_clock(rows)[1], float(memory.mean()) if len(memory) else math.nan
 
     @property
     def update_s(self) -> float:

@@ -23,6 +23,7 @@ class HarmonicFitParams:
     """Tuned constants of the fit; set by hand, `benchmarks.clocks --only online` scores them."""
 
     most_harmonics: int = 6
+    shape_harmonics: int = 2  # of a period of four refreshes, that the refreshes show
     least_readings: int = 12
     steps: float = 5.0  # candidates to one width of the peak
     most_candidates: int = 400
@@ -159,6 +160,11 @@ def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array
     if group < 2 or whole // group < PARAMS.least_readings:
         return time_s, power_w
     return time_s[:whole].reshape(-1, group).mean(axis=1), power_w[:whole].reshape(-1, group).mean(axis=1)
+
+
+def shape(time_s: Array, power_w: Array, seconds: float) -> Array:
+    """Amplitudes (W) of the first harmonics of a period of at least four refreshes."""
+    return aliasing.swing(time_s, power_w, seconds, list(range(1, PARAMS.shape_harmonics + 1)))[0]
 
 
 def variation(time_s: Array, power_w: Array, seconds: float) -> float | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..measurement import marks
 from ..measurement.recorder import Recorder
+from ..periods.online import aliasing
 from . import harmonic_fit
 
 Array = np.ndarray[Any, Any]
@@ -217,6 +218,7 @@ class Trace:
     def __init__(self, recorder: Recorder, uuid: str, seconds: float) -> None:
         self._recorder, self._uuid, self.seconds = recorder, uuid, seconds
         self._squares, self._seen = PARAMS.guessed_iterations * PARAMS.variation**2, PARAMS.guessed_iterations
+        self._shape: Array | None = None  # amplitudes of its first harmonics at the default setting
 
     @property
     def variation(self) -> float:
@@ -226,6 +228,8 @@ class Trace:
         """How much iterations differ in a stretch at one setting."""
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
         if len(time_s) > 2 * harmonic_fit.PARAMS.least_readings:
+            if self._shape is None:
+                self._shape = harmonic_fit.shape(time_s, power_w, seconds)
             found = harmonic_fit.variation(time_s, power_w, seconds)
             if found is not None:
                 count = min((to_s - from_s) / seconds, 40.0)
@@ -243,6 +247,9 @@ class Trace:
         whole = 0 if found is None else int((to_s - from_s) / found.seconds)
         if found is None or whole < 1:
             return []
+        shape = harmonic_fit.shape(time_s, power_w, found.seconds)
+        if self._shape is not None and not aliasing.alike(self._shape, shape):
+            return []  # another period, of which this is a multiple
         return [Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, PARAMS.trace_common_sd)]
 
 

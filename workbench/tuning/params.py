@@ -18,12 +18,12 @@ class TunerParams:
     most_limits: int = 150  # unless these are more than so many
     trace_error: float = 0.008  # relative, of times from the power trace: what all of them have in common
     trace_margin: float = 0.5  # standard deviations of that by which a setting stays farther inside the bound
-    aim: float = 0.98  # of the bound: what a setting is believed to take at most
+    aim: float = 0.96  # of the bound: what a setting, and the whole job, is believed to take at most
     in_hand_horizon_s: float = 300.0  # for which the time that the job has in hand must last at least
     make_up_s: float = 90.0  # in which what it has lost is made up for
     # standard deviations that a setting stays farther inside the bound than the search asks: an error
     # of the baseline is in all of them
-    caution: float = 0.6
+    caution: float = 1.2
     most_in_hand: float = 0.008  # of time: more than this an error is not relied on to be
     stretch_s: float = 3.0  # of a look at the held setting, at least,
     stretch_iterations: int = 5  # and in iterations
@@ -48,20 +48,16 @@ class TunerParams:
     same_job: float = 0.04  # relative change of the baseline, below which it is the job from before
     # of what is possible: beyond it, iterations are another job's
     odd_times: tuple[float, float] = (0.8, 1.3)
-    test_clock: float = 0.94  # of the present clock, at which a doubtful rhythm is tested
-    doubtful_sd: float = 0.1  # relative, of the guessed iteration there
-    most_tests: int = 4
-    passes: int = 2  # tests of a doubtful rhythm: a beat passes one of them by luck
+    test_clock: float = 0.94  # of the clock before, at which each test of a period runs
+    tests: int = 2  # of a period from the power readings: an alias may pass one of them by chance
+    compared_s: float = 60.0  # between readings that are compared: older ones may differ by drift
     busy_refusals: int = 20  # refusals of the driver in a row that may pass
     baseline_sd: float = 0.03  # relative, of the guessed iteration at the default setting
     # share that a held setting is taken to save at least, when the next check is planned
     checked_saving: float = 0.02
     check_growth: float = 1.5  # times the time between two checks, by which it grows at least
-    # of a doubtful iteration's length, in which it may be at the test's clock
-    test_reach: tuple[float, float] = (0.75, 1.35)
-    test_slower: float = 1.02  # times the length, that the test's clock must make of it to tell anything
-    test_error_sds: float = 2.5  # standard errors by which the test's ratio may be off,
-    test_error: float = 0.005  # and this beside them
+    # relative, of a ratio of times: clocks are sampled, and iterations drift; beside three standard errors
+    ratio_error: float = 0.04
 
 
 PARAMS = TunerParams()

@@ -59,7 +59,7 @@ class Detecting:
         self._work, self._failures = work, failures
         gpus, told = work.gpus, work.told
         self._finder = IterationDetector(gpus.recorder, gpus.devices, told.marks, told.counter, from_s)
-        self._finder.no_doubtful, self._finder.only_rate = work.deceived, only_rate
+        self._finder.only_rate = only_rate
         work.log.ledger.drop()
 
     def step(self, now_s: float) -> TunerPhase:
@@ -237,7 +237,8 @@ class Searching:
             if now_s - job.log.ledger.cursor_s >= job.stretch_s:
                 job.cut(now_s, "paused")
             return self
-        step = job.rhythm.next() if job.rhythm.doubtful else job.belief.next()
+        test = job.test.next()
+        step = test or job.belief.next()
         now_s = job.log.clock()  # thinking takes a moment
         if isinstance(step, Done):
             job.log.note(step.reason)
@@ -262,11 +263,9 @@ class Searching:
         def breaks(iterations: int, time_s: float) -> bool:
             return search.breaks_bound(named, iterations, time_s)
 
-        guess, doubtful = job.expected(setting), job.rhythm.doubtful
         probe = Probe(
             "probe", gpus.meter, job.source, gpus.own(setting), now_s, step.iterations, step.seconds,
-            job.rhythm.guess(guess) if doubtful else guess, None if doubtful else breaks,
-            settled_s=gpus.settled_s,
+            job.expected(setting), None if test else breaks, settled_s=gpus.settled_s,
         )
         job.log.words = f"probing {gpus.name(setting)}: {step.reason}"
         return Trying(job, probe)
@@ -303,17 +302,14 @@ class Trying:
 
     def _take(self, now_s: float) -> TunerPhase:
         job, probe, reading, params = self.job, self.probe, self.probe.reading, self.job.params
-        if job.rhythm.doubtful and job.rhythm.deceives(probe):
-            return self._deceived(now_s)
         if reading is None:
             return self._failed(now_s)
         shortest, longest = params.odd_times
         guess = probe.guess
         most_s = longest * max(guess.most_s, guess.seconds)
         if not shortest * guess.least_s < reading.iteration_s < most_s:
-            job.work.probed(probe, "failed", "these are iterations of another job")
-            why = f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
-            return Retuning(job, now_s, why)
+            probe.failed = f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
+            return self._failed(now_s)
         job.failures = 0
         job.read(reading)
         job.cut(now_s, "probe", None if probe.early else reading)
@@ -321,21 +317,13 @@ class Trying:
         job.work.probed(probe, "ended early" if probe.early else "kept", job.log.words)
         return self._next()
 
-    def _deceived(self, now_s: float) -> TunerPhase:
-        """What was taken for iterations was none; everything measured by it is void."""
-        job, work = self.job, self.job.work
-        work.probed(self.probe, "failed", "the rhythm was the sensor's own")
-        job.log.note("the rhythm does not follow the clock as a job's would: it is a beat of the sensor")
-        work.deceived = True
-        job.log.accounts.forget()
-        work.gpus.put_or_owe(Setting())
-        return Detecting(work, max(now_s, work.gpus.settled_by_s(now_s)))
-
     def _failed(self, now_s: float) -> TunerPhase:
         job, probe = self.job, self.probe
         job.work.probed(probe, "failed", probe.failed)
         job.work.failed(probe)
         job.failures += 1
+        if job.failures >= job.params.tests:
+            job.distrust("it was not visible at lower clocks")
         if probe.setting != Setting():
             if probe.guess.most_s > 1.5 * probe.guess.seconds:
                 job.belief.too_slow(probe.setting, probe.failed)
@@ -343,7 +331,7 @@ class Trying:
                 job.belief.cannot(probe.setting, probe.failed)
             self._leave()
         if job.failures >= 2 * job.params.failures:
-            return Retuning(job, now_s, "iterations can no longer be seen")
+            return Retuning(job, now_s, probe.failed)
         return self._next()
 
     def _next(self) -> Searching:
@@ -374,10 +362,8 @@ class Holding:
             job.cut(now_s, "held" if log.settled_s is not None else "probe")
             gpus.put(wanted)
         job.since_s = now_s
-        # Where nobody has seen it yet, the first stretch tells.
-        expected = job.expected_power(wanted) if job.belief.visited(wanted) else (math.nan, math.nan)
-        # It hears less after each false alarm, as where a sensor aliases.
-        watch = ModelWatch(*expected, min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
+        # The first stretches set what is expected: older measurements may differ by the growth of the job.
+        watch = ModelWatch(tolerance=min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s
         log.settle(job.belief.named(wanted), now_s)
@@ -537,7 +523,6 @@ class Retuning:
         log.words = f"the job has changed: {why}; looking again"
         log.end_workload()
         log.retuned += 1
-        job.work.deceived = False
         gpus.put_or_owe(Setting())
 
     def step(self, now_s: float) -> TunerPhase:

@@ -14,7 +14,7 @@ from ..search.clocks.base import Choice, Trial
 from ..search.objective import Objective
 from . import choice
 from .change_detection import PowerLevelDetector
-from .detect_iterations import DetectedIterations
+from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
 from .iteration_sources import Count, Counter, Guess, MarkSource, ToldIterations, guessed
 from .logbook import Logbook
@@ -31,7 +31,6 @@ class Workplace:
     Attributes:
         level: The power of a job whose iterations nobody tells.
         false_alarms: How often a job was taken for another and was none.
-        deceived: The sensor has made a rhythm that was none of the job.
     """
 
     request: TuningRequest
@@ -42,7 +41,6 @@ class Workplace:
     steering: choice.Steering = field(default_factory=choice.Steering)
     false_alarms: int = 0
     energy_failures: int = 0
-    deceived: bool = False
 
     @property
     def objective(self) -> Objective:
@@ -79,7 +77,7 @@ class TunedJob:
         self.work, self.found, self.source = work, found, found.source
         self.account = work.log.accounts.accounts[-1]
         self.log, self.gpus, self.params = work.log, work.gpus, work.request.params
-        self.rhythm = RhythmTest(work.gpus, work.request.params, first, found.doubtful)
+        self.test = PeriodTest(work.gpus, self.params, self.traced)
         self.pinned: Setting | None = None
         self.failures = 0
         self.since_s = -math.inf
@@ -95,17 +93,32 @@ class TunedJob:
 
     @property
     def baseline(self) -> tuple[float, float]:
-        """Time (s) and energy (J) of an iteration at the default setting."""
-        return self.account.baseline()[::2]
+        """Time (s) and energy (J) of an iteration at the default setting, as measured last: jobs grow."""
+        last = self.account.baselines[-1]
+        return last.iteration_s, last.iteration_j
 
     @property
     def told(self) -> bool:
         """Whether the job tells its iterations itself."""
         return isinstance(self.source, (MarkSource, Counter))
 
+    @property
+    def traced(self) -> bool:
+        """Whether its iterations are read from the power trace."""
+        return self.source.name == "power"
+
+    def distrust(self, why: str) -> None:
+        """Where iterations come from the power trace, end tuning at the default setting and claim nothing."""
+        if self.traced:
+            while self.log.accounts.accounts:
+                self.log.accounts.forget()
+            raise untrusted(self.found.iteration_s, why)
+
     def read(self, reading: Reading) -> None:
         """A probe that has measured something."""
         self.work.energy_failures = 0
+        if self.traced and (why := self.test.wrong(reading)):
+            self.distrust(why)
         self.log.accounts.read(reading)
         self.belief.read(reading)
         if self.belief.news:
@@ -118,7 +131,7 @@ class TunedJob:
         if self.pinned is not None:
             self.choice = self.belief.about(self.pinned)
             return
-        common = self.params.trace_margin * self.params.trace_error if self.source.name == "power" else 0.0
+        common = self.params.trace_margin * self.params.trace_error if self.traced else 0.0
         self.choice = choice.best(
             self.belief, self.work.request.max_slowdown, in_hand=self._in_hand, common=common,
             params=self.params,
@@ -200,7 +213,7 @@ class TunedJob:
     @property
     def stretch_s(self) -> float:
         """How long a stretch at a setting that stays is."""
-        params, traced = self.params, self.source.name == "power"
+        params, traced = self.params, self.traced
         least_s = params.trace_stretch_s if traced else params.stretch_s
         least = params.trace_stretch_iterations if traced else params.stretch_iterations
         return max(least_s, least * self.expected(self.gpus.current).seconds)
@@ -226,45 +239,50 @@ class TunedJob:
         }
 
 
-class RhythmTest:
-    """Whether a rhythm that the sensor alone could have made is the job's: at a lower clock it must become
-    as much longer as the clock allows. `first` is the baseline.
+class PeriodTest:
+    """Whether the power readings show the job's own iterations, or an alias of something faster.
+
+    Where a clock falls, an iteration takes longer, by at most the ratio of the clocks. An alias moves many
+    times as far, or becomes shorter. Every reading is compared with those just before it. The first trials
+    run at slightly lower clocks: so small a step cannot move an alias all the way round to where it was.
     """
 
-    def __init__(self, gpus: TunedGpus, params: TunerParams, first: Reading, doubtful: bool) -> None:
-        self._gpus, self._params, self._first, self.doubtful = gpus, params, first, doubtful
-        self._made = self._passed = 0
+    def __init__(self, gpus: TunedGpus, params: TunerParams, traced: bool) -> None:
+        self._gpus, self._params = gpus, params
+        self._left = params.tests if traced else 0
+        self._known: list[tuple[Reading, tuple[float, float]]] = []
 
-    def next(self) -> Trial:
-        """A setting a little slower, which makes a rhythm of the job longer and a beat of the sensor not."""
-        reading, space = self._first, self._gpus.space
-        clock_mhz = self._gpus.clock_mhz(reading)
-        top_mhz = space.max_sm_clock_mhz or clock_mhz
+    def next(self) -> Trial | None:
+        """The next test: a setting a little slower than the one before; None once all are done."""
+        if not self._left:
+            return None
+        first, (clock_mhz, _) = self._known[0]
+        space, made = self._gpus.space, self._params.tests - self._left
         # A power limit may hold the clock below the highest already.
-        clock = clock_mhz / top_mhz if clock_mhz > 0 else 1.0
-        watts = reading.power_w / len(self._gpus.devices) / (space.max_power_limit_w or math.inf)
+        clock = clock_mhz / (space.max_sm_clock_mhz or clock_mhz)
+        watts = first.power_w / len(self._gpus.devices) / (space.max_power_limit_w or math.inf)
         lower = np.where(space.limit < 1.0, space.limit / max(watts, 1e-3) / 0.95, space.x / clock)
         lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
-        pick = int(np.argmin(np.abs(lower - self._params.test_clock ** (1 + self._made))))
-        self._made += 1
-        return Trial(space.settings[pick], 12, 5.0, "to see whether the rhythm is the job's own")
+        pick = int(np.argmin(np.abs(lower - self._params.test_clock ** (1 + made))))
+        self._left -= 1
+        return Trial(space.settings[pick], 12, 5.0, "to test whether the period follows the clock")
 
-    def guess(self, guess: Guess) -> Guess:
-        """Wider: a beat may have become shorter or much longer."""
-        low, high = self._params.test_reach
-        return Guess(guess.seconds, self._params.doubtful_sd, low * guess.seconds, high * guess.seconds)
-
-    def deceives(self, probe: Probe) -> bool:
-        """Whether a probe shows that it is the sensor's; a test that changes too little is made again."""
-        params, first, reading = self._params, self._first, probe.reading
-        if reading is None:
-            return True
-        slower = self._gpus.clock_mhz(first) / self._gpus.clock_mhz(reading)
-        if not slower > params.test_slower:
-            return self._made > params.most_tests
-        self._passed += 1
-        self.doubtful = self._passed < params.passes
-        ratio = reading.iteration_s / first.iteration_s
-        error = math.hypot(reading.sd_s / reading.iteration_s, first.sd_s / first.iteration_s)
-        error = params.test_error_sds * error + params.test_error
-        return not 1.0 - error < ratio < slower * (1.0 + error)
+    def wrong(self, reading: Reading) -> str:
+        """Why a reading cannot be of the same iterations as the ones before; empty where it can."""
+        clocks = self._gpus.clocks_mhz(reading)
+        if not clocks[0] > 0:
+            return "the GPU does not report the SM clock that it should follow"
+        for other, others in self._known:
+            if reading.start_s - other.end_s > self._params.compared_s:
+                continue
+            # Parts of an iteration that wait for a clock stretch by its ratio, all others not at all.
+            ratios = [b / a for a, b in zip(clocks, others, strict=True) if a > 0 and b > 0]
+            low = math.prod(min(1.0, each) for each in ratios)
+            high = math.prod(max(1.0, each) for each in ratios)
+            ratio = reading.iteration_s / other.iteration_s
+            error = 3.0 * math.hypot(reading.sd_s / reading.iteration_s, other.sd_s / other.iteration_s)
+            error += self._params.ratio_error
+            if not low * (1.0 - error) < ratio < high * (1.0 + error):
+                return f"it became {ratio:.3f} times as long, and the clocks allow {low:.3f} to {high:.3f}"
+        self._known.append((reading, clocks))
+        return ""

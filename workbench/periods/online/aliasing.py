@@ -152,10 +152,16 @@ def stays(before: Array, after: Array, seconds: float) -> bool | None:
     shares, swings = [], []
     for rows in (before[-max(lately, least):], after):
         power_w = rows["power_w"].astype(np.float64)
-        swing, _, share = _swing(rows["time_s"], power_w, seconds, harmonics)
+        amplitudes, _, share = swing(rows["time_s"], power_w, seconds, harmonics)
         shares.append(share)
-        swings.append(swing / max(float(np.linalg.norm(swing)), 1e-12))
-    return shares[1] >= PARAMS.stays * shares[0] and float(swings[0] @ swings[1]) >= PARAMS.alike
+        swings.append(amplitudes)
+    return shares[1] >= PARAMS.stays * shares[0] and alike(*swings)
+
+
+def alike(before: Array, after: Array) -> bool:
+    """Whether the amplitudes of a period's harmonics are in about the same proportions."""
+    size = float(np.linalg.norm(before) * np.linalg.norm(after))
+    return float(before @ after) >= PARAMS.alike * size
 
 
 def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float, float]:
@@ -222,8 +228,8 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
     harmonics = [h for h in range(1, PARAMS.harmonics + 1) if seconds / h >= PARAMS.steps * step_s]
     read_w = reading["power_w"].astype(np.float64)
-    steady, noise_w, _ = _swing(reading["power_tick_s"], read_w, seconds, harmonics)
-    averaged, *_ = _swing(middle_s, mean_w, seconds, harmonics)
+    steady, noise_w, _ = swing(reading["power_tick_s"], read_w, seconds, harmonics)
+    averaged, *_ = swing(middle_s, mean_w, seconds, harmonics)
     given_back = np.array([1.0 / np.sinc(h * step_s / seconds) for h in harmonics])
     seen_w = float(np.sqrt(np.sum(steady**2)))
     if seen_w < 3.0 * noise_w:
@@ -232,7 +238,7 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     return AliasEvidence(share, 2.0 * seen_w, float(np.mean(reading["power_w"])))
 
 
-def _swing(
+def swing(
     time_s: Array, power_w: Array, seconds: float, harmonics: list[int]
 ) -> tuple[Array, float, float]:
     """Amplitudes of a period's harmonics by least squares, the standard error of one, and the share of the
