@@ -111,8 +111,8 @@ def tuned(seed: int, number: int) -> dict[str, Any]:
     session = current()
     session.close()
     present = machine.simulate(job.card.key, stepped=True, seed=1000 * seed + number)
-    present.state.set_card(0, "gain", job.gain)
-    present.state.set_card(0, "noise", job.noise)
+    for name, value in job.sensor.items():
+        present.state.set_card(0, name, value)
     watcher = Watcher(session, job)
     run = clocks_jobs.Run(job, present)
     try:
@@ -135,7 +135,7 @@ def tuned(seed: int, number: int) -> dict[str, Any]:
         "iterations": [len(part) for part in job.parts],
         "refresh_s": job.refresh_s,
         "observable": job.iteration_s() > REFRESHES * job.refresh_s,
-        "gain": job.gain,
+        "gain": job.sensor["gain"],
         "traits": job.traits,
         "default_s": default_s,
         "default_j": default_j,
@@ -384,8 +384,9 @@ def covered(row: dict[str, Any]) -> bool:
     """Whether the true saving is within what the tuner reports; a report without a saving is right."""
     said = row["said"]
     if said is None:
-        return True
-    return bool(abs(said["energy_j"] - row["gain"] * saved_j(row)) <= said["uncertainty_j"])
+        return not row["error"]
+    rounding_j = 1e-6 * row["default_j"]
+    return bool(abs(said["energy_j"] - row["gain"] * saved_j(row)) <= said["uncertainty_j"] + rounding_j)
 
 
 def claimed(row: dict[str, Any]) -> bool:
@@ -432,7 +433,7 @@ def methods(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "bound_kept": bound_kept(rows, name),
             "mean_slowdown": sum(slowdown(row, name) for row in rows) / len(rows),
             "worst_slowdown": max(slowdown(row, name) for row in rows),
-            "worst_saving": min(saved_j(row, name) / row["default_j"] for row in rows),
+            "worst_saving": round(min(saved_j(row, name) / row["default_j"] for row in rows), 6),
             "worse_by_1_percent": worse_by_1_percent(rows, name),
         }
         for name in rows[0]["methods"]

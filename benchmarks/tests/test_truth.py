@@ -88,7 +88,7 @@ def test_a_job_at_another_setting_costs_what_its_tables_say(simulated: Callable[
     setting = Setting(sm_clock_mhz=job.card.sm_clocks_mhz[20])
     machine = simulated(job.card.key, stepped=True)
     open_device(0).write(setting)
-    machine.step(1.0)
+    machine.step(2.0)
     assert ran(job, machine) == pytest.approx(job.cost(setting), rel=1e-9)
 
 
@@ -148,6 +148,7 @@ def test_a_report_without_a_saving_is_right_and_an_interval_must_cover_the_truth
         row(100.0, 900.0, said=(90.0, 95.0)),
     ]
     assert [truth.covered(each) for each in rows] == [True, True, False, True]
+    assert not truth.covered(row(100.0, 900.0, error="failed"))
     found = truth.summary(rows)
     assert found["saving_covered"] == 0.75
     assert found["saving_covered_reported"] == pytest.approx(2 / 3)
@@ -165,7 +166,7 @@ def test_a_job_is_worse_if_it_uses_more_energy_and_is_not_faster() -> None:
 
 @pytest.mark.parametrize(
     ("retunes_s", "shift_s", "false"),
-    [([], None, 0), ([9.0], None, 1), ([120.0], 100.0, 0), ([9.0, 120.0, 180.0], 100.0, 2), ([9.0], 100.0, 1)],
+    [([], None, 0), ([9.0], None, 1), ([120.0], 100.0, 0), ([9.0, 120.0, 180.0], 99.0, 2), ([9.0], 99.0, 1)],
 )
 def test_a_retune_is_false_but_for_the_first_one_after_a_change(
     retunes_s: list[float], shift_s: float | None, false: int
