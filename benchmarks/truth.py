@@ -54,7 +54,7 @@ import multiprocessing
 import random
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,8 @@ class Watcher:
     """Calls the tuner as its thread would, and keeps what it reports."""
 
     def __init__(self, session: Any, job: TrueJob) -> None:
-        self._session, self._job = session, job
+        self._session = session
+        self._job: Any = job  # it has what a `clocks_jobs.Job` says of tuning
         self.tuner: Any = None
         self.states: list[tuple[float, int, str]] = []
         self.retunes_s: list[float] = []
@@ -446,7 +447,7 @@ def groups(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         kind: [row for row in rows if row["architecture"] == kind]
         for kind in dict.fromkeys(row["architecture"] for row in rows)
     }
-    traits = {
+    traits: dict[str, Callable[[dict[str, Any]], bool]] = {
         "marked": lambda row: row["told"],
         "unmarked": lambda row: not row["told"],
         "unmarked, observable": lambda row: not row["told"] and row["observable"],
