@@ -52,6 +52,7 @@ import json
 import math
 import multiprocessing
 import random
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -87,6 +88,8 @@ def truth(seed: int, jobs: int, *, processes: int = 2) -> dict[str, Any]:
         running = {pool.submit(tuned, seed, number): number for number in range(jobs)}
         for done in as_completed(running):
             rows[running[done]] = done.result()
+            print(f"\r{len(rows)} of {jobs} jobs", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
     ordered = [rows[number] for number in sorted(rows)]
     return {
         "seed": seed,
