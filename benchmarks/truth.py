@@ -21,7 +21,8 @@ saving_covered
     Share of the jobs whose report is right: the true saving (J) lies within the reported interval, or the
     report has no saving. `saving_reported` is the number of jobs with an interval, `saving_covered_reported`
     the share of those that cover the truth, `saving_claimed` the number whose interval excludes zero. The
-    reported joules are compared with the truth times the sensor's gain, which no software can know.
+    reported joules are compared with those of the whole job, times the sensor's gain, which no software can
+    know. Time that the tuner does not count must therefore save nothing, or the interval must include it.
 worse_by_1_percent
     Jobs that used over 1 % more energy than at the default setting, and were not faster.
 share_of_oracle_marked, share_of_oracle_unmarked
@@ -502,6 +503,18 @@ def report(result: dict[str, Any]) -> str:
     ])
 
 
+def details(row: dict[str, Any]) -> str:
+    """All about one job, a line per field, and its log a line per event."""
+    lines = [
+        f"{name:16s} {json.dumps(value, default=float)}" for name, value in row.items()
+        if name not in ("events", "states", "error")
+    ]
+    lines += [f"{saved_j(row):.0f} J saved of {saved_j(row, 'oracle'):.0f} J, slowdown {slowdown(row):.2%}"]
+    lines += [f"{at_s:8.1f} s, iteration {number:6d}: {state}" for at_s, number, state in row["states"]]
+    lines += [f"{at_s:8.1f} s: {text}" for at_s, text in row.get("events", ())]
+    return "\n".join([*lines, row["error"]])
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure and job to this file")
@@ -520,7 +533,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with _quiet():
             _at_home()
             row = tuned(options.seed, options.only)
-        print(json.dumps(row, indent=1, default=float))
+        print(details(row))
         finish(row, options.json)
         return
     count = options.jobs if options.jobs is not None else QUICK_JOBS if options.quick else JOBS
