@@ -12,10 +12,11 @@ from __future__ import annotations
 import bisect
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -316,7 +317,7 @@ def checkpoints_cost(card: Card, workload: Workload, setting: Setting, count: in
 class Run:
     """A job that is going on on a stepped machine, for whoever looks at it between its steps."""
 
-    job: Job
+    job: Job | Any
     machine: Machine
     part: int = 0
     done: int = 0  # iterations that have begun, over all parts
@@ -328,10 +329,31 @@ class Run:
 def train(
     run: Run, workloads: Sequence[Workload], counts: Sequence[int], act: Callable[[Run], float]
 ) -> tuple[float, float]:
-    """Run a job to its end; returns its true time and energy.
+    """Run a job to its end; returns its true time and energy. See `train_all` for `act`."""
+    parts = enumerate(zip(workloads, run.job.parts, counts, strict=True))
+    jobs = (
+        TrainingJob(
+            workload,
+            part.batch_size,
+            machine=run.machine,
+            iterations=count,
+            evaluate=False,
+            seed=run.job.seed * 2 + number,
+            checkpoint_every=CHECKPOINT_EVERY if run.job.checkpoints else None,
+            grain_s=GRAIN_S,
+        )
+        for number, (workload, part, count) in parts
+    )
+    return train_all(run, jobs, act)
 
-    `act` is called where the tuner's thread would call, and says after how many seconds of the machine's time
-    it is to be called again.
+
+def train_all(
+    run: Run, jobs: Iterable[TrainingJob], act: Callable[[Run], float]
+) -> tuple[float, float]:
+    """Run trainings one after the other; returns their true time and energy.
+
+    `act` is called when the tuner's thread would call. It returns the seconds of the machine's time until its
+    next call.
     """
     from workbench.measurement import marks
 
@@ -356,20 +378,10 @@ def train(
     start_s = run.begun_s = clock()
     start_j = machine.state.true_energy_j(0, start_s)
     try:
-        for number, (workload, part, count) in enumerate(zip(workloads, run.job.parts, counts, strict=True)):
+        for number, job in enumerate(jobs):
             run.part, told = number, 0
             if number:
                 run.shifted_s, run.shifted_at = clock(), run.done
-            job = TrainingJob(
-                workload,
-                part.batch_size,
-                machine=machine,
-                iterations=count,
-                evaluate=False,
-                seed=run.job.seed * 2 + number,
-                checkpoint_every=CHECKPOINT_EVERY if run.job.checkpoints else None,
-                grain_s=GRAIN_S,
-            )
             for _ in job:
                 run.done += 1
     finally:
