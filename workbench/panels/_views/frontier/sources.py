@@ -127,8 +127,8 @@ class Logged:
         return log_version(self._store)
 
     def points(self) -> Collected:
-        log = _complete(readable_log(self._store))
-        if log.is_empty():
+        log = readable_log(self._store)
+        if _complete(log).is_empty():
             return NO_POINTS
         self.simulated = bool(log["simulated"].any())
         points, self.units, said = _log_points(log)
