@@ -99,4 +99,4 @@ def test_runs_whose_setting_changed_are_points_of_no_setting() -> None:
     segments = (SettingSegment(Setting(250.0), 1.0, 200.0), SettingSegment(Setting(150.0), 1.0, 100.0))
     given = source([logged(1), logged(2, gpus=(replace(GPU, segments=segments),))]).points()
     assert given.points["repeats"].to_list() == [1]
-    assert any("whose setting changed inside, are left out: 1" in words for words in given.said)
+    assert any("their setting changed inside: 1 of 2 runs" in words for words in given.said)

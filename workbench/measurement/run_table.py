@@ -96,7 +96,8 @@ def _note(row: Mapping[str, Any], tag: str) -> str:
         parts.append(f"mean of {row['repeats']} runs")
     if row["energy_j"] is None:
         parts += list(row["notes"] or ())[:1]
-    parts += [note.partition(":")[0] for gpu in row["gpus"] or () for note in decisive_notes(gpu["notes"])]
+    parts += [note.partition(":")[0] for gpu in row["gpus"] or () for note in decisive_notes(gpu["notes"])
+              if "setting changed" not in note]  # which its own column shows
     return "; ".join(dict.fromkeys(parts))
 
 

@@ -127,8 +127,8 @@ class Logged:
         return log_version(self._store)
 
     def points(self) -> Collected:
-        log = _complete(readable_log(self._store))
-        if log.is_empty():
+        log = readable_log(self._store)
+        if _complete(log).is_empty():
             return NO_POINTS
         self.simulated = bool(log["simulated"].any())
         points, self.units, said = _log_points(log)
@@ -283,7 +283,8 @@ def _log_points(
     parts = [_per_unit(part, asked) for part in points.partition_by("job", maintain_order=True)]
     units = {part["job"][0]: unit for part, unit in parts}
     left = int((log["outcome"] == "ok").sum()) - len(whole)
-    said = (f"runs without an energy, or whose setting changed inside, are left out: {left}",) * bool(left)
+    why = "they have no energy, or their setting changed inside"
+    said = (f"Left out because {why}: {left} of {len(log)} runs",) * bool(left)
     several = {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}
     for job in _separate(units) & several:
         name = job or "runs without a label"
