@@ -173,7 +173,7 @@ class ClocksPanel(LivePanel):
             elif kind == "objective":
                 self._change(objective=str(content["name"]))
             elif kind == "search":
-                check_options("both", str(content["name"]), "model", None, None)
+                check_options("both", str(content["name"]), None, None)
                 self._wanted["search"] = str(content["name"])
             elif kind == "slowdown":
                 bound = content["percent"]
