@@ -36,7 +36,7 @@ class TunerParams:
     rarest_check_s: float = 900.0  # between two checks, at most
     check_s: float = 10.0  # of a check, at most
     check_sd: float = 0.0025  # relative error of a check that ends it
-    other_job: float = 0.10  # relative change of the baseline, from which on it is another job
+    other_job: float = 0.15  # relative change of the baseline, from which on it is another job
     better: float = 0.003  # of the cost: a change of the held setting for less is not worth the trouble
     doubted: float = 0.5  # probability of keeping the bound below which a setting is left
     step: float = 0.1  # of a clock or limit: no farther from what was measured does a held setting move
