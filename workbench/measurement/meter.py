@@ -21,7 +21,7 @@ from ..device import rapl
 from ..device.nvml import throttle_names
 from ..device.protocol import Device
 from ..errors import DeviceError, UsageError
-from ..records import Edge, GpuMeasurement, Marks, Measurement, Setting, Window
+from ..records import Edge, GpuMeasurement, Measurement, Setting, Window
 from ..samples import ROWS
 from . import marks
 from .counter_kind import CounterKind
@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 NAN = math.nan
 STATUS_S = 0.4
 BEFORE_S, AFTER_S = 3.0, 1.0  # of the trace around a window that its edges are judged by
+
+
+class WindowKey(list[None]):
+    """What a window is known by as long as it exists; a tuple cannot be referred to weakly, a list can."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Meter:
@@ -63,16 +69,16 @@ class Meter:
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
         self._counters = tuple(CounterKind(device, recorder) for device in self.devices)
+        self._uuids = tuple(device.uuid for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
-        # of windows that are not measured yet, so that their traces are kept
-        self._starts: dict[int, float] = {}
-        self._open: set[int] = set()
+        # Both by the id of a window's key. A window that is dropped leaves them.
+        self._starts: dict[int, float] = {}  # of windows that are not measured yet: their traces are kept
         self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
         weakref.finalize(self, marks.detach_all, self._notebooks)
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
         if recorder is not None:
             self._hold = recorder.hold(self._oldest, awake=False)
-            opened = self._open  # not `self`, which would keep itself
+            opened = self._notebooks  # not `self`, which would keep itself
             self._awake = recorder.hold(lambda: recorder.clock() if opened else math.inf)
 
     def open(self, label: str = "", *, sync: bool | None = None) -> Window:
@@ -83,45 +89,38 @@ class Meter:
             self.recorder.wake()  # before the window's time begins: what rests may have to start again
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
+        key = WindowKey()
         window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes,
-                        opened_unix_s=time.time())
-        if len(self._notebooks) >= 256:  # nor must windows that were never closed make steps slow
-            marks.detach(self._notebooks.pop(next(iter(self._notebooks))))
-        self._notebooks[id(window)] = notebook = marks.MarkRecorder(self.clock)
+                        opened_unix_s=time.time(), key=key)
+        self._notebooks[id(key)] = notebook = marks.MarkRecorder(self.clock, self._uuids)
         marks.attach(notebook)
+        weakref.finalize(key, _forget, id(key), self._notebooks, self._starts).atexit = False
         if self.recorder is not None:
-            if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
-                oldest = next(iter(self._starts))
-                self._starts.pop(oldest, None)
-                self._open.discard(oldest)
-            self._starts[id(window)] = window.start_s
-            self._open.add(id(window))
+            self._starts[id(key)] = window.start_s
             self.recorder.enter()
         return window
 
-    def close(self, window: Window, *, sync: bool | None = None) -> Window:
-        """End a window now; returns it closed. Closing twice gives two windows with one start."""
+    def close(self, window: Window, *, sync: bool | None = None, keep_open: bool = False) -> Window:
+        """End a window now; returns it closed. Closing twice gives two windows with one start.
+
+        Args:
+            window: As `open` returned it.
+            sync: Wait for queued GPU work first; as the meter does where None.
+            keep_open: The window goes on, and what is returned ends now.
+        """
         if self.sync if sync is None else sync:
             synchronise()
         end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
         locked = tuple([device.locked() for device in self.devices])  # a generator takes twice as long
-        closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
-                        locked, window.notes + notes, self._marked(window, end_s), window.opened_unix_s)
-        if self.recorder is not None:
-            self._open.discard(id(window))
-            start_s = self._starts.pop(id(window), None)
-            if start_s is not None:
-                self._starts[id(closed)] = start_s
-        return closed
-
-    def _marked(self, window: Window, end_s: float) -> Marks:
-        notebook = self._notebooks.pop(id(window), None)
-        if notebook is None:  # closed before
-            return window.marks
-        marks.detach(notebook)
-        return notebook.marks(window.start_s, end_s)
+        noted = window.marks
+        if (notebook := self._notebooks.get(id(window.key))) is not None:
+            noted = notebook.marks(window.start_s, end_s)
+            if not keep_open:
+                marks.detach(self._notebooks.pop(id(window.key)))
+        return Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
+                      locked, window.notes + notes, noted, window.opened_unix_s, window.key)
 
     def _oldest(self) -> float:
         return min(list(self._starts.values()), default=math.inf)
@@ -175,7 +174,8 @@ class Meter:
         seen = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, seen)
         gpus = tuple(self._gpu(number, window, seen[number]) for number in numbers)
-        self._starts.pop(id(window), None)
+        if id(window.key) not in self._notebooks:
+            self._starts.pop(id(window.key), None)
         seconds = window.end_s - window.start_s
         started = time.time() - seconds if window.opened_unix_s is None else window.opened_unix_s
         return Measurement(
@@ -313,6 +313,13 @@ class Meter:
         start_s, end_s = moments_s[0], moments_s[-1]
         timelines = [self.timeline(number, start_s, end_s) for number in range(len(self.devices))]
         return add_parts(timelines, moments_s, closely=True)
+
+
+def _forget(key: int, notebooks: dict[int, marks.MarkRecorder], starts: dict[int, float]) -> None:
+    """A window was dropped: it records no marks and keeps no trace."""
+    starts.pop(key, None)
+    if (notebook := notebooks.pop(key, None)) is not None:
+        marks.detach(notebook)
 
 
 def encodable(label: str) -> str:
