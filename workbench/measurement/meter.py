@@ -213,6 +213,9 @@ class Meter:
                 f"{foreign.unnamed} other process{'es' * (foreign.unnamed > 1)} on this GPU cannot be named "
                 "from here (another container's or user's); the figure includes their energy"
             )
+        if foreign.ranks:
+            notes.append("other ranks of this job share this GPU, and the figure of each rank has all of its "
+                         "energy; do not add them up")
         missing = _gaps(inside, update_s)
         if missing:
             where = "comes from the counter" if counted else "is interpolated"
@@ -220,7 +223,7 @@ class Meter:
         limits_w = inside["power_limit_w"][np.isfinite(inside["power_limit_w"])]
         limit_w = float(limits_w[-1]) if len(limits_w) else None
         if len(limits_w) and np.ptp(limits_w) > 1:
-            notes.append(f"the power limit changed inside: {limits_w[0]:g} W first, {limits_w[-1]:g} W last")
+            notes.append(f"the power limit changed between {limits_w.min():g} and {limits_w.max():g} W")
         # The clocks as this process has locked them, the limit as it was sampled.
         locked = window.locked[number] if number < len(window.locked) else Setting()
         # What is asked five times a second and looks back as long tells nothing of a shorter window.
