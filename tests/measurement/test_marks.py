@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator
 
@@ -162,16 +161,6 @@ def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook
         note()
         assert list(marks._open) == [notebook]
     assert len(notebook.steps) == 1
-
-
-def test_a_window_that_is_open_ends_with_its_meter() -> None:
-    meter = Meter([])
-    window = meter.open(sync=False)
-    assert len(marks._open) == 1
-    del meter
-    gc.collect()
-    assert not marks._open
-    assert window.end_s is None
 
 
 def test_dropped_windows_record_no_marks() -> None:

@@ -354,6 +354,14 @@ def test_the_interval_of_many_independent_values_is_students() -> None:
     assert mean_interval(values) == (np.mean(values), pytest.approx(students, rel=0.05))
 
 
+def test_one_slow_value_at_an_end_is_no_sign_of_correlation() -> None:
+    values = 1.0 + 0.02 * np.random.default_rng(4).standard_normal(20)
+    values[0] = 1.5
+    _, half = mean_interval(values)
+    assert half is not None
+    assert half < 2 * 2.09 * np.std(values, ddof=1) / np.sqrt(20)  # Student's
+
+
 def test_one_value_has_no_interval_and_equal_values_have_none_to_either_side() -> None:
     assert mean_interval(np.array([2.0])) == (2.0, None)
     assert mean_interval(np.array([2.0] * 9)) == (2.0, 0.0)

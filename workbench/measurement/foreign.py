@@ -27,6 +27,17 @@ class ForeignProcesses(NamedTuple):
         """The first three with their process ids."""
         return ", ".join(f"{each.name} ({each.pid})" for each in self.named[:3])
 
+    def notes(self) -> list[str]:
+        """For a measurement of this GPU."""
+        number = f"{self.unnamed} other process{'es' * (self.unnamed > 1)} on this GPU"
+        return [note for note, applies in (
+            (f"other processes used this GPU and are in the figure: {self.names}", self.named),
+            (f"{number} cannot be named from here (another container's or user's); the figure includes their "
+             "energy", self.unnamed),
+            ("other ranks of this job share this GPU, and the figure of each rank has all of its energy; do "
+             "not add them up", self.ranks),
+        ) if applies]
+
 
 def foreign_processes(device: Device) -> ForeignProcesses:
     """The processes on a GPU that are neither this one, nor its descendants, nor ranks of the same job.

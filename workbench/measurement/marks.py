@@ -57,10 +57,12 @@ class MarkRecorder:
         self.loops: list[Sequence[float]] = []
         self.work: dict[str, tuple[array[float], array[float]]] = {}  # moments and amounts
         self.notes: list[str] = []
+        self.last_s: float | None = None  # end of the last iteration or phase
 
     def step(self) -> None:
+        self.last_s = now_s = self.clock()
         if len(self.steps) < MOST:
-            self.steps.append(self.clock())
+            self.steps.append(now_s)
 
     def count(self, amounts: Mapping[str, float]) -> None:
         """Work that was done until now. What is no amount is a note."""
@@ -82,7 +84,12 @@ class MarkRecorder:
                 done[-1] += number
 
     def begun(self, start_s: float) -> None:
-        """A phase begins; whoever follows the marks of a process from another one is told."""
+        """A phase begins, which `MarkWriter` reports."""
+
+    def ended(self, kind: str, start_s: float, end_s: float) -> None:
+        """A phase has ended."""
+        self.phases.append(Phase(kind, start_s, end_s))
+        self.last_s = end_s
 
     def now_s(self) -> float | None:
         """The time on its clock; None, and no further marks, where that is gone."""
@@ -93,11 +100,10 @@ class MarkRecorder:
             return None
 
     def since_last(self, kind: str) -> None:
-        """A phase has just ended, for hooks that hear of no beginning: the last mark or phase is it."""
+        """A phase has just ended, which began with the last iteration's or phase's end."""
         now_s = self.now_s()
-        latest = [*self.steps[-1:], *(each.end_s for each in self.phases[-1:])]
-        if latest and now_s is not None and now_s > max(latest):
-            self.phases.append(Phase(kind, max(latest), now_s))
+        if self.last_s is not None and now_s is not None and now_s > self.last_s:
+            self.ended(kind, self.last_s, now_s)
 
     def marks(self, start_s: float, end_s: float) -> Marks:
         """What was noted between two moments: steps before loops, inner loops before those around them."""
@@ -179,12 +185,6 @@ def latest_steps(count: int) -> list[float]:
     return list(max(noted, key=lambda steps: steps[-1])[-count:]) if noted else []
 
 
-def detach_all(notebooks: dict[int, MarkRecorder]) -> None:
-    """Those of a meter that is gone."""
-    for notebook in list(notebooks.values()):
-        detach(notebook)
-
-
 def step() -> None:
     """Mark the end (or the beginning) of a training iteration: once in each, at the same place of the loop.
 
@@ -219,7 +219,7 @@ def phase(kind: str) -> Iterator[None]:
         for notebook, start_s in begun:
             end_s = notebook.now_s()
             if end_s is not None and end_s > start_s:
-                notebook.phases.append(Phase(kind, start_s, end_s))
+                notebook.ended(kind, start_s, end_s)
 
 
 def since_last(kind: str) -> None:
@@ -240,47 +240,26 @@ class MarkWriter(MarkRecorder):
     def __init__(self, path: str) -> None:
         super().__init__(time.monotonic)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._last_s: float | None = None
-        self.phases = _Told(self)
 
     def step(self) -> None:
-        self._last_s = self.clock()
-        self.tell("step", self._last_s, self._last_s)
+        self.last_s = now_s = self.clock()
+        self._write(KINDS.index("step"), now_s, now_s)
 
     def begun(self, start_s: float) -> None:
         self._write(BEGUN, start_s, start_s)
 
+    def ended(self, kind: str, start_s: float, end_s: float) -> None:
+        self._write(KINDS.index(kind if kind in KINDS[2:] else "phase"), start_s, end_s)
+        self.last_s = end_s
+
     def count(self, amounts: Mapping[str, float]) -> None:
-        """Work is not told to another process: its own windows count it."""
-
-    def tell(self, kind: str, start_s: float, end_s: float) -> None:
-        self._write(KINDS.index(kind), start_s, end_s)
-
-    def tell_phase(self, kind: str, start_s: float, end_s: float) -> None:
-        """Whatever it is called, it is no iteration."""
-        self.tell(kind if kind in KINDS[2:] else "phase", start_s, end_s)
+        """Work is not written: the other process's own windows count it."""
 
     def _write(self, place: int, start_s: float, end_s: float) -> None:
         try:
             os.write(self._file, TOLD.pack(os.getpid(), place, start_s, end_s))
-        except OSError:  # whoever listened is gone; no reason to stop a training
+        except OSError:  # the reader is gone; no reason to stop a training
             detach(self)
-
-    def since_last(self, kind: str) -> None:
-        if self._last_s is not None:
-            begun_s, self._last_s = self._last_s, self.clock()
-            self.tell_phase(kind, begun_s, self._last_s)
-
-
-class _Told(list[Phase]):
-    """Phases that are told rather than kept."""
-
-    def __init__(self, teller: MarkWriter) -> None:
-        super().__init__()
-        self._teller = teller
-
-    def append(self, phase: Phase) -> None:
-        self._teller.tell_phase(*phase)
 
 
 if _path := os.environ.get(ENVIRONMENT_VARIABLE):

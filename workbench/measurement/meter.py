@@ -74,7 +74,6 @@ class Meter:
         # Both by the id of a window's key. A window that is dropped leaves them.
         self._starts: dict[int, float] = {}  # of windows that are not measured yet: their traces are kept
         self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
-        weakref.finalize(self, marks.detach_all, self._notebooks)
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
         if recorder is not None:
             self._hold = recorder.hold(self._oldest, awake=False)
@@ -206,16 +205,7 @@ class Meter:
         foreign = ForeignProcesses((), 0)
         with contextlib.suppress(DeviceError):
             foreign = foreign_processes(device)
-        if foreign.named:
-            notes.append(f"other processes used this GPU and are in the figure: {foreign.names}")
-        if foreign.unnamed:
-            notes.append(
-                f"{foreign.unnamed} other process{'es' * (foreign.unnamed > 1)} on this GPU cannot be named "
-                "from here (another container's or user's); the figure includes their energy"
-            )
-        if foreign.ranks:
-            notes.append("other ranks of this job share this GPU, and the figure of each rank has all of its "
-                         "energy; do not add them up")
+        notes += foreign.notes()
         missing = _gaps(inside, update_s)
         if missing:
             where = "comes from the counter" if counted else "is interpolated"
@@ -236,9 +226,10 @@ class Meter:
             source="counter" if by_counter else "integrated" if energy else "none",
             simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
-            peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
-            mean_utilisation=_mean(status["utilisation"]), setting=replace(locked, power_limit_w=limit_w),
-            power_limit_w=limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
+            peak_power_w=float(power.max()) if len(power) else None,
+            idle_share=_mean(1.0 - status["utilisation"]), mean_utilisation=_mean(status["utilisation"]),
+            setting=replace(locked, power_limit_w=limit_w), power_limit_w=limit_w,
+            sm_clock_mhz=_mean(status["sm_clock_mhz"]),
             throttle_reasons=throttle_names(bits), other_processes=foreign.named, samples=len(inside),
             gaps=missing, notes=tuple(notes),
         )
@@ -246,7 +237,7 @@ class Meter:
     def count(
         self, window: Window, measurement: Measurement, *, look: bool | None = None
     ) -> SegmentedIterations | None:
-        """The iterations of a measured window; see `counting.count`."""
+        """The iterations of a measured window; see `iterations.count`."""
         from .iterations import count
 
         return count(window, measurement, self._seen(window), look=look)
@@ -333,29 +324,20 @@ def encodable(label: str) -> str:
 
 def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
-    difference_j = timeline.difference_j
-    if energy is not None and energy.source == "difference" and not timeline.moving:
-        return [
-            "the counter's steps around this window are not known: its plain difference, off by up to a step "
-            "at each end"
-        ]
-    if energy is None and difference_j < 0:
-        return [f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)"]
-    if energy is None:
-        what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
-        return [f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
-                "longer cell or --repeat"]
-    return []
+    if energy is not None:
+        plain = energy.source == "difference" and not timeline.moving
+        return ["the counter's steps around this window are not known: its plain difference, off by up to a "
+                "step at each end"] * plain
+    if timeline.difference_j < 0:
+        return [f"the energy counter went back by {-timeline.difference_j:.3g} J (was the driver reloaded?)"]
+    what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
+    return [f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
+            "longer cell or --repeat"]
 
 
 def _gaps(rows: np.ndarray[Any, Any], update_s: float | None) -> int:
     """How often sampling paused for far longer than the sensor's pace."""
     return int(np.sum(np.diff(rows["time_s"]) > 3.5 * max(update_s or 0.1, 0.1))) if len(rows) > 1 else 0
-
-
-def _idle_share(rows: np.ndarray[Any, Any]) -> float | None:
-    busy = rows["utilisation"][np.isfinite(rows["utilisation"])]
-    return float(1.0 - np.mean(busy)) if len(busy) else None
 
 
 def _mean(values: np.ndarray[Any, Any]) -> float | None:

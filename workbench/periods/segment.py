@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 from .._html import HtmlFacts
 from ..errors import UsageError
@@ -441,32 +441,32 @@ def per_iteration(
         reason = (periods.reason if periods is not None else "") or "no iteration was found"
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
     several = len({part.number for part in parts}) > 1
-    if source == "detected" and periods is not None and periods.rhythm_sure and not periods.sure:
+    detected = periods if source == "detected" else None
+    guessed = detected is not None and not detected.sure
+    if detected is not None and detected.rhythm_sure and guessed:
         costs = _costs(frame, None)
         cycles = (replace(each, name="cycle") if each.name == "iteration" else each for each in costs)
         levels = (*cycles, *_by_setting(frame, parts, "cycle"))
-        return IterationSummary(0, sure=False, reason=periods.reason, levels=levels)
+        return IterationSummary(0, sure=False, reason=detected.reason, levels=levels)
     seconds, half_s = mean_interval(single["time_s"].to_numpy())
     energy_j = half_j = None
     if not single["unknown"].any():
         energy_j, spread_j = mean_interval(single["energy_j"].to_numpy())
         if spread_j is not None or own_error_j is not None:
             half_j = math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
-    if source == "detected" and periods is not None and periods.iteration is not None:
+    if detected is not None and detected.iteration is not None:
         # A ruler's iterations all err alike: the period's own interval says what their lengths cannot.
         inside = single["time_s"].to_numpy()[1:-1]
         ruled = count <= 3 or float(np.ptp(inside, axis=0)) < 1e-6 * seconds
-        own_s = NINETY_TO_95 * periods.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
+        own_s = NINETY_TO_95 * detected.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
-    guessed = source == "detected" and periods is not None and not periods.sure
     # Cycles and micro-steps are as long as under one of the settings.
     costs = (*_costs(frame, None if several else periods), *_by_setting(frame, parts, "iteration"))
+    reason = detected.reason if detected is not None and guessed else ""
     return IterationSummary(
-        count, seconds, half_s, energy_j, half_j, source, costs, sure=not guessed,
-        reason=periods.reason if guessed and periods is not None else "",
-    )
+        count, seconds, half_s, energy_j, half_j, source, costs, sure=not guessed, reason=reason)
 
 
 def mean_interval(values: Array) -> tuple[float, float | None]:
@@ -475,29 +475,38 @@ def mean_interval(values: Array) -> tuple[float, float | None]:
     Neighbours may be correlated, and few values do not show how much. The interval is the Bayesian one for a
     stationary AR(1) process: Student's t for each correlation in `RHO`, weighted by the exact likelihood of
     that correlation (Zellner and Tiao, "Bayesian Analysis of the Regression Model With Autocorrelated
-    Errors", 1964). Fewer than 15 values hardly exclude a high correlation, so their interval is wide.
+    Errors", 1964). Fewer than 15 values hardly exclude a high correlation, so their interval is wide. The
+    likelihood is that of normal scores, so that one slow value at an end is no sign of correlation.
     """
     count, mean = len(values), float(np.mean(values))
     if count < 2:
         return mean, None
-    rest = values - mean
-    total = float(rest @ rest)
-    if total <= 0:
+    _, places, ties = np.unique(values, return_inverse=True, return_counts=True)
+    if len(ties) < 2:
         return mean, 0.0
-    # Least squares with the exact inverse of the correlation matrix, which has three diagonals.
+    scores = ndtri((np.cumsum(ties) - 0.5 * ties)[places] / count)
     weight = 2 + (count - 2) * (1 - RHO)
-    shift = RHO * (rest[0] + rest[-1]) / weight  # of the mean given rho
-    squares = (total * (1 + RHO**2) - 2 * RHO * (rest[1:] @ rest[:-1])
-               - RHO**2 * (rest[0] ** 2 + rest[-1] ** 2) - (1 - RHO) * weight * shift**2)
-    scale = np.sqrt(squares / ((count - 1) * (1 - RHO) * weight))
-    log_odds = LOG_PRIOR + 0.5 * np.log((1 + RHO) / weight) - 0.5 * (count - 1) * np.log(squares)
+    log_odds = (LOG_PRIOR + 0.5 * np.log((1 + RHO) / weight)
+                - 0.5 * (count - 1) * np.log(_residual(scores - np.mean(scores), weight)[1]))
     odds = np.exp(log_odds - log_odds.max())
+    shift, squares = _residual(values - mean, weight)
+    scale = np.sqrt(squares / ((count - 1) * (1 - RHO) * weight))
     low, high = 0.0, float(np.max(np.abs(shift) + stdtrit(count - 1, 0.975) * scale))
     for _ in range(30):  # bisection
         half = 0.5 * (low + high)
         inside = stdtr(count - 1, (half - shift) / scale) - stdtr(count - 1, (-half - shift) / scale)
         low, high = (half, high) if odds @ inside < 0.95 * odds.sum() else (low, half)
     return mean, high
+
+
+def _residual(rest: Array, weight: Array) -> tuple[Array, Array]:
+    """Shift of the mean of `rest` (0) for each correlation by least squares, and the weighted sum of squares;
+    the inverse of an AR(1) correlation matrix has three diagonals.
+    """
+    shift = RHO * (rest[0] + rest[-1]) / weight
+    squares = ((rest @ rest) * (1 + RHO**2) - 2 * RHO * (rest[1:] @ rest[:-1])
+               - RHO**2 * (rest[0] ** 2 + rest[-1] ** 2) - (1 - RHO) * weight * shift**2)
+    return shift, squares
 
 
 def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...]:
