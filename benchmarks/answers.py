@@ -35,6 +35,11 @@ every 15 s.
     missed                those of 5 % of a run and more of which nothing is said
     waits claimed         of what is sampled every 15 s: none can be told
 
+Iterations: lengths that are normal with a correlation from one to the next (AR(1)), and others.
+
+    covered          series whose true mean lies in the 95 % interval of `segment.mean_interval`
+    times Student    its median half width over Student's, which takes the iterations for independent
+
 The rule's two constants were chosen on the families of `thermal.CHOSEN_ON`; the others were not looked at.
 """
 
@@ -49,6 +54,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.signal import lfilter
 from scipy.special import stdtrit
 
 from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
@@ -57,6 +63,7 @@ from workbench.measurement.log_readers import read_log
 from workbench.measurement.waste import waste as workbench_waste
 from workbench.measurement.work import rates
 from workbench.periods.detect import find_periods
+from workbench.periods.segment import mean_interval
 from workbench.records import GpuMeasurement, Measurement, WorkDone
 
 from . import measurement
@@ -70,6 +77,8 @@ WASTE_CARDS = ("V100", "A40", "H100", "RTX4090")  # none of them was looked at w
 WASTE_PACES = {"cell": 0.0, "every second": 1.0, "every 15 s": 15.0}
 WASTE_LEAST = 0.05  # of a run: less waste than this need not be found
 LOG_FORMATS = 12  # each has its layout as a test: tests/measurement/test_log_readers.py, test_other_logs.py
+ITERATIONS, CORRELATIONS = (5, 9, 15, 50, 200), (-0.5, 0.0, 0.5, 0.9)
+STALLED = 0.05  # of iterations, which take 1.8 times as long; from 2 on they are rows of their own
 FIXED_PAIRS = (4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60)
 
 
@@ -175,6 +184,47 @@ def tokens(windows: int) -> list[dict[str, Any]]:
         rows.append({"card": card, "windows": len(inside), "tokens_covered": float(np.mean(inside)),
                      "phases_covered": float(np.mean(parts))})
     return rows
+
+
+def iteration_means(count: int) -> list[dict[str, Any]]:
+    """How often the true mean of iterations lies in its interval, by kind and number of iterations."""
+    rows = []
+    for kind in (*CORRELATIONS, "lognormal", "stalls", "misplaced borders"):
+        for number in ITERATIONS:
+            draw = np.random.default_rng([21, len(rows)])
+            inside, widths = [], []
+            for _ in range(count):
+                values, truth = _lengths(draw, kind, number)
+                mean, half = mean_interval(values)
+                assert half is not None
+                inside.append(abs(mean - truth) <= half)
+                scatter = float(np.std(values, ddof=1))
+                widths.append(half * math.sqrt(number) / scatter / float(stdtrit(number - 1, 0.975)))
+            rows.append({"kind": kind, "iterations": number, "covered": float(np.mean(inside)),
+                         "times_student": float(np.median(widths))})
+    return rows
+
+
+def _lengths(draw: np.random.Generator, kind: float | str, number: int) -> tuple[np.ndarray, float]:
+    """Lengths of iterations, and the mean of the distribution that they come from."""
+    noise = draw.standard_normal(number)
+    if kind == "lognormal":
+        return np.exp(0.5 * noise), math.exp(0.125)
+    if kind == "stalls":
+        return 1 + 0.05 * noise + 0.8 * (draw.random(number) < STALLED), 1 + 0.8 * STALLED
+    if kind == "misplaced borders":
+        return np.diff(noise, append=draw.standard_normal()), 0.0
+    assert not isinstance(kind, str)
+    noise[1:] *= math.sqrt(1 - kind**2)
+    return lfilter([1.0], [1.0, -kind], noise), 0.0
+
+
+def _mean_summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The least and the greatest coverage, of nine iterations and of all normal ones with a correlation."""
+    normal = [row for row in rows if not isinstance(row["kind"], str)]
+    nine = [row["covered"] for row in normal if row["iterations"] == 9]
+    return {"iteration_mean_covered_min": min(nine), "iteration_mean_covered_max": max(nine),
+            "iteration_mean_covered_min_all": min(row["covered"] for row in normal)}
 
 
 def logs(count: int) -> dict[str, float]:
@@ -351,6 +401,9 @@ def answers(quick: bool) -> dict[str, Any]:
     counted = tokens(60 if quick else 500)
     print("\nTokens per joule\n")
     print(table(tuple(counted[0]), [list(row.values()) for row in counted]))
+    means = iteration_means(300 if quick else 3000)
+    print("\nIntervals of the mean per iteration\n")
+    print(table(tuple(means[0]), [list(row.values()) for row in means]))
     read = logs(50 if quick else 200)
     print("\nLogs of other tools: averages over 1 to 30 s\n")
     print(table(tuple(read), [list(read.values())]))
@@ -363,11 +416,11 @@ def answers(quick: bool) -> dict[str, Any]:
     print("\n" + table(("families", *sums["all"]), [[group, *each.values()] for group, each in sums.items()]))
     summary = {"type_one_error": sums["all"]["type_one"], "power_at_2_percent": sums["all"]["power"],
                "time_over_fixed_pairs": sums["all"]["time_in_all"], **test, **read,
-               "log_formats": LOG_FORMATS, **_waste_summary(wasted),
+               "log_formats": LOG_FORMATS, **_waste_summary(wasted), **_mean_summary(means),
                "tokens_covered_min": min(row["tokens_covered"] for row in counted),
                "phases_covered_min": min(row["phases_covered"] for row in counted)}
     return {"summary": summary, "comparison": rows, "groups": sums, "tokens": counted, "waste": wasted,
-            "comparisons_without_difference": count * len(FAMILIES) * len(NOISES)}
+            "iteration_means": means, "comparisons_without_difference": count * len(FAMILIES) * len(NOISES)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

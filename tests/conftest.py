@@ -95,7 +95,7 @@ def machine(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) 
     from workbench.measurement import marks, session
 
     monkeypatch.setattr(session, "_current", None)
-    monkeypatch.setattr(marks, "_open", ())  # a test before may have left a window open
+    monkeypatch.setattr(marks, "_open", {})  # a test before may have left a window open
     made = simulated("V100", stepped=True)
     made.state.set_card(0, "noise", 0.0)
     _ = session.current().meter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -293,7 +293,8 @@ class Window(NamedTuple):
     """A stretch of time to be measured, on the device's clock; `closed` is empty while it is open.
 
     `opened` and `closed` hold an `Edge` per GPU, in the meter's order.
-    `opened_unix_s` is the civil time when it was opened, whatever a simulated device's clock says.
+    `opened_unix_s` is the civil time when it was opened, whatever a simulated device's clock says. Its meter
+    knows it by `key`, open or closed.
     A tuple: two are made for each window, and a frozen dataclass takes four times as long.
     """
 
@@ -307,6 +308,7 @@ class Window(NamedTuple):
     notes: tuple[str, ...] = ()
     marks: Marks = NO_MARKS
     opened_unix_s: float | None = None
+    key: Sequence[None] = ()
 
     def _repr_html_(self) -> str:
         return record_table(self)

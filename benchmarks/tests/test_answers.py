@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import answers
-from benchmarks.answers import compared, comparison, fixed, flaky, logs, waste
+from benchmarks.answers import compared, comparison, fixed, flaky, iteration_means, logs, waste
 from benchmarks.fixtures.thermal import FAMILIES, ThermalCard
 
 
@@ -51,3 +51,9 @@ def test_waste_is_scored_by_what_the_card_did(monkeypatch: pytest.MonkeyPatch) -
 
 def test_logs_name_no_false_period() -> None:
     assert logs(8)["false_periods"] == 0
+
+
+def test_an_interval_is_scored_for_every_correlation_and_number_of_iterations() -> None:
+    rows = iteration_means(20)
+    assert len(rows) == 7 * len(answers.ITERATIONS)
+    assert answers._mean_summary(rows)["iteration_mean_covered_min"] >= 0.7

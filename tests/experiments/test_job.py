@@ -154,12 +154,15 @@ def test_without_samples_a_run_counts_what_its_counter_has_risen_by(machine: Mac
     before_j = gpu.energy_j()
     with nightly.recurrence() as run:
         machine.step(10.0)
+        workbench.work(samples=8)
         run.epoch(0.1)
         assert run.attempt.energy_j == gpu.energy_j() - before_j > 0.0
         machine.step(10.0)
+        workbench.work(samples=8)
         run.report(reached=True)
     assert run.measurement is not None
     assert run.measurement.energy_j == gpu.energy_j() - before_j
+    assert [(each.name, each.amount) for each in run.measurement.work] == [("samples", 16.0)]
 
 
 def test_the_profile_is_that_of_whole_epochs_at_every_limit(machine: Machine) -> None:

@@ -28,7 +28,7 @@ class Clock:
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[MarkRecorder]:
-    monkeypatch.setattr(marks, "_open", ())
+    monkeypatch.setattr(marks, "_open", {})
     made = MarkRecorder(Clock())
     marks.attach(made)
     yield made

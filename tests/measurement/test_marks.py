@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +11,7 @@ import workbench
 from workbench.measurement import marks
 from workbench.measurement.marks import MarkRecorder
 from workbench.measurement.meter import Meter
-from workbench.records import Marks, Phase
+from workbench.records import Marks, Phase, WorkDone
 
 
 class Clock:
@@ -25,7 +24,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def nothing_else_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "_open", ())
+    monkeypatch.setattr(marks, "_open", {})
 
 
 @pytest.fixture
@@ -72,11 +71,80 @@ def test_steps_of_many_threads_are_all_noted(notebook: MarkRecorder) -> None:
     assert len(notebook.steps) == 4000
 
 
-def test_a_step_without_a_window_does_nothing_but_look() -> None:
-    assert marks._open == ()
+def test_a_step_without_a_window_reads_no_clock_and_takes_no_lock() -> None:
+    assert not marks._open
     assert workbench.step is marks.step
-    names = set(marks.step.__code__.co_names)
-    assert names == {"_open", "step", "Exception", "detach"}  # no clock, no lock, no import on the way
+    names = {*marks.step.__code__.co_names, *marks._reached.__code__.co_names}
+    assert not names & {"clock", "monotonic", "_lock", "acquire"}
+
+
+def test_two_threads_with_windows_of_their_own_do_not_mark_each_other() -> None:
+    around = MarkRecorder(Clock(), ("GPU-0", "GPU-1"))  # of the main thread
+    marks.attach(around)
+    both_are_open, recorders = threading.Barrier(2), [around]
+
+    def train(gpu: str, tokens: int) -> None:
+        own = MarkRecorder(Clock(), (gpu,))
+        recorders.append(own)
+        marks.attach(own)
+        both_are_open.wait()
+        with workbench.phase("evaluation"):
+            own.clock.now_s = around.clock.now_s = 1.0  # type: ignore[attr-defined]
+        for _ in range(3):
+            workbench.step()
+        workbench.work(tokens=tokens)
+        both_are_open.wait()
+        marks.detach(own)
+
+    threads = [threading.Thread(target=train, args=each) for each in (("GPU-0", 4000), ("GPU-1", 3000))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    marks.detach(around)
+    done = {each.gpus: (len(each.steps), sum(each.work["tokens"][1])) for each in recorders}
+    assert done == {frozenset({"GPU-0"}): (3, 4000.0), frozenset({"GPU-1"}): (3, 3000.0),
+                    frozenset({"GPU-0", "GPU-1"}): (6, 7000.0)}
+    assert [len(each.phases) for each in recorders[1:]] == [1, 1]
+
+
+def test_a_thread_does_not_mark_a_window_of_the_main_thread_on_another_gpu() -> None:
+    other = MarkRecorder(Clock(), ("GPU-0",))
+    everything = MarkRecorder(Clock())  # as a tuner or a sink has it
+    marks.attach(other)
+    marks.attach(everything)
+
+    def train() -> None:
+        own = MarkRecorder(Clock(), ("GPU-1",))
+        marks.attach(own)
+        workbench.step()
+        marks.detach(own)
+        workbench.step()  # a thread without a window of its own works for those that are open
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    marks.detach(other)
+    marks.detach(everything)
+    assert (len(other.steps), len(everything.steps)) == (1, 2)
+
+
+def test_work_in_a_phase_within_a_phase_belongs_to_the_outer_one(
+    clock: Clock, notebook: MarkRecorder
+) -> None:
+    with workbench.phase("evaluation"):
+        clock.now_s = 1.0
+        workbench.work(tokens=1000)
+        with workbench.phase("checkpoint"):
+            clock.now_s = 2.0
+        clock.now_s = 3.0
+        workbench.work(tokens=1000)
+        clock.now_s = 4.0
+    clock.now_s = 5.0
+    workbench.work(tokens=10)
+    noted = notebook.marks(0.0, 6.0)
+    assert noted.phases == (Phase("evaluation", 0.0, 4.0),)
+    assert noted.work == (WorkDone("evaluation tokens", 2000.0), WorkDone("tokens", 10.0))
 
 
 def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook: MarkRecorder) -> None:
@@ -91,26 +159,30 @@ def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook
         stale = MarkRecorder(gone)
         marks.attach(stale)
         note()
-        assert marks._open == (notebook,)
+        assert list(marks._open) == [notebook]
     assert len(notebook.steps) == 1
 
 
-def test_windows_that_were_never_closed_end_with_their_meter() -> None:
+def test_dropped_windows_record_no_marks() -> None:
     meter = Meter([])
-    meter.open(sync=False)
+    for _ in range(2000):
+        meter.open(sync=False)
+    kept = meter.open(sync=False)
     assert len(marks._open) == 1
-    del meter
-    gc.collect()
-    assert marks._open == ()
+    for _ in range(3):
+        workbench.step()
+    assert meter.close(kept, sync=False).marks.count == 2
+    assert not marks._open
 
 
-def test_many_windows_that_were_never_closed_do_not_make_steps_slow() -> None:
+def test_a_window_can_be_read_while_it_is_open_without_losing_marks() -> None:
     meter = Meter([])
-    windows = [meter.open(sync=False) for _ in range(300)]
-    assert len(marks._open) == 256
+    window = meter.open(sync=False)
+    for _ in range(3):
+        workbench.step()
+    until_now = meter.close(window, sync=False, keep_open=True)
     workbench.step()
-    assert meter.close(windows[0], sync=False).marks == Marks()
-    assert meter.close(windows[-1], sync=False).marks.runs == ()  # one step is no iteration
+    assert (until_now.marks.count, meter.close(window, sync=False).marks.count) == (2, 3)
 
 
 def test_a_phase_has_a_beginning_and_an_end_also_when_it_fails(clock: Clock, notebook: MarkRecorder) -> None:

@@ -168,16 +168,28 @@ def test_an_open_window_is_not_measured(meter: Meter) -> None:
         meter.measure(meter.open("train"))
 
 
-def test_windows_that_are_never_closed_keep_no_trace_for_ever(meter: Meter, stepped: Machine) -> None:
-    forgotten = meter.open()
+def test_windows_that_are_dropped_keep_no_trace_for_ever(meter: Meter, stepped: Machine) -> None:
+    for _ in range(2000):
+        meter.open()
+        meter.close(meter.open())
+    assert meter._oldest() == math.inf
+    kept = meter.close(meter.open())
     stepped.step(10.0)
-    windows = [meter.open() for _ in range(300)]
-    assert len(meter._starts) <= 256
-    assert meter._oldest() > forgotten.start_s
-    assert len(windows) == 300  # the others are still to be measured
+    assert meter._oldest() == kept.start_s
+    meter.measure(kept)
+    assert meter._oldest() == math.inf
 
 
 # what can go wrong
+
+
+def test_a_limit_that_came_back_is_a_note_with_both_limits(meter: Meter, stepped: Machine) -> None:
+    window = meter.open()
+    for limit_w in (250.0, 150.0, 250.0):
+        stepped.state.set_control(0, "limit_w", limit_w)
+        work(stepped, 140.0, 1.0)
+    measured = meter.measure(meter.close(window))
+    assert "the power limit changed between 150 and 250 W" in measured.gpus[0].notes
 
 
 def test_a_counter_that_goes_back_gives_no_energy_and_says_so(meter: Meter, stepped: Machine) -> None:

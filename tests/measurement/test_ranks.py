@@ -18,8 +18,10 @@ import pytest
 import workbench
 from workbench import _processes
 from workbench.device.selection import local_rank, same_job
+from workbench.measurement import foreign
 from workbench.measurement.blocks import BlockResult
 from workbench.measurement.foreign import foreign_processes
+from workbench.measurement.meter import Meter
 from workbench.measurement.session import Session
 from workbench.records import Process
 from workbench.simulation.machine import Machine
@@ -344,3 +346,21 @@ def test_a_sibling_is_in_no_note_and_a_stranger_is(
     there = (Process(process.pid, "python"), Process(other, "a stranger"))
     monkeypatch.setattr(type(gpu), "processes", lambda _: there)
     assert wait_until(lambda: [each.pid for each in foreign_processes(gpu).named] == [other])
+    assert foreign_processes(gpu).ranks == 0  # this rank does not use that GPU
+
+
+def test_two_ranks_on_one_gpu_are_a_note_of_each_figure(
+    simulated: Callable[..., Machine], ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated("A100", stepped=True)
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    gpu = workbench.open_device(0)
+    process = ranks(2, MASTER_ADDR="node", MASTER_PORT="29500").processes[1]
+    there = (Process(process.pid, "python"), Process(os.getpid(), "python"))
+    monkeypatch.setattr(type(gpu), "processes", lambda _: there)
+    monkeypatch.setattr(foreign, "is_ours", lambda pid: pid == os.getpid())  # both are children of one launcher
+    assert wait_until(lambda: foreign_processes(gpu).ranks == 1)
+    meter = Meter([gpu], zones=())
+    measured = meter.measure(meter.close(meter.open()))
+    assert "other ranks of this job share this GPU" in " ".join(measured.gpus[0].notes)

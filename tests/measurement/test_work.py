@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import polars as pl
 import pytest
 
 import workbench
+from workbench.measurement import session
 from workbench.measurement.callbacks import _HuggingFaceHooks, _KerasHooks, _LightningHooks
 from workbench.measurement.report import line, page
 from workbench.measurement.result_card import card
@@ -54,6 +57,31 @@ def test_evaluation_is_counted_apart(machine: Machine) -> None:
         train(machine)
         workbench.work(tokens=1000)
     assert done(result.measurement) == {"tokens": 2000.0, "evaluation tokens": 300.0}
+
+
+def test_two_threads_with_a_gpu_each_count_their_own(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_current", None)
+    simulated("V100,V100", stepped=True).step(1.0)
+    both_are_open, counted = threading.Barrier(2), {}
+
+    def train_on(gpu: int, tokens: int) -> None:
+        with workbench.measure("train", gpus=gpu) as result:
+            both_are_open.wait()
+            workbench.work(tokens=tokens)
+            both_are_open.wait()
+        counted[gpu] = done(result.measurement)
+
+    with workbench.measure("both") as both:
+        threads = [threading.Thread(target=train_on, args=each) for each in ((0, 4000), (1, 3000))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counted == {0: {"tokens": 4000.0}, 1: {"tokens": 3000.0}}
+    assert done(both.measurement) == {"tokens": 7000.0}
+    session.current().close()
 
 
 def test_windows_inside_one_another_count_their_own(machine: Machine) -> None:

@@ -110,7 +110,7 @@ class Recurrence:
         if self.entered:
             raise UsageError("this attempt has run already; ask the job for another: job.recurrence()")
         self.entered = True
-        self._notebook = _Steps(self._meter.clock, self._on_step)
+        self._notebook = _Steps(self._meter, self._on_step)
         try:
             self._window = self._meter.open(f"{self.job.name} {self.batch_size}")
             self._settled = (self._window.start_s, 0.0)
@@ -276,7 +276,7 @@ class Recurrence:
         assert self._window is not None
         meter, (settled_s, settled_j) = self._meter, self._settled
         if meter.recorder is None:
-            measured = meter.measure(meter.close(self._window, sync=False), settle=False)
+            measured = meter.measure(meter.close(self._window, sync=False, keep_open=True), settle=False)
             return measured.time_s, measured.energy_j or 0.0
         now_s = max(meter.clock(), settled_s)
         past_s = max(settled_s, now_s - SETTLED_S)
@@ -397,8 +397,8 @@ class Recurrence:
 class _Steps(marks.MarkRecorder):
     """Takes note of iterations as any open window does, and passes each on."""
 
-    def __init__(self, clock: Callable[[], float], on_step: Callable[[], None]) -> None:
-        super().__init__(clock)
+    def __init__(self, meter: Meter, on_step: Callable[[], None]) -> None:
+        super().__init__(meter.clock, (device.uuid for device in meter.devices))
         self._on_step = on_step
 
     def step(self) -> None:

@@ -14,15 +14,29 @@ MPS_SERVER = "nvidia-cuda-mps-server"  # computes for its clients, who are in th
 
 
 class ForeignProcesses(NamedTuple):
-    """Those that have a name here, and how many have none (another container's, or another user's)."""
+    """Those that have a name here, how many have none (another container's, or another user's), and how many
+    other ranks of this job share the GPU with this one.
+    """
 
     named: tuple[Process, ...]
     unnamed: int
+    ranks: int = 0
 
     @property
     def names(self) -> str:
         """The first three with their process ids."""
         return ", ".join(f"{each.name} ({each.pid})" for each in self.named[:3])
+
+    def notes(self) -> list[str]:
+        """For a measurement of this GPU."""
+        number = f"{self.unnamed} other process{'es' * (self.unnamed > 1)} on this GPU"
+        return [note for note, applies in (
+            (f"other processes used this GPU and are in the figure: {self.names}", self.named),
+            (f"{number} cannot be named from here (another container's or user's); the figure includes their "
+             "energy", self.unnamed),
+            ("other ranks of this job share this GPU, and the figure of each rank has all of its energy; do "
+             "not add them up", self.ranks),
+        ) if applies]
 
 
 def foreign_processes(device: Device) -> ForeignProcesses:
@@ -35,14 +49,14 @@ def foreign_processes(device: Device) -> ForeignProcesses:
         DeviceError: the driver does not report them.
     """
     there = device.processes()
-    named = tuple(
-        each for each in there
-        if each.name not in ("?", MPS_SERVER) and not is_ours(each.pid) and not is_sibling(each.pid)
-    )
+    known = [each for each in there if each.name not in ("?", MPS_SERVER)]
+    others = [each for each in known if not is_ours(each.pid)]
+    named = tuple(each for each in others if not is_sibling(each.pid))
+    ranks = len(others) - len(named) if len(others) < len(known) else 0
     unnamed = sum(each.name == "?" for each in there)
     if unnamed:
         unnamed -= len(with_cuda() - {each.pid for each in there})
-    return ForeignProcesses(named, max(unnamed, 0))
+    return ForeignProcesses(named, max(unnamed, 0), ranks)
 
 
 def is_sibling(pid: int) -> bool:

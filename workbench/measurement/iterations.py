@@ -206,18 +206,15 @@ def from_stored(
         raise MeasurementError(
             f"the trace has {trace.height} rows and too few power readings to find iterations in"
         )
-    within_s = None
+    within_s = (parts[0]["time_s"].item(0), parts[0]["time_s"].item(-1))
     if frame is not None and frame.height:  # of several runs only the last one's trace is kept
-        times = parts[0]["time_s"]
         first_s, last_s = frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
-        within_s = (max(first_s, times.item(0)), min(last_s, times.item(-1)))
+        within_s = (max(first_s, within_s[0]), min(last_s, within_s[1]))
     periods = look_at_all(parts, within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
-    times = parts[0]["time_s"]
-    stretch_s = within_s or (times.item(0), times.item(-1))
-    periods, settings = look_in_parts(parts, stretch_s, periods)
-    settings = settings or whole_part(parts[:MOST_VOTES], stretch_s)
+    periods, settings = look_in_parts(parts, within_s, periods)
+    settings = settings or whole_part(parts[:MOST_VOTES], within_s)
     frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s, parts=settings)
     return _found(frame, "detected", periods, None, settings)
 

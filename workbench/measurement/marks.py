@@ -1,4 +1,4 @@
-"""Marks: a training says where its iterations end, and every window that is open at that moment takes note.
+"""Marks: a training reports where its iterations end, and the open windows record it.
 
     for batch in loader:
         train(batch)
@@ -8,6 +8,9 @@
 
 Iterations are cut by marks where there are enough of them. They are the host's moments, which may run ahead
 of the GPU's by what a framework queues; over many iterations that makes no difference.
+
+A thread that has opened windows of its own marks those, and the windows of the main thread that measure the
+same GPUs. A thread without a window of its own marks every open window.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..records import NO_MARKS, Marks, Phase, WorkDone
 
@@ -37,19 +40,29 @@ ENOUGH = 3  # marks that outweigh a tracked loop around them
 
 
 class MarkRecorder:
-    """What is noted for an open window, on its device's `clock`; threads may write: appends are atomic."""
+    """What is noted for an open window, on its device's `clock`; threads may write: appends are atomic.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Args:
+        clock: Of the window's device.
+        gpus: UUIDs of the GPUs that the window measures, which this thread opens. None records the marks of
+            all threads.
+    """
+
+    def __init__(self, clock: Callable[[], float], gpus: Iterable[str] | None = None) -> None:
         self.clock = clock
+        self.thread = None if gpus is None else threading.get_ident()
+        self.gpus = frozenset(gpus or ())
         self.steps = array("d")
         self.phases: list[Phase] = []
         self.loops: list[Sequence[float]] = []
         self.work: dict[str, tuple[array[float], array[float]]] = {}  # moments and amounts
         self.notes: list[str] = []
+        self.last_s: float | None = None  # end of the last iteration or phase
 
     def step(self) -> None:
+        self.last_s = now_s = self.clock()
         if len(self.steps) < MOST:
-            self.steps.append(self.clock())
+            self.steps.append(now_s)
 
     def count(self, amounts: Mapping[str, float]) -> None:
         """Work that was done until now. What is no amount is a note."""
@@ -71,7 +84,12 @@ class MarkRecorder:
                 done[-1] += number
 
     def begun(self, start_s: float) -> None:
-        """A phase begins; whoever follows the marks of a process from another one is told."""
+        """A phase begins, which `MarkWriter` reports."""
+
+    def ended(self, kind: str, start_s: float, end_s: float) -> None:
+        """A phase has ended."""
+        self.phases.append(Phase(kind, start_s, end_s))
+        self.last_s = end_s
 
     def now_s(self) -> float | None:
         """The time on its clock; None, and no further marks, where that is gone."""
@@ -82,18 +100,20 @@ class MarkRecorder:
             return None
 
     def since_last(self, kind: str) -> None:
-        """A phase has just ended, for hooks that hear of no beginning: the last mark or phase is it."""
+        """A phase has just ended, which began with the last iteration's or phase's end."""
         now_s = self.now_s()
-        latest = [*self.steps[-1:], *(each.end_s for each in self.phases[-1:])]
-        if latest and now_s is not None and now_s > max(latest):
-            self.phases.append(Phase(kind, max(latest), now_s))
+        if self.last_s is not None and now_s is not None and now_s > self.last_s:
+            self.ended(kind, self.last_s, now_s)
 
     def marks(self, start_s: float, end_s: float) -> Marks:
         """What was noted between two moments: steps before loops, inner loops before those around them."""
         if not (self.steps or self.phases or self.loops or self.work or self.notes):
             return NO_MARKS
         inside = [each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s]
-        phases = tuple(sorted(inside, key=lambda phase: phase.start_s))
+        inside.sort(key=lambda phase: (phase.start_s, -phase.end_s))
+        reach_s = itertools.accumulate((each.end_s for each in inside), max, initial=start_s)
+        # A phase within another one is part of it.
+        phases = tuple(each for each, until_s in zip(inside, reach_s, strict=False) if each.end_s > until_s)
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
         work, notes = self._worked(start_s, end_s, phases), tuple(self.notes)
         if len(steps) >= ENOUGH:
@@ -129,25 +149,29 @@ def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
     )
 
 
-_open: tuple[MarkRecorder, ...] = ()
-_lock = threading.Lock()
+# Open windows, as keys. No lock: a dropped window leaves during garbage collection, in any thread.
+_open: dict[MarkRecorder, None] = {}
 
 
 def attach(notebook: MarkRecorder) -> None:
     """From now on marks are noted here too."""
-    global _open
-    with _lock:
-        _open = (*_open, notebook)
+    _open[notebook] = None
 
 
 def detach(notebook: MarkRecorder) -> None:
     """No further marks; a second time does nothing."""
-    global _open
-    with _lock:
-        if _open and _open[-1] is notebook:  # the inner of two windows ends first
-            _open = _open[:-1]
-        else:
-            _open = tuple(each for each in _open if each is not notebook)
+    _open.pop(notebook, None)
+
+
+def _reached() -> Sequence[MarkRecorder]:
+    """The open windows that a mark of this thread is for."""
+    everyone, thread = tuple(_open), threading.get_ident()
+    own = [each for each in everyone if each.thread == thread]
+    if len(own) in (0, len(everyone)):
+        return everyone
+    main, gpus = threading.main_thread().ident, own[-1].gpus
+    return [each for each in everyone
+            if each.thread in (None, thread) or (each.thread == main and each.gpus >= gpus)]
 
 
 def is_noted() -> bool:
@@ -157,22 +181,16 @@ def is_noted() -> bool:
 
 def latest_steps(count: int) -> list[float]:
     """The last marks of iterations (s, oldest first) of the window that noted the newest one."""
-    noted = [each.steps for each in _open if len(each.steps)]
+    noted = [each.steps for each in tuple(_open) if len(each.steps)]
     return list(max(noted, key=lambda steps: steps[-1])[-count:]) if noted else []
-
-
-def detach_all(notebooks: dict[int, MarkRecorder]) -> None:
-    """Those of a meter that is gone."""
-    for notebook in list(notebooks.values()):
-        detach(notebook)
 
 
 def step() -> None:
     """Mark the end (or the beginning) of a training iteration: once in each, at the same place of the loop.
 
-    Every open window notes it (a `%%energy` cell, `workbench.measure`); where none is, nothing happens.
+    Open windows record it (a `%%energy` cell, `workbench.measure`). Without an open window nothing happens.
     """
-    for notebook in _open:
+    for notebook in _reached():
         try:
             notebook.step()
         # a simulated machine that is gone, whose window nobody closed: no reason to stop a training
@@ -181,8 +199,8 @@ def step() -> None:
 
 
 def work(amounts: Mapping[str, float]) -> None:
-    """Count work that was done since the last call, in every open window; see `measurement.work.work`."""
-    for notebook in _open:
+    """Count work that was done since the last call; see `measurement.work.work`."""
+    for notebook in _reached():
         try:
             notebook.count(amounts)
         except Exception:
@@ -192,7 +210,7 @@ def work(amounts: Mapping[str, float]) -> None:
 @contextlib.contextmanager
 def phase(kind: str) -> Iterator[None]:
     """Mark this block as an "evaluation", a "checkpoint" or the like, counted apart from iterations."""
-    begun = [(notebook, start_s) for notebook in _open if (start_s := notebook.now_s()) is not None]
+    begun = [(notebook, start_s) for notebook in _reached() if (start_s := notebook.now_s()) is not None]
     for notebook, start_s in begun:
         notebook.begun(start_s)
     try:
@@ -201,18 +219,18 @@ def phase(kind: str) -> Iterator[None]:
         for notebook, start_s in begun:
             end_s = notebook.now_s()
             if end_s is not None and end_s > start_s:
-                notebook.phases.append(Phase(kind, start_s, end_s))
+                notebook.ended(kind, start_s, end_s)
 
 
 def since_last(kind: str) -> None:
     """Mark what ran since the last step or phase as this kind; for hooks that are called at its end only."""
-    for notebook in _open:
+    for notebook in _reached():
         notebook.since_last(kind)
 
 
 def loop(moments_s: Sequence[float]) -> None:
     """A tracked loop has ended, and these were its iterations' borders."""
-    for notebook in _open:
+    for notebook in _reached():
         notebook.loops.append(moments_s)
 
 
@@ -222,47 +240,26 @@ class MarkWriter(MarkRecorder):
     def __init__(self, path: str) -> None:
         super().__init__(time.monotonic)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._last_s: float | None = None
-        self.phases = _Told(self)
 
     def step(self) -> None:
-        self._last_s = self.clock()
-        self.tell("step", self._last_s, self._last_s)
+        self.last_s = now_s = self.clock()
+        self._write(KINDS.index("step"), now_s, now_s)
 
     def begun(self, start_s: float) -> None:
         self._write(BEGUN, start_s, start_s)
 
+    def ended(self, kind: str, start_s: float, end_s: float) -> None:
+        self._write(KINDS.index(kind if kind in KINDS[2:] else "phase"), start_s, end_s)
+        self.last_s = end_s
+
     def count(self, amounts: Mapping[str, float]) -> None:
-        """Work is not told to another process: its own windows count it."""
-
-    def tell(self, kind: str, start_s: float, end_s: float) -> None:
-        self._write(KINDS.index(kind), start_s, end_s)
-
-    def tell_phase(self, kind: str, start_s: float, end_s: float) -> None:
-        """Whatever it is called, it is no iteration."""
-        self.tell(kind if kind in KINDS[2:] else "phase", start_s, end_s)
+        """Work is not written: the other process's own windows count it."""
 
     def _write(self, place: int, start_s: float, end_s: float) -> None:
         try:
             os.write(self._file, TOLD.pack(os.getpid(), place, start_s, end_s))
-        except OSError:  # whoever listened is gone; no reason to stop a training
+        except OSError:  # the reader is gone; no reason to stop a training
             detach(self)
-
-    def since_last(self, kind: str) -> None:
-        if self._last_s is not None:
-            begun_s, self._last_s = self._last_s, self.clock()
-            self.tell_phase(kind, begun_s, self._last_s)
-
-
-class _Told(list[Phase]):
-    """Phases that are told rather than kept."""
-
-    def __init__(self, teller: MarkWriter) -> None:
-        super().__init__()
-        self._teller = teller
-
-    def append(self, phase: Phase) -> None:
-        self._teller.tell_phase(*phase)
 
 
 if _path := os.environ.get(ENVIRONMENT_VARIABLE):

@@ -20,7 +20,7 @@ from ..device import rapl
 from ..device.nvml import throttle_names
 from ..device.protocol import Device
 from ..errors import DeviceError, UsageError
-from ..records import Edge, GpuMeasurement, Marks, Measurement, Window
+from ..records import Edge, GpuMeasurement, Measurement, Window
 from ..samples import ROWS
 from . import marks
 from .counter_kind import CounterKind
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 NAN = math.nan
 STATUS_S = 0.4
 BEFORE_S, AFTER_S = 30.0, 1.0  # of the trace around a window that its edges are judged by
+
+
+class WindowKey(list[None]):
+    """What a window is known by as long as it exists; a tuple cannot be referred to weakly, a list can."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Meter:
@@ -64,16 +70,15 @@ class Meter:
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
         self._counters = tuple(CounterKind(device, recorder) for device in self.devices)
+        self._uuids = tuple(device.uuid for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
-        # of windows that are not measured yet, so that their traces are kept
-        self._starts: dict[int, float] = {}
-        self._open: set[int] = set()
+        # Both by the id of a window's key. A window that is dropped leaves them.
+        self._starts: dict[int, float] = {}  # of windows that are not measured yet: their traces are kept
         self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
-        weakref.finalize(self, marks.detach_all, self._notebooks)
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
         if recorder is not None:
             self._hold = recorder.hold(self._oldest, awake=False)
-            opened = self._open  # not `self`, which would keep itself
+            opened = self._notebooks  # not `self`, which would keep itself
             self._awake = recorder.hold(lambda: recorder.clock() if opened else math.inf)
 
     def open(self, label: str = "", *, sync: bool | None = None) -> Window:
@@ -84,44 +89,37 @@ class Meter:
             self.recorder.wake()  # before the window's time begins: what rests may have to start again
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
+        key = WindowKey()
         window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes,
-                        opened_unix_s=time.time())
-        if len(self._notebooks) >= 256:  # nor must windows that were never closed make steps slow
-            marks.detach(self._notebooks.pop(next(iter(self._notebooks))))
-        self._notebooks[id(window)] = notebook = marks.MarkRecorder(self.clock)
+                        opened_unix_s=time.time(), key=key)
+        self._notebooks[id(key)] = notebook = marks.MarkRecorder(self.clock, self._uuids)
         marks.attach(notebook)
+        weakref.finalize(key, _forget, id(key), self._notebooks, self._starts).atexit = False
         if self.recorder is not None:
-            if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
-                oldest = next(iter(self._starts))
-                self._starts.pop(oldest, None)
-                self._open.discard(oldest)
-            self._starts[id(window)] = window.start_s
-            self._open.add(id(window))
+            self._starts[id(key)] = window.start_s
             self.recorder.enter()
         return window
 
-    def close(self, window: Window, *, sync: bool | None = None) -> Window:
-        """End a window now; returns it closed. Closing twice gives two windows with one start."""
+    def close(self, window: Window, *, sync: bool | None = None, keep_open: bool = False) -> Window:
+        """End a window now; returns it closed. Closing twice gives two windows with one start.
+
+        Args:
+            window: As `open` returned it.
+            sync: Wait for queued GPU work first; as the meter does where None.
+            keep_open: The window goes on, and what is returned ends now.
+        """
         if self.sync if sync is None else sync:
             synchronise()
         end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
-        closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
-                        window.notes + notes, self._marked(window, end_s), window.opened_unix_s)
-        if self.recorder is not None:
-            self._open.discard(id(window))
-            start_s = self._starts.pop(id(window), None)
-            if start_s is not None:
-                self._starts[id(closed)] = start_s
-        return closed
-
-    def _marked(self, window: Window, end_s: float) -> Marks:
-        notebook = self._notebooks.pop(id(window), None)
-        if notebook is None:  # closed before
-            return window.marks
-        marks.detach(notebook)
-        return notebook.marks(window.start_s, end_s)
+        noted = window.marks
+        if (notebook := self._notebooks.get(id(window.key))) is not None:
+            noted = notebook.marks(window.start_s, end_s)
+            if not keep_open:
+                marks.detach(self._notebooks.pop(id(window.key)))
+        return Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
+                      window.notes + notes, noted, window.opened_unix_s, window.key)
 
     def _oldest(self) -> float:
         return min(list(self._starts.values()), default=math.inf)
@@ -175,7 +173,8 @@ class Meter:
         seen = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, seen)
         gpus = tuple(self._gpu(number, window, seen[number]) for number in numbers)
-        self._starts.pop(id(window), None)
+        if id(window.key) not in self._notebooks:
+            self._starts.pop(id(window.key), None)
         seconds = window.end_s - window.start_s
         started = time.time() - seconds if window.opened_unix_s is None else window.opened_unix_s
         return Measurement(
@@ -206,13 +205,7 @@ class Meter:
         foreign = ForeignProcesses((), 0)
         with contextlib.suppress(DeviceError):
             foreign = foreign_processes(device)
-        if foreign.named:
-            notes.append(f"other processes used this GPU and are in the figure: {foreign.names}")
-        if foreign.unnamed:
-            notes.append(
-                f"{foreign.unnamed} other process{'es' * (foreign.unnamed > 1)} on this GPU cannot be named "
-                "from here (another container's or user's); the figure includes their energy"
-            )
+        notes += foreign.notes()
         missing = _gaps(inside, update_s)
         if missing:
             where = "comes from the counter" if counted else "is interpolated"
@@ -236,9 +229,9 @@ class Meter:
             source="counter" if by_counter else "integrated" if energy else "none",
             simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
-            peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
-            mean_utilisation=_mean(status["utilisation"]), setting=setting,
-            power_limit_w=setting.power_limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
+            peak_power_w=float(power.max()) if len(power) else None,
+            idle_share=_mean(1.0 - status["utilisation"]), mean_utilisation=_mean(status["utilisation"]),
+            setting=setting, power_limit_w=setting.power_limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
             throttle_reasons=throttle_names(bits), other_processes=foreign.named, samples=len(inside),
             gaps=missing, notes=tuple(notes), segments=segments if len(segments) > 1 else (),
         )
@@ -246,7 +239,7 @@ class Meter:
     def count(
         self, window: Window, measurement: Measurement, *, look: bool | None = None
     ) -> SegmentedIterations | None:
-        """The iterations of a measured window; see `counting.count`."""
+        """The iterations of a measured window; see `iterations.count`."""
         from .iterations import count
 
         return count(window, measurement, self._seen(window), look=look)
@@ -318,6 +311,13 @@ class Meter:
         return add_parts(timelines, moments_s, closely=True)
 
 
+def _forget(key: int, notebooks: dict[int, marks.MarkRecorder], starts: dict[int, float]) -> None:
+    """A window was dropped: it records no marks and keeps no trace."""
+    starts.pop(key, None)
+    if (notebook := notebooks.pop(key, None)) is not None:
+        marks.detach(notebook)
+
+
 def encodable(label: str) -> str:
     """A label that can be stored; file names that are no UTF-8 come with code points that no encoding has."""
     text = str(label)
@@ -326,29 +326,20 @@ def encodable(label: str) -> str:
 
 def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
-    difference_j = timeline.difference_j
-    if energy is not None and energy.source == "difference" and not timeline.moving:
-        return [
-            "the counter's steps around this window are not known: its plain difference, off by up to a step "
-            "at each end"
-        ]
-    if energy is None and difference_j < 0:
-        return [f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)"]
-    if energy is None:
-        what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
-        return [f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
-                "longer cell or --repeat"]
-    return []
+    if energy is not None:
+        plain = energy.source == "difference" and not timeline.moving
+        return ["the counter's steps around this window are not known: its plain difference, off by up to a "
+                "step at each end"] * plain
+    if timeline.difference_j < 0:
+        return [f"the energy counter went back by {-timeline.difference_j:.3g} J (was the driver reloaded?)"]
+    what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
+    return [f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
+            "longer cell or --repeat"]
 
 
 def _gaps(rows: np.ndarray[Any, Any], update_s: float | None) -> int:
     """How often sampling paused for far longer than the sensor's pace."""
     return int(np.sum(np.diff(rows["time_s"]) > 3.5 * max(update_s or 0.1, 0.1))) if len(rows) > 1 else 0
-
-
-def _idle_share(rows: np.ndarray[Any, Any]) -> float | None:
-    busy = rows["utilisation"][np.isfinite(rows["utilisation"])]
-    return float(1.0 - np.mean(busy)) if len(busy) else None
 
 
 def _mean(values: np.ndarray[Any, Any]) -> float | None:

@@ -21,7 +21,7 @@ CARD = ("<div class='gpu-energy' style='font-family:system-ui,sans-serif;font-si
 BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em;white-space:nowrap"
 SOURCES = {"marks": "marked", "detected": "found in the power"}  # of iterations
 # Words of the notes that change what an energy means; other notes stand in the details.
-DECISIVE = ("other process", "MIG is on", "assume", "setting changed")
+DECISIVE = ("other process", "other ranks", "MIG is on", "assume", "setting changed")
 
 
 def card(

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 from .._html import HtmlFacts
 from ..errors import UsageError
@@ -41,8 +41,12 @@ SCHEMA = pl.Schema({
 })
 SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored so too
 SLIVER_S = 1e-6
-# A marked iteration of so many usual lengths holds something else, if only so many are like that.
+# A marked iteration holds something else where it takes LONG times what all but a RARE share of them take.
 LONG, RARE = 2.0, 0.2
+# Correlations of neighbours that the interval of a mean allows for, -0.999 to 0.999, and the logarithm of
+# their reference prior, (1 - rho^2)^-1/2 (Berger and Yang, 1994), times the grid's spacing, 1 - rho^2.
+RHO = np.tanh(np.linspace(-3.8, 3.8, 121))
+LOG_PRIOR = 0.5 * np.log1p(-(RHO**2))
 # Evenly spaced: so many of the distances (a share) are off the usual one by so much of it at most.
 MOSTLY, UNEVEN = 0.75, 0.25
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
@@ -387,15 +391,15 @@ def from_marks(
 
 
 def _without_long(inner: list[Span]) -> list[Span]:
-    """Spans in which a few iterations many times as long (unmarked checkpoints) are rows of their own."""
+    """Spans in which a few iterations many times as long (unmarked checkpoints, compilations) are rows of
+    their own.
+    """
     lengths: dict[int, float] = {}
     for span in inner:
         if span.number is not None:
             lengths[span.number] = lengths.get(span.number, 0.0) + span.end_s - span.start_s
-    usual_s = float(np.median(list(lengths.values())))
+    usual_s = sorted(lengths.values())[-1 - int(RARE * len(lengths))]
     long = {number for number, length in lengths.items() if length > LONG * usual_s}
-    if len(long) > RARE * len(lengths):  # then lengths just vary
-        return inner
     return [Span("long iteration", *span[1:3]) if span.number in long else span for span in inner]
 
 
@@ -419,9 +423,7 @@ def per_iteration(
     frame: pl.DataFrame, *, source: str = "detected", periods: Periods | None = None,
     own_error_j: float | None = None, parts: Sequence[SettingPart] = (),
 ) -> IterationSummary:
-    """Mean time (s) and energy (J) of the iterations of a frame, with 95 % intervals: Student's, with the
-    correlation of neighbours that share a misplaced border (Box, Jenkins and Reinsel, "Time Series Analysis",
-    2.1.3).
+    """Mean time (s) and energy (J) of the iterations of a frame, with 95 % intervals (`mean_interval`).
 
     Args:
         frame: Of `iterations` or `from_marks`.
@@ -439,44 +441,72 @@ def per_iteration(
         reason = (periods.reason if periods is not None else "") or "no iteration was found"
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
     several = len({part.number for part in parts}) > 1
-    if source == "detected" and periods is not None and periods.rhythm_sure and not periods.sure:
+    detected = periods if source == "detected" else None
+    guessed = detected is not None and not detected.sure
+    if detected is not None and detected.rhythm_sure and guessed:
         costs = _costs(frame, None)
         cycles = (replace(each, name="cycle") if each.name == "iteration" else each for each in costs)
         levels = (*cycles, *_by_setting(frame, parts, "cycle"))
-        return IterationSummary(0, sure=False, reason=periods.reason, levels=levels)
-    seconds, half_s = _mean(single["time_s"].to_numpy())
+        return IterationSummary(0, sure=False, reason=detected.reason, levels=levels)
+    seconds, half_s = mean_interval(single["time_s"].to_numpy())
     energy_j = half_j = None
     if not single["unknown"].any():
-        energy_j, spread_j = _mean(single["energy_j"].to_numpy())
+        energy_j, spread_j = mean_interval(single["energy_j"].to_numpy())
         if spread_j is not None or own_error_j is not None:
             half_j = math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
-    if source == "detected" and periods is not None and periods.iteration is not None:
+    if detected is not None and detected.iteration is not None:
         # A ruler's iterations all err alike: the period's own interval says what their lengths cannot.
         inside = single["time_s"].to_numpy()[1:-1]
         ruled = count <= 3 or float(np.ptp(inside, axis=0)) < 1e-6 * seconds
-        own_s = NINETY_TO_95 * periods.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
+        own_s = NINETY_TO_95 * detected.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
-    guessed = source == "detected" and periods is not None and not periods.sure
     # Cycles and micro-steps are as long as under one of the settings.
     costs = (*_costs(frame, None if several else periods), *_by_setting(frame, parts, "iteration"))
+    reason = detected.reason if detected is not None and guessed else ""
     return IterationSummary(
-        count, seconds, half_s, energy_j, half_j, source, costs, sure=not guessed,
-        reason=periods.reason if guessed and periods is not None else "",
-    )
+        count, seconds, half_s, energy_j, half_j, source, costs, sure=not guessed, reason=reason)
 
 
-def _mean(values: Array) -> tuple[float, float | None]:
-    """Mean and the half width of its 95 % interval; None for a single value."""
+def mean_interval(values: Array) -> tuple[float, float | None]:
+    """The mean of consecutive values and the half width of its 95 % interval; None for a single value.
+
+    Neighbours may be correlated, and few values do not show how much. The interval is the Bayesian one for a
+    stationary AR(1) process: Student's t for each correlation in `RHO`, weighted by the exact likelihood of
+    that correlation (Zellner and Tiao, "Bayesian Analysis of the Regression Model With Autocorrelated
+    Errors", 1964). Fewer than 15 values hardly exclude a high correlation, so their interval is wide. The
+    likelihood is that of normal scores, so that one slow value at an end is no sign of correlation.
+    """
     count, mean = len(values), float(np.mean(values))
     if count < 2:
         return mean, None
-    rest = values - mean
-    variance = float(np.sum(rest**2)) / (count - 1)
-    shared = float(np.sum(rest[1:] * rest[:-1]) / np.sum(rest**2)) if count > 8 and variance > 0 else 0.0
-    variance *= max(1 + 2 * min(max(shared, -0.45), 0.5), 0.1)
-    return mean, float(stdtrit(count - 1, 0.975)) * math.sqrt(variance / count)
+    _, places, ties = np.unique(values, return_inverse=True, return_counts=True)
+    if len(ties) < 2:
+        return mean, 0.0
+    scores = ndtri((np.cumsum(ties) - 0.5 * ties)[places] / count)
+    weight = 2 + (count - 2) * (1 - RHO)
+    log_odds = (LOG_PRIOR + 0.5 * np.log((1 + RHO) / weight)
+                - 0.5 * (count - 1) * np.log(_residual(scores - np.mean(scores), weight)[1]))
+    odds = np.exp(log_odds - log_odds.max())
+    shift, squares = _residual(values - mean, weight)
+    scale = np.sqrt(squares / ((count - 1) * (1 - RHO) * weight))
+    low, high = 0.0, float(np.max(np.abs(shift) + stdtrit(count - 1, 0.975) * scale))
+    for _ in range(30):  # bisection
+        half = 0.5 * (low + high)
+        inside = stdtr(count - 1, (half - shift) / scale) - stdtr(count - 1, (-half - shift) / scale)
+        low, high = (half, high) if odds @ inside < 0.95 * odds.sum() else (low, half)
+    return mean, high
+
+
+def _residual(rest: Array, weight: Array) -> tuple[Array, Array]:
+    """Shift of the mean of `rest` (0) for each correlation by least squares, and the weighted sum of squares;
+    the inverse of an AR(1) correlation matrix has three diagonals.
+    """
+    shift = RHO * (rest[0] + rest[-1]) / weight
+    squares = ((rest @ rest) * (1 + RHO**2) - 2 * RHO * (rest[1:] @ rest[:-1])
+               - RHO**2 * (rest[0] ** 2 + rest[-1] ** 2) - (1 - RHO) * weight * shift**2)
+    return shift, squares
 
 
 def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...]:
@@ -522,7 +552,7 @@ def _by_setting(frame: pl.DataFrame, parts: Sequence[SettingPart], name: str) ->
             energy_j = None if here["energy_j"].null_count() else float(here["energy_j"].sum())
             single_s = here.group_by("iteration", maintain_order=True).agg(pl.col("time_s").sum())["time_s"]
             costs.append(_cost(f"{name} at {setting}", len(single_s), float(single_s.sum()), energy_j, None))
-            lengths.append(_mean(single_s.to_numpy()))
+            lengths.append(mean_interval(single_s.to_numpy()))
     if len(costs) < 2 or (moved_by_itself(parts) and not _differ(lengths)):
         return []
     return costs
