@@ -15,7 +15,7 @@ A framework is imported when its class is first asked for, never before.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Protocol
@@ -114,7 +114,7 @@ class _HuggingFaceHooks(_Evaluating):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         data = getattr(rest.get("train_dataloader"), "dataset", None)
         ranks = max(getattr(args, "world_size", 1) or 1, 1)
-        self._left = -(-len(data) // ranks) if hasattr(data, "__len__") else math.inf
+        self._left = -(-len(data) // ranks) if isinstance(data, Sized) else math.inf
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         self._count(args, state)
