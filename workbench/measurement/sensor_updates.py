@@ -37,6 +37,7 @@ READING_ERROR = 0.006  # relative noise of a power reading
 BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
 SHORT = 1.2  # bars of windows within a few steps, whose two edges depend on the same few means
+TIMING = 1.3  # errors of the steps' times, which differ more between both edges than their fit shows
 HISTORY_S = 30.0  # before and after an edge: steps that show what the step at the edge may hide
 IDLE_SHARE = 0.1  # of the power limit: what an idle GPU draws
 ALIKE = 0.02  # of the power limit: a larger change between two steps is a visible change of the load
@@ -219,7 +220,7 @@ def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> _Mixture:
 
 def _timing_variance(updates: SensorUpdates, at_s: float) -> float:
     """The variance (J^2) of an energy up to a moment that the error of the refreshes' own moments causes."""
-    return (updates.tick_error_s * _power_near(updates, at_s)) ** 2
+    return (TIMING * updates.tick_error_s * _power_near(updates, at_s)) ** 2
 
 
 def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: float) -> float:
@@ -290,7 +291,8 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
     energy_j = np.array([each.mean for each in found])
     energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
     timing = [_timing_variance(updates, at_s) for at_s in moments.tolist()]
-    half_j = [each.half_width(timing[k] + timing[k + 1]) * SHORT for k, each in enumerate(found)]
+    bars = [each.half_width(timing[k] + timing[k + 1]) for k, each in enumerate(found)]
+    half_j = SHORT * np.array(bars)
     usable = np.flatnonzero(updates.known)
     if len(usable) > 2:
         seen = updates.tick_s[usable], _between(updates, usable)[0]
@@ -345,7 +347,7 @@ def _steady_error(
     number = np.clip(np.searchsorted(tick_s, moments, side="right") - 1, 0, len(spans) - 1)
     into = np.clip((moments - tick_s[number]) / spans[number], 0.0, 1.0)
     swing_j = STEADY * swing_w[number] * spans[number] * into * (1.0 - into)
-    timing_j = 1.96 * updates.tick_error_s * mean_w[number]
+    timing_j = 1.96 * TIMING * updates.tick_error_s * mean_w[number]
     return np.asarray(np.hypot(swing_j, timing_j))
 
 
