@@ -40,13 +40,13 @@ NO_TARIFF = Tariff()
 def significant(value: float, digits: int = 3) -> str:
     """A number with so many significant digits and no exponent.
 
-    >>> significant(12.412), significant(0.00012345), significant(251234.0)
-    ('12.4', '0.000123', '251234')
+    >>> significant(12.412), significant(0.00012345), significant(251234.0), significant(9.999)
+    ('12.4', '0.000123', '251234', '10.0')
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(decimals, 9)}f}"
+    size = math.floor(math.log10(abs(float(f"{value:.{digits}g}"))))  # 9.999 has that of 10.0
+    return f"{value:.{min(max(0, digits - 1 - size), 9)}f}"
 
 
 def with_error(value: float, error: float) -> str:

@@ -146,6 +146,17 @@ def test_history_learns_a_set_and_tells_it_from_its_pairs() -> None:
     assert history.predict(mixes.of((1,))) == 0
 
 
+def test_larger_sets_follow_their_measured_pairs_also_where_these_cost_nothing() -> None:
+    mixes = Mixes([Profile("x", 2000), Profile("y", 3000)], Colocation({}))
+    history = History(mixes.profiles, Colocation({}))
+    pair, same, triple = mixes.of((0, 1)), mixes.of((0, 0)), mixes.of((0, 0, 1))
+    for each in (pair, same):
+        history.learn(each, -history.predict(each))
+    assert history.predict(triple) == pytest.approx(0.0, abs=1e-12)
+    history.learn(pair, 0.3)
+    assert history.predict(triple) > 0.05
+
+
 def test_a_mix_is_one_object_however_it_was_come_to() -> None:
     mixes = Mixes([Profile("x", 2000), Profile("y", 9000)], Colocation({}))
     both = mixes.grown(mixes.grown(mixes.empty, 0), 1)

@@ -166,6 +166,15 @@ def test_bad_input_is_said(options: dict[str, object], words: str) -> None:
         workbench.report(**options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("mark", ['{"ids":[],"sha256":"","surroundings":{"unknown":1}}',
+                                  '{"ids":' + "[" * 100_000 + "]" * 100_000 + "}"])
+def test_a_damaged_mark_is_an_error_and_not_a_traceback(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "energy.md"
+    path.write_text(f"<!-- {MARK} {mark} -->\n")
+    with pytest.raises(UsageError, match="no sound line"):
+        workbench.verify(path)
+
+
 def test_what_is_no_report_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="ends with"):
         workbench.report().write(tmp_path / "energy.doc")

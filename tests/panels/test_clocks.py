@@ -27,7 +27,7 @@ from workbench.measurement.recorder import Recorder
 from workbench.panels._views.clocks.model import drawing
 from workbench.panels._views.clocks.panel import NOTHING, ClocksPanel
 from workbench.panels._views.clocks.surface import LEVELS, cells, line, surface
-from workbench.panels._views.clocks.text import words
+from workbench.panels._views.clocks.text import saved_words, words
 from workbench.records import Setting
 from workbench.search.clocks.make import Choice
 from workbench.simulation.machine import Machine
@@ -583,3 +583,8 @@ def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way
         ).stdout.strip()
         == "[]"
     )
+
+
+def test_no_joules_are_named_where_no_saving_is_measurable() -> None:
+    saved = Saved(614.0, 1163.0, 0.01, 0.02, 0.01, 0.002, 300.0)
+    assert saved_words(tuning(saved=saved)) == "no measurable saving, tuning included"

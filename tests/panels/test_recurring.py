@@ -30,7 +30,7 @@ from workbench.experiments.job import RecurringJob
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
 from workbench.panels._core.words import prefixed
-from workbench.panels._views.recurring.model import amount, view
+from workbench.panels._views.recurring.model import amount, unit_of, view
 from workbench.panels._views.recurring.panel import RecurringPanel, recurring
 from workbench.search.batch_size.history import Space
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost
@@ -509,3 +509,8 @@ def test_the_package_of_panels_loads_no_plotting_library() -> None:
         ).stdout.strip()
         == "[]"
     )
+
+
+def test_a_cost_is_in_joules_only_where_it_is_an_energy() -> None:
+    assert unit_of(Energy()) == unit_of(ZeusCost(1.0, 250.0)) == "J"
+    assert unit_of(ZeusCost(0.5, 250.0)) == "J eq."

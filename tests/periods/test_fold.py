@@ -212,7 +212,7 @@ def test_the_idle_share_is_what_is_below_half_way_to_the_waiting_level(busy: flo
 def test_a_light_phase_is_no_wait() -> None:
     idle = fold.idle_share(waiting(low_w=160.0), ONE)
     assert idle is not None
-    assert (idle.share, idle.words) == (0.0, "no wait of 75 ms or more is seen within an iteration")
+    assert (idle.share, idle.words) == (0.0, "no drop of the power within an iteration lasts 75 ms or longer")
 
 
 def test_a_deep_phase_with_kernels_running_is_no_wait() -> None:

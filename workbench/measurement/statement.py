@@ -206,8 +206,7 @@ def verify(path: str | Path) -> list[str]:
     if missing := [each for each in kept["ids"] if each not in known]:
         raise UsageError(f"the log has no measurement {', '.join(missing[:5])}; verify where it was "
                          "measured, or bring its files along")
-    around = Surroundings(**kept["surroundings"])
-    again = EnergyStatement([from_row(known[each]) for each in kept["ids"]], around)
+    again = EnergyStatement([from_row(known[each]) for each in kept["ids"]], kept["surroundings"])
     told = []
     if again.provenance["sha256"] != kept["sha256"]:
         told.append("the digest differs: the last line of the report or a measurement in the log was changed")
@@ -232,8 +231,8 @@ def _kept(text: str, path: Path) -> dict[str, Any]:
         found = re.search(re.escape(MARK) + r"\s*(\{.*\})", line)
         kept = json.loads(found[1] if found else "")
         return {"ids": [str(each) for each in kept["ids"]], "sha256": str(kept["sha256"]),
-                "surroundings": dict(kept["surroundings"])}
-    except (ValueError, KeyError, TypeError) as error:
+                "surroundings": Surroundings(**kept["surroundings"])}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path.name} has no sound line `{MARK} ...`; `workbench report` writes one at the "
                          "end") from error
 

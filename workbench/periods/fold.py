@@ -39,7 +39,7 @@ class Idle:
     def words(self) -> str:
         """One sentence."""
         if self.longest_s <= 0 or self.share < 0.005:
-            return f"no wait of {_short(self.shortest_s)} or more is seen within an iteration"
+            return f"no drop of the power within an iteration lasts {_short(self.shortest_s)} or longer"
         return (f"{100 * self.share:.0f} % of each iteration waits for data or the host, the longest wait "
                 f"{_short(self.longest_s)}, {_short(self.at_s)} after its start")
 

@@ -34,6 +34,7 @@ test("the unit with the prefix that a value is best told in", () => {
 test("an error has two digits and its value as many decimals", () => {
   assert.equal(formats.withError(12_345, 678, "J"), "12.35 ± 0.68 kJ");
   assert.equal(formats.withError(0.0123, 0.0004, "s"), "12.30 ± 0.40 ms");
+  assert.equal(formats.withError(2696.37, 0.11, "J"), "2.696 ± 0.001 kJ");
 });
 
 test("durations and savings", () => {

@@ -39,7 +39,8 @@ export const percent = (value) => `${Math.round(100 * value)} %`;
 /** So many significant digits, without an exponent. */
 export function digits(value, count = 3) {
   if (!value || !Number.isFinite(value)) return String(value || 0);
-  return value.toFixed(Math.min(12, Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(value)))))).replace("-", MINUS);
+  const size = Math.floor(Math.log10(Math.abs(Number(value.toPrecision(count))))); // 9.999 has that of 10.0
+  return value.toFixed(Math.min(12, Math.max(0, count - 1 - size))).replace("-", MINUS);
 }
 
 /** A change in per cent. */
@@ -72,11 +73,13 @@ export function amount(value, unit) {
   return `${digits(value / scale, 4)} ${words}`;
 }
 
-/** A value with its error, to two digits of that. */
+/** A value with its error, to two digits of the error and four of the value; a smaller error is rounded up. */
 export function withError(value, error, unit) {
   const [scale, words] = prefixed(Math.abs(value), unit);
-  const decimals = Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(error / scale))));
-  return `${(value / scale).toFixed(decimals)} ± ${(error / scale).toFixed(decimals)} ${words}`;
+  const [most, wanted] = [3 - Math.floor(Math.log10(Math.abs(value / scale))), 1 - Math.floor(Math.log10(error / scale))];
+  const decimals = Math.max(0, Math.min(most, wanted));
+  const shown = most < wanted ? Math.max(error / scale, 10 ** -decimals) : error / scale;
+  return `${(value / scale).toFixed(decimals)} ± ${shown.toFixed(decimals)} ${words}`;
 }
 
 /** Energy as who pays for it counts it; an error that is finer than the value's digits is rounded up. */
