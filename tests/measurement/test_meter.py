@@ -183,13 +183,13 @@ def test_windows_that_are_dropped_keep_no_trace_for_ever(meter: Meter, stepped: 
 # what can go wrong
 
 
-def test_a_limit_that_came_back_is_a_note_with_both_limits(meter: Meter, stepped: Machine) -> None:
+def test_a_limit_that_came_back_is_a_note_with_the_time_at_both_limits(meter: Meter, stepped: Machine) -> None:
     window = meter.open()
     for limit_w in (250.0, 150.0, 250.0):
         stepped.state.set_control(0, "limit_w", limit_w)
         work(stepped, 140.0, 1.0)
     measured = meter.measure(meter.close(window))
-    assert "the power limit changed between 150 and 250 W" in measured.gpus[0].notes
+    assert "the setting changed inside: 250 W for 2 s, 150 W for 1 s" in measured.gpus[0].notes
 
 
 def test_a_counter_that_goes_back_gives_no_energy_and_says_so(meter: Meter, stepped: Machine) -> None:

@@ -224,7 +224,7 @@ def test_the_log_shows_it() -> None:
 
     gpu = GpuMeasurement("A100", "u", 100.0, 1.0, "counter", False)
     frame = as_frame([Measurement("1", "a", 0.0, 2.0, (gpu,), work=(WorkDone("tokens", 250.0),))])
-    assert rows(frame)[0]["work"] == "2.50 tokens/J"
+    assert rows(frame)[0]["work"] == "250.0 tokens (2.50/J)"
     assert isinstance(frame, pl.DataFrame)
 
 

@@ -115,7 +115,7 @@ def test_zeus_chooses_the_measured_limit_of_the_least_cost(stepped: Simulated) -
     cost = {each: 0.5 * energy_j + 0.5 * LIMIT_W * time_s for each, (time_s, energy_j) in measured.items()}
     held = tuner.at_work.job.chosen
     assert held != Setting()
-    assert cost[held] <= 1.003 * min(cost.values())
+    assert cost[held] <= 1.01 * min(cost.values())  # one trial is good to half a per cent
     assert measured[held][0] < 1.2 * measured[Setting()][0]
     tuner.end()
 

@@ -451,8 +451,9 @@ def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     tuner = here.tuner()
     here.until(tuner, "watch")
     here.train(tuner, 60)
-    held = at_work(tuner).gpus.current
     here.machine.clock.on_step.append(beside := lambda _: tuner.advance())
+    here.machine.step(2.0)
+    held = at_work(tuner).gpus.current
     for _ in range(100):
         here.machine.step(0.1)
     here.machine.clock.on_step.remove(beside)
