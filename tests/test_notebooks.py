@@ -34,7 +34,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, simulated, monkeypatch):
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     texts = [output.get("data", {}).get("text/plain", output.get("text", "")) for output in outputs]
-    results = [text for text in texts if re.search(r" k?J, ", text)]
+    results = [text for text in texts if re.search(r" k?J \(sensor ± 5 %", text)]
     assert len(results) >= FEWEST.get(path.stem, 6)
     assert all("simulated" in text for text in results)
 

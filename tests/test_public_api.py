@@ -67,7 +67,7 @@ SIGNATURES = {
     "verify": "(path: 'str | Path') -> 'list[str]'",
     "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
-    "'model-guided', model: 'Any' = None, label: 'str' = '', watch: 'str' = 'model', recheck: 'bool' = True, "
+    "'model-guided', model: 'Any' = None, label: 'str' = '', recheck: 'bool' = True, "
     "earlier: 'bool' = True, seed: 'int' = 0) -> 'Tuning'",
 }
 MADE = {  # types that a person makes, by their arguments

@@ -698,7 +698,7 @@ def test_the_journal_stays_short_however_often_a_limit_is_changed(machine: Machi
         lease.change(device, Setting(power_limit_w=150.0 + step % 50 + 0.5))
     noted = journal.of(device.uuid)
     assert noted is not None
-    assert (noted.before_w, noted.limits_w) == (250.0, [198.5, 199.5])
+    assert (noted.before_w, len(noted.limits_w)) == (250.0, 50)  # each limit once
     lease.restore(device)
     assert (limit_w(machine), journals()) == (250.0, [])
 

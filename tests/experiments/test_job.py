@@ -145,7 +145,8 @@ def test_what_a_run_has_cost_so_far_is_what_the_gpu_drew_and_takes_as_long_to_te
     assert run.measurement is not None
     assert run.measurement.energy_j == pytest.approx(last_j, abs=5.0)
     epoch_s = (now_s - start_s) / 12
-    assert max(fetched_s) < epoch_s + 8.0 < 0.3 * (now_s - start_s)
+    before_s = 30.0  # of rows before a window, by which its edges are judged
+    assert max(fetched_s) < epoch_s + before_s + 8.0 < 0.6 * (now_s - start_s)
 
 
 def test_without_samples_a_run_counts_what_its_counter_has_risen_by(machine: Machine) -> None:
@@ -171,7 +172,7 @@ def test_the_profile_is_that_of_whole_epochs_at_every_limit(machine: Machine) ->
         train(run, machine, need={1024: 40})
     profile = {limit: (time_s, power_w) for limit, time_s, power_w in nightly.study.attempts[0].profile}
     assert sorted(profile) == [100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0]
-    for limit in (250.0, run.power_limit_w or 0.0, 100.0):
+    for limit in (250.0, run.power_limit_w or 0.0):  # which were measured; others are predicted
         sessions.current().set_power_limit(sessions.current().devices[0].uuid, limit)
         machine.step(1.0)
         before_s = machine.clock()

@@ -248,10 +248,10 @@ def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: Sharin
     )
     text = repr(shared)
     assert "GPU, time slicing: sharing saves 2.7 %" in text.splitlines()[0]
-    assert "500.000 ± 0.001 ms" in text
+    assert "500.0 ± 0.1 ms" in text
     assert "B<script>" in text
-    assert "20 % ± 0.000 %" in text
-    assert "3600 J of the board at 240 W; the jobs' parts add up to it" in text
+    assert "20 % ± 0.1 %" in text
+    assert "3.60 kJ of the board at 240 W; the jobs' parts add up to it" in text
     assert "30.0 of 32 GiB used together, 2.0 GiB left; a peak that was not seen may not fit" in text
     bundle = shared._repr_mimebundle_()
     assert "<script>" not in bundle["text/html"]

@@ -20,10 +20,10 @@ LARGEST_BYTES = 16 * 2**20
 
 @dataclass
 class Journal:
-    """What was found before the first change, and what may be active since.
+    """What was found before the first change, and what was set since.
 
     Attributes:
-        limits_w: The power limit that this process set last, and the one that it is about to set.
+        limits_w: Every power limit that this process has set or is about to set, each once.
     """
 
     uuid: str
@@ -59,7 +59,7 @@ class Journal:
         try:
             if setting.power_limit_w is not None:
                 limit_w = float(setting.power_limit_w)  # JSON does not take NumPy's
-                if math.isfinite(limit_w):  # the device refuses others
+                if math.isfinite(limit_w) and limit_w not in self.limits_w:  # the device refuses others
                     self.limits_w = [*self.limits_w, limit_w]
             self.write()
         except BaseException:

@@ -272,7 +272,6 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
             raise
         try:
             written = device.write(setting)
-            holding.journal.limits_w = holding.journal.limits_w[-1:]  # no earlier limit is active any more
             if _named(setting) - {"power_limit_w"}:
                 _locked.add(device.uuid)
             return written

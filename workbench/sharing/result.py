@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -159,6 +158,8 @@ def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds:
     saving = found.saving
     said = f"saves {_percent(saving.value)} ± {_points(saving)} of the energy" if saving.value >= 0 else (
         f"costs {_percent(-saving.value)} ± {_points(saving)} more energy")
+    if saving.low <= 0 <= saving.high:
+        said = "makes no measurable difference in energy"
     facts = f"sharing {said}, slows {', '.join(slow)}"
     broken = [label for label, each in zip(labels, found.slowdown, strict=True) if each.low > bound]
     if broken:
@@ -192,13 +193,12 @@ def _percent(share: float) -> str:
 
 
 def _points(each: ConfidenceInterval) -> str:
-    """The error of a share, in percent.
+    """The error of a share, in percent, of at least a tenth of a percent.
 
-    >>> _points(ConfidenceInterval(0.24, 0.031)), _points(ConfidenceInterval(0.02, 0.0042))
-    ('3.1 %', '0.42 %')
+    >>> _points(ConfidenceInterval(0.24, 0.031)), _points(ConfidenceInterval(0.02, 0.0002))
+    ('3.1 %', '0.1 %')
     """
-    decimals = max(0, min(3, 1 - math.floor(math.log10(max(100 * each.error, 1e-3)))))
-    return f"{100 * each.error:.{decimals}f} %"
+    return f"{100 * max(each.error, 0.001):.{0 if each.error > 0.0995 else 1}f} %"
 
 
 # in words
