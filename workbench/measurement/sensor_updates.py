@@ -239,10 +239,12 @@ def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: floa
     spans = np.diff(tick_s)
     into = min(max(float((at_s - tick_s[number]) / spans[number]), 0.0), 1.0)
     inside = 4.0 * into * (1.0 - into)  # nothing hides at the ends of the step, where the counter is known
-    hidden_j = BETWEEN * _roughness(joules, 1) * inside
-    limit_w = updates.most_w
     if not updates.counted:
-        return 2.0 * hidden_j
+        return 2.0 * BETWEEN * _roughness(joules, 1) * inside
+    # A wave shorter than a step deviates near its ends too: as a random walk whose ends are known.
+    rough = BETWEEN * math.sqrt(inside)
+    hidden_j = rough * _roughness(joules, 1)
+    limit_w = updates.most_w
     power_w = np.diff(joules) / spans
     changes = np.flatnonzero(np.abs(np.diff(power_w)) > ALIKE * limit_w) + 1
     borders = np.concatenate([[0], changes, [len(power_w)]])
@@ -256,7 +258,7 @@ def _hidden_j(updates: SensorUpdates, tick_s: Floats, joules: Floats, at_s: floa
     most_j = float(rough_j.max())
     measured = most_j > RESOLUTION_J
     if measured and most_j < GROWTH * rough_j[:3].max():
-        return max(hidden_j, 2.0 * BETWEEN * most_j * inside)
+        return max(hidden_j, 2.0 * rough * most_j)
     # Of all power between two bounds with a given mean, a wave that jumps from one to the other deviates
     # most. Readings that average part of a step show every wave that is longer than what they average.
     low_w, high_w = min(IDLE_SHARE * limit_w, power_w.min()), max(limit_w, power_w.max())
