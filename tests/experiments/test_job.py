@@ -348,6 +348,28 @@ def test_a_run_whose_energy_could_not_be_read_does_not_count_against_its_batch_s
     assert nightly.study.barred() == {}
 
 
+def test_a_database_that_cannot_be_reached_ends_no_training(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nightly = job(target=None)
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise StoreError("the history in postgresql://host/runs cannot be read (connection refused)")
+
+    with nightly.recurrence() as run:
+        for down in (False, True, True, False):
+            with monkeypatch.context() as patched:
+                if down:
+                    patched.setattr(nightly.study, "update", unreachable)
+                    patched.setattr(nightly.study, "watch", unreachable)
+                machine.step(5.0)
+                run.epoch(0.3)
+        run.report(reached=True)
+    assert (run.epochs, run.reached) == (4, True)
+    assert [note for note in run.notes if "connection refused" in note] == [run.notes[0]]
+    assert nightly.study.attempts[-1].epochs == 4
+
+
 def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine) -> None:
     nightly = RecurringJob("memory", [512, 1024, 8192], 8192, target=TARGET, seed=1)
     runs = [nightly.run(lambda run: train(run, machine)) for _ in range(3)]

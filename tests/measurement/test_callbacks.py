@@ -4,6 +4,7 @@ the real ones where they are.
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from typing import Any
 
 import pytest
 
+import workbench
 from workbench.errors import UsageError
 from workbench.measurement import callbacks, marks
 from workbench.measurement.marks import MarkRecorder
 from workbench.records import Phase
+from workbench.simulation.machine import Machine
 
 
 class Clock:
@@ -106,22 +109,61 @@ def test_hugging_face_counts_the_samples_that_there_are_and_evaluates_where_it_d
 ) -> None:
     double(monkeypatch, "transformers", "TrainerCallback")
     hook = callbacks.HuggingFaceCallback()
-    for ranks, samples, steps in ((1, 122, 2), (1, 144, 3), (2, 244, 2)):
+    stream = iter(())
+    for ranks, dataset, batches, each in ((1, range(122), 8, 122), (1, range(144), 9, 144), (2, range(288), 9, 144),
+                                          (1, range(122), 7, 112), (1, stream, 9, 144)):
         notebook.work.clear()
         args = SimpleNamespace(gradient_accumulation_steps=4, world_size=ranks)
         state = SimpleNamespace(train_batch_size=16)
-        loader = SimpleNamespace(dataset=range(samples))
         hook.on_train_begin(args, state, None)
-        hook.on_epoch_begin(args, state, None, train_dataloader=loader)
-        for _ in range(steps):
-            hook.on_step_end(args, state, SimpleNamespace())
+        hook.on_epoch_begin(args, state, None, train_dataloader=SimpleNamespace(dataset=dataset))
+        for batch in range(1, batches + 1):
+            if batch % 4 and batch < batches:
+                hook.on_substep_end(args, state, SimpleNamespace())
+            else:
+                hook.on_step_end(args, state, SimpleNamespace())
         hook.on_train_end(args, state, None)
-        assert sum(notebook.work["samples"][1]) == samples / ranks
+        assert sum(notebook.work["samples"][1]) == each
     at(notebook, 10.0)
     hook.on_prediction_step(args, state, None)
     at(notebook, 12.0)
     hook.on_evaluate(args, state, SimpleNamespace(), metrics={})
     assert notebook.phases == [Phase("evaluation", 10.0, 12.0)]
+
+
+def test_sixteen_steps_are_sixteen_iterations_and_a_gap_between_trainings_is_a_pause(
+    monkeypatch: pytest.MonkeyPatch, machine: Machine
+) -> None:
+    double(monkeypatch, "keras.callbacks", "Callback")
+    hook = callbacks.KerasCallback()
+    with workbench.measure("fits") as result:
+        for _ in range(2):
+            machine.step(0.5)  # as long as an iteration, and none
+            hook.on_train_begin()
+            for batch in range(16):
+                machine.step(0.5)
+                hook.on_train_batch_end(batch)
+        machine.step(0.5)
+    found = result.found
+    assert found.summary.count == 32
+    kinds = found.frame["kind"].to_list()
+    assert (kinds.count("iteration"), kinds.count("pause"), kinds.count("long iteration")) == (32, 1, 0)
+
+
+def test_a_training_in_a_child_process_is_a_note(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
+    double(monkeypatch, "lightning.pytorch", "Callback")
+    hook = callbacks.LightningCallback()
+    for in_child in (True, False):
+        with workbench.measure("fit") as result:
+            machine.step(1.0)
+            if in_child:
+                if not (child := os.fork()):
+                    try:
+                        hook.on_train_start(SimpleNamespace(global_step=0), None)
+                    finally:
+                        os._exit(0)
+                os.waitpid(child, 0)
+        assert ("ddp_spawn" in " ".join(result.measurement.notes)) == in_child
 
 
 def test_keras_marks_batches_and_validation(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
@@ -359,7 +401,7 @@ def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, no
         callbacks=[callbacks.HuggingFaceCallback(run, metric="eval_accuracy")],
     ).train()
     assert run.epochs == [0.2, 0.5, 0.9]
-    assert len(notebook.steps) == 6
+    assert len(notebook.steps) == 1 + 6  # the beginning, and the end of each step
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -400,9 +442,9 @@ def test_a_trainer_of_lightning_tells_its_epochs_and_stops(
     )
     trainer.fit(Model(), loader, loader)
     if steps == 3:  # asked after two steps and the epoch's end, and stopped after the next step
-        assert (run.epochs, len(notebook.steps)) == ([pytest.approx(0.2)], 3)
+        assert (run.epochs, len(notebook.steps)) == ([pytest.approx(0.2)], 1 + 3)
     else:
-        assert (run.epochs, len(notebook.steps)) == (pytest.approx([0.2, 0.5, 0.9]), 6)
+        assert (run.epochs, len(notebook.steps)) == (pytest.approx([0.2, 0.5, 0.9]), 1 + 6)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -424,6 +466,6 @@ def test_a_fit_of_keras_tells_its_epochs_and_stops(
     x = np.ones((8, 1), np.float32)
     model.fit(x, x, batch_size=4, epochs=4, verbose=0, validation_data=(x, x), callbacks=[hook])
     if steps == 3:
-        assert (len(run.epochs), len(notebook.steps)) == (1, 3)
+        assert (len(run.epochs), len(notebook.steps)) == (1, 1 + 3)
     else:
-        assert (len(run.epochs), len(notebook.steps)) == (1, 2)
+        assert (len(run.epochs), len(notebook.steps)) == (1, 1 + 2)

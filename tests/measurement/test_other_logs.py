@@ -202,6 +202,14 @@ def test_series_that_differ_in_their_host_or_label_alone_are_different_gpus(tmp_
         f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} 100.0\n' for host in ("a", "b"))
     (tmp_path / "scrapes.txt").write_text(5 * scrape)
     assert sorted(read_log(tmp_path / "scrapes.txt", every_s=15)) == ["a 0", "b 0"]
+    csv = "timestamp,Hostname,gpu,DCGM_FI_DEV_POWER_USAGE\n" + "".join(
+        f"2026-11-20 10:00:0{n},{host},0,100\n" for n in range(5) for host in ("a", "b"))
+    (tmp_path / "dcgm.csv").write_text(csv)
+    assert sorted(read_log(tmp_path / "dcgm.csv")) == ["a 0", "b 0"]
+    (tmp_path / "range.json").write_text(json.dumps({"data": {"result": [
+        {"metric": {"__name__": "DCGM_FI_DEV_POWER_USAGE", "gpu": "0", "UUID": "GPU-1", "instance": f"n:{port}"},
+         "values": [[at + 60 * port, "100"] for at in TIMES]} for port in (1, 2)]}}))
+    assert list(read_log(tmp_path / "range.json")) == ["GPU-1"]  # the exporter's port is no other GPU
     names = [f"system.gpu.0.powerWatts/l:{label}" for label in ("rank_0", "rank_1")]
     rows = "".join(f"{START_S + n},100,50\n" for n in range(5))
     (tmp_path / "wandb.csv").write_text(f"_timestamp,{','.join(names)}\n{rows}")
@@ -214,6 +222,9 @@ def test_dates_are_those_of_the_log_or_missing(tmp_path: Path) -> None:
         "start_time,window_name,elapsed_time,gpu0_energy\n14000000.5,of a clock since boot,10.0,2000.0\n"
         "1790000000.5,civil,10.0,2000.0\n")
     assert read_log(tmp_path / "zeus.csv").energies["started_unix_s"].to_list() == [None, 1790000000.5]
+    undated, dated = import_log(tmp_path / "zeus.csv")
+    assert ["without a date" in each.gpus[0].notes[0] for each in (undated, dated)] == [True, False]
+    assert undated.started_unix_s > 1.7e9  # the file's
     (tmp_path / "sacct.txt").write_text(
         "JobID|JobName|Start|Elapsed|ConsumedEnergyRaw\n12|train|2026-11-20T10:00:00|00:10:00|8640000\n"
         "13|train|Unknown|00:10:00|8640000\n")

@@ -17,9 +17,11 @@ import pytest
 import workbench
 from workbench.cli import main
 from workbench.errors import UsageError
+from workbench.measurement import foreign, marks
 from workbench.measurement import session as sessions
 from workbench.measurement.sinks import EnergyLogger, MetricsServer, PrometheusSink
 from workbench.measurement.store import Store
+from workbench.records import Process
 from workbench.simulation.machine import Machine
 
 NEVER_S = 1e6  # the thread does not wake; `publish` is called in its place
@@ -90,11 +92,55 @@ def test_values_follow_although_the_first_interval_cannot_be_measured(
             return SimpleNamespace(between=lambda a, b: None) if start_s <= begun_s + 0.05 else found
 
         monkeypatch.setattr(logger._meter, "timeline", unknown_at_first)
+        workbench.step()
         for _ in range(3):
             busy(machine, 2.0)
+            workbench.step()
             logger.publish()
         monkeypatch.undo()
     assert [row["gpu_energy/power_w"] for row, _ in sink.rows[:-1]] == pytest.approx([200.0, 200.0], rel=0.03)
+    costs = [row.get("gpu_energy/energy_per_iteration_j") for row, _ in sink.rows[:-1]]
+    assert costs == pytest.approx([400.0, 400.0], rel=0.03)
+
+
+def test_power_is_that_of_its_own_interval_although_the_one_before_is_unknown(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Kept()
+    with workbench.log_to(sink, every_s=NEVER_S) as logger:
+        busy(machine, 2.0)
+        logger.publish()
+        second_s, timeline = machine.clock(), logger._meter.timeline
+
+        def second_unknown(number: int, start_s: float, end_s: float) -> Any:
+            unknown = second_s - 3.0 < start_s < second_s and end_s <= second_s
+            return SimpleNamespace(between=lambda a, b: None) if unknown else timeline(number, start_s, end_s)
+
+        monkeypatch.setattr(logger._meter, "timeline", second_unknown)
+        busy(machine, 2.0)
+        logger.publish()
+        busy(machine, 2.0)
+        logger.publish()
+        monkeypatch.undo()
+    rows = [row for row, _ in sink.rows[:-1]]
+    assert [row["gpu_energy/power_w"] for row in rows] == pytest.approx([200.0] * 3, rel=0.03)
+    assert [row["gpu_energy/energy_j"] for row in rows] == pytest.approx([400.0, 800.0, 1200.0], rel=0.03)
+
+
+def test_evaluations_and_pauses_are_no_part_of_an_iteration(machine: Machine) -> None:
+    sink = Kept()
+    with workbench.log_to(sink, every_s=NEVER_S) as logger:
+        for _ in range(2):
+            marks.begin()
+            for number in range(4):
+                busy(machine, 1.0)
+                if number == 2:
+                    with workbench.phase("evaluation"):
+                        busy(machine, 1.0, 100.0)
+                workbench.step()
+            busy(machine, 2.0, 100.0)  # between two trainings
+        logger.publish()
+    assert sink.rows[0][0]["gpu_energy/energy_per_iteration_j"] == pytest.approx(200.0, rel=0.03)
 
 
 def test_the_sum_does_not_drift_from_the_total(machine: Machine) -> None:
@@ -124,7 +170,62 @@ def test_each_process_of_a_job_has_a_file_and_a_port_of_its_own(
         assert isinstance(logger.sink, PrometheusSink)
         assert logger.sink.port == port + int(rank)
         logger.stop()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["energy.csv", "energy.rank1.csv"]
+    monkeypatch.setenv("RANK", "5")  # on another node, into the same file system
+    workbench.log_to(tmp_path / "energy.csv", every_s=NEVER_S).stop()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["energy.csv", "energy.rank1.csv", "energy.rank5.csv"]
+
+
+def test_a_rank_whose_port_is_taken_or_run_is_missing_warns_and_trains_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double(monkeypatch, "wandb", run=None)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for where in (f"prometheus:{taken.getsockname()[1] - 1}", "wandb"):
+            with pytest.warns(UserWarning, match="rank 1 logs nothing: "):
+                logger = workbench.log_to(where, every_s=NEVER_S)
+            train(machine, logger)
+            measured = logger.stop()
+            assert measured is not None
+            assert measured.energy_j == pytest.approx(1200.0, rel=0.05)
+
+
+def test_ranks_that_share_a_gpu_are_a_warning(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "is_sibling", lambda pid: True)
+    monkeypatch.setattr(foreign, "is_ours", lambda pid: pid == 1)
+    both = [Process(1, "python", 1), Process(2, "python", 1)]
+    monkeypatch.setattr(type(sessions.current().devices[0]), "processes", lambda self: both)
+    logger = workbench.log_to(Kept(), every_s=NEVER_S)
+    busy(machine, 1.0)
+    with pytest.warns(UserWarning, match="do not add them up"):
+        logger.stop()
+
+
+def test_prometheus_shows_the_totals_after_the_end(machine: Machine) -> None:
+    with workbench.log_to("prometheus:0", every_s=NEVER_S) as logger:
+        train(machine, logger)
+    assert isinstance(logger.sink, PrometheusSink)
+    port = logger.sink.port
+    measured = logger.stop() or logger._block.measurement
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
+    assert f"gpu_energy_total_j {measured.energy_j!r}" in text.splitlines()
+    assert f"gpu_energy_energy_j {measured.energy_j!r}" in text.splitlines()
+    assert "# HELP gpu_energy_total_j Measured energy of the whole run, J" in text
+    again = PrometheusSink(port)
+    assert urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read() == b""
+    again.close()
+
+
+def test_a_logger_of_lightning_knows_its_run(machine: Machine) -> None:
+    logged: list[tuple[float, int]] = []
+    own = SimpleNamespace(log_metrics=lambda values, step: logged.append((min(values.values()), step)))
+    with workbench.log_to(own, every_s=NEVER_S) as logger:
+        train(machine, logger)
+    assert [step for _, step in logged] == [4, 8, 12, 12]
 
 
 def test_the_total_is_the_measured_one(machine: Machine) -> None:
@@ -268,6 +369,9 @@ def test_tensorboard(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert said[0] == ("runs/a",)
     assert ("gpu_energy/power_w", 8) in said
     assert said[-1] == ("closed",)
+    monkeypatch.setenv("RANK", "1")
+    workbench.log_to("tensorboard:runs/a", every_s=NEVER_S).stop()
+    assert ("runs/a/rank1",) in said
 
 
 @pytest.mark.parametrize(("where", "options", "words"), [

@@ -15,6 +15,7 @@ A framework is imported when its class is first asked for, never before.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sized
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -44,11 +45,13 @@ class _Reporting:
         self._run, self._metric = run, metric
         self._calls = work.calls
         self._ended = False  # the epoch that is under way is not a whole one
+        self._made_in, self._child_path = os.getpid(), marks.child_path()
 
     def _training_begins(self) -> None:
-        """The first iteration starts here, and the time since an earlier training was none."""
-        marks.since_last("pause")
-        marks.step()
+        """The first iteration starts here."""
+        if os.getpid() != self._made_in:
+            marks.report_child(self._child_path)
+        marks.begin()
 
     def _did(self, amounts: Mapping[str, float]) -> None:
         """Count work, unless the training has counted its own since the last step."""
@@ -101,6 +104,8 @@ class _HuggingFaceHooks(_Evaluating):
     _seen: Any = None  # metrics of an evaluation inside the epoch
     _due = False  # the epoch is over and its evaluation is to come
     _left = math.inf  # samples of this rank that the epoch still has
+    _batches = 0  # since the last step, before its last one
+    _counted = False  # whether the trainer reports batches between steps
     _training = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
@@ -116,6 +121,9 @@ class _HuggingFaceHooks(_Evaluating):
         ranks = max(getattr(args, "world_size", 1) or 1, 1)
         self._left = -(-len(data) // ranks) if isinstance(data, Sized) else math.inf
 
+    def on_substep_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._batches, self._counted = self._batches + 1, True
+
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         self._count(args, state)
         marks.step()
@@ -130,8 +138,10 @@ class _HuggingFaceHooks(_Evaluating):
         batch, self._tokens = getattr(state, "train_batch_size", None), tokens
         done = {}
         if batch:  # the last step of an epoch may have fewer batches, and its last batch fewer samples
-            done["samples"] = min(batch * getattr(args, "gradient_accumulation_steps", 1), self._left)
+            batches = self._batches + 1 if self._counted else getattr(args, "gradient_accumulation_steps", 1)
+            done["samples"] = min(batch * batches, self._left)
             self._left -= done["samples"]
+        self._batches = 0
         if tokens is not None and before is not None and tokens > before:
             done["tokens"] = (tokens - before) / max(getattr(args, "world_size", 1) or 1, 1)
         self._did(done)

@@ -11,6 +11,8 @@ from ..device.selection import same_job
 from ..records import Process
 
 MPS_SERVER = "nvidia-cuda-mps-server"  # computes for its clients, who are in the list themselves
+SHARED_BY_RANKS = ("other ranks of this job share this GPU, and the figure of each rank has all of its "
+                   "energy; do not add them up")
 
 
 class ForeignProcesses(NamedTuple):
@@ -34,8 +36,7 @@ class ForeignProcesses(NamedTuple):
             (f"other processes used this GPU and are in the figure: {self.names}", self.named),
             (f"{number} cannot be named from here (another container's or user's); the figure includes their "
              "energy", self.unnamed),
-            ("other ranks of this job share this GPU, and the figure of each rank has all of its energy; do "
-             "not add them up", self.ranks),
+            (SHARED_BY_RANKS, self.ranks),
         ) if applies]
 
 

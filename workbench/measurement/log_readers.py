@@ -22,6 +22,7 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -46,6 +47,8 @@ from .log_tables import (
     NO_VALUE,
     by_gpu,
     bytes_of,
+    gpu_names,
+    identity,
     lines_of,
     read_dcgm,
     rows_of,
@@ -54,7 +57,8 @@ from .log_tables import (
 from .log_tables import read_nvidia_smi as read_nvidia_smi
 from .store import Store
 
-Sample = tuple[float, str, str, float]  # seconds since 1970, GPU, column of the trace, value
+Gpu = tuple[str, str]  # host, or label of a process, and number
+Sample = tuple[float, Gpu, str, float]  # seconds since 1970, column of the trace, value
 ENERGIES = pl.Schema({
     "label": pl.String, "gpu": pl.String, "started_unix_s": pl.Float64, "time_s": pl.Float64,
     "energy_j": pl.Float64, "low_j": pl.Float64, "high_j": pl.Float64,  # a 95 % interval
@@ -87,7 +91,7 @@ SERIES = {name: (column, factor) for column, names in EXPORTER.items() for name,
     "nvidia_gpu_power_usage_milliwatts": ("power_w", 0.001),
 }
 EXPOSED = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)(?:\s+(?P<at>\d+))?$")
-CIVIL = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
+CIVIL = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -165,7 +169,8 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
         program, traces = "DCGM", read_dcgm(path, every_s=every_s)
     else:
         program, traces = "nvidia-smi", read_nvidia_smi(path)
-    return EnergyLog(program, traces, label=given.stem, started_unix_s=_first_s(lines))
+    dates = map(_date_s, CIVIL.findall("\n".join(lines[:20])))
+    return EnergyLog(program, traces, label=given.stem, started_unix_s=next(filter(None, dates), None))
 
 
 @checked
@@ -209,6 +214,8 @@ def _imported(
     time_s = max(row["time_s"] or 0.0 for row in rows)
     started_s = first["started_unix_s"] or changed_s - time_s
     note = f"imported: written by {found.written_by}"
+    if first["started_unix_s"] is None:
+        note += ", without a date: the date is that of the file"
     gpus = tuple(
         GpuMeasurement(
             name=row["gpu"] or row["scope"], uuid=f"{found.written_by}:{row['gpu']}",
@@ -269,15 +276,16 @@ def _of_samples(program: str, samples: Iterable[Sample], path: Path, notes: Sequ
     if not any(row[2] in ("power_w", "energy_j") for row in rows):
         raise UsageError(f"{path.name} is of {program} and has no power of an NVIDIA GPU in it; was system "
                          "monitoring on, and a GPU there?")
-    long = pl.DataFrame(rows, schema=["time_s", "gpu", "column", "value"], orient="row")
+    columns = zip(*rows, strict=True)
+    long = pl.DataFrame(dict(zip(("time_s", "gpu", "column", "value"), columns, strict=True)) | {
+        "gpu": list(gpu_names(row[1] for row in rows))})
     wide = long.pivot("column", index=["time_s", "gpu"], values="value", aggregate_function="last")
     absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in wide.columns}
-    started = float(long["time_s"].min())  # type: ignore[arg-type]
     return EnergyLog(program, by_gpu(wide.with_columns(**absent), path), label=path.stem, notes=notes,
-                     started_unix_s=started if started > 1e8 else None)
+                     started_unix_s=_date_s(long["time_s"].min()))
 
 
-def _named(name: str) -> tuple[str, str, float] | None:
+def _named(name: str) -> tuple[Gpu, str, float] | None:
     """GPU, column and factor of a metric by its name; None for one that is not known.
 
     W&B adds `/l:LABEL` where several processes log into one run (`x_label`): each label has GPUs of its own.
@@ -285,7 +293,7 @@ def _named(name: str) -> tuple[str, str, float] | None:
     plain, _, label = name.partition("/l:")
     for pattern, column, factor in NAMES:
         if found := pattern.search(plain):
-            return f"{label} {found[1]}".strip(), column, factor
+            return (label, found[1]), column, factor
     return None
 
 
@@ -304,6 +312,19 @@ def _number(text: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return found if math.isfinite(found) else None
+
+
+def _date_s(written: Any, before_s: float = 0.0) -> float | None:
+    """Seconds since 1970 of a moment, less `before_s`: a number, or a text such as 2026-11-22T10:00:00 (local
+    where it names no zone). None where it is neither, or of a clock that starts with the machine.
+    """
+    at_s = _number(written)
+    if at_s is None:
+        try:
+            at_s = datetime.datetime.fromisoformat(str(written).strip().replace("/", "-")).timestamp()
+        except ValueError:
+            return None
+    return at_s - before_s if at_s > EARLIEST_UNIX_S else None
 
 
 def _time_column(header: Sequence[str]) -> str | None:
@@ -326,23 +347,16 @@ def _dicts(lines: Sequence[str], path: Path) -> list[dict[str, str]]:
 # Prometheus
 
 
-def _series(name: str, labels: Mapping[str, str]) -> tuple[str, str, float] | None:
+def _series(name: str, labels: Mapping[str, str]) -> tuple[Gpu, str, float] | None:
     """GPU, column and factor of a series; None for one that is not known."""
     found = SERIES.get(name.lower())
-    names = ("UUID", "uuid", "gpu", "minor_number", "device")
-    gpu = next((labels[name] for name in names if name in labels), "0")
-    host = next((labels[name] for name in ("Hostname", "hostname", "instance", "node") if name in labels), "")
-    if host and not gpu.upper().startswith("GPU-"):  # every host numbers its GPUs from 0
-        gpu = f"{host} {gpu}"
-    if labels.get("GPU_I_ID"):
-        gpu = f"{gpu} instance {labels['GPU_I_ID']}"
-    return None if found is None else (gpu, *found)
+    return None if found is None else (identity(labels), *found)
 
 
 def _exporter(lines: Sequence[str], path: Path, every_s: float | None) -> EnergyLog:
     """Scrapes of an exporter, one after another; without times of their own they need `every_s`."""
     samples: list[Sample] = []
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[Gpu, str], int] = {}
     timed = True
     for line in lines:
         found = EXPOSED.match(line)
@@ -369,7 +383,10 @@ def _json(path: Path) -> EnergyLog:
     try:
         whole = json.loads(text)
     except ValueError:
-        whole = [row for line in text.splitlines() if (row := _json_row(line)) is not None]
+        whole = []
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):
+                whole.append(json.loads(line))
     if isinstance(whole, dict) and isinstance(whole.get("data"), dict):
         results = whole["data"].get("result")
         if isinstance(results, list):
@@ -379,13 +396,6 @@ def _json(path: Path) -> EnergyLog:
         return _of_samples("W&B", _wide((row for row in rows if times in row), times), path)
     raise UsageError(f"{path.name} is JSON of no known kind; known are Prometheus' query_range and rows of "
                      "W&B's system metrics with _timestamp and system.gpu.0.powerWatts")
-
-
-def _json_row(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def _prometheus(results: Iterable[Any]) -> Iterator[Sample]:
@@ -448,7 +458,7 @@ def _codecarbon(rows: Sequence[Mapping[str, str]]) -> EnergyLog:
         note = "" if counted is not None else "codecarbon counted no energy of the GPU"
         found.append(_counted(counted, _number(row["duration"])) | {
             "label": row.get("project_name", ""), "gpu": row.get("gpu_model", ""), "scope": "GPU",
-            "note": note, "started_unix_s": _started_s(row.get("timestamp", ""), _number(row["duration"]))})
+            "note": note, "started_unix_s": _date_s(row.get("timestamp"), _number(row["duration"]) or 0.0)})
     return _energies("codecarbon", found, "the file of codecarbon has no rows; it writes one when a run ends")
 
 
@@ -456,31 +466,10 @@ def _zeus(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> EnergyLo
     found = [
         _counted(_number(row[column]), _number(row["elapsed_time"])) | {
             "label": row["window_name"], "gpu": column.removesuffix("_energy").removeprefix("gpu"),
-            "started_unix_s": _civil_s(_number(row["start_time"])), "scope": "GPU", "note": ""}
+            "started_unix_s": _date_s(row["start_time"]), "scope": "GPU", "note": ""}
         for row in rows for column in columns if _number(row[column]) is not None
     ]
     return _energies("Zeus", found, "the log of ZeusMonitor has no windows; one is written when it ends")
-
-
-def _civil_s(time_s: float | None) -> float | None:
-    """A time since 1970; None for one of a clock that starts with the machine."""
-    return time_s if time_s is not None and time_s > EARLIEST_UNIX_S else None
-
-
-def _started_s(text: str, before_s: float | None = 0.0) -> float | None:
-    """Seconds since 1970 of a time such as 2026-11-22T10:00:00 (local, where it names no zone), less
-    `before_s`; None where it is no time.
-    """
-    try:
-        return datetime.datetime.fromisoformat(text.strip()).timestamp() - (before_s or 0.0)
-    except ValueError:
-        return None
-
-
-def _first_s(lines: Sequence[str]) -> float | None:
-    """Seconds since 1970 of the first civil time in a table."""
-    found = next(filter(None, map(CIVIL.search, lines[:20])), None)
-    return None if found is None else _started_s(found[0].replace("/", "-"))
 
 
 SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -502,7 +491,7 @@ def _slurm(lines: Sequence[str], path: Path) -> EnergyLog:
         note = "Slurm counted nothing that can be true" if absurd else "the whole node, not the GPU alone"
         found.append({
             "label": row.get("JobName", job), "gpu": "", "time_s": time_s,
-            "started_unix_s": _started_s(row.get("Start", "")),
+            "started_unix_s": _date_s(row.get("Start")),
             "energy_j": None if absurd else joules, "low_j": None, "high_j": None, "scope": "node",
             "note": note})
     return _energies("Slurm", found, f"{path.name} has no job with an energy; the cluster needs an "

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -61,7 +61,8 @@ LATEST = 1e14  # no time is later, in seconds or milliseconds since 1970
 TIMES = ("%Y/%m/%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f")
 ENTITY = re.compile(r"#\s*Entity\s+(?P<names>.+)$")
 _WHEN = ("timestamp", "time", "ts", "datetime")
-_WHICH = ("uuid", "gpu", "gpu_id", "device")
+_WHICH = ("uuid", "gpu", "gpu_id", "minor_number", "device")
+_HOSTS = ("hostname", "node", "instance")
 BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
 
 
@@ -118,7 +119,10 @@ def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl
         raise UsageError(f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the "
                          "output of `dcgmi dmon -e 155,203 -d 100` (a line '#Entity POWER ...' first) nor a "
                          "CSV with the columns timestamp, gpu and DCGM_FI_DEV_POWER_USAGE")
-    return by_gpu(_frame(table, EXPORTER, civil(times, path), _column(table, *_WHICH)), path)
+    hosts, gpus = _column(table, *_HOSTS), _column(table, *_WHICH)
+    if hosts is not None:
+        gpus = list(gpu_names(zip(hosts, gpus or ["0"] * len(hosts), strict=True)))
+    return by_gpu(_frame(table, EXPORTER, civil(times, path), gpus), path)
 
 
 def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict[str, pl.DataFrame]:
@@ -160,6 +164,22 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
 
 
 # what they share
+
+
+def identity(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Host and GPU of a Prometheus series. A UUID stays the same where its exporter moves to another port."""
+    lower = {name.lower(): value for name, value in labels.items()}
+    gpu = next((lower[name] for name in _WHICH if name in lower), "0")
+    hosts = _HOSTS[:1] if "uuid" in lower else _HOSTS
+    host = next((lower[name] for name in hosts if name in lower), "")
+    return host, f"{gpu} instance {lower['gpu_i_id']}" if lower.get("gpu_i_id") else gpu
+
+
+def gpu_names(identities: Iterable[tuple[str | None, str | None]]) -> Iterator[str]:
+    """What GPUs are called: by their host too where several hosts have a GPU of that name."""
+    whole = list(identities)
+    several = len(set(whole)) > len({gpu for _, gpu in whole})
+    return (f"{host or ''} {gpu or ''}".strip() if several else gpu or "" for host, gpu in whole)
 
 
 def bytes_of(path: str | Path) -> bytes:
@@ -208,7 +228,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Table
 
 def _wide(table: Table, metric: str) -> Table:
     """A row per moment and GPU from a row per metric."""
-    keys = [name for name in table if name in (*_WHEN, *_WHICH)]
+    keys = [name for name in table if name in (*_WHEN, *_WHICH, *_HOSTS)]
     frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String))
     lower = frame.with_columns(pl.col(metric).str.to_lowercase())
     wide = lower.pivot(metric, index=keys, values="value", aggregate_function="last")

@@ -21,10 +21,12 @@ import itertools
 import math
 import os
 import struct
+import tempfile
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO
 
 from ..records import NO_MARKS, Marks, Phase, WorkDone
 
@@ -37,6 +39,8 @@ KINDS = "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase"
 BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
 MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more
 ENOUGH = 3  # marks that outweigh a tracked loop around them
+IN_CHILDREN = ("the trainer ran in child processes (ddp_spawn, ddp_fork, ddp_notebook), whose iterations and "
+               "samples are not counted here; use strategy='ddp' in a script")
 
 
 class MarkRecorder:
@@ -58,6 +62,8 @@ class MarkRecorder:
         self.work: dict[str, tuple[array[float], array[float]]] = {}  # moments and amounts
         self.notes: list[str] = []
         self.last_s: float | None = None  # end of the last iteration or phase
+        self.bounded = False  # whether the first step begins an iteration and the last one ends one
+        self._made_unix_s = time.time()
 
     def step(self) -> None:
         self.last_s = now_s = self.clock()
@@ -105,19 +111,33 @@ class MarkRecorder:
         if self.last_s is not None and now_s is not None and now_s > self.last_s:
             self.ended(kind, self.last_s, now_s)
 
-    def marks(self, start_s: float, end_s: float) -> Marks:
-        """What was noted between two moments: steps before loops, inner loops before those around them."""
-        if not (self.steps or self.phases or self.loops or self.work or self.notes):
-            return NO_MARKS
+    def begin(self) -> None:
+        """The first iteration of a training begins; the time since an earlier one is a pause."""
+        before_s, self.bounded = self.last_s, True
+        self.step()
+        if before_s is not None and self.last_s is not None and self.last_s > before_s:
+            self.ended("pause", before_s, self.last_s)
+
+    def phases_between(self, start_s: float, end_s: float) -> tuple[Phase, ...]:
+        """The phases between two moments; one within another is part of it."""
         inside = [each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s]
         inside.sort(key=lambda phase: (phase.start_s, -phase.end_s))
         reach_s = itertools.accumulate((each.end_s for each in inside), max, initial=start_s)
-        # A phase within another one is part of it.
-        phases = tuple(each for each, until_s in zip(inside, reach_s, strict=False) if each.end_s > until_s)
+        return tuple(each for each, until_s in zip(inside, reach_s, strict=False) if each.end_s > until_s)
+
+    def marks(self, start_s: float, end_s: float) -> Marks:
+        """What was noted between two moments: steps before loops, inner loops before those around them."""
+        if _child_file is not None:
+            told = os.fstat(_child_file.fileno())
+            if told.st_size and told.st_mtime >= self._made_unix_s:
+                self.notes.append(IN_CHILDREN)
+        if not (self.steps or self.phases or self.loops or self.work or self.notes):
+            return NO_MARKS
+        phases = self.phases_between(start_s, end_s)
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
         work, notes = self._worked(start_s, end_s, phases), tuple(self.notes)
         if len(steps) >= ENOUGH:
-            return Marks((steps,), phases, edges=True, work=work, notes=notes)
+            return Marks((steps,), phases, edges=not self.bounded, work=work, notes=notes)
         loops = sorted(tuple(at for at in loop if start_s <= at <= end_s) for loop in self.loops)
         whole = [loop for loop in loops if len(loop) > 1]
         inner = [loop for loop in whole if not any(_around(loop, other) for other in whole)]
@@ -149,6 +169,7 @@ def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
     )
 
 
+_child_file: IO[bytes] | None = None
 # Open windows, as keys. No lock: a dropped window leaves during garbage collection, in any thread.
 _open: dict[MarkRecorder, None] = {}
 
@@ -226,6 +247,26 @@ def since_last(kind: str) -> None:
     """Mark what ran since the last step or phase as this kind; for hooks that are called at its end only."""
     for notebook in _reached():
         notebook.since_last(kind)
+
+
+def begin() -> None:
+    """Mark the beginning of a training's first iteration, for hooks whose steps end iterations."""
+    for notebook in _reached():
+        notebook.begin()
+
+
+def child_path() -> str:
+    """A file of this process, to which `report_child` writes in a child process that trains in its place."""
+    global _child_file
+    if _child_file is None:
+        _child_file = tempfile.NamedTemporaryFile(prefix="workbench-")  # noqa: SIM115
+    return _child_file.name
+
+
+def report_child(path: str) -> None:
+    """Have the windows that are open in the process of a `child_path` note that its training runs here."""
+    with contextlib.suppress(OSError), open(path, "r+b") as file:
+        file.write(b"1")
 
 
 def loop(moments_s: Sequence[float]) -> None:

@@ -10,8 +10,9 @@ iteration, on the axis of the training's own steps; in the end the measured tota
 is imported when its sink is made, and nothing is sent anywhere that was not named. When a sink fails, a
 warning names it, nothing more is sent to it, and the training continues.
 
-In a job of several processes (torchrun, mpirun, srun) each process logs its own GPUs: into a CSV file of its
-own (`energy.rank1.csv`), and to Prometheus at the port plus its local rank.
+In a job of several processes (torchrun, mpirun, srun) each rank logs its own GPUs: into a CSV file
+(`energy.rank1.csv`) or TensorBoard folder of its own, and to Prometheus at the port plus its local rank. A
+rank above 0 whose sink cannot be opened warns and logs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from __future__ import annotations
 import bisect
 import csv
 import http.server
-import math
 import os
 import threading
 import time
@@ -27,7 +27,7 @@ import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ..device.discovery import Gpus
 from ..device.selection import local_rank
@@ -35,6 +35,7 @@ from ..errors import NoDriver, UsageError, checked, describe_error, missing, sho
 from ..records import Measurement
 from . import marks, session
 from .blocks import BlockResult
+from .foreign import SHARED_BY_RANKS
 from .meter import Meter
 
 PREFIX = "gpu_energy/"
@@ -54,7 +55,12 @@ class Sink(Protocol):
     """Takes values by name; one of your own may be given to `log_to`."""
 
     def write(self, values: Values, step: int, at_unix_s: float) -> None: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Nothing, where a run belongs to the program that has started it."""
+
+
+class NoSink(Sink):
+    """Takes values and sends them nowhere."""
 
 
 class CsvSink:
@@ -77,7 +83,7 @@ class CsvSink:
         self._file.close()
 
 
-class WandbSink:
+class WandbSink(Sink):
     """The run of W&B that is active; values join the row that the training logs next."""
 
     def __init__(self) -> None:
@@ -88,25 +94,30 @@ class WandbSink:
     def write(self, values: Values, step: int, at_unix_s: float) -> None:
         self._run.log(dict(values), commit=False)
 
-    def close(self) -> None:
-        """The run is its owner's."""
 
-
-class MlflowSink:
+class MlflowSink(Sink):
     """The run of MLflow that is active in the thread that makes this; others have runs of their own."""
 
     def __init__(self) -> None:
         self._mlflow = _library("mlflow", "MLflow")
         run = self._mlflow.active_run()
         if run is None:
-            raise UsageError("no run of MLflow is active; call mlflow.start_run() first")
+            raise UsageError("no run of MLflow is active; call mlflow.start_run() first, or give Lightning's "
+                             "logger: log_to(trainer.logger)")
         self._run_id = run.info.run_id
 
     def write(self, values: Values, step: int, at_unix_s: float) -> None:
         self._mlflow.log_metrics(dict(values), step=step, run_id=self._run_id)
 
-    def close(self) -> None:
-        """The run is its owner's."""
+
+class LightningSink(Sink):
+    """A logger of Lightning (MLFlowLogger, WandbLogger, ...), which knows its own run."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        self._logger.log_metrics(dict(values), step)
 
 
 class TensorboardSink:
@@ -125,13 +136,18 @@ class TensorboardSink:
 
 
 class PrometheusSink:
-    """Answers scrapes on the loopback interface (text format 0.0.4). Port 0 takes a free one; `port` says
-    which. Raises UsageError where the port is taken.
+    """Answers scrapes on the loopback interface (text format 0.0.4). Port 0 takes a free one; `port` is its
+    number. A closed sink shows its last values until the process ends or another sink takes its port. Raises
+    UsageError where the port is taken.
     """
+
+    _closed: ClassVar[dict[int, PrometheusSink]] = {}  # by port, still answering
 
     def __init__(self, port: int = 9400) -> None:
         self._values: dict[str, float] = {}
         sink = self
+        if port in self._closed:
+            self._closed.pop(port).stop()
 
         class Metrics(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -172,65 +188,70 @@ class PrometheusSink:
         self.show({**values, f"{PREFIX}steps": float(step)})
 
     def close(self) -> None:
+        if self._values:
+            self._closed[self.port] = self
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        """Answer nothing more, and free the port."""
         self._server.shutdown()
         self._server.server_close()
 
 
-class EnergySoFar:
-    """Power of each GPU of a meter, and its energy since this was made.
+class GpuEnergy:
+    """Power of one GPU of a meter, and its energy since this was made.
 
-    Each piece of the sum is measured once its end lies in the past, where the sensor's next refresh is known:
-    so the sum does not drift.
+    Each piece of the sum is measured again once its end lies in the past, where the sensor's next refresh is
+    known. The sum therefore does not drift.
     """
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter, begun_s = meter, meter.clock()
-        count = len(meter.devices)
-        self._from_s, self._to_s = [begun_s] * count, [begun_s] * count  # what is not in `_settled_j` yet
-        self._settled_j, self._last = [0.0] * count, [(math.nan, 0.0)] * count
+    def __init__(self, meter: Meter, number: int) -> None:
+        self._meter, self._number = meter, number
+        self.from_s = self._to_s = meter.clock()  # the stretch that is not settled yet
+        self._settled_j = self._energy_j = self._power_w = 0.0
         recorder = meter.recorder
-        self._hold = recorder.hold(lambda: min(self._from_s)) if recorder is not None else None
+        self._hold = recorder.hold(lambda: self.from_s) if recorder is not None else None
 
-    def update(self) -> list[tuple[float, float] | None]:
-        """Power (W) since the last update, and energy (J) so far; None for a GPU that cannot be read now.
+    def update(self) -> tuple[float, float] | None:
+        """Power (W) since the last update, and energy (J) so far; None while it cannot be read.
 
-        A later update counts what such a GPU draws meanwhile.
+        A later update counts what the GPU draws meanwhile.
         """
-        return [self._update(number, self._meter.clock()) for number in range(len(self._meter.devices))]
-
-    def _update(self, number: int, now_s: float) -> tuple[float, float] | None:
-        from_s, to_s = self._from_s[number], self._to_s[number]
-        if now_s <= to_s:
-            return self._last[number]
-        found = None
-        # Where the sampler was not running yet, energy is known from its first refresh or from later on.
-        for start_s in (from_s, self._known_from_s(number, from_s, now_s), to_s):
-            if start_s is not None and (found := self._between(number, start_s, now_s)) is not None:
-                from_s = start_s
+        now_s = self._meter.clock()
+        if now_s <= self._to_s:
+            return self._power_w, self._energy_j
+        # Where the sampler was not running yet, energy is known from its first refresh on.
+        for start_s in (self.from_s, self._to_s, self._refresh_s(now_s)):
+            found_j = self._between(start_s, now_s)
+            if found_j is not None:
                 break
-        if found is None:
-            self._to_s[number] = now_s
+        else:
+            self._to_s = now_s
             return None
-        to_s = max(to_s, from_s)
-        piece_j = (self._between(number, from_s, to_s) or 0.0) if to_s > from_s else 0.0
-        energy_j = max(self._settled_j[number] + found, self._last[number][1])
-        self._settled_j[number] += piece_j
-        self._from_s[number], self._to_s[number] = to_s, now_s
-        self._last[number] = ((found - piece_j) / (now_s - to_s), energy_j)
-        return self._last[number]
+        if start_s != self.from_s:
+            self._settled_j, self._to_s = self._energy_j, start_s
+        past_j = self._between(start_s, self._to_s) if self._to_s > start_s else 0.0
+        if past_j is None:
+            past_j, self._to_s = 0.0, start_s
+        self._power_w = (found_j - past_j) / (now_s - self._to_s)
+        self._energy_j = max(self._settled_j + found_j, self._energy_j)  # a counter of Prometheus never falls
+        self._settled_j += past_j
+        self.from_s, self._to_s = self._to_s, now_s
+        return self._power_w, self._energy_j
 
-    def _between(self, number: int, start_s: float, end_s: float) -> float | None:
-        found = self._meter.timeline(number, start_s, end_s).between(start_s, end_s)
+    def _between(self, start_s: float, end_s: float) -> float | None:
+        found = self._meter.timeline(self._number, start_s, end_s).between(start_s, end_s)
         return None if found is None else found.energy_j
 
-    def _known_from_s(self, number: int, start_s: float, end_s: float) -> float | None:
-        """The first refresh of the sensor that was recorded after a moment; None: there is none."""
-        recorder = self._meter.recorder
-        if recorder is None:
-            return None
-        ticks_s = recorder.rows(self._meter.devices[number].uuid, start_s, end_s)["tick_s"]
-        ticks_s = ticks_s[(ticks_s > start_s) & (ticks_s < end_s)]
-        return float(ticks_s[0]) if len(ticks_s) else None
+    def _refresh_s(self, end_s: float) -> float:
+        """The first refresh of the sensor that was recorded since the last update."""
+        if self._meter.recorder is None:
+            return self._to_s
+        uuid = self._meter.devices[self._number].uuid
+        ticks_s = self._meter.recorder.rows(uuid, self._to_s, end_s)["tick_s"]
+        ticks_s = ticks_s[(ticks_s > self._to_s) & (ticks_s < end_s)]
+        return float(ticks_s[0]) if len(ticks_s) else self._to_s
 
     def close(self) -> None:
         self._hold = None
@@ -251,19 +272,21 @@ class MetricsServer:
         meter = session.current().meter_of(gpus)
         if not meter.devices:
             raise NoDriver(f"there is no GPU to tell of: {meter.why}")
-        self.sink, self._meter, self._so_far = PrometheusSink(port), meter, EnergySoFar(meter)
+        self.sink, self._meter = PrometheusSink(port), meter
+        self._gpus = [GpuEnergy(meter, number) for number in range(len(meter.devices))]
 
     def update(self) -> None:
         """Show what was drawn since the last update; a GPU that cannot be read keeps its last values."""
-        for device, found in zip(self._meter.devices, self._so_far.update(), strict=True):
-            if found is not None:
+        for device, gpu in zip(self._meter.devices, self._gpus, strict=True):
+            if (found := gpu.update()) is not None:
                 labels = f'{{gpu="{device.index}",uuid="{device.uuid}",name="{device.name}"}}'
                 names = f"{PREFIX}power_w{labels}", f"{PREFIX}energy_j{labels}"
                 self.sink.show(dict(zip(names, found, strict=True)))
 
     def close(self) -> None:
-        self._so_far.close()
-        self.sink.close()
+        for gpu in self._gpus:
+            gpu.close()
+        self.sink.stop()
 
 
 class EnergyLogger:
@@ -275,8 +298,8 @@ class EnergyLogger:
         self._block = BlockResult(self._meter, "log_to")
         self._marks = marks.MarkRecorder(self._meter.clock)
         marks.attach(self._marks)
-        self._so_far = EnergySoFar(self._meter)
-        self._step_s = math.nan  # end of the newest iteration whose energy was sent
+        self._gpus = [GpuEnergy(self._meter, number) for number in range(len(self._meter.devices))]
+        self._first = 0  # of the steps, which begins the first iteration that was not sent
         self._sound, self._end = True, threading.Event()
         self._thread = threading.Thread(target=self._run, name="workbench-log-to", daemon=True)
         self._thread.start()
@@ -289,20 +312,32 @@ class EnergyLogger:
 
     def publish(self) -> None:
         """Send what was measured since the last time."""
-        found = [each for each in self._so_far.update() if each is not None]
-        if not found or len(found) < len(self._meter.devices):
+        iteration_j = self._iteration_j()
+        found = [each for gpu in self._gpus if (each := gpu.update()) is not None]
+        if not found or len(found) < len(self._gpus):
             return
         power_w, energy_j = (sum(column) for column in zip(*found, strict=True))
         values = {"power_w": power_w, "energy_j": energy_j}
-        steps = sorted(self._marks.steps)
-        first = bisect.bisect_right(steps, self._step_s) - 1 if math.isfinite(self._step_s) else 0
-        # Before the first step there is no whole iteration.
-        if steps and (count := len(steps) - 1 - first) > 0:
-            energy = self._meter.energy(steps[first], steps[-1])
-            if energy is not None:
-                values["energy_per_iteration_j"] = energy.energy_j / count
-                self._step_s = steps[-1]
+        if iteration_j is not None:
+            values["energy_per_iteration_j"] = iteration_j
         self._give(values)
+
+    def _iteration_j(self) -> float | None:
+        """Mean energy of the iterations that have ended since the last value, without phases in them."""
+        steps = sorted(self._marks.steps[self._first :])
+        if len(steps) < 2:
+            return None
+        self._first += len(steps) - 1  # iterations whose energy is not known are not sent later either
+        phases = self._marks.phases_between(steps[0], steps[-1])
+        count = len(steps) - 1
+        for each in phases:  # such as a pause between two trainings
+            count -= max(bisect.bisect(steps, each.end_s) - bisect.bisect_left(steps, each.start_s) - 1, 0)
+        stretches = [(steps[0], steps[-1]), *((each.start_s, each.end_s) for each in phases)]
+        energies = [self._meter.energy(*stretch) for stretch in stretches]
+        known_j = [each.energy_j for each in energies if each is not None]
+        if not count or len(known_j) < len(energies):
+            return None
+        return (known_j[0] - sum(known_j[1:])) / count
 
     def stop(self) -> Measurement | None:
         """End it: the measured total with its 95 % half width goes to the sink, and is returned."""
@@ -320,7 +355,10 @@ class EnergyLogger:
             self._give({"energy_j": measured.energy_j, "total_j": measured.energy_j,
                         "total_s": measured.time_s,
                         "total_uncertainty_j": measured.energy_uncertainty_j or 0.0})
-        self._so_far.close()
+        for gpu in self._gpus:
+            gpu.close()
+        for note in {note for gpu in measured.gpus for note in gpu.notes if note == SHARED_BY_RANKS}:
+            warnings.warn(note, stacklevel=2)
         self._attempt(self.sink.close)
         return measured
 
@@ -350,7 +388,7 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
 
     Args:
         where: "wandb", "mlflow", "tensorboard" or "tensorboard:FOLDER", "prometheus" or "prometheus:PORT", a
-            .csv file, or a sink of your own (`Sink`).
+            .csv file, a logger of Lightning, or a sink of your own (`Sink`).
         every_s: How often.
         gpus: Which GPUs, as `devices` takes them; all visible ones where None.
 
@@ -360,8 +398,16 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     if not every_s > 0:
         raise UsageError(f"every_s={shown(every_s)}: give seconds above 0")
     if not isinstance(where, str | Path):
-        return EnergyLogger(where, every_s, gpus)
-    sink = _sink(str(where))
+        sink = where if hasattr(where, "write") else LightningSink(where)
+        return EnergyLogger(sink, every_s, gpus)
+    rank = _rank()
+    try:
+        sink = _sink(str(where), rank)
+    except UsageError as error:
+        if not rank:
+            raise
+        warnings.warn(f"rank {rank} logs nothing: {error}", stacklevel=2)
+        sink = NoSink()
     try:
         return EnergyLogger(sink, every_s, gpus)
     except BaseException:
@@ -369,20 +415,25 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
         raise
 
 
-def _sink(where: str) -> Sink:
+def _rank() -> int:
+    """Of this process in its job; 0 where it is the only one."""
+    told = (os.environ.get(name, "") for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"))
+    return next((int(each) for each in told if each.isdigit()), local_rank(os.environ) or 0)
+
+
+def _sink(where: str, rank: int) -> Sink:
     name, _, rest = where.partition(":")
-    rank = local_rank(os.environ) or 0
     if name == "prometheus" and (not rest or rest.isdigit()):
         port = int(rest or 9400)
-        return PrometheusSink(port + rank if port else 0)
+        return PrometheusSink(port + (local_rank(os.environ) or 0) if port else 0)
     if name == "tensorboard":
-        return TensorboardSink(rest or "runs")
+        return TensorboardSink((rest or "runs") + f"/rank{rank}" * bool(rank))
     if where in ("wandb", "mlflow"):
         return WandbSink() if where == "wandb" else MlflowSink()
     if where.endswith(".csv"):
-        return CsvSink(where if not rank else f"{where.removesuffix('.csv')}.rank{rank}.csv")
+        return CsvSink(where.removesuffix(".csv") + f".rank{rank}" * bool(rank) + ".csv")
     raise UsageError(f"{shown(where)} is no place to log to; give wandb, mlflow, tensorboard[:FOLDER], "
-                     "prometheus[:PORT], a .csv file or a sink of your own")
+                     "prometheus[:PORT], a .csv file, a logger of Lightning or a sink of your own")
 
 
 def _library(module: str, name: str, more: str = "") -> Any:
