@@ -150,6 +150,23 @@ def test_sixteen_steps_are_sixteen_iterations_and_a_gap_between_trainings_is_a_p
     assert (kinds.count("iteration"), kinds.count("pause"), kinds.count("long iteration")) == (32, 1, 0)
 
 
+@pytest.mark.parametrize(("name", "hooks", "kind"), [
+    ("LightningCallback", "test start", "evaluation"), ("LightningCallback", "predict start", "prediction"),
+    ("KerasCallback", "test begin", "evaluation"), ("KerasCallback", "predict begin", "prediction"),
+])
+def test_tests_and_predictions_are_phases(
+    monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder, name: str, hooks: str, kind: str
+) -> None:
+    double(monkeypatch, "lightning.pytorch" if name[0] == "L" else "keras.callbacks", "Callback")
+    hook, (what, begin) = getattr(callbacks, name)(), hooks.split()
+    arguments = (SimpleNamespace(), None) if name[0] == "L" else ({},)
+    at(notebook, 2.0)
+    getattr(hook, f"on_{what}_{begin}")(*arguments)
+    at(notebook, 5.0)
+    getattr(hook, f"on_{what}_end")(*arguments)
+    assert notebook.phases == [Phase(kind, 2.0, 5.0)]
+
+
 def test_a_training_in_a_child_process_is_a_note(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
     double(monkeypatch, "lightning.pytorch", "Callback")
     hook = callbacks.LightningCallback()

@@ -3,8 +3,9 @@
     from workbench.measurement.callbacks import HuggingFaceCallback      # LightningCallback, KerasCallback
     trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
 
-Each calls `workbench.step()` after an optimizer step and tells evaluations and checkpoints apart. In a
-recurring job each also reports epochs, with a metric, and ends the training when the recurrence is to stop:
+Each marks the beginning of a training, every optimizer step, evaluations and predictions. Hugging Face's also
+marks checkpoints. In a recurring job each also reports epochs, with a metric, and ends the training when the
+recurrence is to stop:
 
     def train(run): Trainer(..., callbacks=[HuggingFaceCallback(run, metric="eval_accuracy")]).train()
     job.run(train)
@@ -96,6 +97,16 @@ class _Evaluating(_Reporting):
         if evaluation is not None:
             evaluation.__exit__(None, None, None)
 
+    # Hooks, whose arguments differ.
+    def _evaluation_begins(self, *_: Any, **__: Any) -> None:
+        self._begin()
+
+    def _prediction_begins(self, *_: Any, **__: Any) -> None:
+        self._begin("prediction")
+
+    def _phase_ends(self, *_: Any, **__: Any) -> None:
+        self._end()
+
 
 class _HuggingFaceHooks(_Evaluating):
     """transformers.TrainerCallback; the trainer evaluates and saves between two optimizer steps."""
@@ -165,8 +176,7 @@ class _HuggingFaceHooks(_Evaluating):
         if not self._training and self._evaluation is None:  # it does not begin where the last step ended
             self._begin()
 
-    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any) -> None:
-        self._end()
+    on_predict = _Evaluating._phase_ends
 
     def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         marks.since_last(CHECKPOINT)
@@ -201,23 +211,9 @@ class _LightningHooks(_Evaluating):
         if self._epoch(trainer.callback_metrics if self._metric else None):
             trainer.should_stop = True
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        self._begin()
-
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        self._end()
-
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        self._begin()
-
-    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
-        self._end()
-
-    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
-        self._begin("prediction")
-
-    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
-        self._end()
+    on_validation_start = on_test_start = _Evaluating._evaluation_begins
+    on_predict_start = _Evaluating._prediction_begins
+    on_validation_end = on_test_end = on_predict_end = _Evaluating._phase_ends
 
 
 class _KerasHooks(_Evaluating):
@@ -254,17 +250,8 @@ class _KerasHooks(_Evaluating):
         if self._epoch(logs):
             self.model.stop_training = True
 
-    def on_test_begin(self, logs: Any = None) -> None:
-        self._begin()
-
-    def on_test_end(self, logs: Any = None) -> None:
-        self._end()
-
-    def on_predict_begin(self, logs: Any = None) -> None:
-        self._begin("prediction")
-
-    def on_predict_end(self, logs: Any = None) -> None:
-        self._end()
+    on_test_begin, on_predict_begin = _Evaluating._evaluation_begins, _Evaluating._prediction_begins
+    on_test_end = on_predict_end = _Evaluating._phase_ends
 
 
 # Our class: the hooks, and where the framework's base class may be found.

@@ -154,12 +154,8 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
         raise UsageError(f"`dcgmi dmon` writes no times, and nothing says how often {Path(path).name} was "
                          "written; give what -d was, in seconds: read_dcgm(path, every_s=0.1)")
     else:
-        seen: dict[str | None, int] = {}
-        numbers: list[int] = []
-        for each in table["#gpu"]:
-            numbers.append(seen.get(each, 0))
-            seen[each] = numbers[-1] + 1
-        times = pl.Series("time_s", numbers, dtype=pl.Float64) * every_s
+        numbers = pl.DataFrame({"gpu": table["#gpu"]}).select(pl.int_range(pl.len()).over("gpu"))
+        times = numbers.to_series().cast(pl.Float64) * every_s
     return by_gpu(_frame(table, DMON, times, table["#gpu"]), path)
 
 

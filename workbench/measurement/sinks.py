@@ -55,12 +55,17 @@ class Sink(Protocol):
     """Takes values by name; one of your own may be given to `log_to`."""
 
     def write(self, values: Values, step: int, at_unix_s: float) -> None: ...
+    def close(self) -> None: ...
+
+
+class NoSink:
+    """Sends values nowhere. Sinks that log into the run of another program derive from it."""
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        return None
+
     def close(self) -> None:
-        """Nothing, where a run belongs to the program that has started it."""
-
-
-class NoSink(Sink):
-    """Takes values and sends them nowhere."""
+        return None
 
 
 class CsvSink:
@@ -83,7 +88,7 @@ class CsvSink:
         self._file.close()
 
 
-class WandbSink(Sink):
+class WandbSink(NoSink):
     """The run of W&B that is active; values join the row that the training logs next."""
 
     def __init__(self) -> None:
@@ -95,7 +100,7 @@ class WandbSink(Sink):
         self._run.log(dict(values), commit=False)
 
 
-class MlflowSink(Sink):
+class MlflowSink(NoSink):
     """The run of MLflow that is active in the thread that makes this; others have runs of their own."""
 
     def __init__(self) -> None:
@@ -110,7 +115,7 @@ class MlflowSink(Sink):
         self._mlflow.log_metrics(dict(values), step=step, run_id=self._run_id)
 
 
-class LightningSink(Sink):
+class LightningSink(NoSink):
     """A logger of Lightning (MLFlowLogger, WandbLogger, ...), which knows its own run."""
 
     def __init__(self, logger: Any) -> None:
@@ -210,8 +215,6 @@ class GpuEnergy:
         self._meter, self._number = meter, number
         self.from_s = self._to_s = meter.clock()  # the stretch that is not settled yet
         self._settled_j = self._energy_j = self._power_w = 0.0
-        recorder = meter.recorder
-        self._hold = recorder.hold(lambda: self.from_s) if recorder is not None else None
 
     def update(self) -> tuple[float, float] | None:
         """Power (W) since the last update, and energy (J) so far; None while it cannot be read.
@@ -253,9 +256,6 @@ class GpuEnergy:
         ticks_s = ticks_s[(ticks_s > self._to_s) & (ticks_s < end_s)]
         return float(ticks_s[0]) if len(ticks_s) else self._to_s
 
-    def close(self) -> None:
-        self._hold = None
-
 
 class MetricsServer:
     """Power of each GPU and its joules since this began, for Prometheus; no window is open for it.
@@ -272,8 +272,9 @@ class MetricsServer:
         meter = session.current().meter_of(gpus)
         if not meter.devices:
             raise NoDriver(f"there is no GPU to tell of: {meter.why}")
-        self.sink, self._meter = PrometheusSink(port), meter
-        self._gpus = [GpuEnergy(meter, number) for number in range(len(meter.devices))]
+        self.sink, self._meter, recorder = PrometheusSink(port), meter, meter.recorder
+        self._gpus = each = [GpuEnergy(meter, number) for number in range(len(meter.devices))]
+        self._hold = recorder and recorder.hold(lambda: min(gpu.from_s for gpu in each))
 
     def update(self) -> None:
         """Show what was drawn since the last update; a GPU that cannot be read keeps its last values."""
@@ -284,8 +285,7 @@ class MetricsServer:
                 self.sink.show(dict(zip(names, found, strict=True)))
 
     def close(self) -> None:
-        for gpu in self._gpus:
-            gpu.close()
+        self._hold = None
         self.sink.stop()
 
 
@@ -355,10 +355,8 @@ class EnergyLogger:
             self._give({"energy_j": measured.energy_j, "total_j": measured.energy_j,
                         "total_s": measured.time_s,
                         "total_uncertainty_j": measured.energy_uncertainty_j or 0.0})
-        for gpu in self._gpus:
-            gpu.close()
-        for note in {note for gpu in measured.gpus for note in gpu.notes if note == SHARED_BY_RANKS}:
-            warnings.warn(note, stacklevel=2)
+        if any(SHARED_BY_RANKS in gpu.notes for gpu in measured.gpus):
+            warnings.warn(SHARED_BY_RANKS, stacklevel=2)
         self._attempt(self.sink.close)
         return measured
 
