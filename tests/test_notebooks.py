@@ -82,7 +82,7 @@ def shows_a_recurring_job(results: list[str], texts: list[str]) -> None:
     job, replayed = (text for text in texts if text.startswith("Recurring job nightly"))
     for panel in (job, replayed):
         assert "12 recurrences cost " in panel
-        assert "paid for itself after run" in panel
+        assert "paid for itself from recurrence" in panel, panel
         assert re.search(r"Next: batch size (256|512) at \d+ W", panel)
     said = "\n".join(texts)
     limits_w = dict(re.findall(r"^eta (\d\.?\d?): .* at (\d+) W", said, flags=re.M))
