@@ -163,6 +163,8 @@ class Collector:
         if not self._left:
             return
         self._alone()
+        recorder = self.meter.recorder
+        awake = recorder and recorder.hold(self.device.clock)  # without an open window the sampler would rest
         with contextlib.ExitStack() as stack:
             self._try_rights(stack)
             reader = FeatureReader(self.device, self.meter.recorder)
@@ -176,6 +178,7 @@ class Collector:
                         raise
                     self.notes.append(f"{workload.name} does not fit this GPU's memory and was left out")
                     self.done = before + self.plan.steps
+        del awake
 
     def _workload(self, workload: CalibrationWorkload, reader: FeatureReader) -> Generator[str, None, None]:
         """One pass: the reference, all settings in an order of its own, and the reference again."""
