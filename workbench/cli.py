@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels_ext import cells, shells
+from kernels_ext import cells
 from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
 from kernels_ext.log_commands import add_log_commands
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status (that of the measured command for `run`)."""
     parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     arguments, others = parser.parse_known_args(argv)
     if others and arguments.act is not _lab:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
@@ -157,12 +161,14 @@ def _parser() -> argparse.ArgumentParser:
         'eval "$(workbench completion zsh)"    # in ~/.zshrc, after compinit',
         "workbench completion fish | source    # in ~/.config/fish/config.fish",
     )
-    completion.add_argument("shell", choices=tuple(shells.SCRIPTS))
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-    print(shells.SCRIPTS[arguments.shell](_parser()))
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["workbench"], shell=arguments.shell))
     return 0
 
 
