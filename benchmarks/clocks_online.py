@@ -47,7 +47,7 @@ SEEDS = 20
 # each other search
 QUICK = {"all": (36, 5.0), "late": (18, 2.5), "peers": (6, 0.75)}
 PROFILED = ("H100", "A100", "RTX3080TI")
-PEERS = ("gpoeo", "mf-gpoeo")  # searches in the same loop
+PEERS = ("gpoeo",)  # searches in the same loop
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SETTLED = ("hold", "watch", "done")
 GPOEO = {

@@ -139,7 +139,7 @@ def _entry(path: str) -> str:
 
 
 def _callback(name: str) -> str:
-    from workbench.measurement import callbacks
+    from workbench import callbacks
 
     hooks = getattr(callbacks, f"_{name.removesuffix('Callback')}Hooks")
     words = textwrap.indent(_plain(f"{inspect.getdoc(hooks)}\n\n{inspect.getdoc(callbacks._Reporting)}"), "   ")

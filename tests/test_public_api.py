@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import pickle
-import subprocess
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +88,6 @@ TYPES = {
     "Shared", "Sweep", "Track", "Tuning", "TuningResult", "WorkbenchError",
 }
 MODULES = {"callbacks", "chosen", "cluster", "errors", "panels", "records", "simulation"}
-OLD_MODULES = {"applying": "control", "readers": "read_nvidia_smi", "trade_off": "choose"}
 
 
 def test_the_names_are_these() -> None:
@@ -123,36 +118,9 @@ def test_notebooks_import_from_the_workbench_and_its_simulation_only(path: Path)
     found = {words[1] for line in lines if (words := line.split()) and words[0] in ("import", "from")}
     ours = {name for name in found if name.split(".")[0] in ("workbench", "kernels_ext")}
     assert ours <= {"workbench"} | {name for name in ours if name.startswith("workbench.simulation")}
-    old = [f"workbench.{name}." for name in OLD_MODULES]
-    assert [line for line in lines if any(name in line for name in old)] == []
 
 
-# old spellings
-
-
-@pytest.mark.parametrize(("module", "name"), OLD_MODULES.items())
-def test_an_old_module_is_found_and_says_what_it_is_called_now(module: str, name: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"workbench\.{module} is now workbench\."):
-        assert callable(getattr(getattr(workbench, module), name))
-
-
-def test_a_pickle_of_an_old_module_path_is_read() -> None:
-    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).__module__)"
-    old = b"cworkbench.trade_off\nFrontierAnalysis\n."
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert pickle.loads(old).__module__ == "workbench.search.tradeoff"
-    done = subprocess.run([sys.executable, "-c", code], input=old, capture_output=True, check=True)
-    assert done.stdout.split() == [b"workbench.search.tradeoff"]
-
-
-def test_old_arguments_do_what_the_new_ones_do() -> None:
-    with pytest.warns(DeprecationWarning, match=r"tune\(gpu=\.\.\.\) is now tune\(gpus=\.\.\.\)") as caught:
-        old = workbench.tune(gpu=0)  # type: ignore[call-arg]
-    assert old._gpus == workbench.tune(gpus=0)._gpus == 0
-    assert caught[0].filename == __file__  # where it was written, so that a notebook shows it
-    with pytest.warns(DeprecationWarning, match="max_slowdown"), pytest.raises(UsageError, match=r"max_slowdown=-0\.5: "):
-        workbench.share("true", "true", bound=0.5)  # type: ignore[call-arg]
+# options
 
 
 @pytest.mark.parametrize("line", ["--gpus 0,1", "--gpu 0,1", "--gpu 0 --gpus 1"])

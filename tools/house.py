@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"entries": 22, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0}
+LIMITS = {"entries": 23, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0}
 WIDTH = 110
 
 # Which rooms a room may import. Ground files are for all; a room may use what its rooms may use.
@@ -42,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "tuning": {"experiments"},
     "panels": {"tuning", "sharing"},
 }
-EVERYTHING = {"__init__", "cli", "kernels_ext"}  # may import every room
+EVERYTHING = {"__init__", "callbacks", "cli", "kernels_ext"}  # may import every room
 
 
 class Import(NamedTuple):
@@ -114,7 +114,7 @@ def room(name: str) -> str | None:
         return "kernels_ext"
     if parts[0] != "workbench":
         return None
-    if len(parts) > 1 and (parts[1] in ROOMS or parts[1] in GROUND or parts[1] == "cli"):
+    if len(parts) > 1 and (parts[1] in ROOMS or parts[1] in GROUND or parts[1] in EVERYTHING):
         return parts[1]
     return "__init__"
 

@@ -14,6 +14,7 @@ The rooms, from the ground up; a room imports only rooms above it in this list:
     experiments              configurations tried: one trial, sweeps, recurring jobs and their history
     sharing                  two to four trainings on one GPU: what it saves, what it costs each
     tuning                   a running job's best power limit and clocks, found online or set by hand
+    callbacks                marks in the training loops of Hugging Face, Lightning and Keras
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
 
@@ -29,9 +30,7 @@ slowdown takes `max_slowdown=` (0.05 is 5 %).
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -116,51 +115,19 @@ _NAMES = {  # by module
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {  # that a person uses by name
-    "applying": "tuning.manual",
-    "callbacks": "measurement.callbacks",
+    "callbacks": "callbacks",
     "chosen": "tuning.selection",
     "cluster": "cluster",
     "errors": "errors",
     "panels": "panels",
-    "readers": "measurement.log_readers",
     "records": "records",
     "simulation": "simulation",
-    "trade_off": "search.tradeoff",
 }
-_NOW = {  # modules whose functions have names of their own now
-    "applying": "workbench.control() or workbench.applied()",
-    "readers": "workbench.read_log()",
-    "trade_off": "workbench.choose()",
-}
-
-
-class _Aliases:
-    """`import workbench.readers` and the like, as in pickled callbacks, lead to where the module is."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        package, _, module = name.rpartition(".")
-        moved = package == __name__ and _MODULES.get(module, module) != module
-        return ModuleSpec(name, self) if moved else None  # type: ignore[arg-type]
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: Any) -> None:
-        name = module.__name__
-        sys.modules[name] = import_module(f".{_MODULES[name.rpartition('.')[2]]}", __name__)
-
-
-if not any(type(finder).__qualname__ == _Aliases.__qualname__ for finder in sys.meta_path):
-    sys.meta_path.append(_Aliases())
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
-    if name in _NOW:
-        import warnings
-
-        warnings.warn(f"workbench.{name} is now {_NOW[name]}", DeprecationWarning, stacklevel=2)
     if name in _MODULES:
         return import_module(f".{_MODULES[name]}", __name__)
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
@@ -169,8 +136,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    modules = _MODULES.keys() - _NOW.keys()
-    return sorted({*__all__, *modules, "__version__", "load_ipython_extension", "unload_ipython_extension"})
+    return sorted({*__all__, *_MODULES, "__version__", "load_ipython_extension", "unload_ipython_extension"})
 
 
 def load_ipython_extension(shell: Any) -> None:

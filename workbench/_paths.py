@@ -29,10 +29,6 @@ def wanted_home() -> Path:
     """The per-user directory that is meant to be used."""
     if chosen := os.environ.get("WORKBENCH_HOME"):
         return Path(chosen)
-    # Version 0.1 kept to the rules of Linux on every system: what it left is found and goes on being used.
-    base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    if (older := Path(base) / _NAME).is_dir():
-        return older
     import platformdirs
 
     return platformdirs.user_data_path(_NAME, appauthor=False)

@@ -29,7 +29,6 @@ import os
 import re
 import reprlib
 import stat
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -307,23 +306,3 @@ def _rules(annotations: Mapping[str, Any]) -> dict[str, list[str]]:
 @functools.cache
 def _rules_of(record: Any) -> dict[str, list[str]]:
     return _rules(record.__annotations__)
-
-
-def renamed(**names: tuple[str, Callable[..., object]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: keyword arguments' old names still work, with a DeprecationWarning. `names` gives, by old
-    name, the new one and what makes its value of the old one's.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def call(*args: P.args, **options: P.kwargs) -> R:
-            for old in names.keys() & options.keys():
-                new, convert = names[old]
-                words = f"{function.__name__}({old}=...) is now {function.__name__}({new}=...)"
-                warnings.warn(words, DeprecationWarning, stacklevel=2)
-                options[new] = convert(options.pop(old))
-            return function(*args, **options)
-
-        return call
-
-    return decorate

@@ -1,4 +1,4 @@
-"""Searches that the product is compared with: Optuna's samplers, and random choice."""
+"""Searches that the product is compared with: MF-GPOEO's, Optuna's samplers, and random choice."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from workbench.search.clocks.make import ClockSearch
 from workbench.search.objective import Objective
 from workbench.search.space import SettingSpace
 
+from .mf_gpoeo import Feedback
 from .optuna_samplers import KINDS, Sampled
 
-NAMES = (*make.NAMES, *KINDS)
+NAMES = (*make.NAMES, "mf-gpoeo", *KINDS)
 
 
 def make_search(
@@ -24,7 +25,9 @@ def make_search(
     """A search by name, the product's or a peer's; `options` as `workbench.search.clocks.make.make_search`
     takes them.
     """
-    if name not in KINDS:
+    if name in make.NAMES:
         return make.make_search(name, space, objective, max_slowdown, **options)
     known = {key: options[key] for key in ("prior", "counter_update_s", "gpus", "rng") if key in options}
+    if name == "mf-gpoeo":
+        return Feedback(space, objective, max_slowdown, **known)
     return Sampled(space, objective, max_slowdown, kind=name, **known)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import peers
 from tests.search import test_local_search as contract
 
-NEEDS = {"tpe": "optuna", "random": "optuna", "gp": "torch"}
+NEEDS = {"tpe": "optuna", "random": "optuna", "gp": "torch", "mf-gpoeo": "numpy"}
 
 
 @pytest.mark.parametrize(

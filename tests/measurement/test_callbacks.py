@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import workbench
+from workbench import callbacks
 from workbench.errors import UsageError
-from workbench.measurement import callbacks, marks
+from workbench.measurement import marks
 from workbench.measurement.marks import MarkRecorder
 from workbench.records import Phase
 from workbench.simulation.machine import Machine

@@ -204,7 +204,7 @@ def test_bad_questions_get_a_sentence() -> None:
 # a probe that runs
 
 
-@pytest.mark.parametrize("name", ["model-guided", "mf-gpoeo"])
+@pytest.mark.parametrize("name", ["model-guided", "gpoeo"])
 def test_a_probe_that_breaks_the_bound_is_ended_and_one_that_may_not_is_left(name: str) -> None:
     world, search = World(CLOCKS), searching(name)
     low = CLOCKS.settings[60]
@@ -436,22 +436,3 @@ def test_gpoeo_answers_with_a_gear_of_the_cubic_between_its_probes() -> None:
 def test_gpoeo_measures_no_gear_twice() -> None:
     asked = World(CLOCKS).run(searching("gpoeo"))
     assert len(asked) == len(set(asked))
-
-
-# MF-GPOEO's
-
-
-def test_feedback_steers_the_slowdown_to_just_below_the_bound() -> None:
-    space = space_from(Limits(sm_clocks_mhz={5001: tuple(range(1800, 585, -15))}), "clocks")
-    world, search = World(space, compute=0.35, memory=0.1), searching("mf-gpoeo", space)
-    asked = world.run(search)
-    assert len(asked) <= 12
-    assert 0.03 <= world.slowdowns[space.row(search.choice().setting)] <= 0.0501
-
-
-def test_feedback_takes_a_lower_memory_clock_only_where_it_keeps_the_bound_and_pays() -> None:
-    idle, busy = World(CLOCKS, compute=0.4, memory=0.01), World(CLOCKS, compute=0.3, memory=0.5)
-    for world, expected in ((idle, 1000), (busy, 5001)):
-        search = searching("mf-gpoeo")
-        asked = world.run(search)
-        assert asked[-1].mem_clock_mhz == expected

@@ -16,7 +16,7 @@ from workbench.errors import UsageError
 from workbench.search.surrogates.prediction import files
 from workbench.search.surrogates.prediction.tree_text import checked
 
-MODEL = "tests/fixtures/stored_0_1/home/models/tesla-v100-pcie-32gb-simulated.nvml.clocks.json.gz"
+MODEL = "benchmarks/fixtures/home/models/tesla-v100-pcie-32gb-simulated.nvml.clocks.json.gz"
 
 
 @pytest.fixture(scope="module")

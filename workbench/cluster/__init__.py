@@ -21,7 +21,7 @@ from __future__ import annotations
 from .colocation import Colocation, History
 from .generator import MODELS, draw, generate
 from .jobs import SCHEMA, check
-from .policy import BasePolicy, IllegalPlacement, Policy
+from .policy import IllegalPlacement, Policy
 from .power import A100_NODE, V100_NODE, CapLevel, Cluster, NodeType
 from .result import Result
 from .simulator import Simulator
@@ -29,7 +29,7 @@ from .summary import summarise
 from .views import notable
 
 __all__ = [
-    "A100_NODE", "MODELS", "SCHEMA", "V100_NODE", "BasePolicy", "CapLevel", "Cluster", "Colocation",
+    "A100_NODE", "MODELS", "SCHEMA", "V100_NODE", "CapLevel", "Cluster", "Colocation",
     "History", "IllegalPlacement", "NodeType", "Policy", "Result", "Simulator", "check", "draw", "generate",
     "notable", "summarise",
 ]

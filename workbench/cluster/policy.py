@@ -134,5 +134,3 @@ class Policy:
     def timer(self, payload: object) -> None:
         """The moment has come that `cluster.at` was asked for."""
 
-
-BasePolicy = Policy  # its name in version 0.1

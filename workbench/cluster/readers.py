@@ -215,5 +215,3 @@ def _whole(frame: pl.DataFrame) -> pl.DataFrame:
     columns = [pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()]
     return frame.with_columns(missing).select(columns).sort("submit_s", maintain_order=True, nulls_last=True)
 
-
-philly = alibaba = sacct = read  # their names in version 0.1

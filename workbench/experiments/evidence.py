@@ -222,8 +222,6 @@ def _sweeps(label: str) -> Iterator[_Found]:
             continue
         try:
             rows = pl.read_parquet(path).filter(pl.col("outcome") == "ok")
-            if "unit" not in rows.columns:  # written before there was such a column
-                rows = rows.with_columns(unit=pl.lit(None, pl.String))
             parts: Any = rows.group_by("gpu", "batch_size", "simulated", "unit")
             for (gpu, batch_size, simulated, _), part in parts:
                 means = part.group_by(KNOBS, maintain_order=True).agg(

@@ -366,11 +366,6 @@ class Sweep:
             return []
         try:
             frame = pl.read_parquet(path)
-            for name in {"raised_at", "unit"} - set(frame.columns):  # written before there was such a column
-                frame = frame.with_columns(pl.lit(None, pl.String).alias(name))
-            if "samples" in frame.columns:  # rows of that time were for a sample where it was counted
-                counted = pl.when(pl.col("samples").is_not_null()).then(pl.lit("sample"))
-                frame = frame.with_columns(unit=pl.coalesce("unit", counted))
             return frame.select(TRIALS.names()).cast(TRIALS).to_dicts()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UsageError(

@@ -6,8 +6,8 @@
     <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
     <home>/tags/<id>                                    words that its owner keeps with it
 
-What cannot be read is renamed to `.damaged` and said; nothing else is lost by it. Files of earlier versions
-are read as well. Only traces count against the quota, and the oldest go first.
+What cannot be read is renamed to `.damaged` and said; nothing else is lost by it. Files of another version
+of the schema stay as they are and are left out. Only traces count against the quota, and the oldest go first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..records import (
 from . import keeping
 from .run_table import rows
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 QUOTA_BYTES = 512 * 1024**2
 COMPACT_AT = 400
 MOST_TAG = 200  # bytes
@@ -74,7 +74,7 @@ _COLUMNS: dict[str, Any] = {
     "calls": pl.Int64,
 }
 SCHEMA = pl.Schema(_COLUMNS)
-SINCE_2 = tuple(name for name in SCHEMA if name.startswith("iteration_"))
+_ITERATION_COLUMNS = tuple(name for name in SCHEMA if name.startswith("iteration_"))
 _FIELDS = {  # of the record, by column
     "iteration_s": "seconds", "iteration_s_uncertainty": "seconds_uncertainty", "iteration_j": "energy_j",
     "iteration_j_uncertainty": "energy_uncertainty_j",
@@ -107,7 +107,7 @@ def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
 
 def from_row(row: dict[str, Any]) -> Measurement:
     """The measurement of a row of `as_frame`."""
-    special = {*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes", "work"}
+    special = {*_DERIVED, *_ITERATION_COLUMNS, "schema_version", "gpus", "notes", "work"}
     plain = {name: value for name, value in row.items() if name not in special}
     plain["kind"] = row.get("kind") or ""
     gpus = tuple(_gpu(**gpu) for gpu in row["gpus"])
@@ -274,8 +274,9 @@ class Store:
             if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block, a directory be searched
                 raise ValueError("it is no regular file")
             return checked(pl.read_parquet(path))
-        except _Newer:
-            self._tell(f"{path.name} was written by a newer version and is left out; upgrade to read it")
+        except _OtherVersion:
+            self._tell(f"{path.name} is left out: another version of the workbench wrote it, and only that "
+                       "version reads it")
             return None
         except FileNotFoundError:
             self._gone = True
@@ -321,26 +322,16 @@ class Store:
                 path.unlink(missing_ok=True)
 
 
-class _Newer(Exception):
-    """A file that a newer version has written."""
+class _OtherVersion(Exception):
+    """A file that another version has written."""
 
 
 def _columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame of a file of measurements with the columns and kinds of `SCHEMA`; _Newer, ValueError or
-    PolarsError where a newer version has written it, a column is missing or holds something else.
+    """The frame of a file of measurements with the columns and kinds of `SCHEMA`; _OtherVersion, ValueError
+    or PolarsError where another version has written it, a column is missing or holds something else.
     """
-    versions = pl.Series([SCHEMA_VERSION])
-    if "schema_version" in frame.columns:
-        versions = frame["schema_version"].cast(pl.Int64)
-    if (versions.max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
-        raise _Newer
-    if (versions.min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
-        new = {name: pl.lit(None, SCHEMA[name]) for name in SINCE_2 if name not in frame.columns}
-        frame = frame.with_columns(**new)
-    # files of version 2 may have them or not
-    late = {"kind": pl.lit("")}
-    late |= {name: pl.lit(None, SCHEMA[name]) for name in ("work", "batch_size", "calls")}
-    frame = frame.with_columns(**{name: each for name, each in late.items() if name not in frame.columns})
+    if "schema_version" in frame.columns and (frame["schema_version"].cast(pl.Int64) != SCHEMA_VERSION).any():
+        raise _OtherVersion
     return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
 
 

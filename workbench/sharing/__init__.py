@@ -35,7 +35,6 @@ from ..errors import (
     UsageError,
     WorkbenchError,
     checked,
-    renamed,
     shown,
 )
 from ..measurement import marks
@@ -52,7 +51,6 @@ PERCENT = 5.0  # a slowdown from here on is no share: four jobs that take turns 
 last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
 
 
-@renamed(gpu=("gpus", lambda gpu: gpu), bound=("max_slowdown", lambda bound: bound - 1.0))
 @checked
 def share(
     *jobs: Work | Sequence[Work], gpus: Gpus = 0, max_slowdown: float = 0.2, seconds: float = 10.0,

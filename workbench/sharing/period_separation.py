@@ -23,7 +23,7 @@ MOST_STRETCH = 2.5
 ALIKE = 0.03
 CLEAR = 6.0  # times the usual score of a wrong period
 WAY_OUT = (
-    "call workbench.step() once per iteration in it, or use a callback of workbench.measurement.callbacks"
+    "call workbench.step() once per iteration in it, or use a callback of workbench.callbacks"
 )
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..device.discovery import Gpus
-from ..errors import UsageError, checked, renamed
+from ..errors import UsageError, checked
 from ..measurement import session
 from .driver import TunerThread
 from .options import check_objective, check_options, check_slowdown
@@ -79,7 +79,6 @@ class Tuning:
             warnings.warn(result.words, RuntimeWarning, stacklevel=2)
 
 
-@renamed(gpu=("gpus", lambda gpu: gpu))
 @checked
 def tune(
     max_slowdown: float | None = 0.05, *, objective: str | Objective = "energy", over: str = "both",

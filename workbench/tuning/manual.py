@@ -28,7 +28,7 @@ from ..device import journal, lease, restore, settings
 from ..device.discovery import Gpus
 from ..device.nvml import NvmlDevice
 from ..device.settings import Rights, StepResponse
-from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError, WorkbenchError, renamed
+from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError, WorkbenchError
 from ..experiments.job import RecurringJob
 from ..measurement import session
 from ..records import Configuration, Process, Setting
@@ -431,7 +431,6 @@ _hands: dict[str, ManualControl] = {}
 _guard = threading.Lock()
 
 
-@renamed(gpu=("gpus", lambda gpu: gpu))
 def control(gpus: Gpus = None) -> ManualControl:
     """Manual control of a GPU, always the same one for a GPU.
 

@@ -2,7 +2,7 @@
 
     make, base         a search by its name; the probes and the bound that every search keeps
     model_guided       ours: every probe with its error, over all knobs at once
-    gpoeo, mf_gpoeo    GPOEO's golden section; MF-GPOEO's feedback
+    gpoeo              GPOEO's golden section
     probe_gain         what a probe is worth before it is made
     power_profile      which power limit to measure next inside a recurring job
 """

@@ -8,7 +8,6 @@
 
     model-guided    every probe's time and energy with their errors, over all knobs at once (`model_guided`)
     gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`gpoeo`)
-    mf-gpoeo        MF-GPOEO's: feedback on the slowdown, no model (`mf_gpoeo`)
 
 A search knows no device and no clock. The first probe of every search is the reference.
 """
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "PROBES", "Choice", "ClockSearch", "Done", "Trial", "make_search"]
 
-NAMES = ("model-guided", "gpoeo", "mf-gpoeo")
+NAMES = ("model-guided", "gpoeo")
 
 
 class ClockSearch(Protocol):
@@ -97,8 +96,7 @@ def make_search(
         learns_later: The choice will be held and measured for longer than any probe, and the search told.
             Only for model-guided.
         rng: Where randomness comes from.
-        params: Constants of the search: `ModelGuidedParams`, `GpoeoParams` or `MfGpoeoParams`; its default
-            ones where None.
+        params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; its default ones where None.
 
     Raises:
         UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for
@@ -117,8 +115,4 @@ def make_search(
         from .gpoeo import Golden
 
         return Golden(space, objective, max_slowdown, **options)
-    if name == "mf-gpoeo":
-        from .mf_gpoeo import Feedback
-
-        return Feedback(space, objective, max_slowdown, **options)
     raise UsageError(f"there is no search named '{name}'; choose {', '.join(NAMES)}")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....device.discovery import Gpus
-from ....errors import UsageError, renamed
+from ....errors import UsageError
 from ....experiments.job import RecurringJob
 from ....records import Configuration, Setting
 from ....tuning.manual import ManualControl
@@ -151,7 +151,6 @@ def _chosen(content: dict[str, Any]) -> Configuration:
     return Configuration(Setting(values["power_limit_w"], sm, memory), batch)
 
 
-@renamed(gpu=("gpus", lambda gpu: gpu))
 def apply(
     wanted: Any = None, *, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
 ) -> ApplyPanel:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ....tuning.state_machine import Tuner
 
 NOTHING = "Nothing is tuned yet: start a training, then press Start; or write %%energy --tune above its cell"
-SEARCHES = {"model-guided": "ours", "gpoeo": "GPOEO's", "mf-gpoeo": "MF-GPOEO's"}
+SEARCHES = {"model-guided": "ours", "gpoeo": "GPOEO's"}
 
 
 class ClocksPanel(LivePanel):

@@ -1,6 +1,6 @@
 """Hooks that mark iterations from inside of a framework's training loop.
 
-    from workbench.measurement.callbacks import HuggingFaceCallback      # LightningCallback, KerasCallback
+    from workbench.callbacks import HuggingFaceCallback      # LightningCallback, KerasCallback
     trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
 
 Each marks the beginning of a training, every optimizer step, evaluations and predictions. Hugging Face's also
@@ -22,8 +22,8 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Protocol
 
-from ..errors import UsageError
-from . import marks, work
+from .errors import UsageError
+from .measurement import marks, work
 
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .gpoeo import Scripted, Steps
+from workbench.search.clocks.gpoeo import Scripted, Steps
 
 
 @dataclass(frozen=True, slots=True)
