@@ -80,6 +80,12 @@ def test_runs_at_other_settings_batch_sizes_or_of_other_work_have_rows_of_their_
     assert [row[2] for row in workbench.report("runs").rows][:3] == ["400 W", "250 W", "400 W, batch size 64"]
 
 
+def test_three_runs_kept_as_one_share_a_row_with_a_fourth_of_the_same_work() -> None:
+    saved(0, 90.0, repeats=3, work=(WorkDone("samples", 300.0),))
+    saved(1, 94.0, work=(WorkDone("samples", 300.0),))
+    assert [row[3] for row in workbench.report("runs").rows] == ["4"]
+
+
 def test_the_total_counts_every_call_of_a_comparison() -> None:
     saved(0, 3.6, repeats=5, calls=200)
     assert "In all 1.00 Wh were measured" in workbench.report("runs").text

@@ -263,7 +263,7 @@ def _complete(measured: Sequence[Measurement]) -> list[Measurement]:
 def _done(m: Measurement) -> tuple[str, ...]:
     """What runs of one row have in common: settings, batch size and work, as far as they are known."""
     settings = (set_to(gpu) for gpu in as_dict(m)["gpus"])
-    work = (f"{each.amount / m.repeats:g} {each.name}" for each in m.work)
+    work = (f"{each.amount:g} {each.name}" for each in m.work)  # of one run on average
     marked = m.iterations is not None and m.iterations.source == "marks"
     count = f"{m.iterations.count / m.repeats:g} iterations" if m.iterations is not None and marked else ""
     batch = "" if m.batch_size is None else f"batch size {m.batch_size}"

@@ -33,6 +33,9 @@ class Tuning:
 
     def begin(self) -> Tuning:
         """Begin to tune what runs on the GPU."""
+        return self._begin()
+
+    def _begin(self, *, own_thread: bool = False) -> Tuning:
         if self._driver is not None:
             raise UsageError("this tuning has begun already; workbench.tune() makes another one")
         mine = session.current()
@@ -40,7 +43,7 @@ class Tuning:
         if uuids == ():
             raise UsageError("gpus=[] names no GPU to tune; leave it out for those that work")
         no_gpu = "" if meter.devices else mine.why_no_gpu()
-        self.tuner = Tuner(meter, uuids=uuids, no_gpu=no_gpu, **self._options)
+        self.tuner = Tuner(meter, uuids=uuids, no_gpu=no_gpu, own_thread=own_thread, **self._options)
         self._driver = TunerThread(self.tuner)
         return self
 
@@ -69,7 +72,7 @@ class Tuning:
         return self._begun().view()
 
     def __enter__(self) -> Tuning:
-        return self.begin()
+        return self._begin(own_thread=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

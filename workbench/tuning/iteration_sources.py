@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -94,12 +94,14 @@ class IterationSource(Protocol):
 
 
 class MarkSource(marks.MarkRecorder):
-    """Iterations as `workbench.step()` tells them, of any loop in this process."""
+    """Iterations as `workbench.step()` tells them, of any loop in this process; with `gpus` as a
+    `MarkRecorder` takes them.
+    """
 
     name = "marks"
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Callable[[], float], gpus: Sequence[str] | None = None) -> None:
+        super().__init__(clock, gpus)
         self._dropped = 0
         marks.attach(self)
 
@@ -184,8 +186,11 @@ class Counter:
 class ToldIterations:
     """Iterations that the job tells: marks of this process, and a user's counter where one was given."""
 
-    def __init__(self, clock: Callable[[], float], progress: Callable[[], float] | None) -> None:
-        self.marks = MarkSource(clock)
+    def __init__(
+        self, clock: Callable[[], float], progress: Callable[[], float] | None,
+        gpus: Sequence[str] | None = None,
+    ) -> None:
+        self.marks = MarkSource(clock, gpus)
         self.counter = Counter(progress, clock) if progress is not None else None
 
     def sample(self, now_s: float) -> str:

@@ -49,6 +49,8 @@ class Tuner:
             `api.tune` takes them.
         params: The constants.
         no_gpu: Why the meter has no GPUs, where it has none and that is known.
+        own_thread: The job on these GPUs trains in the thread that makes the tuner, so that steps of other
+            threads with GPUs of their own are not its steps.
 
     Attributes:
         log: What happened so far.
@@ -63,7 +65,7 @@ class Tuner:
         max_slowdown: float | None = 0.05, over: str = "both", search: str = "model-guided",
         progress: Callable[[], float] | None = None, model: Any = None,
         recheck: bool = True, label: str = "", earlier: bool = True, seed: int = 0,
-        params: TunerParams = PARAMS, no_gpu: str = "",
+        params: TunerParams = PARAMS, no_gpu: str = "", own_thread: bool = False,
     ) -> None:
         check_options(over, search, model, progress)
         self.request = TuningRequest(
@@ -72,7 +74,7 @@ class Tuner:
         )
         self._lock = threading.RLock()
         self._meter, self.clock, self.log = meter, meter.clock, Logbook(meter.clock)
-        self._told = ToldIterations(meter.clock, progress)
+        self._told = ToldIterations(meter.clock, progress, uuids if own_thread else None)
         self._result: TuningResult | None = None
         ledger, recorder = self.log.ledger, meter.recorder
         self._refusals = 0  # of the driver, in a row
