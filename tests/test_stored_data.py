@@ -19,13 +19,13 @@ import pytest
 
 import workbench
 from workbench import _processes, cli
+from workbench.errors import UsageError
 from workbench.experiments.executors import HereExecutor
 from workbench.experiments.history.optuna_bridge import BanditSampler  # type: ignore[attr-defined]
 from workbench.measurement import session as sessions
 from workbench.measurement.store import Store
 from workbench.records import Configuration, Measurement, Setting
 from workbench.search.batch_size.history import Space
-from workbench.search.space import SettingSpace
 from workbench.search.surrogates.predictor import ClockModel
 from workbench.simulation.machine import Machine
 from workbench.tuning import models
@@ -369,24 +369,11 @@ def test_a_profile_goes_on_where_it_stopped(machine: Machine, capsys: pytest.Cap
     )
 
 
-def test_a_clock_model_predicts_as_it_did(stored: Path) -> None:
+def test_a_clock_model_of_version_0_1_is_refused_with_the_remedy(stored: Path) -> None:
     path = models.find_model(V100, "nvml")
     assert path == stored / "home" / "models" / "tesla-v100-pcie-32gb-simulated.nvml.clocks.json.gz"
-    model = ClockModel.load(path, gpu=V100)
-    assert (model.gpu, model.feature_set, model.workloads) == (V100, "nvml", 9)
-    assert model.error == pytest.approx((0.014005255494393848, 0.04501693204474852))
-    settings = tuple(Setting(power_limit_w=limit_w) for limit_w in (250.0, 200.0, 150.0))
-    features = {
-        "gpu_utilisation": 1.0,
-        "memory_utilisation": 0.5,
-        "sm_clock_ratio": 1.0,
-        "mem_clock_ratio": 1.0,
-        "power_share": 0.9,
-    }
-    found = model.predict(features, SettingSpace(settings, settings[0], 250.0), power_w=225.0).frame
-    assert found["log_time"].to_list() == pytest.approx([0.0, 0.042141747593060525, 0.12243976881450473])
-    assert found["log_time_sd"].to_list()[1:] == pytest.approx([0.01583696010853176, 0.0366052962241782])
-    assert found["log_energy"].to_list() == pytest.approx([0.0, -0.1043997172540896, -0.3033179472182847])
+    with pytest.raises(UsageError, match="has version 1, this workbench reads version 2; `workbench profile-gpu`"):
+        ClockModel.load(path, gpu=V100)
 
 
 # journals of a changed GPU

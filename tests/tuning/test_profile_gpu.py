@@ -452,11 +452,10 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     )
     assert "gpm: learnt from 9 workloads and" in said.out
     assert "nvml: learnt from 9 workloads and 5 features; held-out error" in said.out
-    assert said.out.count("time hangs most on ") == 2
     assert "45/45" in said.err
     # the models
     assert models.find_model(gpu, "gpm") == models.model_path(gpu, "gpm")
-    assert models.find_model(gpu, "dcgm") == models.find_model(gpu, "nvml") == models.model_path(gpu, "nvml")
+    assert models.find_model(gpu, "nvml") == models.model_path(gpu, "nvml")
     assert (
         models.find_model("NVIDIA H100 80GB HBM3", "gpm") is None
     )  # what was learnt on a simulated card is not for the real one
