@@ -19,7 +19,8 @@ from workbench.records import Setting
 from workbench.search.space import SettingSpace, space_of
 from workbench.search.surrogates.prediction.curves import Nodes, curves_of
 from workbench.search.surrogates.prediction.trees import folds_of, ordered
-from workbench.search.surrogates.predictor import SUFFIX, ClockModel, Prediction
+from workbench.search.surrogates.predictor import FEATURE_SETS, ClockModel, Prediction
+from workbench.tuning.models import SUFFIX
 
 SM, MEM = (1500, 1300, 1100, 900, 700), (5000, 2500)
 LIMIT_W = 300.0
@@ -347,7 +348,7 @@ def test_bad_training_sets_say_what_is_wrong() -> None:
 
 def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
     frame = training().filter((pl.col("workload") != "w5") | (pl.col("sm_clock_mhz") < SM[0]))
-    curves = curves_of(frame)
+    curves = curves_of(frame, FEATURE_SETS["gpm"])
     assert len(curves) == 47
     assert curves.dropped == ("w5: not measured at the reference",)
 
@@ -355,7 +356,7 @@ def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
 def test_holes_in_a_training_set_are_no_zeros() -> None:
     frame = training()
     holes = frame.filter(~((pl.col("workload").is_in(["w1", "w2", "w7"])) & (pl.col("sm_clock_mhz") == 900)))
-    curves = curves_of(holes)
+    curves = curves_of(holes, FEATURE_SETS["gpm"])
     assert np.isnan(curves.log_time).sum() == 3 * len(MEM)
     trained = ClockModel.train(holes, gpu=GPU)
     assert trained.errors["workloads"].to_list().count(45) == len(MEM)

@@ -25,15 +25,17 @@ import polars as pl
 
 from ...errors import UsageError, checked, named_file
 from .prediction import files, surface, trees
-from .prediction.curves import FEATURES, Array, Nodes, curves_of
+from .prediction.curves import Array, Nodes, curves_of
 from .prediction.physics import CardPhysics
 
 if TYPE_CHECKING:
     from ..space import SettingSpace
 
-SUFFIX = ".clocks.json.gz"
-OF_NVML = ("gpu_utilisation", "memory_utilisation", "sm_clock_ratio", "mem_clock_ratio", "power_share")
-FEATURE_SETS = {"nvml": OF_NVML, "gpm": FEATURES}
+# What the laws use. More counters made predictions worse on groups of kernels left out.
+FEATURE_SETS = {
+    "nvml": ("memory_utilisation", "gpu_utilisation", "power_share"),
+    "gpm": ("dram_active", "gpu_utilisation", "power_share"),
+}
 
 
 @dataclass(frozen=True)
@@ -227,4 +229,4 @@ def _plain(gpu: str) -> str:
     return re.sub(r"[^a-z0-9]+", " ", gpu.lower().removeprefix("nvidia ").strip())
 
 
-__all__ = ["FEATURE_SETS", "SUFFIX", "ClockModel", "Prediction"]
+__all__ = ["FEATURE_SETS", "ClockModel", "Prediction"]

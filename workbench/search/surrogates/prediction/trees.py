@@ -1,7 +1,6 @@
 """LightGBM and the card's laws together, and their error on groups of workloads left out.
 
-The trees get the inputs of the laws (memory activity, share of gaps, power) and the setting. More counters
-made them worse on groups of kernels that were left out of the training.
+The trees get the inputs of the laws (memory activity, share of gaps, power) and the setting.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class Means:
 def fit(curves: Curves) -> Means:
     """Fit the laws and the boosters.
 
-    Time falls and power rises with each clock and with the limit. At a lower SM clock, memory-bound work loses
-    less time; at a lower memory clock it loses more, so memory activity is free where both clocks were set.
+    Time falls and power rises with each clock and with the limit. At a lower SM clock, memory-bound work
+    loses less time. At a lower memory clock it loses more, so memory activity is free where both were set.
     """
     import lightgbm
 
