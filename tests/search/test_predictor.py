@@ -7,6 +7,7 @@ prediction can be compared with the truth.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -303,9 +304,11 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
     refused(gzip.compress(b"1"), "no clock model")
     refused(gzip.compress(b'{"format": "something else"}'), "no clock model")
     refused(gzip.compress(json.dumps({**json.loads(head), "version": 99}).encode()), "version 99")
-    refused(gzip.compress(bytes(65 << 20), 1), "damaged")
-    # A changed number must not reach LightGBM, which trusts it.
-    refused(gzip.compress(head + b"\n" + body.replace(b"left_child=", b"left_child=9", 1)), "checksum")
+    refused(gzip.compress(bytes(65 << 20), 1), "unpacks to more than 64 MB")
+    refused(gzip.compress(head + b"\n" + body.replace(b"0", b"1", 1)), "checksum")
+    other = json.dumps({**json.loads(body), "nodes": 1}).encode()
+    header = {**json.loads(head), "sha256": hashlib.sha256(other).hexdigest()}
+    refused(gzip.compress(json.dumps(header).encode() + b"\n" + other), "damaged")
     path.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         ClockModel.load(path)

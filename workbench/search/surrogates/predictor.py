@@ -175,7 +175,7 @@ class ClockModel:
         files.write(Path(path), {
             "gpu": self.gpu, "feature_set": self.feature_set, "features": self.features,
             "nodes": _lists(means.nodes), "physics": _lists(means.physics),
-            "boosters": [each.model_to_string() for each in means.boosters],
+            "trees": means.trees,
             "errors": self.errors.to_dict(as_series=False), "power_unit_w": self.power_unit_w,
             "workloads": self.workloads, "dropped": self.dropped,
         })
@@ -193,23 +193,25 @@ class ClockModel:
         Raises:
             UsageError: no such file, a damaged one, one of another version, or a model of another card.
         """
-        stored = files.read(named_file(path))
-        name = stored["gpu"]
+        path = named_file(path)
+        stored = files.read(path)
+        name = str(stored.get("gpu"))
         if gpu is not None and _plain(gpu) != _plain(name):
             raise UsageError(
                 f"{path} is a model of the {name}, this GPU is a {gpu}; `workbench profile-gpu` makes one "
                 "for it"
             )
-        import lightgbm
-
-        time, power = (lightgbm.Booster(model_str=each) for each in stored["boosters"])
-        means = trees.Means(
-            Nodes(**_arrays(stored["nodes"])), CardPhysics(**_arrays(stored["physics"])), (time, power)
-        )
-        return cls(
-            name, stored["feature_set"], tuple(stored["features"]), means, pl.DataFrame(stored["errors"]),
-            stored["power_unit_w"], stored["workloads"], tuple(stored["dropped"]),
-        )
+        try:
+            time, power = stored["trees"]
+            means = trees.Means(
+                Nodes(**_arrays(stored["nodes"])), CardPhysics(**_arrays(stored["physics"])), (time, power)
+            )
+            return cls(
+                name, stored["feature_set"], tuple(stored["features"]), means, pl.DataFrame(stored["errors"]),
+                stored["power_unit_w"], stored["workloads"], tuple(stored["dropped"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+            raise files.damaged(path, error) from error
 
 
 def _lists(record: Nodes | CardPhysics) -> dict[str, Any]:

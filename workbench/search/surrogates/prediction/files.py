@@ -1,7 +1,6 @@
 """One file per model: compressed text, a line about the file and a line of JSON with the model.
 
-The first line has the checksum of the second. A damaged model is refused before LightGBM's reader, which
-trusts every number, gets it.
+The first line has the checksum of the second.
 """
 
 from __future__ import annotations
@@ -44,8 +43,10 @@ def read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as raw, gzip.open(raw) as file:
             text = file.read(LARGEST_BYTES + 1)
+        if len(text) > LARGEST_BYTES:
+            raise ValueError(f"it unpacks to more than {LARGEST_BYTES >> 20} MB")
         head, _, body = text.partition(b"\n")
-        about = json.loads(head)
+        about, model = json.loads(head), json.loads(body or b"{}")
     except (EOFError, ValueError, RecursionError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged(path, error) from error
     except OSError as error:
@@ -57,9 +58,9 @@ def read(path: Path) -> dict[str, Any]:
             f"the clock model {path} has version {about.get('version')}, this workbench reads version "
             f"{VERSION}; {REMEDY}"
         )
-    if len(text) > LARGEST_BYTES or about.get("sha256") != _checksum(body):
-        raise damaged(path, "its checksum is another")
-    return dict(json.loads(body))
+    if not isinstance(model, dict) or about.get("sha256") != _checksum(body):
+        raise damaged(path, "its checksum does not fit")
+    return model
 
 
 def damaged(path: Path, why: object) -> UsageError:

@@ -33,21 +33,21 @@ class Means:
 
     nodes: Nodes
     physics: CardPhysics
-    boosters: tuple[Any, Any]  # of time, of power
+    trees: tuple[list[Any], list[Any]]  # of time, of power, as LightGBM dumps them
 
     def __call__(self, names: tuple[str, ...], features: Array) -> tuple[Array, Array]:
         """ln of relative time and of relative power, (workloads, nodes) each."""
         laws = self.physics.log_time(names, features), self.physics.log_power(names, features)
         rows = _rows(self.physics.inputs(names, features), self.nodes)
         time, power = (
-            (1 - SHARE) * law + SHARE * np.reshape(booster.predict(rows, num_threads=1), law.shape)
-            for law, booster in zip(laws, self.boosters, strict=True)
+            (1 - SHARE) * law + SHARE * sum(_leaves(tree, rows) for tree in trees).reshape(law.shape)
+            for law, trees in zip(laws, self.trees, strict=True)
         )
         return -ordered(self.nodes, -time), ordered(self.nodes, power)
 
 
 def fit(curves: Curves) -> Means:
-    """Fit the laws and the boosters.
+    """Fit the laws and the trees.
 
     Time falls and power rises with each clock and with the limit. At a lower SM clock, memory-bound work
     loses less time. At a lower memory clock it loses more, so memory activity is free where both were set.
@@ -57,15 +57,24 @@ def fit(curves: Curves) -> Means:
     laws = physics.fit(curves)
     rows = _rows(laws.inputs(curves.names, curves.features), curves.nodes)
     one_memory_clock = bool(np.all(curves.nodes.mu == 1))
-    boosters = []
+    found = []
     for target, rises in ((curves.log_time.ravel(), -1), (curves.log_power.ravel(), 1)):
         known = np.isfinite(target)
         signs = [rises, 0, -rises] if one_memory_clock else [0, 0, 0]
         leaf = min(20, max(int(known.sum()) // 20, 3))  # LightGBM's default, fewer for a small training set
         parameters = {**PARAMETERS, "monotone_constraints": signs + [rises] * 3, "min_data_in_leaf": leaf}
         data = lightgbm.Dataset(rows[known], target[known], params={"verbosity": -1})
-        boosters.append(lightgbm.train(parameters, data, ROUNDS))
-    return Means(curves.nodes, laws, (boosters[0], boosters[1]))
+        dump = lightgbm.train(parameters, data, ROUNDS).dump_model()
+        found.append([each["tree_structure"] for each in dump["tree_info"]])
+    return Means(curves.nodes, laws, (found[0], found[1]))
+
+
+def _leaves(tree: dict[str, Any], rows: Array) -> Array:
+    """The value of a tree for each row. LightGBM's own reader would trust every number of a model file."""
+    if "leaf_value" in tree:
+        return np.full(len(rows), float(tree["leaf_value"]))
+    left, right = (_leaves(tree[side], rows) for side in ("left_child", "right_child"))
+    return np.where(rows[:, tree["split_feature"]] <= tree["threshold"], left, right)
 
 
 def _rows(inputs: Array, nodes: Nodes) -> Array:
