@@ -46,7 +46,7 @@ class Prediction:
         space: The settings.
         frame: One row per setting: power_limit_w, sm_clock_mhz, mem_clock_mhz (null = the driver's choice),
             log_time, log_time_sd, log_energy, log_energy_sd, relative to the reference; null where the model
-            cannot predict. The standard deviations are root mean square errors on groups left out.
+            cannot predict. The 80 % intervals held 80 % of the workloads of groups left out.
         source: The model that made it, as text.
     """
 
