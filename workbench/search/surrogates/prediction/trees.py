@@ -41,7 +41,8 @@ class Means:
         laws = self.physics.log_time(names, features), self.physics.log_power(names, features)
         rows = _rows(self.physics.inputs(names, features), self.nodes)
         time, power = (
-            (1 - SHARE) * law + SHARE * sum(_leaves(tree, rows) for tree in trees).reshape(law.shape)
+            (1 - SHARE) * law
+            + SHARE * np.sum([_leaves(tree, rows) for tree in trees], axis=0).reshape(law.shape)
             for law, trees in zip(laws, self.trees, strict=True)
         )
         return -ordered(self.nodes, -time), ordered(self.nodes, power)
