@@ -15,7 +15,7 @@ are paid for. Contestants:
                         with which such lines do best on the training set
     plain, with probes  the plain LightGBM again, trained anew with time and power at the probed clocks as
                         further inputs
-    ours                `search.predictor.ClockModel`
+    ours                `ClockModel`; with probes, as the prior of the tuner's search
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ import polars as pl
 from benchmarks.common import arguments, finish, table
 from workbench.errors import UsageError
 from workbench.records import Setting
+from workbench.search.clocks.make import Trial, make_search
 from workbench.search.space import SettingSpace, space_of
 from workbench.search.surrogates.predictor import ClockModel, Prediction
+from workbench.search.surrogates.response_surface import fit
 
 Array = np.ndarray[Any, Any]
 COUNTERS = {
@@ -54,8 +56,11 @@ COLUMNS = {
     **COUNTERS,
 }
 SLOWDOWN = 0.05
-# no probe for the errors is taken where an iteration takes longer than this many at the highest clocks
-SLOWEST = 3.0
+# Of the highest SM clock: one probe, then two, where the errors of an earlier model left least open.
+PROBES = 0.68, 0.58, 0.43
+PROBE_ERROR = 0.003  # relative, of a probe of many iterations
+ITERATIONS = 1000, 1000.0  # of a probe, and their seconds at the reference
+MOST = 16
 TARGETS = {
     "time_ratio_to_plain": 0.85,
     "power_ratio_to_plain": 0.85,
@@ -210,43 +215,30 @@ def logs(found: Sequence[Prediction]) -> tuple[Array, Array]:
     return np.where(told, times, 0.0), np.where(told, energies - times, 0.0)
 
 
-def probed(found: Sequence[Prediction], test: Measured, probes: Sequence[int]) -> list[Prediction]:
-    settings = [test.settings[at] for at in probes]
-    energy = test.log_time + test.log_power
-    return [
-        each.after(settings, list(test.log_time[i, probes]), list(energy[i, probes]))
-        for i, each in enumerate(found)
-    ]
-
-
-def telling(found: Sequence[Prediction], count: int) -> list[int]:
-    """The probes that leave least open over all settings, the same for all applications, known before any of
-    them is measured.
-
-    Only where the mean application is foretold to take no longer than `SLOWEST`: a probe is paid for. One
-    after the other, then each again.
-    """
-    some = found[:: max(1, len(found) // 16)]
-    slow = np.exp(logs(found)[0]).mean(axis=0)
-    reference = found[0].space.reference_row
-    among = [int(row) for row in found[0].told if row != reference and slow[row] <= SLOWEST]
-    where = {int(row): at for at, row in enumerate(found[0].told)}
-
-    def left(rows: Sequence[int]) -> float:
-        at, zeros = [where[row] for row in rows], np.zeros(len(rows))
-        return float(
-            np.mean(
-                [each.belief.after(at, zeros, zeros, np.zeros((len(rows), 2))).sd.mean() for each in some]
-            )
+def probed(found: Sequence[Prediction], test: Measured, probes: Sequence[int]) -> tuple[Array, Array]:
+    """ln relative time and power once these settings were probed, by the fit of the tuner's search."""
+    times, powers = np.empty_like(test.log_time), np.empty_like(test.log_power)
+    for i, prediction in enumerate(found):
+        rows = [at for at in (0, *probes) if np.isfinite(test.log_time[i, at] + test.log_power[i, at])]
+        time = test.log_time[i, rows]
+        energy = time + test.log_power[i, rows]
+        errors_of = np.full((len(rows), 2), PROBE_ERROR)
+        fitted = fit(
+            prediction.space, rows, np.exp(time), np.exp(energy), errors_of, prior=prediction, rough=False
         )
+        log_time, log_energy = (
+            each.mean(axis=0) - each.mean(axis=0)[0] for each in (fitted.log_times, fitted.log_energies)
+        )
+        times[i], powers[i] = log_time, log_energy - log_time
+    return times, powers
 
-    probes: list[int] = []
-    for _ in range(count):
-        probes.append(min((row for row in among if row not in probes), key=lambda row: left([*probes, row])))
-    for at in range(count) if count > 1 else ():
-        others = [each for i, each in enumerate(probes) if i != at]
-        probes[at] = min((row for row in among if row not in others), key=lambda row: left([*others, row]))
-    return probes
+
+def places_of(test: Measured, shares: Sequence[float]) -> list[int]:
+    """Settings nearest to these shares of the highest SM clock, at the highest memory clock."""
+    top = test.settings[0]
+    among = [i for i, each in enumerate(test.settings) if i and each.mem_clock_mhz == top.mem_clock_mhz]
+    clocks = np.array([test.settings[i].sm_clock_mhz for i in among], float) / float(top.sm_clock_mhz or 1)
+    return [among[int(np.argmin(np.abs(clocks - share)))] for share in shares]
 
 
 # scores
@@ -289,26 +281,28 @@ def by_the_numbers(found: tuple[Array, Array]) -> list[int]:
 
 
 def with_probes(
-    found: Sequence[Prediction], test: Measured, count: int
+    found: Sequence[Prediction | None], space: SettingSpace, test: Measured, count: int
 ) -> tuple[list[int], dict[str, float]]:
-    """Picks after probes that are each chosen by what is known then; and what the probes took, in
-    iterations at the highest clocks.
+    """Picks of the tuner's search after at most so many probes below the reference; and what the probes took,
+    in iterations at the highest clocks.
     """
     picks, spent, broken = [], np.zeros(2), 0
     for i, prediction in enumerate(found):
-        done: list[Setting] = []
-        for _ in range(count):
-            probe = prediction.next_probe(SLOWDOWN, measured=done, error=0.0)
-            at = test.settings.index(probe)
-            time, energy = float(test.log_time[i, at]), float(test.log_time[i, at] + test.log_power[i, at])
-            if not np.isfinite(time + energy):  # was not measured: nothing is learned
-                done.append(probe)
+        search = make_search("model-guided", space, max_slowdown=SLOWDOWN, prior=prediction)
+        search.tell(test.settings[0], *ITERATIONS, ITERATIONS[0])
+        probes = 0
+        while probes < count and isinstance(trial := search.next(), Trial):
+            at = test.settings.index(trial.setting)
+            time = float(test.log_time[i, at])
+            energy = time + float(test.log_power[i, at])
+            if not np.isfinite(energy):
+                search.cannot(trial.setting, "not measured")
                 continue
-            prediction = prediction.after([probe], [time], [energy])
-            done.append(probe)
+            search.tell(trial.setting, ITERATIONS[0], *(ITERATIONS[0] * np.exp([time, energy])).tolist())
+            probes += 1
             spent += np.exp([time, energy])
             broken += time > np.log1p(SLOWDOWN)
-        picks.append(test.settings.index(prediction.least_energy(SLOWDOWN)))
+        picks.append(test.settings.index(search.choice().setting))
     return picks, {
         "time": spent[0] / len(found),
         "energy": spent[1] / len(found),
@@ -321,11 +315,10 @@ def covered(found: Sequence[Prediction], test: Measured) -> dict[str, float]:
     energy = test.log_time + test.log_power
     result = {}
     for name, true in (("time", test.log_time), ("energy", energy)):
-        low, high = (
-            np.array([each.frame[f"log_{name}_{end}"].to_numpy() for each in found])
-            for end in ("low", "high")
+        mean, sd = (
+            np.array([each.frame[f"log_{name}{end}"].to_numpy() for each in found]) for end in ("", "_sd")
         )
-        inside = (true >= low) & (true <= high)
+        inside = np.abs(true - mean) <= 1.2816 * sd
         result[name] = float(inside[:, 1:][np.isfinite(true[:, 1:])].mean())
     return result
 
@@ -334,43 +327,37 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
     """All contestants on one card."""
     train, test = measured(train_frame), measured(test_frame)
     space = space_of(test.settings, test.settings[0])
-    model = ClockModel.train(train_frame, gpu=name, feature_set="dcgm")
+    model = ClockModel.train(train_frame, gpu=name, feature_set="gpm")
     found = predictions(model, test, space)
     aligned = _aligned(train, test)
     simple = plain(aligned, test)
-    alone = predictions(
-        ClockModel.train(train_frame, gpu=name, feature_set="dcgm", trees_alone=True), test, space
-    )
     ours = logs(found)
-    one, two = telling(found, 1), telling(found, 2)
+    one, two = places_of(test, PROBES[:1]), places_of(test, PROBES[1:])
     places = best_places(aligned)
     after_one, after_two = probed(found, test, one), probed(found, test, two)
     rows = {
         "plain": errors(simple, test),
         "ours": errors(ours, test),
-        "physics alone": errors(_physics(model, found, test, space), test),
-        "trees alone (GPOEO's way)": errors(logs(alone), test),
+        "physics alone": errors(_physics(model, test, space), test),
     }
     probes = {
         "plain, no probe": errors(simple, test, two),
         "plain, interpolated": errors(interpolated(test, two), test, two),
         "plain, interpolated where that is best": errors(interpolated(test, places), test, places),
         "plain, with probes": errors(plain(aligned, test, two), test, two),
-        "ours, one probe": errors(logs(after_one), test, one),
-        "ours, two probes": errors(logs(after_two), test, two),
+        "ours, one probe": errors(after_one, test, one),
+        "ours, two probes": errors(after_two, test, two),
     }
-    picks_one, cost_one = with_probes(found, test, 1)
-    picks_two, cost_two = with_probes(found, test, 2)
+    none = [None] * len(test)
     choices = {
         "always the highest": charged(test, [0] * len(test)),
         "plain": charged(test, by_the_numbers(simple)),
-        "ours": charged(test, [test.settings.index(each.least_energy(SLOWDOWN)) for each in found]),
-        "trees alone (GPOEO's way)": charged(
-            test, [test.settings.index(each.least_energy(SLOWDOWN)) for each in alone]
-        ),
-        "ours, one probe": charged(test, picks_one) | {"probes": cost_one},
-        "ours, two probes": charged(test, picks_two) | {"probes": cost_two},
+        "ours, by the numbers": charged(test, by_the_numbers(ours)),
     }
+    for name_, count in (("no probe", 0), ("one probe", 1), ("two probes", 2), ("until it ends", MOST)):
+        for title, priors in (("search with ours", found), ("search without a model", none)):
+            picks, cost = with_probes(priors, space, test, count)
+            choices[f"{title}, {name_}"] = charged(test, picks) | {"probes": cost}
     ratios = [rows["ours"][i] / rows["plain"][i] for i in (0, 1)]
     others = ("plain, no probe", "plain, interpolated", "plain, interpolated where that is best")
     best_plain = [min(probes[other][i] for other in others) for i in (0, 1)]
@@ -378,9 +365,11 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
         "time_ratio_to_plain": ratios[0],
         "power_ratio_to_plain": ratios[1],
         "ratio_with_two_probes": max(probes["ours, two probes"][i] / best_plain[i] for i in (0, 1)),
-        "choice_regret": choices["ours"]["regret"],
-        "choice_regret_two_probes": choices["ours, two probes"]["regret"],
-        "bound_broken": max(choices["ours"]["broken"], choices["ours, two probes"]["broken"]),
+        "choice_regret": choices["ours, by the numbers"]["regret"],
+        "choice_regret_two_probes": choices["search with ours, two probes"]["regret"],
+        "bound_broken": max(
+            choices[each]["broken"] for each in ("ours, by the numbers", "search with ours, two probes")
+        ),
     }
     return {
         "name": name,
@@ -398,14 +387,11 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
             for other in (*others, "plain, with probes")
         },
         "choices": choices,
-        "covered": {"no probe": covered(found, test), "two probes": covered(after_two, test)},
-        "by_clock": _by_clock({"plain": simple, "ours": ours, "ours, two probes": logs(after_two)}, test),
+        "covered": covered(found, test),
+        "by_clock": _by_clock({"plain": simple, "ours": ours, "ours, two probes": after_two}, test),
         "model": {
             "held_out": model.error,
             "by_setting": model.errors.to_dicts(),
-            "importance": model.importance().to_dicts(),
-            "lean": model.card.lean,
-            "trees": list(model.card.means.shares),
             "workloads": model.workloads,
             "dropped": list(model.dropped),
         },
@@ -433,25 +419,20 @@ def _aligned(train: Measured, test: Measured) -> Measured:
 
 
 def _physics(
-    model: ClockModel, found: Sequence[Prediction], test: Measured, space: SettingSpace
+    model: ClockModel, test: Measured, space: SettingSpace
 ) -> tuple[Array, Array]:
     """The card's laws without the trees, read at the test's settings."""
     from workbench.search.surrogates.prediction import surface
 
-    card = model.card
-    rows = [
-        [float(each.get(name, np.nan) if each.get(name) is not None else np.nan) for name in card.names]
-        for each in test.features.with_columns(power_share=test.power_w / card.power_unit_w).iter_rows(
-            named=True
-        )
-    ]
-    features = np.array(rows)
-    weights, told = surface.weights(
-        card.nodes, space.settings, full_limit_w=None, power_w=None, log_power=np.zeros(len(card.nodes))
+    means = model.means
+    frame = test.features.with_columns(power_share=test.power_w / model.power_unit_w)
+    features = frame.select(model.features).to_numpy().astype(float)
+    weights, known = surface.weights(
+        means.nodes, space.settings, full_limit_w=None, power_w=None, log_power=np.zeros(len(means.nodes))
     )
-    weights[~told] = np.nan
-    laws = card.means.physics
-    return laws.log_time(card.names, features) @ weights.T, laws.log_power(card.names, features) @ weights.T
+    weights[~known] = np.nan
+    laws = means.physics
+    return tuple(law(model.features, features) @ weights.T for law in (laws.log_time, laws.log_power))  # type: ignore[return-value]
 
 
 def _by_clock(found: dict[str, tuple[Array, Array]], test: Measured) -> list[dict[str, Any]]:
@@ -495,7 +476,7 @@ def held_out(
             measured(frame.filter(pl.col("group") == group)),
             measured(noisy.filter(pl.col("group") == group)),
         )
-        model = ClockModel.train(train, gpu="left out", feature_set="dcgm", features=features)
+        model = ClockModel.train(train, gpu="left out", feature_set="gpm", features=features)
         seen = replace(test, features=seen.features, power_w=seen.power_w)
         wrong.append(errors(logs(predictions(model, seen, space_of(test.settings, test.settings[0]))), test))
         counts.append(len(test))

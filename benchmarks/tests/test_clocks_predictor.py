@@ -16,6 +16,6 @@ def test_on_measured_counters_it_beats_plain_trees_on_applications_never_seen(da
         summary = card["summary"]
         assert summary["time_ratio_to_plain"] < 0.95
         assert summary["power_ratio_to_plain"] < 0.95
-        assert summary["ratio_with_two_probes"] < 0.7
         assert summary["choice_regret"] < card["choices"]["always the highest"]["regret"]
-        assert summary["choice_regret_two_probes"] < 0.02
+        without = card["choices"]["search without a model, two probes"]["regret"]
+        assert summary["choice_regret_two_probes"] < min(0.02, without)

@@ -1,13 +1,13 @@
-"""Clocks foretold from features: close on workloads never seen, honest about errors, one probe tells of all,
-files say what is wrong.
+"""Clocks predicted from features: the error on workloads that were not trained, and files.
 
-The cards here are made of the physics that is written out in `answer`: two numbers a workload decide
-everything, so that what a model foretells can be held against the truth.
+The cards here follow the physics in `answer`: two numbers of a workload decide everything, so that a
+prediction can be compared with the truth.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -18,11 +18,10 @@ import pytest
 from workbench.errors import UsageError
 from workbench.records import Setting
 from workbench.search.space import SettingSpace, space_of
-from workbench.search.surrogates.prediction import choice
-from workbench.search.surrogates.prediction.belief import GaussianPosterior
-from workbench.search.surrogates.prediction.card import CARRY, folds_of, ordered, weighed
 from workbench.search.surrogates.prediction.curves import Nodes, curves_of
-from workbench.search.surrogates.predictor import SUFFIX, ClockModel, Prediction
+from workbench.search.surrogates.prediction.trees import folds_of, ordered
+from workbench.search.surrogates.predictor import FEATURE_SETS, ClockModel, Prediction
+from workbench.tuning.models import SUFFIX
 
 SM, MEM = (1500, 1300, 1100, 900, 700), (5000, 2500)
 LIMIT_W = 300.0
@@ -115,7 +114,7 @@ def space(memories: tuple[int, ...] = MEM, scale: float = 1.0) -> SettingSpace:
 
 @pytest.fixture(scope="module")
 def model() -> ClockModel:
-    return ClockModel.train(training(), gpu=GPU, feature_set="dcgm")
+    return ClockModel.train(training(), gpu=GPU)
 
 
 def truth(memory: float, draw: float, where: SettingSpace) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +125,7 @@ def truth(memory: float, draw: float, where: SettingSpace) -> tuple[np.ndarray, 
     return time, time + power
 
 
-def foretold(model: ClockModel, memory: float, draw: float, where: SettingSpace) -> Prediction:
+def predicted(model: ClockModel, memory: float, draw: float, where: SettingSpace) -> Prediction:
     return model.predict(features(memory, draw), where, power_w=answer(memory, draw, 1.0)[1])
 
 
@@ -137,7 +136,7 @@ UNSEEN = [(0.1, 0.9), (0.35, 0.5), (0.55, 0.75), (0.8, 0.6), (0.95, 0.85)]
 def test_time_and_energy_of_a_workload_never_seen_are_foretold_within_a_few_percent(
     model: ClockModel, memory: float, draw: float
 ) -> None:
-    frame = foretold(model, memory, draw, space()).frame
+    frame = predicted(model, memory, draw, space()).frame
     time, energy = truth(memory, draw, space())
     assert np.mean(np.abs(frame["log_time"].to_numpy() - time)) < 0.04
     assert np.mean(np.abs(frame["log_energy"].to_numpy() - energy)) < 0.04
@@ -147,84 +146,29 @@ def test_time_and_energy_of_a_workload_never_seen_are_foretold_within_a_few_perc
 def test_between_trained_clocks_time_falls_and_power_rises_with_the_clock(model: ClockModel) -> None:
     fine = space_of([Setting(sm_clock_mhz=sm, mem_clock_mhz=MEM[0]) for sm in range(700, 1501, 10)])
     for memory, draw in UNSEEN:
-        frame = foretold(model, memory, draw, fine).frame.sort("sm_clock_mhz")
+        frame = predicted(model, memory, draw, fine).frame.sort("sm_clock_mhz")
         time, power = frame["log_time"].to_numpy(), (frame["log_energy"] - frame["log_time"]).to_numpy()
         assert (np.diff(time) <= 1e-9).all()
         assert (np.diff(power) >= -1e-9).all()
 
 
-def test_quantiles_hold_most_of_what_happens(model: ClockModel) -> None:
+def test_the_80_percent_interval_holds_most_workloads_that_were_not_trained(model: ClockModel) -> None:
     inside = []
     for memory, draw in workloads(np.random.default_rng(11), 40):
-        frame = foretold(model, memory, draw, space()).frame
+        frame = predicted(model, memory, draw, space()).frame
         for name, true in zip(("time", "energy"), truth(memory, draw, space()), strict=True):
-            low, middle, high = (frame[f"log_{name}{end}"].to_numpy() for end in ("_low", "", "_high"))
-            assert (low <= middle + 1e-9).all()
-            assert (middle <= high + 1e-9).all()
-            inside.append(((true >= low) & (true <= high))[1:].mean())
-    assert 0.65 < np.mean(inside) <= 1.0  # 80 % are promised
+            mean, sd = (frame[f"log_{name}{end}"].to_numpy() for end in ("", "_sd"))
+            inside.append((np.abs(true - mean) <= 1.2816 * sd)[1:].mean())
+    assert 0.65 < np.mean(inside) <= 1.0
 
 
 def test_the_same_physics_on_a_card_of_other_clocks_and_watts_is_foretold_alike() -> None:
     here = ClockModel.train(training(), gpu=GPU)
     there = ClockModel.train(training(scale=1.4), gpu=GPU)
-    a = foretold(here, 0.4, 0.7, space()).frame
+    a = predicted(here, 0.4, 0.7, space()).frame
     b = there.predict(features(0.4, 0.7), space(scale=1.4), power_w=1.4 * answer(0.4, 0.7, 1.0)[1]).frame
     assert b["log_time"].to_numpy() == pytest.approx(a["log_time"].to_numpy(), abs=5e-3)
     assert b["log_energy"].to_numpy() == pytest.approx(a["log_energy"].to_numpy(), abs=5e-3)
-
-
-def test_one_probe_tells_of_all_other_settings(model: ClockModel) -> None:
-    memory, draw = 0.55, 0.75
-    odd = {
-        **features(memory, draw),
-        "dram_active": 0.75,
-    }  # counters that mislead: it looks more memory-bound than it is
-    before = model.predict(odd, space(), power_w=answer(memory, draw, 1.0)[1])
-    time, energy = truth(memory, draw, space())
-    row = 3
-    after = before.after([space().settings[row]], [time[row]], [energy[row]])
-    assert after.frame["log_time"][row] == pytest.approx(time[row], abs=1e-4)
-    others = [1, 2, 4]
-    wrong = [np.abs(each.frame["log_time"].to_numpy() - time)[others].mean() for each in (before, after)]
-    assert wrong[1] < 0.5 * wrong[0]
-    assert (after.frame["log_time_sd"].to_numpy() <= before.frame["log_time_sd"].to_numpy() + 1e-9).all()
-    assert after.source.endswith("and 1 probe")
-    assert after.after([space().settings[4]], [time[4]], [energy[4]]).source.endswith(
-        "workloads), and 2 probes"
-    )
-
-
-def test_a_noisy_probe_moves_the_prediction_less_than_an_exact_one(model: ClockModel) -> None:
-    before = foretold(model, 0.5, 0.7, space())
-    setting, said = space().settings[2], before.frame["log_time"][2] + 0.05
-    moved = [
-        before.after([setting], [said], [0.0], error).frame["log_time"][2] - before.frame["log_time"][2]
-        for error in (0.0, 0.05)
-    ]
-    assert 0 < moved[1] < moved[0] == pytest.approx(0.05, abs=1e-3)
-
-
-def test_a_probe_of_two_numbers_by_hand() -> None:
-    """Two settings, unit variances, correlation one half: a time probe of 1 at one moves the other by one
-    half.
-    """
-    factor = np.zeros((4, 3))
-    factor[0, 0], factor[1, :2], factor[2:, 2] = 1.0, (0.5, np.sqrt(0.75)), 1.0
-    after = GaussianPosterior(np.zeros(4), factor).after(
-        [0], np.array([1.0]), np.array([0.0]), np.zeros((1, 2))
-    )
-    assert after.mean[:2] == pytest.approx([1.0, 0.5], abs=1e-6)
-    assert after.sd[:2] == pytest.approx([0.0, np.sqrt(0.75)], abs=1e-3)
-
-
-def test_draws_scatter_as_the_standard_deviations_say(model: ClockModel) -> None:
-    prediction = foretold(model, 0.5, 0.7, space())
-    times, energies = prediction.draws(4000, np.random.default_rng(2))
-    for drawn, name in ((times, "log_time"), (energies, "log_energy")):
-        sd = prediction.frame[f"{name}_sd"].to_numpy()
-        assert drawn.std(axis=0) == pytest.approx(sd, rel=0.08, abs=1e-6)
-        assert drawn.mean(axis=0) == pytest.approx(prediction.frame[name].to_numpy(), abs=0.1 * sd.max())
 
 
 def test_a_missing_feature_stays_missing_and_the_prediction_goes_on(model: ClockModel) -> None:
@@ -247,26 +191,23 @@ def test_power_alone_is_enough_and_none_at_all_is_refused(model: ClockModel) -> 
 
 def test_what_was_never_trained_is_null_and_not_a_guess() -> None:
     one = ClockModel.train(training(memories=MEM[:1]), gpu=GPU)
-    frame = foretold(one, 0.5, 0.7, space()).frame
+    frame = predicted(one, 0.5, 0.7, space()).frame
     told = frame.filter(pl.col("mem_clock_mhz") == MEM[0])
     untold = frame.filter(pl.col("mem_clock_mhz") == MEM[1])
     assert told["log_time"].is_not_null().all()
-    for name in ("log_time", "log_time_sd", "log_energy", "log_energy_low"):
+    for name in ("log_time", "log_time_sd", "log_energy", "log_energy_sd"):
         assert untold[name].is_null().all()
 
 
-def test_a_space_that_the_model_knows_nothing_of_leaves_the_reference(model: ClockModel) -> None:
+def test_settings_that_the_model_does_not_know_are_null(model: ClockModel) -> None:
     other = space_of([Setting(sm_clock_mhz=4000), Setting(sm_clock_mhz=3500)])
-    prediction = foretold(model, 0.5, 0.7, other)
+    prediction = predicted(model, 0.5, 0.7, other)
     assert prediction.frame["log_time"].is_null().all()
-    assert prediction.least_energy(0.05) == other.reference
-    with pytest.raises(UsageError, match="says nothing of these settings"):
-        prediction.next_probe(0.05)
 
 
 def test_a_space_without_the_highest_clocks_is_relative_to_its_own_reference(model: ClockModel) -> None:
     lower = space_of([Setting(sm_clock_mhz=sm, mem_clock_mhz=MEM[0]) for sm in SM[1:]])
-    whole, part = foretold(model, 0.3, 0.7, space()).frame, foretold(model, 0.3, 0.7, lower).frame
+    whole, part = predicted(model, 0.3, 0.7, space()).frame, predicted(model, 0.3, 0.7, lower).frame
     assert part["log_time"].to_numpy() == pytest.approx(
         (whole["log_time"][1:5] - whole["log_time"][1]).to_numpy(), abs=1e-9
     )
@@ -277,7 +218,7 @@ def test_a_limit_acts_like_the_clock_at_which_power_meets_it(model: ClockModel) 
     where = space_of(
         [Setting(power_limit_w=each) for each in (300.0, 260.0, 200.0, 170.0)], max_power_limit_w=300.0
     )
-    frame = foretold(model, memory, draw, where).frame
+    frame = predicted(model, memory, draw, where).frame
     assert frame["log_time"][1] == pytest.approx(
         0.0, abs=0.02
     )  # it draws 249 W: a limit of 260 W does not bite
@@ -299,7 +240,7 @@ def test_a_training_set_of_limits_teaches_limits() -> None:
     )
     only = ClockModel.train(frame, gpu=GPU, feature_set="nvml")
     where = space_of([Setting(power_limit_w=each) for each in (300.0, 200.0, 160.0)], max_power_limit_w=300.0)
-    told = foretold(only, 0.2, 0.9, where).frame
+    told = predicted(only, 0.2, 0.9, where).frame
     for row, limit_w in ((1, 200.0), (2, 160.0)):
         assert told["log_time"][row] == pytest.approx(
             np.log(answer(0.2, 0.9, clock_under(0.2, 0.9, limit_w))[0]), abs=0.08
@@ -312,22 +253,12 @@ def test_each_set_of_features_has_its_own_inputs() -> None:
     assert "dram_active" in ClockModel.train(training(), gpu=GPU, feature_set="gpm").features
 
 
-def test_held_out_errors_and_importance_are_there_to_be_shown(model: ClockModel) -> None:
+def test_a_model_has_its_held_out_error_at_every_setting(model: ClockModel) -> None:
     assert model.errors.height == len(SM) * len(MEM) - 1
-    assert {
-        "sm_clock_mhz",
-        "mem_clock_mhz",
-        "time_error",
-        "power_error",
-        "energy_error",
-        "time_covered",
-    } <= set(model.errors.columns)
     time, power = model.error
     assert 0 < time < 0.06
     assert 0 < power < 0.06
-    gains = model.importance()
-    assert gains["time"].sum() == pytest.approx(1)
-    assert gains.sort("time", descending=True)["input"][0] in ("sm_clock", "memory_clock", "dram_active")
+    assert (model.errors["workloads"] == 48).all()
 
 
 def test_variants_of_one_kernel_are_left_out_together() -> None:
@@ -341,28 +272,27 @@ def test_measured_noise_is_put_in_order() -> None:
 
 
 def test_a_model_comes_back_from_its_file_as_it_was(model: ClockModel, tmp_path: Path) -> None:
-    path = model.save(tmp_path / "deep" / f"card.dcgm{SUFFIX}")
+    path = model.save(tmp_path / "deep" / f"card.gpm{SUFFIX}")
     again = ClockModel.load(path, gpu="test card")  # the driver's "NVIDIA" and its spelling do not matter
-    assert (again.gpu, again.feature_set, again.features, again.version, again.workloads) == (
+    assert (again.gpu, again.feature_set, again.features, again.workloads) == (
         GPU,
-        "dcgm",
+        "gpm",
         model.features,
-        model.version,
         48,
     )
     assert again.errors.equals(model.errors)
-    assert foretold(again, 0.5, 0.7, space()).frame.equals(foretold(model, 0.5, 0.7, space()).frame)
+    assert predicted(again, 0.5, 0.7, space()).frame.equals(predicted(model, 0.5, 0.7, space()).frame)
     assert [each.name for each in path.parent.iterdir()] == [path.name]  # no half-written file stays
 
 
-def test_a_file_that_is_no_model_says_so_in_a_sentence(model: ClockModel, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, tmp_path: Path) -> None:
     path = model.save(tmp_path / f"card{SUFFIX}")
     whole = path.read_bytes()
-    stored = json.loads(gzip.decompress(whole))
+    head, body = gzip.decompress(whole).split(b"\n")
 
-    def refused(content: bytes, words: str) -> None:
+    def refused(content: bytes, text: str) -> None:
         path.write_bytes(content)
-        with pytest.raises(UsageError, match=words) as caught:
+        with pytest.raises(UsageError, match=text) as caught:
             ClockModel.load(path, gpu=GPU)
         assert "profile-gpu" in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -371,31 +301,14 @@ def test_a_file_that_is_no_model_says_so_in_a_sentence(model: ClockModel, tmp_pa
     refused(whole[:200] + bytes([whole[200] ^ 255]) + whole[201:], "damaged")
     refused(b"", "damaged")
     refused(b"not a model", "damaged")
+    refused(gzip.compress(b"1"), "no clock model")
     refused(gzip.compress(b'{"format": "something else"}'), "no clock model")
-    refused(gzip.compress(json.dumps({**stored, "version": 99}).encode()), "version 99")
-    refused(
-        gzip.compress(json.dumps({**stored, "card": {**stored["card"], "residuals": [[1.0]]}}).encode()),
-        "damaged",
-    )
-    refused(
-        gzip.compress(json.dumps({**stored, "card": {**stored["card"], "trees": []}}).encode()), "damaged"
-    )
-    for name, value in (("gpu", None), ("workloads", "many"), ("dropped", None), ("dropped", [3])):
-        refused(gzip.compress(json.dumps({**stored, name: value}).encode()), "damaged")
-    card = stored["card"]
-    for wrong in (
-        {"physics": {**card["physics"], "watts": []}},
-        {"physics": {**card["physics"], "clocked": card["physics"]["clocked"][1:]}},
-        {"nodes": {**card["nodes"], "max_sm_clock_mhz": "fast"}},
-        {"nodes": {**card["nodes"], "x": [-1.0, *card["nodes"]["x"][1:]]}},
-        {"names": ["x"]},
-        {"names": [[], *card["names"][1:]]},
-        {"range": [[], []]},
-        {"power_unit_w": -1.0},
-        {"errors": {}},
-        {"trees": [{**card["trees"][0], "inputs": ["x", *card["trees"][0]["inputs"][1:]]}, card["trees"][1]]},
-    ):
-        refused(gzip.compress(json.dumps({**stored, "card": {**card, **wrong}}).encode()), "damaged")
+    refused(gzip.compress(json.dumps({**json.loads(head), "version": 99}).encode()), "version 99")
+    refused(gzip.compress(bytes(65 << 20), 1), "unpacks to more than 64 MB")
+    refused(gzip.compress(head + b"\n" + body.replace(b"0", b"1", 1)), "checksum")
+    other = json.dumps({**json.loads(body), "nodes": 1}).encode()
+    header = {**json.loads(head), "sha256": hashlib.sha256(other).hexdigest()}
+    refused(gzip.compress(json.dumps(header).encode() + b"\n" + other), "damaged")
     path.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         ClockModel.load(path)
@@ -432,13 +345,13 @@ def test_bad_training_sets_say_what_is_wrong() -> None:
     ):
         with pytest.raises(UsageError, match=words):
             ClockModel.train(change, gpu=GPU)
-    with pytest.raises(UsageError, match="choose one of nvml, dcgm, gpm"):
+    with pytest.raises(UsageError, match="choose one of nvml, gpm"):
         ClockModel.train(frame, gpu=GPU, feature_set="cupti")
 
 
 def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
     frame = training().filter((pl.col("workload") != "w5") | (pl.col("sm_clock_mhz") < SM[0]))
-    curves = curves_of(frame)
+    curves = curves_of(frame, FEATURE_SETS["gpm"])
     assert len(curves) == 47
     assert curves.dropped == ("w5: not measured at the reference",)
 
@@ -446,15 +359,11 @@ def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
 def test_holes_in_a_training_set_are_no_zeros() -> None:
     frame = training()
     holes = frame.filter(~((pl.col("workload").is_in(["w1", "w2", "w7"])) & (pl.col("sm_clock_mhz") == 900)))
-    curves = curves_of(holes)
+    curves = curves_of(holes, FEATURE_SETS["gpm"])
     assert np.isnan(curves.log_time).sum() == 3 * len(MEM)
-    assert np.isfinite(ClockModel.train(holes, gpu=GPU).card.residuals).all()
-
-
-@pytest.mark.parametrize("slowdown", [-0.01, 1.5, float("nan")])
-def test_a_slowdown_that_cannot_be_is_refused(model: ClockModel, slowdown: float) -> None:
-    with pytest.raises(UsageError, match="between 0 and 1"):
-        foretold(model, 0.5, 0.7, space()).least_energy(slowdown)
+    trained = ClockModel.train(holes, gpu=GPU)
+    assert trained.errors["workloads"].to_list().count(45) == len(MEM)
+    assert trained.error[0] < 0.06
 
 
 def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> None:
@@ -462,77 +371,3 @@ def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> Non
         model.predict({"dram_active": -1.0}, space(), power_w=200.0)
     with pytest.raises(UsageError, match="power of 0 W"):
         model.predict({}, space(), power_w=0.0)
-
-
-def test_the_choice_stays_where_a_saving_is_not_worth_the_risk() -> None:
-    # Reference, a setting that surely keeps the bound and saves 5 %, one that saves 20 % but probably breaks
-    # it.
-    mean = np.array([0.0, 0.02, 0.08, 0.0, np.log(0.95), np.log(0.8)])
-    sure = GaussianPosterior(mean, np.diag([0.0, 0.001, 0.001, 0.0, 0.01, 0.01]))
-    assert choice.chosen(sure, 0, np.log(1.05)) == 1
-    assert choice.chosen(sure, 0, np.log(1.10)) == 2
-    assert (
-        choice.chosen(
-            GaussianPosterior(mean, np.diag([0.0, 0.1, 0.1, 0.0, 0.01, 0.01])), 0, np.log(1.01), sure=0.9
-        )
-        == 0
-    )
-
-
-def test_the_next_probe_is_where_it_may_change_the_choice() -> None:
-    # The third setting saves most and may or may not keep the bound; nothing else is in doubt.
-    belief = GaussianPosterior(
-        np.array([0.0, 0.02, 0.05, 0.5, 0.0, -0.05, -0.3, -0.5]),
-        np.diag([0.0, 0.001, 0.03, 0.001, 0.0, 0.001, 0.02, 0.001]),
-    )
-    assert choice.next_probe(belief, 0, float(np.log(1.05)), rng=np.random.default_rng(0)) == 2
-
-
-def test_with_two_probes_the_choice_is_near_the_best_and_within_the_bound(model: ClockModel) -> None:
-    for memory, draw in UNSEEN:
-        time, energy = truth(memory, draw, space())
-        prediction, done = foretold(model, memory, draw, space()), []
-        for _ in range(2):
-            done.append(prediction.next_probe(0.05, measured=done))
-            row = space().row(done[-1])
-            prediction = prediction.after([done[-1]], [time[row]], [energy[row]], 0.001)
-        pick = space().row(prediction.least_energy(0.05))
-        assert time[pick] <= np.log(1.055)
-        assert np.exp(energy[pick] - energy[time <= np.log(1.05)].min()) < 1.03
-
-
-def test_trees_count_for_what_they_are_worth_on_groups_that_they_have_not_seen() -> None:
-    rng = np.random.default_rng(0)
-    law = rng.normal(0, 0.1, (40, 6))
-    good, bad = law.copy(), law + rng.normal(0, 0.1, law.shape)
-    truth_here = law + 0.08
-    good += 0.08
-    time, power = weighed(truth_here, law, np.hstack([good[:, :3], bad[:, 3:]]))
-    assert time == pytest.approx(CARRY)
-    assert power < 0.5 * CARRY
-
-
-def test_trees_alone_can_be_chosen_and_stored(tmp_path: Path) -> None:
-    alone = ClockModel.train(training(), gpu=GPU, feature_set="dcgm", trees_alone=True)
-    assert alone.card.means.shares == (1.0, 1.0)
-    kept = ClockModel.load(alone.save(tmp_path / f"alone{SUFFIX}"))
-    assert kept.card.means.shares == (1.0, 1.0)
-    with_physics = foretold(ClockModel.train(training(), gpu=GPU), 0.4, 0.7, space())
-    assert foretold(kept, 0.4, 0.7, space()).frame["log_time"].to_list() != with_physics.frame["log_time"].to_list()
-
-
-def test_a_model_from_before_shares_were_stored_still_opens(model: ClockModel, tmp_path: Path) -> None:
-    path = model.save(tmp_path / f"old{SUFFIX}")
-    stored = json.loads(gzip.decompress(path.read_bytes()))
-    del stored["card"]["shares"]
-    path.write_bytes(gzip.compress(json.dumps(stored).encode()))
-    assert ClockModel.load(path).card.means.shares == (0.4, 0.4)
-
-
-def test_what_counters_tell_of_memory_is_not_believed_to_the_last_per_cent(model: ClockModel) -> None:
-    told = np.array([features(0.4, 0.7).get(name, np.nan) for name in model.features])
-    change = model.card.misled(told, 0.05)
-    assert change.shape == (1, 2 * len(model.card.nodes))
-    assert np.abs(change).max() > 0.005
-    told[model.features.index("dram_active")] = np.nan
-    assert not model.card.misled(told, 0.05).any()

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from benchmarks.fixtures.bulk import plans
-from workbench.device import dcgm
 from workbench.device.discovery import open_device
 from workbench.errors import GpuLost, MeasurementError, UsageError
 from workbench.measurement.recorder import Recorder
@@ -19,7 +14,7 @@ from workbench.simulation import activity, counters
 from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load, operate
 from workbench.simulation.training import TrainingJob
-from workbench.tuning.features import COUNTERS, FEATURE_SETS, LOAD, FeatureReader, Features
+from workbench.tuning.features import FEATURE_SETS, LOAD, FeatureReader, Features
 
 Make = Callable[..., Machine]
 
@@ -57,14 +52,9 @@ def test_sources_come_best_first_with_the_reasons_of_those_that_are_not_there(
     simulated(card, stepped=True)
     device = open_device()
     found = {each.name: each for each in FeatureReader(device).sources}
-    assert list(found) == list(FEATURE_SETS) == ["gpm", "dcgm", "nvml"]
-    assert (found["gpm"].present, found["dcgm"].present, found["nvml"].present) == (
-        card == "H100",
-        False,
-        True,
-    )
+    assert list(found) == list(FEATURE_SETS) == ["gpm", "nvml"]
+    assert (found["gpm"].present, found["nvml"].present) == (card == "H100", True)
     assert reason in found["gpm"].reason
-    assert found["dcgm"].reason == "DCGM knows no simulated GPUs"
     assert FeatureReader(device).source == best
 
 
@@ -72,7 +62,7 @@ def test_a_gpu_that_tells_nothing_has_no_features(simulated: Make) -> None:
     machine = simulated("A100", stepped=True)
     machine.state.set_card(0, "abilities", 0)
     with pytest.raises(
-        MeasurementError, match=r"gpm: .*; dcgm: .*; nvml: .*tells neither utilisation nor power nor clocks"
+        MeasurementError, match=r"gpm: .*; nvml: .*tells neither utilisation nor power nor clocks"
     ):
         FeatureReader(open_device())
 
@@ -217,154 +207,3 @@ def test_a_later_reading_is_of_a_longer_stretch_and_a_start_forgets(simulated: M
     reader.start()
     machine.step(1.0)
     assert reader.read().values["sm_active"] == 0.0
-
-
-# DCGM
-
-DISCOVERY = """\
-2 GPUs found.
-+--------+----------------------------------------------------------------------+
-| GPU ID | Device Information                                                   |
-+--------+----------------------------------------------------------------------+
-| 0      | Name: Tesla V100-PCIE-32GB                                           |
-|        | PCI Bus ID: 00000000:3B:00.0                                         |
-|        | Device UUID: GPU-aaaa                                                |
-+--------+----------------------------------------------------------------------+
-| 1      | Name: Tesla V100-PCIE-32GB                                           |
-|        | PCI Bus ID: 00000000:10:00.0                                         |
-|        | Device UUID: {uuid}                                                  |
-+--------+----------------------------------------------------------------------+
-"""
-DCGMI = """\
-#!/bin/sh
-if [ "$1" = discovery ]; then
-cat <<'END'
-{discovery}
-END
-exit {status}
-fi
-echo "$@" > {said}
-{dmon}
-"""
-DMON = """\
-echo '#Entity   SMACT        SMOCC        TENSO        DRAMA        FP64A        FP32A        FP16A        PCITX        PCIRX        NVLTX        NVLRX'
-echo 'ID'
-echo 'GPU 1     N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A'
-while :; do
-echo 'GPU 0     0.100        0.100        0.100        0.100        0.100        0.100        0.100        1            1            1            1'
-echo 'GPU 1     0.900        0.400        0.000        0.250        0.000        0.600        0.000        1000000      2000000      N/A          -1'
-sleep 0.02
-done
-"""
-
-
-@pytest.fixture
-def dcgmi(simulated: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
-    """A machine with a `dcgmi` on its path, and a GPU that passes for a real one."""
-    simulated("V100")
-
-    def install(dmon: str = DMON, status: int = 0, discovery: str = DISCOVERY) -> object:
-        device = open_device()
-        device.simulated = False
-        program = tmp_path / "dcgmi"
-        text = DCGMI.format(
-            discovery=discovery.format(uuid=device.uuid), said=tmp_path / "said", dmon=dmon, status=status
-        )
-        program.write_text(text)
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        return device
-
-    return install
-
-
-def waited(reader: FeatureReader, until: Callable[[Features], bool]) -> Features:
-    deadline = time.monotonic() + 60.0
-    found = None
-    while time.monotonic() < deadline:
-        time.sleep(0.02)
-        if reader.device.clock() - reader._start_s < 0.1:  # type: ignore[operator]
-            continue
-        found = reader.read()
-        if until(found):
-            break
-    assert found is not None
-    return found
-
-
-def test_dcgms_fields_are_those_of_this_gpu_and_of_this_stretch(
-    dcgmi: Callable[..., object], tmp_path: Path
-) -> None:
-    device = dcgmi()
-    reader = FeatureReader(device)  # type: ignore[arg-type]
-    assert (reader.source, dcgm.find(device)[1]) == ("dcgm", 1)  # type: ignore[arg-type]
-    reader.start()
-    found = waited(reader, lambda found: found.source == "dcgm")
-    assert {name: found.values[name] for name in COUNTERS} == pytest.approx(
-        dict(zip(COUNTERS, (0.9, 0.4, 0.0, 0.0, 0.6, 0.0, 0.25), strict=True))
-    )
-    assert found.values["pcie_rx_bytes_per_s"] == pytest.approx(2e6)
-    assert "nvlink_tx_bytes_per_s" not in found.values  # N/A is no zero
-    assert "nvlink_rx_bytes_per_s" not in found.values  # nor is a rate below it one
-    assert set(LOAD) <= set(found.values)
-    assert (
-        "-i 1 -e 1002,1003,1004,1005,1006,1007,1008,1009,1010,1011,1012 -d 100"
-        in (tmp_path / "said").read_text()
-    )
-    dmon = reader._dmon
-    assert dmon is not None
-    assert dmon.means(device.clock() + 60.0) == {}  # type: ignore[attr-defined]
-    process = dmon._process
-    reader.close()
-    assert process.poll() is not None
-
-
-def test_dcgm_without_rights_to_profile_leaves_what_nvml_tells_and_says_what_dcgm_said(
-    dcgmi: Callable[..., object],
-) -> None:
-    device = dcgmi(
-        dmon="echo 'Error setting watches. Result: profiling is restricted to administrators'; exit 1"
-    )
-    reader = FeatureReader(device)  # type: ignore[arg-type]
-    reader.start()
-    found = waited(reader, lambda found: "restricted" in found.missing["dcgm"])
-    reader.close()
-    assert (found.source, set(found.values)) == ("nvml", set(LOAD))
-    assert "dcgmi gave no values in this time: Error setting watches." in found.missing["dcgm"]
-
-
-@pytest.mark.parametrize(
-    ("discovery", "status", "reason"),
-    [
-        (
-            "Error: unable to establish a connection to the specified host: localhost",
-            255,
-            "unable to establish a connection",
-        ),
-        (
-            DISCOVERY.replace("{uuid}", "GPU-bbbb").replace("10:00.0", "11:00.0"),
-            0,
-            "does not list Tesla V100",
-        ),
-    ],
-)
-def test_a_dcgm_that_does_not_know_this_gpu_is_not_there(
-    dcgmi: Callable[..., object], discovery: str, status: int, reason: str
-) -> None:
-    device = dcgmi(discovery=discovery, status=status)
-    found = {each.name: each for each in FeatureReader(device).sources}  # type: ignore[arg-type]
-    assert not found["dcgm"].present
-    assert reason in found["dcgm"].reason
-
-
-def test_a_gpu_is_found_by_its_address_where_dcgm_tells_no_uuid(dcgmi: Callable[..., object]) -> None:
-    device = dcgmi(discovery=DISCOVERY.replace("{uuid}", "-"))
-    assert dcgm.find(device)[1] == 1  # type: ignore[arg-type]
-
-
-def test_without_dcgmi_it_says_so(simulated: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    simulated("V100", stepped=True)
-    device = open_device()
-    device.simulated = False
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "dcgmi is not installed" in {each.name: each.reason for each in FeatureReader(device).sources}["dcgm"]

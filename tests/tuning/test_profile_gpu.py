@@ -451,12 +451,11 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
         in said.out
     )
     assert "gpm: learnt from 9 workloads and" in said.out
-    assert "nvml: learnt from 9 workloads and 5 features; held-out error" in said.out
-    assert said.out.count("time hangs most on ") == 2
+    assert "nvml: learnt from 9 workloads and 3 features; held-out error" in said.out
     assert "45/45" in said.err
     # the models
     assert models.find_model(gpu, "gpm") == models.model_path(gpu, "gpm")
-    assert models.find_model(gpu, "dcgm") == models.find_model(gpu, "nvml") == models.model_path(gpu, "nvml")
+    assert models.find_model(gpu, "nvml") == models.model_path(gpu, "nvml")
     assert (
         models.find_model("NVIDIA H100 80GB HBM3", "gpm") is None
     )  # what was learnt on a simulated card is not for the real one
@@ -468,7 +467,7 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     features = {name: value for name, value in first.items() if name in NAMES}
     for source, told in (("gpm", True), ("nvml", False)):
         model = ClockModel.load(models.model_path(gpu, source), gpu=gpu)
-        assert ("sm_active" in model.features) == ("dram_active" in model.features) == told
+        assert ("dram_active" in model.features) == told
         space = space_of([Setting(sm_clock_mhz=clock) for clock in (1980, 1290, 600)])
         frame = model.predict(features, space, power_w=first["power_w"]).frame
         assert frame["log_time"].to_list()[0] == 0.0

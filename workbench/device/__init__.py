@@ -7,5 +7,5 @@
     settings               the active setting, how a chosen one differs, which rights the change takes
     journal, locks         what was found on a GPU before the change; one process at a time changes it
     restore, watchdog      put back by whoever comes next; the child that does it when its parent was killed
-    zeusd, dcgm, rapl      rights lent by the Zeus daemon; DCGM's counters; CPU package and DRAM energy
+    zeusd, rapl            rights lent by the Zeus daemon; CPU package and DRAM energy
 """

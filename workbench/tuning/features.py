@@ -5,9 +5,9 @@
     ...                                          # the job runs, for an iteration or longer
     found = reader.read()                        # found.values, found.source, and why the rest is missing
 
-Sources are "gpm" (NVML's performance counters), "dcgm" (the same through `dcgmi`) and "nvml" (utilisation,
-power and clocks), which the first two contain. Names are those of DCGM's fields in lower case; what a source
-does not tell is absent. docs/explanation/tuning.md has the table.
+Sources are "gpm" (NVML's performance counters) and "nvml" (utilisation, power and clocks), which "gpm"
+contains. Names are those of DCGM's fields in lower case; a feature that a source does not report is absent.
+docs/explanation/tuning.md has the table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..device import dcgm
 from ..device.protocol import Device
 from ..errors import DeviceError, GpuLost, MeasurementError, UsageError
 from ..records import Capability, Sample
@@ -30,7 +29,7 @@ COUNTERS = (
 )
 TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
 NAMES = (*COUNTERS, *TRAFFIC, *LOAD)
-FEATURE_SETS: dict[str, tuple[str, ...]] = {"gpm": NAMES, "dcgm": NAMES, "nvml": LOAD}  # best first
+FEATURE_SETS: dict[str, tuple[str, ...]] = {"gpm": NAMES, "nvml": LOAD}  # best first
 
 SHORTEST_S = 0.1  # between two samples of GPM counters (nvml.h)
 # Utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before.
@@ -73,14 +72,11 @@ class FeatureReader:
 
     def __init__(self, device: Device, recorder: Recorder | None = None) -> None:
         self.device, self.recorder = device, recorder
-        self._dcgmi = dcgm.find(device)
-        program, number = self._dcgmi
         reason, told = _no_counters(device), ("utilisation", "power", "energy", "sm_clock")
         nothing = f"{device.name} tells neither utilisation nor power nor clocks"
         loads = any(device.can(name) for name in told)
         self.sources = (
             Capability("gpm", not reason, reason),
-            Capability("dcgm", number >= 0, program if number < 0 else ""),
             Capability("nvml", loads, "" if loads else nothing),
         )
         present = [each.name for each in self.sources if each.present]
@@ -88,7 +84,6 @@ class FeatureReader:
             why = "; ".join(f"{each.name}: {each.reason}" for each in self.sources)
             raise MeasurementError(f"{why}: there is nothing to read features from")
         self.source = present[0]
-        self._dmon: dcgm.Dmon | None = None
         self._trouble: dict[str, str] = {}
         self._counters: Any = None
         self._first: Sample | None = None
@@ -104,12 +99,6 @@ class FeatureReader:
                 raise
             except DeviceError as error:
                 self._trouble["gpm"] = str(error)
-        elif self.source == "dcgm" and (self._dmon is None or not self._dmon.running):
-            try:
-                self._dmon = dcgm.Dmon(*self._dcgmi, self.device.clock)
-            except OSError as error:
-                self._dmon = None
-                self._trouble["dcgm"] = f"{self._dcgmi[0]} could not be started: {error}"
         self._first = self.device.sample()
         self._start_s = self.device.clock()
 
@@ -140,10 +129,7 @@ class FeatureReader:
         return Features(ordered, source, seconds, power_w, missing)
 
     def close(self) -> None:
-        """End what runs beside; `start` begins again."""
-        if self._dmon is not None:
-            self._dmon.stop()
-            self._dmon = None
+        """Release the first reading of the counters; `start` begins again."""
         self._counters = None
 
     # what each source tells
@@ -157,10 +143,6 @@ class FeatureReader:
                 raise
             except DeviceError as error:
                 missing["gpm"] = str(error)
-        if self._dmon is not None:
-            if means := self._dmon.means(self._start_s):
-                return means
-            missing["dcgm"] = f"dcgmi gave no values in this time: {self._dmon.said or 'none has come yet'}"
         return {}
 
     def _load(self, first: Sample, seconds: float) -> tuple[dict[str, float], float | None]:

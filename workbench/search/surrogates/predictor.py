@@ -1,19 +1,15 @@
-"""How an iteration's time and energy answer to clocks and limits, foretold from features of the workload at
-one setting.
+"""Time and energy of an iteration at other clocks and limits, predicted from features of the workload at one
+setting.
 
-    model = ClockModel.train(frame, gpu="Tesla V100-PCIE-32GB", feature_set="dcgm")     one row a workload and
-                                                                                        setting
-    prediction = model.predict({"dram_active": 0.62, ...}, space, power_w=181.0)        ln time, ln energy
-                                                                                        with quantiles, per
-                                                                                        setting
-    prediction = prediction.after([setting], [log_time], [log_energy])                  what a probe says of
-                                                                                        all other settings
-    model.save(path);  ClockModel.load(path, gpu="Tesla V100-PCIE-32GB")
+    model = ClockModel.train(frame, gpu="Tesla V100-PCIE-32GB")            one row per workload and setting
+    prediction = model.predict({"dram_active": 0.62}, space, power_w=181)  ln time and ln energy per setting
+    model.save(path)
+    ClockModel.load(path, gpu="Tesla V100-PCIE-32GB")
 
-LightGBM, monotone where physics is, blended with the card's own roofline and power law (`prediction.card`,
-`prediction.physics`). All is relative to the reference setting and to the card's highest clocks. Each set of
-features ("gpm", "dcgm", "nvml") has its own model; a feature that a workload does not tell is missing, never
-zero. Where no model exists, `search.response` starts from physics alone.
+LightGBM blended with the card's own roofline and power law (`prediction.trees`, `prediction.physics`). All
+values are relative to the reference setting and to the card's highest clocks. Each
+set of features ("gpm", "nvml") has its own model. A feature that a workload does not have is missing, never
+zero. Where no model exists, `response_surface` starts from general physics alone.
 """
 
 from __future__ import annotations
@@ -28,31 +24,18 @@ import numpy as np
 import polars as pl
 
 from ...errors import UsageError, checked, named_file
-from ...records import Setting
-from .prediction import choice, files, surface
-from .prediction.belief import GaussianPosterior
-from .prediction.card import QUANTILES, FittedCard, fit
-from .prediction.curves import FEATURES, curves_of
+from .prediction import files, surface, trees
+from .prediction.curves import Array, Nodes, curves_of
+from .prediction.physics import CardPhysics
 
 if TYPE_CHECKING:
     from ..space import SettingSpace
 
-Array = np.ndarray[Any, Any]
-SUFFIX = ".clocks.json.gz"
-OF_NVML = ("gpu_utilisation", "memory_utilisation", "sm_clock_ratio", "mem_clock_ratio", "power_share")
-FEATURE_SETS = {"nvml": OF_NVML, "dcgm": FEATURES, "gpm": FEATURES}
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionParams:
-    """Tuned constants of `Prediction`; set by hand, scored by `benchmarks.clocks --only predictor`."""
-
-    own_share: float = 0.1  # part of the errors' covariance that is each setting's own
-    counter_sd: float = 0.05  # of a share that counters tell: they are sampled, and not of every kernel
-    own_sd: float = 0.005  # of ln time and ln power that every setting has of its own
-
-
-PARAMS = PredictionParams()
+# What the laws use. More counters made predictions worse on groups of kernels left out.
+FEATURE_SETS = {
+    "nvml": ("memory_utilisation", "gpu_utilisation", "power_share"),
+    "gpm": ("dram_active", "gpu_utilisation", "power_share"),
+}
 
 
 @dataclass(frozen=True)
@@ -61,100 +44,15 @@ class Prediction:
 
     Attributes:
         space: The settings.
-        frame: One row a setting: power_limit_w, sm_clock_mhz, mem_clock_mhz (null = driver), log_time,
-            log_time_sd, log_energy, log_energy_sd, log_time_low, log_time_high, log_energy_low,
-            log_energy_high (10 % and 90 % quantiles), all relative to the reference; null where the model
-            cannot tell.
-        source: Where it comes from, in words.
+        frame: One row per setting: power_limit_w, sm_clock_mhz, mem_clock_mhz (null = the driver's choice),
+            log_time, log_time_sd, log_energy, log_energy_sd, relative to the reference; null where the model
+            cannot predict. The 80 % intervals held 80 % of the workloads of groups left out.
+        source: The model that made it, as text.
     """
 
     space: SettingSpace
     frame: pl.DataFrame
     source: str
-    belief: GaussianPosterior = field(repr=False)  # over the settings that can be told
-    told: Array = field(repr=False)  # their rows
-    # From mean to low and high quantile over sd, (2 * told,).
-    distances: tuple[Array, Array] = field(repr=False)
-    probes: int = 0
-
-    def after(
-        self, settings: Sequence[Setting], log_time: Sequence[float], log_energy: Sequence[float],
-        errors: Any = 0.0,
-    ) -> Prediction:
-        """The prediction once some settings were measured.
-
-        Args:
-            settings: Of the space; ones that the model cannot tell of are passed over, and so are values that
-                are not finite.
-            log_time, log_energy: ln of time and energy of an iteration relative to the reference.
-            errors: Relative standard errors, one number or (probes, 2).
-        """
-        where = {int(row): at for at, row in enumerate(self.told)}
-        at = [where.get(self.space.row(each)) for each in settings]
-        seen = np.isfinite(np.asarray(log_time, float)) & np.isfinite(np.asarray(log_energy, float))
-        known = [i for i, row in enumerate(at) if row is not None and seen[i]]
-        rows = [row for i, row in enumerate(at) if row is not None and seen[i]]
-        if not known:
-            return self
-        noise = np.broadcast_to(np.asarray(errors, float), (len(at), 2))[known]
-        belief = self.belief.after(
-            rows, np.asarray(log_time, float)[known], np.asarray(log_energy, float)[known], noise
-        )
-        probes = self.probes + len(known)
-        source = f"{self.source.removesuffix(_said(self.probes))}{_said(probes)}"
-        return _prediction(self.space, belief, self.told, self.distances, source, probes)
-
-    def draws(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Equally likely surfaces: ln time and ln energy, (count, settings) each; NaN: unknown."""
-        drawn = self.belief.draws(count, rng)
-        out = np.full((2, count, len(self.space.settings)), np.nan)
-        n = self.belief.settings
-        out[0][:, self.told], out[1][:, self.told] = drawn[:, :n], drawn[:, n:]
-        return out[0], out[1]
-
-    def least_energy(self, max_slowdown: float, *, sure: float | None = None) -> Setting:
-        """The setting with the least expected energy that keeps the bound; breaking it costs the saving.
-
-        Args:
-            max_slowdown: A share, 0.05 = 5 %.
-            sure: Probability of keeping the bound that a choice needs; by default one half, and more once
-                something was probed.
-
-        Raises:
-            UsageError: a slowdown below 0 or above 100 %.
-        """
-        log_bound = _log_bound(max_slowdown)
-        if not len(self.told):
-            return self.space.reference
-        sure = sure if sure is not None else choice.SURE_PROBED if self.probes else choice.SURE
-        row = choice.chosen(self.belief, self._reference, log_bound, sure=sure)
-        return self.space.settings[int(self.told[row])]
-
-    def next_probe(
-        self, max_slowdown: float, *, measured: Sequence[Setting] = (), error: float = 0.01,
-        rng: np.random.Generator | None = None,
-    ) -> Setting:
-        """The setting whose probe would improve `least_energy` most, for a probe of this relative error.
-
-        Raises:
-            UsageError: the model cannot tell of this space, or a slowdown that cannot be.
-        """
-        if not len(self.told):
-            raise UsageError(
-                f"{self.source} says nothing of these settings; search without it, or let `workbench "
-                "profile-gpu` measure them"
-            )
-        done = {self.space.row(each) for each in measured}
-        leave_out = [at for at, row in enumerate(self.told) if int(row) in done]
-        rng = rng or np.random.default_rng(0)
-        row = choice.next_probe(
-            self.belief, self._reference, _log_bound(max_slowdown), rng=rng, error=error, leave_out=leave_out
-        )
-        return self.space.settings[int(self.told[row])]
-
-    @property
-    def _reference(self) -> int:
-        return int(np.flatnonzero(self.told == self.space.reference_row)[0])
 
 
 @dataclass(frozen=True)
@@ -163,33 +61,35 @@ class ClockModel:
 
     Attributes:
         gpu: The card, as its driver names it.
-        feature_set: Where features come from: "gpm", "dcgm" or "nvml".
+        feature_set: The source of the features: "gpm" or "nvml".
         features: The features that it was trained with.
-        version: Of the file format.
-        workloads: How many it was trained with.
+        means: The mean prediction at the settings of the training set.
+        errors: Held-out error by setting (`prediction.trees.held_out_errors`).
+        power_unit_w: Power that is a `power_share` of 1.
+        workloads: Number of workloads in the training.
         dropped: Workloads of the training set that could not be used, with the reason.
     """
 
     gpu: str
     feature_set: str
-    card: FittedCard = field(repr=False)
-    workloads: int = 0
+    features: tuple[str, ...]
+    means: trees.Means = field(repr=False)
+    errors: pl.DataFrame = field(repr=False)
+    power_unit_w: float
+    workloads: int
     dropped: tuple[str, ...] = ()
-    version: int = files.VERSION
 
     @classmethod
     def train(
-        cls, frame: pl.DataFrame, *, gpu: str, feature_set: str = "dcgm",
-        features: Sequence[str] | None = None, trees_alone: bool = False,
+        cls, frame: pl.DataFrame, *, gpu: str, feature_set: str = "gpm", features: Sequence[str] | None = None
     ) -> ClockModel:
         """Learn from measured workloads (`prediction.curves.curves_of` has the columns).
 
         Args:
-            frame: One row a workload and setting.
+            frame: One row per workload and setting.
             gpu: The card's name.
-            feature_set: "gpm", "dcgm" or "nvml": which of the frame's columns are features.
-            features: Other names, for a set of one's own.
-            trees_alone: Leave the card's physics out, as GPOEO's predictor does.
+            feature_set: "gpm" or "nvml": the columns of the frame that are features.
+            features: Other names, for a custom set.
 
         Raises:
             UsageError: an unknown set of features, columns that are missing, too few workloads.
@@ -204,16 +104,10 @@ class ClockModel:
                 "model per card"
             )
         curves = curves_of(frame, features if features is not None else FEATURE_SETS[feature_set])
-        return cls(gpu, feature_set, fit(curves, trees_alone=trees_alone), len(curves), curves.dropped)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        return self.card.names
-
-    @property
-    def errors(self) -> pl.DataFrame:
-        """Held-out error by setting, groups left out in turn (`prediction.card.Card.errors`)."""
-        return self.card.errors
+        return cls(
+            gpu, feature_set, curves.names, trees.fit(curves), trees.held_out_errors(curves),
+            curves.power_unit_w, len(curves), curves.dropped,
+        )
 
     @property
     def error(self) -> tuple[float, float]:
@@ -221,85 +115,70 @@ class ClockModel:
         time, power = self.errors.select(pl.mean("time_error", "power_error")).row(0)
         return float(time), float(power)
 
-    def importance(self) -> pl.DataFrame:
-        """Inputs of the trees: name, and its share of the gain in time and in power."""
-        return self.card.importance()
-
     def predict(
         self, features: Mapping[str, float], space: SettingSpace, power_w: float | None = None
     ) -> Prediction:
-        """Foretell time and energy of an iteration at every setting, relative to the space's reference.
+        """Predict time and energy of an iteration at every setting, relative to the space's reference.
 
         Args:
-            features: Of the workload at the reference; a feature that is not known is left out or NaN.
-            space: The settings, of the card that this model is of.
-            power_w: Mean power there. Without it the feature power_share must be told, and nothing is told of
-                power limits.
+            features: Of the workload at the reference; unknown ones are left out or NaN.
+            space: Settings of the model's card.
+            power_w: Mean power there. Without it the feature power_share is needed, and power limits are
+                not predicted.
 
         Raises:
-            UsageError: neither power nor power_share, or a value that cannot be.
+            UsageError: neither power nor power_share, or an impossible value.
         """
-        row, drawn_w = self._row(features, power_w)
-        nodes = self.card.nodes
-        mean, down, up = self.card.nodes_of(row)
-        count = len(nodes)
-        cover = self.card.residuals * np.sqrt(self.card.alike(row))[:, None]
-        cover = np.vstack([cover, self.card.misled(row, PARAMS.counter_sd)])
-        variance = np.sum(cover**2, axis=0)
-        own = np.diag(np.sqrt(PARAMS.own_share * variance + PARAMS.own_sd**2))
-        factor = np.hstack([np.sqrt(1 - PARAMS.own_share) * cover.T, own])
-        weights, told = surface.weights(
-            nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=drawn_w,
-            log_power=mean[count:],
+        time, power = self.means(self.features, self._row(features, power_w))
+        weights, known = surface.weights(
+            self.means.nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=power_w,
+            log_power=power[0],
         )
-        reference = space.reference_row
-        weights = weights - weights[reference]
-        if not told[reference]:
-            told[:] = False
-        rows = np.flatnonzero(told)
-        to_time = np.hstack([weights[rows], np.zeros((len(rows), count))])
-        to_energy = np.hstack([weights[rows], weights[rows]])
-        change = np.vstack([to_time, to_energy])
-        belief = GaussianPosterior(change @ mean, change @ factor).compact()
-        sd = np.maximum(belief.sd, 1e-9)
-        pull = np.abs(weights[rows]) @ np.column_stack([down[:count], up[:count], down[count:], up[count:]])
-        low, high = (np.concatenate([pull[:, at], pull[:, at + 2]]) / sd for at in (0, 1))
-        distances = low, high
-        words = f"a {self.feature_set} model of the {self.gpu} ({self.workloads} workloads)"
-        return _prediction(space, belief, rows, distances, words)
+        weights = weights - weights[space.reference_row]
+        known &= known[space.reference_row]
+        logs = np.column_stack([time[0], time[0] + power[0]])
+        sds = self.errors.select("log_time_sd", "log_energy_sd").to_numpy()
+        columns = np.where(known[:, None], np.hstack([weights @ logs, np.abs(weights) @ sds]), np.nan)
+        names = ("log_time", "log_energy", "log_time_sd", "log_energy_sd")
+        return Prediction(
+            space,
+            space.frame().with_columns(
+                pl.Series(name, columns[:, at], nan_to_null=True) for at, name in enumerate(names)
+            ),
+            f"a {self.feature_set} model of the {self.gpu} ({self.workloads} workloads)",
+        )
 
-    def _row(self, features: Mapping[str, float], power_w: float | None) -> tuple[Array, float | None]:
-        for name, value in features.items():
-            if (
-                name in self.features and value is not None and not np.isnan(value)
-                and (np.isinf(value) or value < 0)
-            ):
-                raise UsageError(f"the feature {name} cannot be {value:g}; leave out what is not known")
-        if power_w is not None and not (0 < power_w < float("inf")):
+    def _row(self, features: Mapping[str, float], power_w: float | None) -> Array:
+        """The features in the model's order, (1, features); NaN: unknown."""
+        if power_w is not None and not 0 < power_w < float("inf"):
             raise UsageError(
                 f"a power of {power_w:g} W at the reference cannot be; give watts above 0, or power_share "
                 "instead"
             )
-        named = [(name, features.get(name)) for name in self.features]
-        row = np.array([np.nan if value is None else float(value) for _, value in named])
+        values = {name: features[name] for name in self.features if features.get(name) is not None}
+        for name, value in values.items():
+            if np.isinf(value) or value < 0 or (value == 0 and name == "power_share"):
+                raise UsageError(f"the feature {name} cannot be {value:g}; leave out what is not known")
+        row = np.array([[values.get(name, np.nan) for name in self.features]], float)
         at = self.features.index("power_share")
-        if np.isnan(row[at]):
+        if np.isnan(row[0, at]):
             if power_w is None:
                 raise UsageError(
                     "a prediction needs the power at the reference: give power_w, or the feature power_share"
                 )
-            row[at] = power_w / self.card.power_unit_w
-        if row[at] <= 0:
-            raise UsageError("the feature power_share cannot be 0; leave out what is not known")
-        return row, power_w
+            row[0, at] = power_w / self.power_unit_w
+        return row
 
     def save(self, path: Path | str) -> Path:
-        """Write the model to one file; an older one is replaced when the new one is whole."""
-        about = {
-            "gpu": self.gpu, "feature_set": self.feature_set, "workloads": self.workloads,
-            "dropped": list(self.dropped), "made_by": f"lightgbm {_version('lightgbm')}",
-        }
-        files.write(Path(path), about, self.card)
+        """Write the model to one file; it replaces an older one once it is complete."""
+        means = self.means
+        files.write(Path(path), {
+            "gpu": self.gpu, "feature_set": self.feature_set, "features": self.features,
+            "nodes": _lists(means.nodes), "physics": _lists(means.physics),
+            "trees": means.trees,
+            "errors": self.errors.to_dict(as_series=False), "power_unit_w": self.power_unit_w,
+            "workloads": self.workloads, "dropped": self.dropped,
+        })
         return Path(path)
 
     @classmethod
@@ -314,57 +193,42 @@ class ClockModel:
         Raises:
             UsageError: no such file, a damaged one, one of another version, or a model of another card.
         """
-        about, card = files.read(named_file(path))
-        counts = int(about["workloads"]), tuple(about["dropped"])
-        model = cls(about["gpu"], about["feature_set"], card, *counts)
-        if gpu is not None and _plain(gpu) != _plain(model.gpu):
+        path = named_file(path)
+        stored = files.read(path)
+        name = str(stored.get("gpu"))
+        if gpu is not None and _plain(gpu) != _plain(name):
             raise UsageError(
-                f"{path} is a model of the {model.gpu}, this GPU is a {gpu}; `workbench profile-gpu` makes "
-                "one for it"
+                f"{path} is a model of the {name}, this GPU is a {gpu}; `workbench profile-gpu` makes one "
+                "for it"
             )
-        return model
+        try:
+            time, power = stored["trees"]
+            means = trees.Means(
+                Nodes(**_arrays(stored["nodes"])), CardPhysics(**_arrays(stored["physics"])), (time, power)
+            )
+            return cls(
+                name, stored["feature_set"], tuple(stored["features"]), means, pl.DataFrame(stored["errors"]),
+                stored["power_unit_w"], stored["workloads"], tuple(stored["dropped"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+            raise files.damaged(path, error) from error
 
 
-def _said(probes: int) -> str:
-    return f", and {probes} probe{'s' if probes > 1 else ''}" if probes else ""
+def _lists(record: Nodes | CardPhysics) -> dict[str, Any]:
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in vars(record).items()
+    }
 
 
-def _prediction(
-    space: SettingSpace, belief: GaussianPosterior, told: Array, distances: tuple[Array, Array], source: str,
-    probes: int = 0,
-) -> Prediction:
-    n, sd = belief.settings, belief.sd
-    columns = {"log_time": belief.mean[:n], "log_time_sd": sd[:n]}
-    low, high = belief.mean - sd * distances[0], belief.mean + sd * distances[1]
-    columns |= {"log_time_low": low[:n], "log_time_high": high[:n]}
-    columns |= {"log_energy": belief.mean[n:], "log_energy_sd": sd[n:]}
-    columns |= {"log_energy_low": low[n:], "log_energy_high": high[n:]}
-    frame = space.frame()
-    whole = {}
-    for name, values in columns.items():
-        full = np.full(frame.height, np.nan)
-        full[told] = values
-        whole[name] = full
-    return Prediction(
-        space, frame.with_columns(pl.Series(name, each, nan_to_null=True) for name, each in whole.items()),
-        source, belief, told, distances, probes,
-    )
-
-
-def _log_bound(max_slowdown: float) -> float:
-    if not 0 <= max_slowdown <= 1:
-        raise UsageError(f"a slowdown of {max_slowdown:g} is no share between 0 and 1; 0.05 stands for 5 %")
-    return float(np.log1p(max_slowdown))
+def _arrays(stored: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: np.array(value, float) if isinstance(value, list) else value for name, value in stored.items()
+    }
 
 
 def _plain(gpu: str) -> str:
     return re.sub(r"[^a-z0-9]+", " ", gpu.lower().removeprefix("nvidia ").strip())
 
 
-def _version(package: str) -> str:
-    from importlib.metadata import version
-
-    return version(package)
-
-
-__all__ = ["FEATURE_SETS", "QUANTILES", "SUFFIX", "ClockModel", "Prediction"]
+__all__ = ["FEATURE_SETS", "ClockModel", "Prediction"]

@@ -166,11 +166,6 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> tuple[int, dict[st
             f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} "
             f"features; held-out error {time_error:.1%} of time, {power_error:.1%} of power; kept as {file}"
         )
-        top = model.importance().sort("time", descending=True).head(4)
-        print(
-            "    time hangs most on "
-            + ", ".join(f"{name} {share:.0%}" for name, share in top.select("input", "time").rows())
-        )
     told = [
         {"features": model.feature_set, "file": str(file), "time_error": model.error[0],
          "power_error": model.error[1]} for file, model in made

@@ -12,11 +12,6 @@ import polars as pl
 from ....errors import UsageError
 
 Array = np.ndarray[Any, Any]
-FEATURES = (
-    "sm_active", "sm_occupancy", "tensor_active", "fp64_active", "fp32_active", "fp16_active", "dram_active",
-    "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s",
-    "gpu_utilisation", "memory_utilisation", "sm_clock_ratio", "mem_clock_ratio", "power_share",
-)
 NEEDED = ("workload", "iteration_s", "power_w")
 KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
 # Power limit over power at the reference: where curves over limits are read.
@@ -83,7 +78,7 @@ class Curves:
         )
 
 
-def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
+def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
     """Relative curves of a training frame.
 
     Args:

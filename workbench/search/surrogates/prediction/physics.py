@@ -19,7 +19,6 @@ workloads unlike those of the training set, which trees do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, nnls
@@ -51,28 +50,20 @@ class CardPhysics:
 
     def log_time(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative time, (workloads, nodes)."""
-        inputs = self._inputs(names, features)
-        return _time(self.edge, self.full, self.gap, *inputs, self.clocked, self.memory)
+        active, idle = _inputs(names, features, self.typical_memory)
+        return _time(self.edge, self.full, self.gap, active, idle, self.clocked, self.memory)
 
     def log_power(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative power, (workloads, nodes)."""
-        active, _ = self._inputs(names, features)
+        active, _ = _inputs(names, features, self.typical_memory)
         share = features[:, names.index(SHARE)]
         watts = np.column_stack([np.ones(len(share)), share, active]) @ self.watts.T
         return np.asarray(np.log(np.maximum(watts, 1e-3) / share[:, None]))
 
-    def _inputs(self, names: tuple[str, ...], features: Array) -> tuple[Array, Array]:
-        return _inputs(names, features, self.typical_memory)
-
-    def stored(self) -> dict[str, Any]:
-        each = vars(self).items()
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in each}
-
-    @classmethod
-    def restored(cls, stored: dict[str, Any]) -> CardPhysics:
-        edge, full, gap, typical = (float(stored[name]) for name in ("edge", "full", "gap", "typical_memory"))
-        clocked, memory, watts = (np.array(stored[name], float) for name in ("clocked", "memory", "watts"))
-        return cls(edge, full, gap, clocked, memory, watts, typical)
+    def inputs(self, names: tuple[str, ...], features: Array) -> Array:
+        """What the laws use of a workload: memory activity, share of gaps, power, (workloads, 3)."""
+        active, idle = _inputs(names, features, self.typical_memory)
+        return np.column_stack([active, idle, features[:, names.index(SHARE)]])
 
 
 def fit(curves: Curves) -> CardPhysics:
