@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from workbench.panels._views.apply.model import ApplyView
-from workbench.panels._views.clocks.model import Drawing, SettingMark
 from workbench.panels._views.clocks.text import Words
 from workbench.panels._views.cluster.drill import Drilled
 from workbench.panels._views.cluster.model import Bar, TableLine
-from workbench.panels._views.recurring.model import RecurringView
 
 PATH = Path(__file__).parents[2] / "workbench" / "panels" / "static" / "messages.d.ts"
 Theme = dict[str, tuple[str, str, str]]
@@ -166,6 +164,37 @@ class ClocksWanted(TypedDict):
     search: str
 
 
+class Layer(TypedDict):
+    kind: str
+    ink: str
+    width: Number
+    dashes: list[int]
+    opacity: Number
+    hover: list[str]
+    rows: dict[str, list[Any]]
+    shape: NotRequired[str]
+    framed: NotRequired[bool]
+    size: NotRequired[int]
+    weight: NotRequired[str]
+    spread: NotRequired[bool]
+
+
+class Frame(TypedDict):
+    title: str
+    label: str
+    height: Number
+    x: tuple[float, float]
+    y: tuple[float, float]
+    left: int | list[tuple[float, str]]
+    below: int | list[tuple[float, str]]
+    layers: list[Layer]
+
+
+class ClocksDrawing(TypedDict):
+    knobs: list[str]
+    figure: list[list[Frame]]
+
+
 class ClocksNews(TypedDict):
     kind: str
     title: str
@@ -174,11 +203,10 @@ class ClocksNews(TypedDict):
     begins: bool
     wanted: ClocksWanted
     asked: NotRequired[int | None]
-    drawing: NotRequired[Drawing]
+    drawing: NotRequired[ClocksDrawing]
 
 
 class ClocksGreeting(Greeting, ClocksNews):
-    inks: dict[str, str]
     steps: list[str]
     objectives: dict[str, str]
     nothing: str
@@ -343,6 +371,14 @@ class FrontierTraces(TypedDict):
     said: str
 
 
+class RecurringView(TypedDict):
+    headline: str
+    details: list[str]
+    eta: Number
+    objective: str
+    figure: list[list[Frame]]
+
+
 class RecurringNews(TypedDict):
     kind: NotRequired[str]
     view: RecurringView | None
@@ -357,14 +393,13 @@ class RecurringGreeting(Greeting, RecurringNews):
     simulated: bool
     replayed: bool
     whyNot: str
-    colours: list[str]
 
 
 NAMES = {
-    Drawing: "ClocksDrawing", Words: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
+    Words: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
     TableLine: "ClusterLine",
 }
-RECORDS = (ApplyView, SettingMark, Drawing, Words, Drilled, Bar, TableLine, RecurringView)
+RECORDS = (ApplyView, Words, Drilled, Bar, TableLine)
 # Of each panel: what greets a view, and by its kind what comes later.
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),

@@ -20,27 +20,6 @@ export interface ApplyView {
   can_undo: boolean;
   can_default: boolean;
 }
-export interface SettingMark {
-  words: string;
-  limit_w: number | null;
-  sm_mhz: number | null;
-  mem_mhz: number | null;
-  time: number | null;
-  energy: number | null;
-}
-export interface ClocksDrawing {
-  bound: number | null;
-  knobs: string[];
-  mem_clocks: number[];
-  lines: Record<string, Record<string, any[]>>;
-  shaded: Record<string, any[]>;
-  allowed: Record<string, any[]>;
-  probes: Record<string, any[]>;
-  default: SettingMark;
-  current: SettingMark | null;
-  choice: SettingMark | null;
-  ranges: Record<string, [number, number]>;
-}
 export interface ClocksWords {
   state: string;
   step: number | null;
@@ -76,23 +55,6 @@ export interface ClusterLine {
   number: number;
   value: number | null;
   cells: string[];
-}
-export interface RecurringView {
-  headline: string;
-  details: string[];
-  eta: number | null;
-  objective: string;
-  unit: string;
-  saved_unit: string;
-  believed: Record<string, any[]>;
-  arm: number | null;
-  rows: Record<string, any[]>;
-  default: Record<string, number> | null;
-  break_even: number | null;
-  profile: Record<string, any[]>;
-  optimum: number | null;
-  profile_of: number | null;
-  ranges: Record<string, [number, number]>;
 }
 export interface Greeting {
   theme: Record<string, [string, string, string]>;
@@ -230,6 +192,34 @@ export interface ClocksWanted {
   bound: number | null;
   search: string;
 }
+export interface Layer {
+  kind: string;
+  ink: string;
+  width: number | null;
+  dashes: number[];
+  opacity: number | null;
+  hover: string[];
+  rows: Record<string, any[]>;
+  shape?: string;
+  framed?: boolean;
+  size?: number;
+  weight?: string;
+  spread?: boolean;
+}
+export interface Frame {
+  title: string;
+  label: string;
+  height: number | null;
+  x: [number, number];
+  y: [number, number];
+  left: number | [number, string][];
+  below: number | [number, string][];
+  layers: Layer[];
+}
+export interface ClocksDrawing {
+  knobs: string[];
+  figure: Frame[][];
+}
 export interface ClocksNews {
   kind: string;
   title: string;
@@ -250,7 +240,6 @@ export interface ClocksGreeting {
   wanted: ClocksWanted;
   asked?: number | null;
   drawing?: ClocksDrawing;
-  inks: Record<string, string>;
   steps: string[];
   objectives: Record<string, string>;
   nothing: string;
@@ -418,6 +407,13 @@ export interface FrontierTraces {
   svg: string;
   said: string;
 }
+export interface RecurringView {
+  headline: string;
+  details: string[];
+  eta: number | null;
+  objective: string;
+  figure: Frame[][];
+}
 export interface RecurringNews {
   kind?: string;
   view: RecurringView | null;
@@ -437,5 +433,4 @@ export interface RecurringGreeting {
   simulated: boolean;
   replayed: boolean;
   whyNot: string;
-  colours: string[];
 }
