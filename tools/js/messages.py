@@ -318,7 +318,9 @@ class FrontierView(TypedDict):
     front: list[int]
     names: list[str]
     reference: int | None
-    why: str
+    words: dict[str, list[str]]
+    against: str
+    sure: list[str]
     referenceTime: float
     knee: int
     maxPower: float

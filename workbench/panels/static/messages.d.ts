@@ -349,7 +349,9 @@ export interface FrontierView {
   front: number[];
   names: string[];
   reference: number | null;
-  why: string;
+  words: Record<string, string[]>;
+  against: string;
+  sure: string[];
   referenceTime: number;
   knee: number;
   maxPower: number;

@@ -53,7 +53,7 @@ class _Plane:
         spans = ranges(seen)["frontier"]
         self.shift = 0.0
         if relative and seen.reference is not None:
-            at = seen.points.row(seen.reference, named=True)
+            at = seen.rows[seen.reference]
             self.scales, self.shift = (at["time_s"] / 100, at["energy_j"] / 100), 100.0
             self.names = ("time against the default (%)", "Energy against the default (%)")
         else:
@@ -88,7 +88,7 @@ class _Plane:
     def _equal_cost(self) -> None:
         """Where all costs as much as the optimum of eta."""
         seen, eta, frame = self.seen, self.choice.eta, self.frame
-        at = seen.points.row(int(seen.front[seen.optimum(eta, self.choice.max_slowdown)]), named=True)
+        at = seen.rows[int(seen.front[seen.optimum(eta, self.choice.max_slowdown)])]
         if eta == 0:
             xs, ys = [at["time_s"] / self.scales[0] - self.shift] * 2, list(frame.y_span)
         else:
