@@ -22,12 +22,14 @@ SEE = """() => {
   const strips = plots ? plots.strips[0] : plot.strips;
   const of = (layer) => layer.data_source.get_length();
   const all = spans();
+  const rows = (kind) => (frame) => [...(period.plots?.layers[frame] ?? [])].filter(([look]) => JSON.parse(look).kind === kind)
+    .reduce((count, [, layer]) => count + of(layer), 0);
+  const [lines, bands] = [rows('line'), rows('band')];
   return {
     headline: period.headline.textContent, details: period.details.textContent, sure: period.about.sure,
     level: period.about.level, levels: period.about.levels.map((one) => one.name), gpu: period.about.gpu,
     spans: all.length, begin: all[0]?.[0], strips: of(strips.turns),
-    folded: period.plots ? of(period.plots.fold.folded) : 0, shape: period.plots ? of(period.plots.fold.shape) : 0,
-    spectrum: period.plots ? of(period.plots.spectrum.amplitude) : 0,
+    folded: lines(0), shape: bands(0), spectrum: lines(1),
     chips: [...root.querySelectorAll('.workbench-levels .workbench-chip')].map((chip) => chip.textContent),
     problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };

@@ -46,6 +46,32 @@ class NamedLevel(TypedDict):
     words: NotRequired[str]
 
 
+class Layer(TypedDict):
+    kind: str
+    ink: str
+    width: Number
+    dashes: list[int]
+    opacity: Number
+    hover: list[str]
+    rows: dict[str, list[Any]]
+    shape: NotRequired[str]
+    framed: NotRequired[bool]
+    size: NotRequired[int]
+    weight: NotRequired[str]
+    spread: NotRequired[bool]
+
+
+class Frame(TypedDict):
+    title: str
+    label: str
+    height: Number
+    x: tuple[float, float]
+    y: tuple[float, float]
+    left: int | list[tuple[float, str]]
+    below: int | list[tuple[float, str]]
+    layers: list[Layer]
+
+
 class Period(TypedDict):
     gpu: int
     since: Number
@@ -54,10 +80,9 @@ class Period(TypedDict):
     sure: bool
     levels: list[NamedLevel]
     level: NamedLevel | None
-    marks: list[tuple[str, float, bool]]
-    cycle: str
-    waits: tuple[float, float] | None
-    sizes: list[int]
+    spans: int
+    figure: list[list[Frame]]
+    range: tuple[float, float] | None
 
 
 class PowerNews(TypedDict):
@@ -162,32 +187,6 @@ class ClocksWanted(TypedDict):
     objective: str | None
     bound: Number
     search: str
-
-
-class Layer(TypedDict):
-    kind: str
-    ink: str
-    width: Number
-    dashes: list[int]
-    opacity: Number
-    hover: list[str]
-    rows: dict[str, list[Any]]
-    shape: NotRequired[str]
-    framed: NotRequired[bool]
-    size: NotRequired[int]
-    weight: NotRequired[str]
-    spread: NotRequired[bool]
-
-
-class Frame(TypedDict):
-    title: str
-    label: str
-    height: Number
-    x: tuple[float, float]
-    y: tuple[float, float]
-    left: int | list[tuple[float, str]]
-    below: int | list[tuple[float, str]]
-    layers: list[Layer]
 
 
 class ClocksDrawing(TypedDict):

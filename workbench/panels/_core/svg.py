@@ -193,7 +193,7 @@ class Frame:
             for name, values in rows.items():
                 if look["kind"] in ("line", "steps") and known[name]:
                     known[name].append(None)  # the next line begins
-                known[name] += [None if value != value else value for value in values]
+                known[name] += map(_plain, values)
         axes = {name: [*map(list, at.items())] if isinstance(at, Mapping) else at
                 for name, at in self._about.items()}
         size = {"height": self.height + AXIS, "x": self.x_span, "y": self.y_span}
@@ -443,6 +443,15 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 9) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, numbers to the digits that a picture shows."""
+    if isinstance(value, list):
+        return [*map(_plain, value)]
+    if value is None or isinstance(value, str | int):
+        return value
+    return None if math.isnan(value) else float(f"{value:.6g}")
 
 
 def _known(value: float | None) -> bool:

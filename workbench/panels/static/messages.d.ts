@@ -76,6 +76,30 @@ export interface NamedLevel {
   seconds: number;
   words?: string;
 }
+export interface Layer {
+  kind: string;
+  ink: string;
+  width: number | null;
+  dashes: number[];
+  opacity: number | null;
+  hover: string[];
+  rows: Record<string, any[]>;
+  shape?: string;
+  framed?: boolean;
+  size?: number;
+  weight?: string;
+  spread?: boolean;
+}
+export interface Frame {
+  title: string;
+  label: string;
+  height: number | null;
+  x: [number, number];
+  y: [number, number];
+  left: number | [number, string][];
+  below: number | [number, string][];
+  layers: Layer[];
+}
 export interface Period {
   gpu: number;
   since: number | null;
@@ -84,10 +108,9 @@ export interface Period {
   sure: boolean;
   levels: NamedLevel[];
   level: NamedLevel | null;
-  marks: [string, number, boolean][];
-  cycle: string;
-  waits: [number, number] | null;
-  sizes: number[];
+  spans: number;
+  figure: Frame[][];
+  range: [number, number] | null;
 }
 export interface PowerNews {
   kind?: string;
@@ -191,30 +214,6 @@ export interface ClocksWanted {
   objective: string | null;
   bound: number | null;
   search: string;
-}
-export interface Layer {
-  kind: string;
-  ink: string;
-  width: number | null;
-  dashes: number[];
-  opacity: number | null;
-  hover: string[];
-  rows: Record<string, any[]>;
-  shape?: string;
-  framed?: boolean;
-  size?: number;
-  weight?: string;
-  spread?: boolean;
-}
-export interface Frame {
-  title: string;
-  label: string;
-  height: number | null;
-  x: [number, number];
-  y: [number, number];
-  left: number | [number, string][];
-  below: number | [number, string][];
-  layers: Layer[];
 }
 export interface ClocksDrawing {
   knobs: string[];

@@ -1,6 +1,7 @@
 // @ts-check
 // Frames of BokehJS as all panels have them: quiet axes, the theme's colours, glyphs over columns; and frames that the kernel describes.
 /** @import { Frame, Layer } from "./messages" */
+import { put } from "./controls.js";
 import { numbers, rowsOf } from "./formats.js";
 
 /** The colours of the page's theme: {what: [variable, on light, on dark]} -> {what: colour}. */
@@ -240,10 +241,13 @@ function worded(frame, { rows, spread: free }) {
 export class Described {
   constructor(page, place) {
     this.figure = new Figure(page, place);
+    this.place = place;
     this.layers = /** @type {Map<string, any>[]} */ ([]); // of each frame, by how they look
   }
   draw(/** @type {Frame[][]} */ rows) {
     const { figure } = this;
+    put(this.place, { hidden: !rows.length });
+    if (!rows.length) return;
     const begins = !figure.frames.length;
     rows.flat().forEach((about, n) => this.show(figure.frames[n] ?? this.make(about), this.layers[n], about));
     let at = 0;

@@ -17,7 +17,7 @@ from ....measurement.report import format_duration, format_energy
 from ....measurement.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
-from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
+from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, words
 from ....tariff import J_PER_KWH, Tariff, significant, with_error
 from ..._core.svg import Span, padded
 
