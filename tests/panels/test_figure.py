@@ -47,7 +47,7 @@ def test_points_have_the_text_that_is_shown_where_somebody_points() -> None:
     def draw(frame: Any) -> None:
         frame.dot(1, 100.0, "red", hover={"batch size": "64"})
         frame.dot(2, 120.0, "red", hollow=True, hover={"batch size": "128"})
-        frame.cross(3, 50.0)
+        frame.mark(3, 50.0, 4, Pen(), "x")
 
     dots, cross = described(draw)["layers"]
     assert (dots["rows"]["hover0"], dots["rows"]["fill"]) == (["64", "128"], [1, 0])

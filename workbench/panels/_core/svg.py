@@ -23,6 +23,11 @@ WIDTH, LEFT, RIGHT = 760, 56, 12
 MIDDLE = (WIDTH + LEFT - 20) / 2  # between two frames side by side
 GUTTER, AXIS = 34, 38  # above a frame, for its name; below, for its axis
 NARROW = 3.0  # iterations of less are not drawn
+SHAPES = {  # of marks, from their middle
+    "circle": "m-{r:g} 0a{r:g} {r:g} 0 1 0 {d:g} 0a{r:g} {r:g} 0 1 0 -{d:g} 0z",
+    "square": "m-{r:g} -{r:g}h{d:g}v{d:g}h-{d:g}z", "x": "m-{r:g} -{r:g}l{d:g} {d:g}m0 -{d:g}l-{d:g} {d:g}",
+    "triangle": "m-{r:g} {r:g}h{d:g}l-{r:g} -{d:g}z",
+}
 INK = "currentColor"  # of the page's text
 MANY = ("line", "steps", "cloud")  # kinds of layers that are given as columns of points
 LETTER, CHARACTERS = 6.2, 112  # width of a letter; letters that fit into one line
@@ -200,12 +205,11 @@ class Frame:
         return {**axes, **size, "layers": list(layers.values())}
 
     def _layer(
-        self, kind: str, rows: dict[str, Values], pen: Pen, hover: Hover | None = None, **look: Any
+        self, kind: str, row: dict[str, Any], pen: Pen, hover: Hover | None = None, **look: Any
     ) -> None:
-        each = {f"hover{n}": texts if kind in MANY else [texts]
-                for n, texts in enumerate((hover or {}).values())}
+        row = row | {f"hover{n}": texts for n, texts in enumerate((hover or {}).values())}
         look = {"kind": kind, **pen._asdict(), "hover": list(hover or ()), **look}
-        self._layers.append((look, {**rows, **each}))
+        self._layers.append((look, row if kind in MANY else {name: [value] for name, value in row.items()}))
 
     # axes
 
@@ -239,13 +243,13 @@ class Frame:
     def upright(self, x: float, pen: Pen, *, words: str = "", row: int = 0, weight: str = "") -> None:
         """A vertical line over the whole height, and words at its upper end, on the side that has room."""
         if self.holds(x):
-            self._layer("upright", {"x": [x]}, pen)
+            self._layer("upright", {"x": x}, pen)
             self.picture.path(f"M{self.x(x):.1f} {self.top:.1f}v{self.height:g}", pen)
             self.label(x, self.y_span[1], words, dx=4, dy=11 + 13 * row, turns=True, weight=weight)
 
     def level(self, y: float, pen: Pen, *, x: Span | None = None) -> None:
         """A horizontal line over the whole width, or between two values."""
-        self._layer("level", {"y": [y]}, pen)
+        self._layer("level", {"y": y}, pen)
         left, right = (self.left, self.right) if x is None else (self.x(x[0]), self.x(x[1]))
         self.picture.path(f"M{left:.1f} {self.y(y):.1f}H{right:.1f}", pen)
 
@@ -265,8 +269,8 @@ class Frame:
         drawn = []
         for x0, x1, heights in boxes:
             low, high = heights or self.y_span
-            rows = {"left": [x0], "right": [x1], "bottom": [low], "top": [high]}
-            self._layer("box", rows, edge or Pen(ink, opacity=opacity), framed=bool(edge))
+            row = {"left": x0, "right": x1, "bottom": low, "top": high}
+            self._layer("box", row, edge or Pen(ink, opacity=opacity), framed=bool(edge))
             drawn.append(self.rectangle(x0, x1, heights))
         if edge:
             self.picture.path("".join(drawn), edge)
@@ -293,7 +297,7 @@ class Frame:
         """What lies between two lines."""
         ends = [*zip(xs, low, strict=True), *reversed([*zip(xs, high, strict=True)])]
         clipped = [(x, min(max(y, self.y_span[0]), self.y_span[1])) for x, y in ends if _known(y)]
-        self._layer("band", {"xs": [[x for x, _ in clipped]], "ys": [[y for _, y in clipped]]},
+        self._layer("band", {"xs": [x for x, _ in clipped], "ys": [y for _, y in clipped]},
                     Pen(ink, opacity=opacity))
         points = "L".join(f"{self.x(float(x)):.1f} {self.y(float(y)):.1f}" for x, y in clipped)
         self.picture.area(points and f"M{points}z", ink, opacity=opacity)
@@ -327,40 +331,19 @@ class Frame:
         self, x: float, y: float, ink: str, radius: float = 4, *, hollow: bool = False,
         hover: Hover | None = None,
     ) -> None:
-        self._spot(x, y, radius, Pen(ink, 1.6), hover, fill=not hollow)
-        self._circle(x, y, radius, Pen(ink, 1.6).attributes if hollow else f' fill="{ink}"')
+        self.mark(x, y, radius, Pen(ink, 1.6), fill=not hollow, hover=hover)
 
-    def ring(self, x: float, y: float, radius: float, pen: Pen) -> None:
-        """A circle around what stands out."""
-        self._spot(x, y, radius, pen)
-        self._circle(x, y, radius, pen.attributes)
-
-    def _spot(
-        self, x: float, y: float, radius: float, pen: Pen, hover: Hover | None = None, *,
-        shape: str = "circle", fill: bool = False,
+    def mark(
+        self, x: float, y: float, radius: float, pen: Pen, shape: str = "circle", *, fill: bool = False,
+        hover: Hover | None = None,
     ) -> None:
-        rows = {"x": [x], "y": [y], "size": [2 * radius], "fill": [int(fill)]}
-        self._layer("dot", rows, pen, hover, shape=shape)
-
-    def _circle(self, x: float, y: float, radius: float, look: str) -> None:
-        at = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}"'
-        self.picture._parts.append(f'<circle {at} r="{radius:g}"{look}/>')
-
-    def square(self, x: float, y: float, half: float, *, hover: Hover | None = None) -> None:
-        self._spot(x, y, half, Pen(width=1.6), hover, shape="square")
-        corner = f"M{self.x(x) - half:.1f} {self.y(y) - half:.1f}"
-        self.picture.path(f"{corner}h{2 * half:g}v{2 * half:g}h{-2 * half:g}z", Pen(width=1.6))
-
-    def cross(self, x: float, y: float, *, hover: Hover | None = None) -> None:
-        pen = Pen(width=1.6, opacity=0.6)
-        self._spot(x, y, 4.5, pen, hover, shape="x")
-        self.picture.path(f"M{self.x(x) - 4:.1f} {self.y(y) - 4:.1f}l8 8m0 -8l-8 8", pen)
-
-    def beyond(self, x: float, ink: str, *, hover: Hover | None = None) -> None:
-        """A mark at the upper end, of a value that lies above it."""
-        low, high = self.y_span
-        self._spot(x, high - 0.03 * (high - low), 4.5, Pen(ink), hover, shape="triangle", fill=True)
-        self.picture.area(f"M{self.x(x) - 4:.1f} {self.top + 9:.1f}h8l-4 -7z", ink)
+        """One of `SHAPES` at a place."""
+        self._layer("dot", {"x": x, "y": y, "size": 2 * radius, "fill": int(fill)}, pen, hover, shape=shape)
+        drawn = f"M{self.x(x):.1f} {self.y(y):.1f}" + SHAPES[shape].format(r=radius, d=2 * radius)
+        if fill:
+            self.picture.area(drawn, pen.ink)
+        else:
+            self.picture.path(drawn, pen)
 
     def cloud(
         self, points: Iterable[Span], ink: str, *, width: float = 4.0, opacity: float,
@@ -404,8 +387,7 @@ class Frame:
         if not words:
             return
         row = {"x": x, "y": y, "text": words, "dx": dx, "dy": dy, "anchor": anchor, "turns": turns}
-        rows: dict[str, Values] = {name: [value] for name, value in row.items()}
-        self._layer("text", rows, Pen(ink, opacity=opacity), size=size, weight=weight, spread=spread)
+        self._layer("text", row, Pen(ink, opacity=opacity), size=size, weight=weight, spread=spread)
         if turns and self.x(x) + dx + LETTER * len(words) > self.right:
             dx, anchor = -dx, "end"
         at = self.x(x) + dx

@@ -16,7 +16,8 @@ HEIGHT = 215
 SPENT, SAVED, ENERGY = colour(5), colour(2), colour(0)
 NAMES = {"clocks": "SM clock (MHz)", "sm": "SM clock (MHz)", "limit": "power limit (W)"}
 KNOBS = tuple(NAMES)
-FAINT, NOW, CHOICE = Pen(opacity=0.45), Pen(dashes=(2, 2)), Pen(colour(1), 2.6)
+FAINT, DEFAULT = Pen(opacity=0.45), Pen(width=1.6)
+NOW, CHOICE = Pen(dashes=(2, 2)), Pen(colour(1), 2.6)
 
 Probe = dict[str, Any]
 Place = tuple[Probe, float, float]  # of a probe: across, up
@@ -107,7 +108,7 @@ def _probes(frame: Frame, plane: str, places: Sequence[Place]) -> None:
             "energy": _change(probe["energy"], probe["energy_error"]), "took": probe["cost"],
         }
         if probe["n"] is None:
-            frame.square(x, y, 3, hover=hover)
+            frame.mark(x, y, 3, DEFAULT, "square", hover=hover)
         else:
             frame.dot(x, y, ENERGY, hollow=not probe["whole"], hover=hover)
     _numbers(frame, plane, tried)
@@ -133,12 +134,12 @@ def _mark(
     if x is None or y is None or not frame.holds(x, y):
         return
     if mark.words == "default":
-        frame.square(x, y, 4.5)
+        frame.mark(x, y, 4.5, DEFAULT, "square")
         frame.label(x, y, "default", dx=-8, dy=15, anchor="end", opacity=0.8)
     elif mark.words == "now":
-        frame.ring(x, y, 11, NOW)
+        frame.mark(x, y, 11, NOW)
     else:
-        frame.ring(x, y, 7.5, CHOICE)
+        frame.mark(x, y, 7.5, CHOICE)
         # Nothing lies below and left of the best; only at the edge there is no room, or by a probe's number.
         left = frame.x(x) > frame.left + 110
         sides = [(dx, dy) for dy in (16, -10, 28, -22) for dx in ((-11, 11) if left else (11, -11))]

@@ -7,6 +7,7 @@ from ..._core.theme import colour
 from .model import RecurringView
 
 HEIGHT = 165
+CROSS = Pen(width=1.6, opacity=0.6)
 OF_EACH = ("recurrence", "cost", "batch", "reached", "lost")  # columns of a recurrence
 
 
@@ -35,7 +36,7 @@ def _believed(picture: Picture, view: RecurringView) -> None:
     for n, arm in enumerate(dict(zip(about, row, strict=True)) for row in zip(*about.values(), strict=True)):
         ink, middle = colour(1) if n == view.arm else colour(0), arm["middle"]
         if arm["barred"]:
-            frame.cross(n, low + 0.06 * (high - low), hover={"not tried": arm["barred"]})
+            frame.mark(n, low + 0.06 * (high - low), 4, CROSS, "x", hover={"not tried": arm["barred"]})
         if middle is None:
             continue
         hover = {
@@ -44,7 +45,7 @@ def _believed(picture: Picture, view: RecurringView) -> None:
             "runs": f"{arm['reached']} reached the target, {arm['other']} did not",
         }
         if middle > high:  # beyond the axis, and so marked at its end
-            frame.beyond(n, ink, hover=hover)
+            frame.mark(n, high - 0.03 * (high - low), 4, Pen(ink), "triangle", fill=True, hover=hover)
             continue
         top = min(arm["high"], high)
         frame.line([n, n], [max(arm["low"], low), top], Pen(ink, 3, opacity=0.5))
@@ -108,7 +109,7 @@ def _costs(picture: Picture, view: RecurringView) -> None:
             "recurrence": f"{recurrence}", "cost": f"{cost:.3f}", "batch size": f"{batch}", "target": end,
         }
         if lost:
-            frame.cross(recurrence, min(cost, top), hover=hover)
+            frame.mark(recurrence, min(cost, top), 4, CROSS, "x", hover=hover)
         else:
             frame.dot(recurrence, min(cost, top), colour(0), 3, hover=hover)
     if any(rows["lost"]):
