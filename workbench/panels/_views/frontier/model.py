@@ -219,7 +219,7 @@ def origin(seen: FrontierAnalysis) -> str:
     """What changes are against."""
     if seen.reference is None:
         return seen.why
-    return f"the default is {name(seen, seen.reference)} ({seen.why})"
+    return f"the default is {words(tradeoff.configured(seen.rows[seen.reference]))} ({seen.why})"
 
 
 def front_names(seen: FrontierAnalysis) -> list[str]:
