@@ -20,14 +20,15 @@ SEE = """() => {
   if (!root?.workbench?.view) return null;
   const { plots, view, left } = root.workbench;
   const of = (selector) => root.querySelector(selector);
+  const [believed, profile, costs, savings] = plots.layers.map((layers) => (kind) => [...layers]
+    .filter(([look]) => JSON.parse(look).kind === kind).flatMap(([, { data_source }]) => [...(data_source.data.x ?? [])]));
   return {
     headline: of('.workbench-next').textContent, details: of('.workbench-details').textContent,
     eta: Number(of('.workbench-eta').value), words: of('.workbench-eta-words').textContent, left: left(),
-    recurrences: view.rows.recurrence.length, drawn: plots.costs.each.data_source.get_length(), believed: plots.believed.points.data_source.get_length(),
-    sums: plots.savings.sums.data_source.get_length(), curve: plots.profile.curves.data_source.get_length(), best: view.profile_of, optimum: view.optimum,
-    chosen: view.arm === null ? null : view.believed.batch[view.arm],
+    recurrences: costs('dot').length, believed: believed('dot').length, sums: savings('line').length,
+    curve: new Set(profile('line')).size, optimum: profile('upright')[0] ?? null,
     badge: !of('.workbench-badge').hidden, disabled: of('.workbench-run-one').disabled, note: of('.workbench-note').textContent,
-    ink: plots.costs.frame.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
+    ink: plots.figure.frames[0].left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };
 }"""
 SET_UP = """
@@ -88,7 +89,7 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
 
     page.locator(".workbench-run-one").last.click()
     one = seen(opened, "it.recurrences === 1 && it.left === 0")
-    assert (one["drawn"], one["believed"], one["curve"], one["sums"]) == (1, 5, 7, 1)
+    assert (one["believed"], one["curve"], one["sums"]) == (5, 7, 1)
     page.locator(".workbench-count").last.fill("7")
     opened.flag("hold", True)
     page.locator(".workbench-run-many").last.click()
@@ -143,7 +144,7 @@ ETAS = """() => [...document.querySelectorAll('.workbench-panel')].filter((each)
   const of = (selector) => root.querySelector(selector);
   return {
     eta: of('.workbench-eta').value, words: of('.workbench-eta-words').textContent,
-    headline: of('.workbench-next').textContent, best: root.workbench.plots.profile.best.data_source.data.x[0],
+    headline: of('.workbench-next').textContent, best: [...root.workbench.plots.layers[1]].find(([look]) => JSON.parse(look).kind === 'upright')?.[1].data_source.data.x[0],
   };
 })"""
 

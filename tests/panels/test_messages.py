@@ -26,5 +26,5 @@ def test_a_message_that_is_not_as_declared_is_found(found: dict[str, object], tr
 
 def test_parts_of_a_message_are_looked_into() -> None:
     period = {"gpu": 0, "since": None, "headline": "", "details": [1], "sure": True, "levels": [], "level": None,
-              "marks": [], "cycle": "", "waits": [1.0], "sizes": []}
-    assert list(troubles(period, Period, "it")) == ["it.details[]: 1 is no str", "it.waits: [1.0] has 1 parts"]
+              "spans": 0, "figure": [], "range": [1.0]}
+    assert list(troubles(period, Period, "it")) == ["it.details[]: 1 is no str", "it.range: [1.0] has 1 parts"]

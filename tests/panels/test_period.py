@@ -27,10 +27,10 @@ from workbench.measurement.session import keep
 from workbench.measurement.store import Store
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
+from workbench.panels._views.period.figure import rhythm
 from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
 from workbench.panels._views.period.model import PeriodView, look
 from workbench.panels._views.period.panel import PeriodPanel, period
-from workbench.panels._views.period.svg import rhythm
 from workbench.panels._views.power.panel import PowerView
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
 from workbench.records import Level, Marks, Measurement, Periods
@@ -40,7 +40,6 @@ from workbench.simulation.training import TrainingJob
 ONE = Level("iteration", 1.0, 0.01, 0.97, 0.0, 0.9)
 MICRO = Level("micro-step", 0.25, 0.002, 0.9, 0.0, 0.5)
 SURE = Periods((MICRO, ONE), sure=True)
-COLUMNS = (3, 2, 4, 2)
 
 
 def square(
@@ -304,7 +303,7 @@ def test_iterations_from_before_the_window_stay_where_they_were_found(watched: A
     assert np.diff(starts) == pytest.approx(np.diff(job.marks).mean(), abs=0.15)
     whole, late = (rhythm.told(whole=whole)[0] for whole in (True, False))
     assert whole["since"] is None
-    assert whole["sizes"][0] == len(starts) > late["sizes"][0] == (starts >= late["since"] - 1e-6).sum()
+    assert whole["spans"] == len(starts) > late["spans"] == (starts >= late["since"] - 1e-6).sum()
 
 
 def test_of_several_gpus_the_busiest_is_followed_until_another_is_chosen(watched: Any) -> None:
@@ -399,10 +398,8 @@ def test_the_iterations_travel_with_the_power_in_one_message(view: Any) -> None:
         assert len(buffers) == 1
         if "period" in content:
             told.append(content["period"])
-            rows = 5 * sum(content["counts"]) + sum(
-                size * columns for size, columns in zip(told[-1]["sizes"], COLUMNS, strict=True)
-            )
-            assert len(buffers[0]) == 4 * rows
+            assert len(buffers[0]) == 4 * (5 * sum(content["counts"]) + 3 * told[-1]["spans"])
+            assert len(json.dumps(content)) < 60_000
             assert len(buffers[0]) < 60_000
     assert told[-1]["sure"]
     assert told[-1]["level"]["seconds"] == pytest.approx(0.70, rel=0.03)
@@ -415,7 +412,7 @@ def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
     content = view.sent[-1][0]
     assert content["kind"] == "greeting"
     assert content["period"]["since"] is None
-    assert content["period"]["sizes"][0] == len(view._rhythm.look.spans) > 10
+    assert content["period"]["spans"] == len(view._rhythm.look.spans) > 10
 
 
 def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
@@ -534,9 +531,7 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
     content, buffers = sent[-1]
     assert (content["kind"], content["state"]) == ("greeting", "done")
     assert content["count"] == 1000
-    assert len(buffers[0]) == 4 * (
-        2 * 1000 + sum(s * c for s, c in zip(content["period"]["sizes"], COLUMNS, strict=True))
-    )
+    assert len(buffers[0]) == 4 * (2 * 1000 + 3 * content["period"]["spans"])
     made._received(made, {"kind": "level", "n": 2, "name": "micro-step"}, [])
     assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
     made._received(made, {"kind": "seconds", "n": 3, "seconds": 2.0}, [])

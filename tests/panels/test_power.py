@@ -71,10 +71,7 @@ def table(message: tuple[dict[str, Any], list[bytes]]) -> np.ndarray[Any, Any]:
     content, buffers = message
     numbers = np.frombuffer(b"".join(buffers), np.float32)
     count = len(COLUMNS) * sum(content["counts"])
-    sizes = content.get("period", {}).get("sizes", [])
-    assert len(numbers) == count + sum(
-        size * columns for size, columns in zip(sizes, (3, 2, 4, 2), strict=False)
-    )
+    assert len(numbers) == count + 3 * content.get("period", {}).get("spans", 0)
     return numbers[:count].reshape(-1, len(COLUMNS))
 
 

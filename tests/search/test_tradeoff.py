@@ -225,11 +225,10 @@ def test_what_is_not_known_of_the_work_is_left_out(work: Work, factors: dict[str
     assert work.factors(10.0) == factors
 
 
-def test_savings_have_the_errors_of_both_and_the_default_saves_exactly_nothing() -> None:
+def test_savings_have_the_errors_of_both_and_the_default_has_none() -> None:
     found = seen(LIMITS.with_columns(energy_sd_j=pl.Series([30.0, 40.0, 0.0, 0.0])))
     assert savings(found, 1, Work("epoch"), Tariff())[1].uncertainty_j == pytest.approx(98.0)
-    nothing = savings(found, 0, Work("epoch"), Tariff())[1]
-    assert (nothing.energy_j, nothing.uncertainty_j, nothing.time_s) == (0.0, 0.0, 0.0)
+    assert savings(found, 0, Work("epoch"), Tariff()) == []
 
 
 def test_a_work_that_makes_no_sense_is_refused() -> None:

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from workbench.panels._views.apply.model import ApplyView
-from workbench.panels._views.clocks.model import Drawing, SettingMark
 from workbench.panels._views.clocks.text import Words
 from workbench.panels._views.cluster.drill import Drilled
 from workbench.panels._views.cluster.model import Bar, TableLine
-from workbench.panels._views.recurring.model import RecurringView
 
 PATH = Path(__file__).parents[2] / "workbench" / "panels" / "static" / "messages.d.ts"
 Theme = dict[str, tuple[str, str, str]]
@@ -48,6 +46,32 @@ class NamedLevel(TypedDict):
     words: NotRequired[str]
 
 
+class Layer(TypedDict):
+    kind: str
+    ink: str
+    width: Number
+    dashes: list[int]
+    opacity: Number
+    hover: list[str]
+    rows: dict[str, list[Any]]
+    shape: NotRequired[str]
+    framed: NotRequired[bool]
+    size: NotRequired[int]
+    weight: NotRequired[str]
+    spread: NotRequired[bool]
+
+
+class Frame(TypedDict):
+    title: str
+    label: str
+    height: Number
+    x: tuple[float, float]
+    y: tuple[float, float]
+    left: int | list[tuple[float, str]]
+    below: int | list[tuple[float, str]]
+    layers: list[Layer]
+
+
 class Period(TypedDict):
     gpu: int
     since: Number
@@ -56,10 +80,9 @@ class Period(TypedDict):
     sure: bool
     levels: list[NamedLevel]
     level: NamedLevel | None
-    marks: list[tuple[str, float, bool]]
-    cycle: str
-    waits: tuple[float, float] | None
-    sizes: list[int]
+    spans: int
+    figure: list[list[Frame]]
+    range: tuple[float, float] | None
 
 
 class PowerNews(TypedDict):
@@ -166,6 +189,11 @@ class ClocksWanted(TypedDict):
     search: str
 
 
+class ClocksDrawing(TypedDict):
+    knobs: list[str]
+    figure: list[list[Frame]]
+
+
 class ClocksNews(TypedDict):
     kind: str
     title: str
@@ -174,11 +202,10 @@ class ClocksNews(TypedDict):
     begins: bool
     wanted: ClocksWanted
     asked: NotRequired[int | None]
-    drawing: NotRequired[Drawing]
+    drawing: NotRequired[ClocksDrawing]
 
 
 class ClocksGreeting(Greeting, ClocksNews):
-    inks: dict[str, str]
     steps: list[str]
     objectives: dict[str, str]
     nothing: str
@@ -290,7 +317,9 @@ class FrontierView(TypedDict):
     front: list[int]
     names: list[str]
     reference: int | None
-    why: str
+    words: dict[str, list[str]]
+    against: str
+    sure: list[str]
     referenceTime: float
     knee: int
     maxPower: float
@@ -343,6 +372,14 @@ class FrontierTraces(TypedDict):
     said: str
 
 
+class RecurringView(TypedDict):
+    headline: str
+    details: list[str]
+    eta: Number
+    objective: str
+    figure: list[list[Frame]]
+
+
 class RecurringNews(TypedDict):
     kind: NotRequired[str]
     view: RecurringView | None
@@ -357,14 +394,13 @@ class RecurringGreeting(Greeting, RecurringNews):
     simulated: bool
     replayed: bool
     whyNot: str
-    colours: list[str]
 
 
 NAMES = {
-    Drawing: "ClocksDrawing", Words: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
+    Words: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
     TableLine: "ClusterLine",
 }
-RECORDS = (ApplyView, SettingMark, Drawing, Words, Drilled, Bar, TableLine, RecurringView)
+RECORDS = (ApplyView, Words, Drilled, Bar, TableLine)
 # Of each panel: what greets a view, and by its kind what comes later.
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),

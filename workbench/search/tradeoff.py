@@ -8,6 +8,7 @@ Pure functions over frames with `time_s` and `energy_j` for the same work, as `s
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -163,6 +164,16 @@ class FrontierAnalysis:
     why: str
     max_power_w: float
 
+    @functools.cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The points by column."""
+        return self.points.to_dicts()
+
+    @functools.cached_property
+    def gpus(self) -> list[str]:
+        """Names of the GPUs, sorted."""
+        return sorted(name for name in self.points["gpu"].unique() if name is not None)
+
     @property
     def frontier(self) -> pl.DataFrame:
         return self.points[self.front]
@@ -273,7 +284,12 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
 
 def configuration(points: pl.DataFrame, row: int) -> Configuration:
     """Configuration that a point was measured at."""
-    *setting, batch_size = points.select(KNOBS).row(row)
+    return configured(points.row(row, named=True))
+
+
+def configured(at: Mapping[str, Any]) -> Configuration:
+    """Configuration of a point that is given by column."""
+    *setting, batch_size = (at[name] for name in KNOBS)
     return Configuration(Setting(*setting), batch_size)
 
 
@@ -445,14 +461,12 @@ class Saving:
 
 
 def savings(seen: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> list[Saving]:
-    """Savings of a point against the default, per hour, epoch and job; none without a default."""
-    if seen.reference is None:
+    """Savings of a point against the default, per hour, epoch and job; none of the default itself."""
+    if seen.reference in (None, row):
         return []
-    one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
+    one, other = (seen.rows[number] for number in (row, seen.reference))
     saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
-    error_j = 0.0
-    if row != seen.reference:
-        error_j = Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
+    error_j = Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
     rows = []
     for per, factor in work.factors(other["time_s"]).items():
         kwh = factor * saved_j / J_PER_KWH

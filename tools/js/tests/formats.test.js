@@ -18,23 +18,12 @@ test("digits that matter, and no exponent", () => {
   assert.equal(formats.percent(0.667), "67 %");
 });
 
-test("settings that are known", () => {
-  assert.equal(formats.settingWords(249.9999999, 1_410, NaN), "250 W, SM 1410 MHz");
-  assert.equal(formats.settingWords(NaN, NaN, NaN), "");
-});
-
 test("the unit with the prefix that a value is best told in", () => {
   assert.deepEqual(formats.prefixed(0.02, "s"), [1e-3, "ms"]);
   assert.deepEqual(formats.prefixed(7_200, "s"), [1, "s"]); // not kiloseconds
   assert.deepEqual(formats.prefixed(7_200, "J"), [1e3, "kJ"]);
   assert.deepEqual(formats.prefixed(1e-9, "J"), [1e-6, "µJ"]);
   assert.equal(formats.amount(12_345, "J"), "12.35 kJ");
-});
-
-test("an error has two digits and its value as many decimals", () => {
-  assert.equal(formats.withError(12_345, 678, "J"), "12.35 ± 0.68 kJ");
-  assert.equal(formats.withError(0.0123, 0.0004, "s"), "12.30 ± 0.40 ms");
-  assert.equal(formats.withError(2696.37, 0.11, "J"), "2.696 ± 0.001 kJ");
 });
 
 test("durations and savings", () => {

@@ -10,7 +10,9 @@ function points() {
   const rows = { time: [10, 12, 15, 14], energy: [300, 250, 200, 400], limit: [300, 200, 100, 150], chance: [1, 0.7, 1, 0], measured: [1, 1, 0, 1], step: [0, 1, 2, 2] };
   const table = Float32Array.from(COLUMNS.flatMap((name) => rows[name] ?? [0, 0, 0, 0].map(() => (["sm", "mem", "batch", "gpu"].includes(name) ? NaN : 0))));
   const optima = Uint32Array.from([0, 0, 0, 0, 1, 1, 0, 1, 2]); // eta 0, 0.5 and 1
-  const view = { columns: COLUMNS, count: 4, gpus: ["A"], front: [0, 1, 2], reference: 0, why: "stated", unit: "epoch", bounds: [0, 20, 50], etas: 3, version: 1 };
+  const words = { time: ["10 s", "12 s", "15 s", "14 s"], energy: ["300 J", "250 J", "200 J", "400 J"] };
+  const view = { columns: COLUMNS, count: 4, gpus: ["A"], front: [0, 1, 2], reference: 0,
+    words, against: "the default is 300 W", sure: ["", "Perhaps Pareto-optimal", ""], unit: "epoch", bounds: [0, 20, 50], etas: 3, version: 1 };
   return new Points(view, [table, optima].map((each) => new DataView(each.buffer)));
 }
 const choice = { row: 0, rule: "hand", eta: 0.5, slowdown: null, best: null };
@@ -35,12 +37,9 @@ test("steps end at the ends of what is allowed", () => {
   assert.deepEqual(steps.map((step) => model.walk(...step)), [1, 2, 1, 0, 1]);
 });
 
-test("words about a point", () => {
+test("a choice says how it came about and what the kernel knows of the point", () => {
   const model = points();
-  assert.equal(model.headline({ ...choice, row: 1 }), "\u221217 % energy for +20 % time: 200 W");
-  assert.equal(model.headline({ ...choice, row: 2, rule: "slowdown", slowdown: 50 }), "\u221233 % energy for +50 % time: 100 W (predicted)");
-  assert.equal(model.headline(choice), "Default: 300 W");
-  const details = "Selected, step 2 of 3: 12.0 s and 250.0 J an epoch; the default is 300 W (stated); perhaps Pareto-optimal (70 % likely)";
+  const details = "Selected, step 2 of 3: 12 s and 250 J an epoch; the default is 300 W. Perhaps Pareto-optimal";
   assert.equal(model.details({ ...choice, row: 1 }), details);
   assert.deepEqual(model.saved(1), { energy: 50, error: 0, longer: 2 });
 });

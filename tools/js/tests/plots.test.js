@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Figure, TEXT, beside, column, columns, fill, spread } from "../../../workbench/panels/static/plots.js";
+import { Described, Figure, TEXT, beside, column, columns, fill, spread } from "../../../workbench/panels/static/plots.js";
 
 /** A figure on models that keep what they are given, and the colours that a page has. */
 function figure(colours) {
@@ -58,4 +58,24 @@ test("words stand to the left where there is no room to the right", () => {
 test("names are spread so that none covers another, and what has no room is left out", () => {
   const [one, other, ...none] = spread([{ at: [10, 30], text: "250 W" }, { at: [14, 32], text: "225 W" }, { at: [12, 31], text: "200 W" }], [70, 60]);
   assert.deepEqual([one.text, one.align, one.base, other.text, other.base, none], ["250 W", "left", "bottom", "225 W", "top", []]);
+});
+
+test("layers that look alike are one glyph, whose rows are those of the last description", () => {
+  const properties = { inner_width: { is_unset: true, change: { connect() {} } }, inner_height: { change: { connect() {} } } };
+  const plots = new Described({ Bokeh: {}, figures: [] }, {});
+  Object.assign(plots, { make: () => ({ plot: { ...frame.plot, properties, title: {} }, x: range(), y: range(), left: axis(), below: axis(), grid: {} }) });
+  const [range, axis] = [() => ({ setv(ends) { Object.assign(this, ends); } }), () => ({ ticker: {}, setv() {} })];
+  plots.figure = Object.assign(figure({}), { embed() {} });
+  plots.layers.push(new Map());
+  const line = { kind: "line", ink: "red", width: 1, dashes: [], opacity: 1, hover: [] };
+  const about = { title: "Power", label: "seconds", height: 150, x: [0, 2], y: [0, 9], left: 4, below: 6 };
+  const kept = plots.make();
+  plots.figure.frames.push(kept);
+  plots.draw([[{ ...about, layers: [{ ...line, rows: { x: [0, 1], y: [3, null] } }] }]]);
+  plots.draw([[{ ...about, layers: [{ ...line, rows: { x: [2], y: [4] } }, { ...line, ink: "blue", rows: { x: [1], y: [1] } }] }]]);
+  const [red, blue] = plots.layers[0].values();
+  assert.deepEqual([red.data_source.data, blue.data_source.data], [{ x: [2], y: [4] }, { x: [1], y: [1] }]);
+  assert.deepEqual([kept.plot.title.text, kept.x.end, kept.plot.visible], ["Power", 2, true]);
+  plots.draw([[{ ...about, layers: [{ ...line, ink: "blue", rows: { x: [1], y: [2] } }] }]]);
+  assert.deepEqual([red.data_source.data.x, blue.data_source.data.y], [[], [2]]);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { POWER, Series, Spans, TIME, axisEnd, periodTables, roomFor } from "../../../workbench/panels/static/series.js";
+import { POWER, Series, Spans, TIME, axisEnd, roomFor, spansFrom } from "../../../workbench/panels/static/series.js";
 
 const rows = (count, power) => Float32Array.from({ length: 5 * count }, (_, at) => [Math.floor(at / 5) / 10, power(Math.floor(at / 5)), 300, 1000, 0.5][at % 5]);
 
@@ -32,11 +32,8 @@ test("iterations that come anew take the place of those known", () => {
   assert.deepEqual(spans.strips(0, 5, 5).turns, []); // too narrow to be seen
 });
 
-test("the tables behind the samples of a message", () => {
-  const numbers = Float32Array.from([9, 1, 2, 0, 5, 6]);
-  const [spans, folded, shape, spectrum] = periodTables([1, 1, 0, 0], numbers, 1);
-  assert.deepEqual([spans.map(([value]) => value), folded.map(([value]) => value)], [[1, 2, 0], [5, 6]]);
-  assert.deepEqual([shape.length, spectrum.length], [4, 2]);
+test("the iterations behind the samples of a message", () => {
+  assert.deepEqual(spansFrom(Float32Array.from([9, 1, 2, 0, 2, 3, 1]), 1).map((column) => [...column]), [[1, 2], [2, 3], [0, 1]]);
 });
 
 test("an axis grows in steps, and words have room", () => {

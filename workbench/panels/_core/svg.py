@@ -1,13 +1,13 @@
-"""Still pictures: SVG without scripts, readable on light and on dark. A view says what is drawn; how it looks
-is decided here.
+"""Pictures. A view says once what is drawn. This module draws it as SVG without scripts, readable on light
+and on dark, and describes it as layers that `static/plots.js` draws in the browser.
 
     picture = Picture("Power of a run")
-    frame = picture.frame(170, (0.0, 60.0), (0.0, 400.0))
-    frame.axes("Power (W)")
-    frame.line(times, watts, colour(0))
-    frame.below("seconds")
-    picture.down(170)
-    picture.svg()
+    with picture.row(170):
+        frame = picture.frame(170, (0.0, 60.0), (0.0, 400.0))
+        frame.axes("Power (W)")
+        frame.line(times, watts, Pen(colour(0)))
+        frame.below("seconds")
+    picture.svg(), picture.described()
 """
 
 from __future__ import annotations
@@ -23,11 +23,18 @@ WIDTH, LEFT, RIGHT = 760, 56, 12
 MIDDLE = (WIDTH + LEFT - 20) / 2  # between two frames side by side
 GUTTER, AXIS = 34, 38  # above a frame, for its name; below, for its axis
 NARROW = 3.0  # iterations of less are not drawn
+SHAPES = {  # of marks, from their middle
+    "circle": "m-{r:g} 0a{r:g} {r:g} 0 1 0 {d:g} 0a{r:g} {r:g} 0 1 0 -{d:g} 0z",
+    "square": "m-{r:g} -{r:g}h{d:g}v{d:g}h-{d:g}z", "x": "m-{r:g} -{r:g}l{d:g} {d:g}m0 -{d:g}l-{d:g} {d:g}",
+    "triangle": "m-{r:g} {r:g}h{d:g}l-{r:g} -{d:g}z",
+}
 INK = "currentColor"  # of the page's text
+MANY = ("line", "steps", "cloud")  # kinds of layers that are given as columns of points
 LETTER, CHARACTERS = 6.2, 112  # width of a letter; letters that fit into one line
 
 Span = tuple[float, float]
 Values = Iterable[Any]  # numbers; None or NaN where there is none
+Hover = Mapping[str, Any]  # what a browser shows at a point: by heading a text, for a line one for each point
 
 
 class ShadedSpan(NamedTuple):
@@ -65,6 +72,7 @@ class Picture:
     def __init__(self, title: str, *, size: int = 13, width: int = WIDTH) -> None:
         self.title, self.width, self.y = title, width, 18.0
         self._parts: list[str] = []
+        self._rows: list[list[Frame]] = []
         if size:
             self.text(0, 13, title, size=size, weight="bold")
 
@@ -93,7 +101,10 @@ class Picture:
         """A plot that begins at `y`, over the whole width or the "left" or "right" half of it."""
         left = MIDDLE + 26 if side == "right" else LEFT
         right = MIDDLE - 30 if side == "left" else self.width - RIGHT
-        return Frame(self, self.y, height, x_span, y_span, left=left, right=right)
+        made = Frame(self, self.y, height, x_span, y_span, left=left, right=right)
+        if self._rows:
+            self._rows[-1].append(made)
+        return made
 
     def down(self, height: float, below: float = AXIS) -> None:
         """Go on below frames of that height with an axis."""
@@ -102,6 +113,7 @@ class Picture:
     @contextlib.contextmanager
     def row(self, height: float) -> Iterator[None]:
         """Frames of that height side by side, with their names above and their axes below."""
+        self._rows.append([])
         self.y += GUTTER
         yield
         self.down(height)
@@ -117,16 +129,20 @@ class Picture:
             f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(self._parts)}</svg>'
         )
 
+    def described(self) -> list[list[dict[str, Any]]]:
+        """The frames of each `row` for a browser."""
+        return [[frame.described() for frame in row] for row in self._rows]
+
     # elements, in pixels
 
     def text(
         self, x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "",
-        opacity: float = 1.0,
+        opacity: float = 1.0, ink: str = INK,
     ) -> None:
         more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
         more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
         self._parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{INK}"{more}>{html.escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{ink}"{more}>{html.escape(words)}</text>'
         )
 
     def path(self, drawn: str, pen: Pen, *, more: str = "") -> None:
@@ -159,6 +175,8 @@ class Frame:
     ) -> None:
         self.picture, self.top, self.height, self.x_span, self.y_span = picture, top, height, x_span, y_span
         self.left, self.right, self.bottom = left, right, top + height
+        self._about: dict[str, Any] = {"title": "", "label": "", "left": {}, "below": 6}
+        self._layers: list[tuple[dict[str, Any], dict[str, Values]]] = []
 
     def x(self, value: float) -> float:
         low, high = self.x_span
@@ -172,22 +190,48 @@ class Frame:
         """Whether a place, or a value across, lies in the frame."""
         return _within(x, self.x_span) and (y is None or _within(y, self.y_span))
 
+    def described(self) -> dict[str, Any]:
+        """The frame for a browser: its axes, and its layers as columns; what looks the same is one layer."""
+        layers: dict[str, dict[str, Any]] = {}
+        for look, rows in self._layers:
+            known = layers.setdefault(repr(look), {**look, "rows": {name: [] for name in rows}})["rows"]
+            for name, values in rows.items():
+                if look["kind"] in ("line", "steps") and known[name]:
+                    known[name].append(None)  # the next line begins
+                known[name] += map(_plain, values)
+        axes = {name: [*map(list, at.items())] if isinstance(at, Mapping) else at
+                for name, at in self._about.items()}
+        size = {"height": self.height + AXIS, "x": self.x_span, "y": self.y_span}
+        return {**axes, **size, "layers": list(layers.values())}
+
+    def _layer(
+        self, kind: str, row: dict[str, Any], pen: Pen, hover: Hover | None = None, **look: Any
+    ) -> None:
+        row = row | {f"hover{n}": texts for n, texts in enumerate((hover or {}).values())}
+        look = {"kind": kind, **pen._asdict(), "hover": list(hover or ()), **look}
+        self._layers.append((look, row if kind in MANY else {name: [value] for name, value in row.items()}))
+
     # axes
 
-    def axes(self, name: str, about: int = 4, swatch: Pen | None = None) -> None:
-        """The name above, and the axis of values with its lines."""
+    def axes(self, name: str, about: Mapping[float, str] | int = 4, swatch: Pen | None = None) -> None:
+        """The name above, and the axis: round values with lines, or what stands at which value."""
         self.name(name, swatch)
-        for value in ticks(*self.y_span, about):
-            self.level(value, Pen(opacity=0.16))
-            self.picture.text(self.left - 6, self.y(value) + 4, f"{value:g}", anchor="end")
+        self._about["left"] = about
+        named = about if isinstance(about, Mapping) else {at: f"{at:g}" for at in ticks(*self.y_span, about)}
+        for value, words in named.items():
+            if named is not about:
+                self.picture.path(f"M{self.left:.1f} {self.y(value):.1f}H{self.right:.1f}", Pen(opacity=0.16))
+            self.picture.text(self.left - 6, self.y(value) + 4, words, anchor="end")
 
     def name(self, name: str, swatch: Pen | None = None) -> None:
+        self._about["title"] = name
         self.picture.text(self.left + (22 if swatch else 0), self.top - 4, name, opacity=0.75)
         if swatch:
             self.picture.swatch(self.left, self.top - 8, swatch)
 
     def below(self, name: str, values: Mapping[float, str] | int = 6) -> None:
         """The axis below: what stands at which value, or about how many round values."""
+        self._about |= {"label": name, "below": values}
         if isinstance(values, int):
             values = {value: f"{value:g}" for value in ticks(*self.x_span, values)}
         ends, y = "".join(f"M{self.x(value):.1f} {self.bottom:.1f}v4" for value in values), self.bottom
@@ -199,11 +243,13 @@ class Frame:
     def upright(self, x: float, pen: Pen, *, words: str = "", row: int = 0, weight: str = "") -> None:
         """A vertical line over the whole height, and words at its upper end, on the side that has room."""
         if self.holds(x):
+            self._layer("upright", {"x": x}, pen)
             self.picture.path(f"M{self.x(x):.1f} {self.top:.1f}v{self.height:g}", pen)
             self.label(x, self.y_span[1], words, dx=4, dy=11 + 13 * row, turns=True, weight=weight)
 
     def level(self, y: float, pen: Pen, *, x: Span | None = None) -> None:
         """A horizontal line over the whole width, or between two values."""
+        self._layer("level", {"y": y}, pen)
         left, right = (self.left, self.right) if x is None else (self.x(x[0]), self.x(x[1]))
         self.picture.path(f"M{left:.1f} {self.y(y):.1f}H{right:.1f}", pen)
 
@@ -214,6 +260,22 @@ class Frame:
         left, right = self.x(max(x0, self.x_span[0])), self.x(min(x1, self.x_span[1]))
         top, bottom = (self.top, self.bottom) if y is None else (self.y(y[1]), self.y(y[0]))
         return f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}z" if right >= left else ""
+
+    def boxes(
+        self, boxes: Iterable[tuple[float, float, Span | None]], ink: str = INK, *, opacity: float,
+        edge: Pen | None = None,
+    ) -> None:
+        """Rectangles from x0 to x1 between two heights (None is the whole height), or only their edges."""
+        drawn = []
+        for x0, x1, heights in boxes:
+            low, high = heights or self.y_span
+            row = {"left": x0, "right": x1, "bottom": low, "top": high}
+            self._layer("box", row, edge or Pen(ink, opacity=opacity), framed=bool(edge))
+            drawn.append(self.rectangle(x0, x1, heights))
+        if edge:
+            self.picture.path("".join(drawn), edge)
+        else:
+            self.fill(drawn, ink, opacity=opacity)
 
     def fill(self, areas: str | Iterable[str], ink: str = INK, *, opacity: float, title: str = "") -> None:
         """Rectangles of one ink, as one element."""
@@ -235,13 +297,18 @@ class Frame:
         """What lies between two lines."""
         ends = [*zip(xs, low, strict=True), *reversed([*zip(xs, high, strict=True)])]
         clipped = [(x, min(max(y, self.y_span[0]), self.y_span[1])) for x, y in ends if _known(y)]
+        self._layer("band", {"xs": [x for x, _ in clipped], "ys": [y for _, y in clipped]},
+                    Pen(ink, opacity=opacity))
         points = "L".join(f"{self.x(float(x)):.1f} {self.y(float(y)):.1f}" for x, y in clipped)
         self.picture.area(points and f"M{points}z", ink, opacity=opacity)
 
     # lines and points
 
-    def line(self, xs: Values, ys: Values, pen: Pen, *, steps: bool = False) -> None:
+    def line(
+        self, xs: Values, ys: Values, pen: Pen, *, steps: bool = False, hover: Hover | None = None
+    ) -> None:
         """A line through points, broken where there is none; with `steps` a value holds until the next."""
+        self._layer("steps" if steps else "line", {"x": xs, "y": ys}, pen, hover)
         drawn: list[str] = []
         down, last_y = False, ""
         for value_x, value_y in zip(xs, ys, strict=True):
@@ -260,37 +327,40 @@ class Frame:
             down, last_y = True, y
         self.picture.path("".join(drawn), pen)
 
-    def dot(self, x: float, y: float, ink: str, radius: float = 4, *, hollow: bool = False) -> None:
-        self._circle(x, y, radius, Pen(ink, 1.6).attributes if hollow else f' fill="{ink}"')
+    def dot(
+        self, x: float, y: float, ink: str, radius: float = 4, *, hollow: bool = False,
+        hover: Hover | None = None,
+    ) -> None:
+        self.mark(x, y, radius, Pen(ink, 1.6), fill=not hollow, hover=hover)
 
-    def ring(self, x: float, y: float, radius: float, pen: Pen) -> None:
-        """A circle around what stands out."""
-        self._circle(x, y, radius, pen.attributes)
+    def mark(
+        self, x: float, y: float, radius: float, pen: Pen, shape: str = "circle", *, fill: bool = False,
+        hover: Hover | None = None,
+    ) -> None:
+        """One of `SHAPES` at a place."""
+        self._layer("dot", {"x": x, "y": y, "size": 2 * radius, "fill": int(fill)}, pen, hover, shape=shape)
+        drawn = f"M{self.x(x):.1f} {self.y(y):.1f}" + SHAPES[shape].format(r=radius, d=2 * radius)
+        if fill:
+            self.picture.area(drawn, pen.ink)
+        else:
+            self.picture.path(drawn, pen)
 
-    def _circle(self, x: float, y: float, radius: float, look: str) -> None:
-        at = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}"'
-        self.picture._parts.append(f'<circle {at} r="{radius:g}"{look}/>')
-
-    def square(self, x: float, y: float, half: float) -> None:
-        corner = f"M{self.x(x) - half:.1f} {self.y(y) - half:.1f}"
-        self.picture.path(f"{corner}h{2 * half:g}v{2 * half:g}h{-2 * half:g}z", Pen(width=1.6))
-
-    def cross(self, x: float, y: float, *, dy: float = 0.0) -> None:
-        corner = f"M{self.x(x) - 4:.1f} {self.y(y) + dy - 4:.1f}"
-        self.picture.path(f"{corner}l8 8m0 -8l-8 8", Pen(width=1.6, opacity=0.6))
-
-    def beyond(self, x: float, ink: str) -> None:
-        """A mark at the upper end, of a value that lies above it."""
-        self.picture.area(f"M{self.x(x) - 4:.1f} {self.top + 9:.1f}h8l-4 -7z", ink)
-
-    def cloud(self, points: Iterable[Span], ink: str, *, width: float = 4.0, opacity: float) -> None:
+    def cloud(
+        self, points: Iterable[Span], ink: str, *, width: float = 4.0, opacity: float,
+        hover: Hover | None = None,
+    ) -> None:
         """Many small dots as one element; those of one pixel are one."""
-        spots = dict.fromkeys(f"M{self.x(x):.0f} {self.y(y):.0f}h0" for x, y in points)
+        places = list(points)
+        self._layer("cloud", {"x": [x for x, _ in places], "y": [y for _, y in places]},
+                    Pen(ink, width, (), opacity), hover)
+        spots = dict.fromkeys(f"M{self.x(x):.0f} {self.y(y):.0f}h0" for x, y in places)
         self.picture.path("".join(spots), Pen(ink, width, (), opacity), more=' stroke-linecap="round"')
 
     def errors(self, x: float, y: float, across: float | None, up: float | None, pen: Pen) -> None:
         """Bars of half widths, as far as they lie in the frame; None or 0 has none."""
-        bars = ""
+        bars, (wide, high) = "", (across or 0.0, up or 0.0)
+        xs, ys = [x - wide, x + wide, None, x, x], [y, y, None, y - high, y + high]
+        self._layer("line", {"x": xs, "y": ys}, pen)
         if across:
             left, right = max(self.x(x - across), self.left), min(self.x(x + across), self.right)
             bars += f"M{left:.1f} {self.y(y):.1f}H{right:.1f}"
@@ -301,15 +371,30 @@ class Frame:
 
     def label(
         self, x: float, y: float, words: str, *, dx: float = 0.0, dy: float = 0.0, anchor: str = "",
-        size: int = 11, weight: str = "", opacity: float = 1.0, turns: bool = False,
+        size: int = 11, weight: str = "", opacity: float = 1.0, ink: str = INK, turns: bool = False,
+        spread: bool = False,
     ) -> None:
-        """Words at a place; with `turns` on its other side where there is no room to the right."""
+        """Words at a place, below the frame's upper end.
+
+        Args:
+            x, y, words: The place and what stands there.
+            dx, dy: Pixels right and below of it.
+            anchor: Of SVG: "" (from there on), "middle" or "end".
+            size, weight, opacity, ink: How they look.
+            turns: Put them on the other side of the place where there is no room to the right.
+            spread: A browser may put them on any side of the place, or leave them out where there is no room.
+        """
         if not words:
             return
+        row = {"x": x, "y": y, "text": words, "dx": dx, "dy": dy, "anchor": anchor, "turns": turns}
+        self._layer("text", row, Pen(ink, opacity=opacity), size=size, weight=weight, spread=spread)
         if turns and self.x(x) + dx + LETTER * len(words) > self.right:
             dx, anchor = -dx, "end"
         at = self.x(x) + dx
-        self.picture.text(at, self.y(y) + dy, words, size=size, anchor=anchor, weight=weight, opacity=opacity)
+        top = max(self.y(y) + dy, self.top + 11)
+        self.picture.text(
+            at, top, words, size=size, anchor=anchor, weight=weight, opacity=opacity, ink=ink
+        )
 
 
 def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) -> Span:
@@ -340,6 +425,15 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 9) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, numbers to the digits that a picture shows."""
+    if isinstance(value, list):
+        return [*map(_plain, value)]
+    if value is None or isinstance(value, str | int):
+        return value
+    return None if math.isnan(value) else float(f"{value:.6g}")
 
 
 def _known(value: float | None) -> bool:

@@ -46,20 +46,11 @@ export function digits(value, count = 3) {
 /** A change in per cent. */
 export const signed = (value) => `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(1)} %`;
 
-/** The same with two digits, or one behind the point. */
-export const rounded = (value) => (Math.abs(value) < 9.95 ? signed(value) : `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(0)} %`);
-
 /** How long an epoch, a job or the like takes. */
 export function duration(seconds) {
   if (seconds < 120) return seconds < 0.1 ? `${digits(1000 * seconds)} ms` : `${digits(seconds)} s`;
   const whole = Math.floor(seconds / 60);
   return whole < 100 ? `${whole} min ${Math.floor(seconds % 60)} s` : `${Math.floor(whole / 60)} h ${whole % 60} min`;
-}
-
-/** A power limit and clocks, those that are known. */
-export function settingWords(limit, sm, mem) {
-  const words = [[limit, `${Number(limit.toPrecision(6))} W`], [sm, `SM ${sm} MHz`], [mem, `memory ${mem} MHz`]];
-  return words.filter(([value]) => !Number.isNaN(value)).map(([, each]) => each).join(", ");
 }
 
 /** The power of 1000 that a value is best told in, and the unit with its prefix; seconds have none above. @returns {[number, string]} */
@@ -71,15 +62,6 @@ export function prefixed(value, unit) {
 export function amount(value, unit) {
   const [scale, words] = prefixed(Math.abs(value), unit);
   return `${digits(value / scale, 4)} ${words}`;
-}
-
-/** A value with its error, to two digits of the error and four of the value; a smaller error is rounded up. */
-export function withError(value, error, unit) {
-  const [scale, words] = prefixed(Math.abs(value), unit);
-  const [most, wanted] = [3 - Math.floor(Math.log10(Math.abs(value / scale))), 1 - Math.floor(Math.log10(error / scale))];
-  const decimals = Math.max(0, Math.min(most, wanted));
-  const shown = most < wanted ? Math.max(error / scale, 10 ** -decimals) : error / scale;
-  return `${(value / scale).toFixed(decimals)} ± ${shown.toFixed(decimals)} ${words}`;
 }
 
 /** Energy as who pays for it counts it; an error that is finer than the value's digits is rounded up. */

@@ -122,7 +122,7 @@ class Parts {
     say(this.now, [`${name}: ${view.force}`, view.origin, runs, view.power, view.left, view.earlier].filter(Boolean).join(" · "));
   }
   show(model, choice) {
-    const headline = model.headline(choice);
+    const headline = `${model.words.change[choice.row]}: ${model.words.name[choice.row]}`;
     say(this.headline, headline);
     say(this.details, model.details(choice));
     put(this.place, { "aria-label": `energy against time: ${headline}; arrow keys step along the frontier` });
@@ -174,7 +174,7 @@ function frontier({ root, head, post, page }) {
   function show() {
     plot.moving.draw(choice);
     parts.show(model, choice);
-    say(applying.apply, `Apply ${model.words(choice.row)}`);
+    say(applying.apply, `Apply ${model.words.name[choice.row]}`);
     traces.rest();
     Object.assign(root, { workbench: { plot, model, choice, table, heard: () => !asking.waiting } });
   }

@@ -13,7 +13,7 @@ const TYPES = { svg: "image/svg+xml", csv: "text/csv" };
 
 /** Rows of what a choice saves against the default. */
 export function savingRows(model, row) {
-  if (model.reference === null) return [];
+  if (model.reference === null || model.reference === row) return [];
   const { factors, price, currency, co2 } = model;
   const { energy, error, longer } = model.saved(row);
   const heads = ["saved against the default", "energy", ...(price === null ? [] : ["money"]), ...(co2 === null ? [] : ["CO2"]), "time"];

@@ -72,7 +72,7 @@ class Standing {
     this.front = dots({ size: 8 });
     this.frontGuessed = dots({ size: 8, fill_color: null, line_width: 1.6 });
     this.default = figure.glyph(frame, "Scatter", { ...AT, marker: "square", size: 13, fill_color: null, line_width: 1.6, line_color: TEXT });
-    const tooltips = [["", "@words"], ["time", "@time"], ["energy", "@energy"], ["on the frontier", "@chance"], ["", "@kind"]];
+    const tooltips = [["", "@name"], ["time", "@time"], ["energy", "@energy"], ["on the frontier", "@chance"], ["", "@known"]];
     for (const layers of [[this.front, this.frontGuessed], [this.dominated, this.guessed]]) figure.hover(frame, layers, tooltips, { limit: 1 });
   }
   draw(model) {
@@ -81,8 +81,8 @@ class Standing {
     const on = (row) => model.place[row] >= 0;
     const show = (layer, measured, front) => {
       const group = rows.filter((row) => Boolean(model.measured[row]) === measured && on(row) === front);
-      const told = (row) => ({ words: model.words(row), time: model.timeWords(row), energy: model.energyWords(row), kind: model.kindWords(row) });
-      fill(layer, group.map((row) => ({ ...plane.spot(row), ...told(row), chance: percent(model.chance[row]) })));
+      const words = (row) => Object.fromEntries(Object.entries(model.words).map(([name, texts]) => [name, texts[row]]));
+      fill(layer, group.map((row) => ({ ...plane.spot(row), ...words(row), chance: percent(model.chance[row]) })));
     };
     show(this.dominated, true, false);
     show(this.guessed, false, false);
@@ -118,7 +118,7 @@ class Moving {
     const { plane, plane: { model }, choice } = this;
     if (!model || !choice) return;
     const row = (at, text) => ({ ...at, at: place(plane.frame, at), text });
-    const of = (each) => (model.place[each] < 0 ? model.words(each) : model.names[model.place[each]]);
+    const of = (each) => (model.place[each] < 0 ? model.words.name[each] : model.names[model.place[each]]);
     const taken = [...model.front, choice.row].map((each) => place(plane.frame, plane.spot(each))).map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
     if (choice.slowdown !== null) taken.push([0, 0, 150, 18]); // the words of the bound
     const usual = model.reference === null || model.reference === choice.row ? [] : [row(plane.spot(model.reference), "default")];

@@ -6,7 +6,7 @@ import { floats, highest } from "./formats.js";
 import { livePanel } from "./live.js";
 import { PeriodView } from "./period.js";
 import { Figure, addStrips, columns, fill, span } from "./plots.js";
-import { Spans, periodTables } from "./series.js";
+import { Spans, spansFrom } from "./series.js";
 
 const OWN_AFTER_MS = 250; // a slider that is dragged asks when it rests
 
@@ -62,17 +62,15 @@ function inspection({ root, head, post, page }) {
   function take(/** @type {PeriodNews} */ message, buffers) {
     const numbers = floats(buffers);
     const [times, power] = [0, 1].map((column) => Float64Array.from({ length: message.count }, (_, row) => numbers[2 * row + column]));
-    const tables = periodTables(message.period.sizes, numbers, 2 * message.count);
     head.show(message.title, about.simulated);
     spans = new Spans();
-    spans.take(null, tables[0]);
+    spans.take(null, spansFrom(numbers, 2 * message.count));
     plot.show(times, power, about.gpus[message.period.gpu].colour, begins || period.about?.gpu !== message.period.gpu);
     begins = false;
-    period.take(message.period, tables);
+    period.take(message.period);
     period.draw();
     plot.ground(spans);
-    const [periods] = tables[3];
-    [low, high] = [periods[0], periods[periods.length - 1]];
+    [low, high] = message.period.range ?? [1, 1];
     put(fold, { hidden: !(high > low) });
     const seconds = message.period.level?.seconds;
     if (seconds && document.activeElement === own.input) own.say(own.told(seconds));

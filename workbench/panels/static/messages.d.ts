@@ -20,27 +20,6 @@ export interface ApplyView {
   can_undo: boolean;
   can_default: boolean;
 }
-export interface SettingMark {
-  words: string;
-  limit_w: number | null;
-  sm_mhz: number | null;
-  mem_mhz: number | null;
-  time: number | null;
-  energy: number | null;
-}
-export interface ClocksDrawing {
-  bound: number | null;
-  knobs: string[];
-  mem_clocks: number[];
-  lines: Record<string, Record<string, any[]>>;
-  shaded: Record<string, any[]>;
-  allowed: Record<string, any[]>;
-  probes: Record<string, any[]>;
-  default: SettingMark;
-  current: SettingMark | null;
-  choice: SettingMark | null;
-  ranges: Record<string, [number, number]>;
-}
 export interface ClocksWords {
   state: string;
   step: number | null;
@@ -77,23 +56,6 @@ export interface ClusterLine {
   value: number | null;
   cells: string[];
 }
-export interface RecurringView {
-  headline: string;
-  details: string[];
-  eta: number | null;
-  objective: string;
-  unit: string;
-  saved_unit: string;
-  believed: Record<string, any[]>;
-  arm: number | null;
-  rows: Record<string, any[]>;
-  default: Record<string, number> | null;
-  break_even: number | null;
-  profile: Record<string, any[]>;
-  optimum: number | null;
-  profile_of: number | null;
-  ranges: Record<string, [number, number]>;
-}
 export interface Greeting {
   theme: Record<string, [string, string, string]>;
 }
@@ -114,6 +76,30 @@ export interface NamedLevel {
   seconds: number;
   words?: string;
 }
+export interface Layer {
+  kind: string;
+  ink: string;
+  width: number | null;
+  dashes: number[];
+  opacity: number | null;
+  hover: string[];
+  rows: Record<string, any[]>;
+  shape?: string;
+  framed?: boolean;
+  size?: number;
+  weight?: string;
+  spread?: boolean;
+}
+export interface Frame {
+  title: string;
+  label: string;
+  height: number | null;
+  x: [number, number];
+  y: [number, number];
+  left: number | [number, string][];
+  below: number | [number, string][];
+  layers: Layer[];
+}
 export interface Period {
   gpu: number;
   since: number | null;
@@ -122,10 +108,9 @@ export interface Period {
   sure: boolean;
   levels: NamedLevel[];
   level: NamedLevel | null;
-  marks: [string, number, boolean][];
-  cycle: string;
-  waits: [number, number] | null;
-  sizes: number[];
+  spans: number;
+  figure: Frame[][];
+  range: [number, number] | null;
 }
 export interface PowerNews {
   kind?: string;
@@ -230,6 +215,10 @@ export interface ClocksWanted {
   bound: number | null;
   search: string;
 }
+export interface ClocksDrawing {
+  knobs: string[];
+  figure: Frame[][];
+}
 export interface ClocksNews {
   kind: string;
   title: string;
@@ -250,7 +239,6 @@ export interface ClocksGreeting {
   wanted: ClocksWanted;
   asked?: number | null;
   drawing?: ClocksDrawing;
-  inks: Record<string, string>;
   steps: string[];
   objectives: Record<string, string>;
   nothing: string;
@@ -360,7 +348,9 @@ export interface FrontierView {
   front: number[];
   names: string[];
   reference: number | null;
-  why: string;
+  words: Record<string, string[]>;
+  against: string;
+  sure: string[];
   referenceTime: number;
   knee: number;
   maxPower: number;
@@ -418,6 +408,13 @@ export interface FrontierTraces {
   svg: string;
   said: string;
 }
+export interface RecurringView {
+  headline: string;
+  details: string[];
+  eta: number | null;
+  objective: string;
+  figure: Frame[][];
+}
 export interface RecurringNews {
   kind?: string;
   view: RecurringView | null;
@@ -437,5 +434,4 @@ export interface RecurringGreeting {
   simulated: boolean;
   replayed: boolean;
   whyNot: string;
-  colours: string[];
 }

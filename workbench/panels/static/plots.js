@@ -1,5 +1,8 @@
 // @ts-check
-// Frames of BokehJS as all panels have them: quiet axes, the theme's colours, glyphs over columns.
+// Frames of BokehJS as all panels have them: quiet axes, the theme's colours, glyphs over columns; and frames that the kernel describes.
+/** @import { Frame, Layer } from "./messages" */
+import { put } from "./controls.js";
+import { numbers, rowsOf } from "./formats.js";
 
 /** The colours of the page's theme: {what: [variable, on light, on dark]} -> {what: colour}. */
 export function readTheme(variables) {
@@ -200,4 +203,88 @@ export function addBound(figure, frame, fill_color, level = "underlay") {
     fill(strip, end === null ? [] : [{ low, high: Math.max(low, Math.min(end, last)), x: low, y, text }]);
   };
   return { strip, draw };
+}
+
+const ink = (name) => (name === "currentColor" ? TEXT : name);
+const stroke = (layer) => ({ line_color: ink(layer.ink), line_width: layer.width, line_dash: layer.dashes, line_alpha: layer.opacity, line_join: "round" });
+const area = (layer) => ({ fill_color: ink(layer.ink), fill_alpha: layer.opacity, line_color: null });
+
+/** How each kind of layer is drawn over its rows. @type {Record<string, (layer: Layer) => [string, object]>} */
+const KINDS = {
+  line: (layer) => ["Line", { ...AT, ...stroke(layer) }],
+  steps: (layer) => ["Step", { ...AT, ...stroke(layer), mode: "after" }],
+  band: (layer) => ["Patches", { ...columns("xs", "ys"), ...area(layer) }],
+  box: (layer) => ["Quad", { ...columns("left", "right", "top", "bottom"), ...(layer.framed ? { ...stroke(layer), fill_color: null } : area(layer)) }],
+  upright: (layer) => ["VSpan", { ...columns("x"), ...stroke(layer) }],
+  level: (layer) => ["HSpan", { ...columns("y"), ...stroke(layer) }],
+  dot: (layer) => ["Scatter", { ...AT, ...columns("size"), ...stroke(layer), marker: layer.shape, fill_color: ink(layer.ink), fill_alpha: column("fill") }],
+  cloud: (layer) => ["Scatter", { ...AT, ...area(layer), size: layer.width }],
+  text: ({ ink: name, size, weight, opacity, spread: free }) => ["Text", {
+    ...columns("x", "y", "text"), ...NAMED, text_color: ink(name), text_alpha: opacity, text_font: FONT, text_font_size: `${size}px`,
+    text_font_style: weight || "normal", background_fill_color: GROUND, background_fill_alpha: free ? 0.75 : 0,
+  }],
+};
+const ALIGN = { "": "left", middle: "center", end: "right" };
+
+/** Words of a layer where they have room: `turns` puts them on the other side of their point, no words stand above the frame. */
+function worded(frame, { rows, spread: free }) {
+  const [wide, high] = sizeOf(frame);
+  const each = rowsOf(rows).map((row) => ({ ...row, at: place(frame, row) }));
+  if (free) return spread(each, [wide, high]);
+  return each.map(({ anchor, turns, dx, dy, at: [x, y], ...row }) => {
+    const turned = turns && x + dx + 6.2 * row.text.length > wide;
+    return { ...row, align: turned ? "right" : ALIGN[anchor], dx: turned ? -dx : dx, dy: Math.max(dy, y - high + 11) + 3, base: "bottom" };
+  });
+}
+
+/** Frames as the kernel describes them: the layers of a frame that look alike in two descriptions are one glyph with other rows. */
+export class Described {
+  constructor(page, place) {
+    this.figure = new Figure(page, place);
+    this.place = place;
+    this.layers = /** @type {Map<string, any>[]} */ ([]); // of each frame, by how they look
+  }
+  draw(/** @type {Frame[][]} */ rows) {
+    const { figure } = this;
+    put(this.place, { hidden: !rows.length });
+    if (!rows.length) return;
+    const begins = !figure.frames.length;
+    rows.flat().forEach((about, n) => this.show(figure.frames[n] ?? this.make(about), this.layers[n], about));
+    let at = 0;
+    if (begins) figure.embed(rows.map((row) => row.map(() => figure.frames[at++])), 4);
+  }
+  make(/** @type {Frame} */ { height }) {
+    const frame = this.figure.frame({ plot: { height } });
+    const [layers, fitted] = [new Map(), () => layers.forEach((layer) => layer.about && fill(layer, worded(frame, layer.about)))];
+    for (const size of ["inner_width", "inner_height"]) frame.plot.properties[size].change.connect(fitted);
+    this.layers.push(layers);
+    return frame;
+  }
+  show(frame, known, /** @type {Frame} */ { title, label, x, y, left, below, layers }) {
+    frame.plot.visible = layers.length > 0;
+    fit(frame, x, y, { title, label });
+    for (const [axis, ticks] of /** @type {[any, Frame["left"]][]} */ ([[frame.left, left], [frame.below, below]])) {
+      if (Array.isArray(ticks)) this.figure.ticks(axis, ...[0, 1].map((part) => ticks.map((tick) => tick[part])));
+      else axis.ticker.desired_num_ticks = ticks;
+    }
+    frame.grid.visible = !Array.isArray(left);
+    const gone = new Set(known.values());
+    for (const { rows, ...look } of layers) {
+      const key = JSON.stringify(look);
+      if (!known.has(key)) known.set(key, this.layer(frame, /** @type {Layer} */ (look), Object.keys(rows)));
+      const layer = known.get(key);
+      gone.delete(layer);
+      if (look.kind === "text") layer.about = { ...look, rows };
+      fill(layer, look.kind === "text" ? worded(frame, layer.about) : Object.fromEntries(Object.entries(rows).map(([name, values]) => [name, numbers(values)])));
+    }
+    for (const layer of gone) fill(Object.assign(layer, { about: null }), []);
+  }
+  layer(frame, /** @type {Layer} */ look, names) {
+    const [kind, properties] = KINDS[look.kind](look);
+    const made = this.figure.glyph(frame, kind, properties, { level: look.kind === "box" && !look.framed ? "underlay" : "glyph" });
+    for (const name of names) made.data_source.data[name] ??= [];
+    const line = look.kind === "line" ? { mode: "vline", line_policy: "nearest" } : { limit: 1 };
+    if (look.hover.length) this.figure.hover(frame, [made], look.hover.map((head, n) => [head, `@hover${n}`]), line);
+    return made;
+  }
 }

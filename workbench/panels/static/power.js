@@ -6,7 +6,7 @@ import { elapsed, floats, highest, joules, watts } from "./formats.js";
 import { livePanel } from "./live.js";
 import { PeriodView } from "./period.js";
 import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js";
-import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, periodTables, roomFor } from "./series.js";
+import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, roomFor, spansFrom } from "./series.js";
 
 const STEP_W = 5;
 const [SILENT_S, TOGETHER, BESIDE] = [3, 2, 72]; // no news; GPUs in one frame of power; pixels beside the frame
@@ -189,7 +189,7 @@ class Run {
     this.elapsed = 0;
     this.energy = /** @type {(number | null)[]} */ ([]);
   }
-  /** Take news in; the tables of the iterations, where there are new ones. */
+  /** Take news in. */
   take(/** @type {PowerNews} */ message, buffers) {
     const table = floats(buffers);
     let first = 0;
@@ -200,9 +200,7 @@ class Run {
     for (const mark of message.marks ?? []) this.marks.set(mark[0], mark);
     ({ elapsed: this.elapsed, energy: this.energy } = message);
     if (!message.period) return null;
-    const tables = periodTables(message.period.sizes, table, first * COLUMNS.length);
-    this.spans.take(message.period.since, tables[0]);
-    return tables;
+    this.spans.take(message.period.since, spansFrom(table, first * COLUMNS.length));
   }
   last(column) {
     return this.series.map((one) => one.last(column) ?? NaN);
@@ -243,8 +241,8 @@ function powerView({ root, head, post, page }) {
   let stopping = false;
 
   function take(message, buffers) {
-    const tables = run.take(message, buffers);
-    if (tables) period.take(message.period, tables);
+    run.take(message, buffers);
+    if (message.period) period.take(message.period);
     values.forEach((value, number) => say(value, watts(run.last(POWER)[number])));
     limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
     say(numbers, run.words());

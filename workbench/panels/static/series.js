@@ -7,7 +7,6 @@ const RECENT_S = 75;
 const MOST_ROWS = 7000;
 const BINS = 1000;
 const NARROW = 3; // pixels that an iteration must have to be drawn on the power
-const SIZES = [3, 2, 4, 2]; // columns of spans, folded, shape, spectrum
 
 /** What is remembered of one GPU: the last minute whole, what is older as the extremes of short stretches. As in series.py. */
 export class Series {
@@ -57,14 +56,10 @@ export class Series {
   }
 }
 
-/** The four tables that follow `from` in a message's numbers. */
-export function periodTables(sizes, numbers, from) {
-  let at = from;
-  return SIZES.map((columns, which) => {
-    const table = Array.from({ length: columns }, () => new Float64Array(sizes[which]));
-    for (let row = 0; row < sizes[which]; row += 1) for (let column = 0; column < columns; column += 1) table[column][row] = numbers[at++];
-    return table;
-  });
+/** Starts, ends and pauses of the iterations that follow `from` in a message's numbers. */
+export function spansFrom(numbers, from) {
+  const length = (numbers.length - from) / 3;
+  return [0, 1, 2].map((column) => Float64Array.from({ length }, (_, row) => numbers[from + 3 * row + column]));
 }
 
 /** Iterations and pauses as they are known: new ones take the place of what came after the first of them. */

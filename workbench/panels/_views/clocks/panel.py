@@ -19,14 +19,13 @@ import numpy as np
 from ....errors import UsageError
 from ....tuning.options import check_options
 from ....tuning.results import OBJECTIVES
-from ..._core import theme
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
+from .figure import draw
 from .model import Drawing, drawing
 from .sources import LatestTuner, TunerSource, source
 from .surface import Table
-from .svg import draw
 from .text import ENDED, STEPS, Words, words
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class ClocksPanel(LivePanel):
 
     def svg(self) -> str:
         with self._lock:
-            return draw(self.title(), self.summary().splitlines()[1:], self._drawing, self._table)
+            return draw(self.title(), self.summary().splitlines()[1:], self._drawing, self._table).svg()
 
     def show(self) -> None:
         """Display it as every panel. The widget of a given tuner ends with it."""
@@ -117,9 +116,7 @@ class ClocksPanel(LivePanel):
     # for the views
 
     def about(self) -> dict[str, Any]:
-        places = {"energy": 0, "chosen": 1, "time": 2, "spent": 5}
         return {
-            "inks": {name: theme.colour(number) for name, number in places.items()},
             "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING, "searches": dict(SEARCHES),
         }
 
@@ -154,7 +151,8 @@ class ClocksPanel(LivePanel):
         if self._drawing is None or (self._told == self._drawn and not whole):
             return content, []
         self._told = self._drawn
-        return {**content, "drawing": asdict(self._drawing)}, [np.ascontiguousarray(self._table).tobytes()]
+        figure = draw("", (), self._drawing, self._table, every=True).described()
+        return {**content, "drawing": {"knobs": self._drawing.knobs, "figure": figure}}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         try:

@@ -12,12 +12,12 @@ import polars as pl
 from scipy.spatial import KDTree
 
 from ....errors import UsageError
-from ....measurement.quantities import format_change
+from ....measurement.quantities import format_change, format_seconds
 from ....measurement.report import format_duration, format_energy
 from ....measurement.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
-from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
+from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, words
 from ....tariff import J_PER_KWH, Tariff, significant, with_error
 from ..._core.svg import Span, padded
 
@@ -72,8 +72,7 @@ def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
     GPUs that `gpu` counts.
     """
     points = seen.points
-    names = sorted(name for name in points["gpu"].unique() if name is not None)
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(seen.gpus)}
     columns = [
         points["time_s"], points["energy_j"], points["time_sd_s"], points["energy_sd_j"],
         points["power_limit_w"], points["sm_clock_mhz"], points["mem_clock_mhz"], points["batch_size"],
@@ -81,7 +80,7 @@ def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
         points["measured"], points["repeats"], points["measurements"].list.len(),
         pl.Series(begins(seen, points)),
     ]
-    return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), names
+    return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), seen.gpus
 
 
 def begins(seen: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
@@ -100,8 +99,9 @@ def plane(seen: FrontierAnalysis, work: Work, tariff: Tariff) -> tuple[dict[str,
     about = {
         "bounds": (100 * seen.slowdowns).tolist(), "etas": len(ETAS), "columns": COLUMNS,
         "count": len(seen.points), "gpus": gpus, "front": seen.front.tolist(), "names": front_names(seen),
-        "reference": seen.reference,
-        "why": seen.why, "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
+        "reference": seen.reference, "words": point_words(seen), "against": origin(seen),
+        "sure": [standing(seen, row) for row in seen.front.tolist()],
+        "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
         "maxPower": seen.max_power_w, "ranges": ranges(seen), "unit": work.unit,
         "factors": {} if seen.reference is None else work.factors(seen.reference_time_s),
         "price": tariff.price_per_kwh, "currency": tariff.currency, "co2": tariff.g_co2_per_kwh,
@@ -127,20 +127,49 @@ def _span(values: np.ndarray) -> Span:
 # words
 
 
-def headline(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
-    """What the choice brings, and its configuration: "−20 % energy for +12 % time: 175 W"."""
-    chosen = f"{words(configuration(seen.points, choice.row))}{predicted(seen, choice.row)}"
+def point_words(seen: FrontierAnalysis) -> dict[str, list[str]]:
+    """Of every point: its name, what it brings, its time and energy, and how these are known."""
+    rows = range(len(seen.points))
+    times, energies = zip(*(amounts(seen, row) for row in rows), strict=True)
+    each = {of.__name__: [of(seen, row) for row in rows] for of in (name, change, known)}
+    return {**each, "time": list(times), "energy": list(energies)}
+
+
+def name(seen: FrontierAnalysis, row: int) -> str:
+    """A point's configuration, with its GPU where there are several; and whether it is predicted."""
+    at = seen.rows[row]
+    gpu = f", {at['gpu']}" if at["gpu"] and len(seen.gpus) > 1 else ""
+    return words(tradeoff.configured(at)) + gpu + ("" if at["measured"] else " (predicted)")
+
+
+def amounts(seen: FrontierAnalysis, row: int) -> tuple[str, str]:
+    """Time and energy of a point, with their errors where they are known."""
+    at = seen.rows[row]
+    error_s, error_j = (Z95 * (at[column] or 0.0) or None for column in ("time_sd_s", "energy_sd_j"))
+    exact = error_s is None or at["time_s"] >= 1e4
+    time = format_duration(at["time_s"]) if exact else format_seconds(at["time_s"], error_s)
+    return time, format_energy(at["energy_j"], error_j)
+
+
+def known(seen: FrontierAnalysis, row: int) -> str:
+    at = seen.rows[row]
+    if not at["measured"]:
+        return "predicted, not measured"
+    return f"mean of {at['repeats']} measurements" if at["repeats"] > 1 else "measured"
+
+
+def headline(seen: FrontierAnalysis, row: int) -> str:
+    """What a point brings, and its configuration: "−20 % energy for +12 % time: 175 W"."""
+    return f"{change(seen, row)}: {name(seen, row)}"
+
+
+def change(seen: FrontierAnalysis, row: int) -> str:
+    """What a row takes against the default, what is gained first; without one what it takes."""
     if seen.reference is None:
-        row = seen.points.row(choice.row, named=True)
-        return f"{chosen}: {format_energy(row['energy_j'], None)} in {format_duration(row['time_s'])}"
-    return f"{change_words(seen, choice.row)}: {chosen}"
-
-
-def change_words(seen: FrontierAnalysis, row: int) -> str:
-    """What a row takes against the default, what is gained first."""
-    if row == seen.reference or seen.reference is None:
+        return " in ".join(reversed(amounts(seen, row)))
+    if row == seen.reference:
         return "Default"
-    one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
+    one, other = (seen.rows[number] for number in (row, seen.reference))
     shares = {name: one[column] / other[column] - 1 for name, column in CHANGES}
     gain_first = sorted(shares.items(), key=lambda item: item[1] > 0)
     parts = [f"{rounded(share)} {name}" for name, share in gain_first]
@@ -161,10 +190,6 @@ def a(unit: str) -> str:
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
-def predicted(seen: FrontierAnalysis, row: int) -> str:
-    return "" if seen.points["measured"][row] else " (predicted)"
-
-
 def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
     """How a choice came to be.
 
@@ -181,14 +206,10 @@ def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
 
 def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
     """How it came to be chosen, what it takes, what the default is, what is saved, how sure it is."""
-    row = seen.points.row(choice.row, named=True)
-    error = Z95 * row["energy_sd_j"] if row["energy_sd_j"] else None
-    repeats = f", mean of {row['repeats']}" if row["repeats"] > 1 else ""
-    rule = rule_words(seen, choice)
-    said = [
-        f"{rule[:1].upper()}{rule[1:]}: {format_duration(row['time_s'])} and "
-        f"{format_energy(row['energy_j'], error)} {a(work.unit)}{repeats}; {origin(seen)}"
-    ]
+    repeats, rule = seen.rows[choice.row]["repeats"], rule_words(seen, choice)
+    mean = f", mean of {repeats}" * (repeats > 1)
+    costs = " and ".join(amounts(seen, choice.row))
+    said = [f"{rule[:1].upper()}{rule[1:]}: {costs} {a(work.unit)}{mean}; {origin(seen)}"]
     said += [saving_words(each, tariff) for each in tradeoff.savings(seen, choice.row, work, tariff)]
     said.append(standing(seen, choice.row))
     return said
@@ -198,7 +219,7 @@ def origin(seen: FrontierAnalysis) -> str:
     """What changes are against."""
     if seen.reference is None:
         return seen.why
-    return f"the default is {words(configuration(seen.points, seen.reference))} ({seen.why})"
+    return f"the default is {words(tradeoff.configured(seen.rows[seen.reference]))} ({seen.why})"
 
 
 def front_names(seen: FrontierAnalysis) -> list[str]:
@@ -245,7 +266,7 @@ def standing(seen: FrontierAnalysis, row: int) -> str:
     if place is not None:
         likely = f" ({100 * chance:.0f} % likely)" if chance < 0.995 else ""
         return ("Pareto-optimal" if chance >= frontier.SURE else "Perhaps Pareto-optimal") + likely
-    at = seen.points.row(row, named=True)
+    at = seen.rows[row]
     left = frontier.distance(seen.frontier, at["time_s"], at["energy_j"])
     parts = []
     if left.energy_j > 0:
@@ -272,10 +293,10 @@ def summary_table(seen: FrontierAnalysis, choice: FrontierChoice, *, most: int =
     rows = []
     for number in range(first, min(first + most, len(seen.front))):
         row = int(seen.front[number])
-        at = seen.points.row(row, named=True)
+        at = seen.rows[row]
         rows.append({
             "step": number + 1,
-            "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
+            "configuration": name(seen, row),
             "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None),
             "chosen": row == choice.row,
         })

@@ -200,7 +200,7 @@ class FrontierPanel(LivePanel):
         """The choice, what it costs and saves, and what else there is to say."""
         if self.look is None:
             return [self._frontier.said or NOTHING]
-        first = model.headline(self.look, self.choice)
+        first = model.headline(self.look, self.choice.row)
         more = model.details(self.look, self.choice, self.work, self.tariff)
         return [first, *more, *filter(None, (self._frontier.said, self._frontier.note))]
 

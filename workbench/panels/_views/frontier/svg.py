@@ -53,7 +53,7 @@ class _Plane:
         spans = ranges(seen)["frontier"]
         self.shift = 0.0
         if relative and seen.reference is not None:
-            at = seen.points.row(seen.reference, named=True)
+            at = seen.rows[seen.reference]
             self.scales, self.shift = (at["time_s"] / 100, at["energy_j"] / 100), 100.0
             self.names = ("time against the default (%)", "Energy against the default (%)")
         else:
@@ -81,14 +81,14 @@ class _Plane:
             return
         end = self.seen.reference_time_s * (1 + bound) / self.scales[0] - self.shift
         if end > frame.x_span[0]:
-            frame.fill(frame.rectangle(frame.x_span[0], end), SAVED, opacity=0.09)
+            frame.boxes([(frame.x_span[0], end, None)], SAVED, opacity=0.09)
             words = f"at most {100 * bound:.3g} % slower"
             frame.label(frame.x_span[0], frame.y_span[0], words, dx=5, dy=-6, opacity=0.8)
 
     def _equal_cost(self) -> None:
         """Where all costs as much as the optimum of eta."""
         seen, eta, frame = self.seen, self.choice.eta, self.frame
-        at = seen.points.row(int(seen.front[seen.optimum(eta, self.choice.max_slowdown)]), named=True)
+        at = seen.rows[int(seen.front[seen.optimum(eta, self.choice.max_slowdown)])]
         if eta == 0:
             xs, ys = [at["time_s"] / self.scales[0] - self.shift] * 2, list(frame.y_span)
         else:
@@ -107,7 +107,7 @@ class _Plane:
         solid, hollow = ([row for row in beaten if measured[row] is each] for each in (True, False))
         frame.cloud(self._some(solid), ONE, width=5, opacity=0.38)
         for x, y in self._some(hollow):
-            frame.ring(x, y, 3, Pen(ONE, opacity=0.7))
+            frame.mark(x, y, 3, Pen(ONE, opacity=0.7))
         front = [row for row in seen.front.tolist() if self.inside[row]]
         frame.line(self.x[front], self.y[front], Pen(ONE, opacity=0.55), steps=True)
         across, up = (
@@ -127,10 +127,10 @@ class _Plane:
         names = front_names(self.seen)
         of = dict(zip(self.seen.front.tolist(), names, strict=True))
         if default is not None and self.inside[default]:
-            self.frame.square(self.x[default], self.y[default], 6)
+            self.frame.mark(self.x[default], self.y[default], 6, Pen(width=1.6), "square")
             self._name(self.x[default], self.y[default], -10, "default")
         if self.inside[chosen]:
-            self.frame.ring(self.x[chosen], self.y[chosen], 8.5, Pen(CHOSEN, 2.6))
+            self.frame.mark(self.x[chosen], self.y[chosen], 8.5, Pen(CHOSEN, 2.6))
             self._name(self.x[chosen], self.y[chosen], 20, of.get(chosen, "chosen"), weight="bold")
 
     def _name(self, x: float, y: float, dy: float, name: str, *, weight: str = "") -> None:

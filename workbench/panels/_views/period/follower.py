@@ -13,6 +13,7 @@ import numpy as np
 from ....device.protocol import Device
 from ....measurement.recorder import Recorder
 from ..._core.svg import ShadedSpan
+from .figure import described
 from .model import PeriodView, Table, level_words, look
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ LONGEST_S = 900.0  # of a cell that is looked at in one piece when it has ended
 SHORT_S = 3.0  # of a cell whose iterations are not worth a word
 DECIDE_S = 2.0  # after which the busiest of several GPUs is known
 
-Told = tuple[dict[str, Any], list[Table]]
+Told = tuple[dict[str, Any], Table]
 
 
 class PeriodFollower:
@@ -182,10 +183,9 @@ def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
 
 
 def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
-    """A look as a message: words, and tables whose sizes they tell; iterations from `since_s` on."""
+    """A look as a message: words and pictures, and a table of the iterations from `since_s` on."""
     shown = [(span.start_s, span.end_s, span.pause) for span in seen.spans if span.start_s >= since_s - 1e-6]
     spans = np.array(shown, np.float32).reshape(-1, 3)
-    tables = [spans, seen.folded, seen.shape, seen.spectrum]
     levels = [
         {"name": each.name, "seconds": each.seconds, "words": level_words(each)} for each in seen.levels
     ]
@@ -193,7 +193,7 @@ def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
         "gpu": number, "since": since_s if math.isfinite(since_s) else None, "headline": seen.headline,
         "details": list(seen.details), "sure": seen.sure, "levels": levels,
         "level": {"name": seen.level.name, "seconds": seen.level.seconds} if seen.level else None,
-        "marks": seen.marks, "cycle": seen.cycle_name, "waits": seen.waits,
-        "sizes": [len(table) for table in tables],
+        "spans": len(spans), "figure": described(seen, number),
+        "range": seen.spectrum[[0, -1], 0].tolist() if len(seen.spectrum) else None,
     }
-    return words, tables
+    return words, spans

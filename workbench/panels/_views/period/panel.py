@@ -25,9 +25,9 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..power.series import Rows, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
+from .figure import rhythm
 from .follower import told
 from .model import OWN, PeriodView, look
-from .svg import rhythm
 
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
@@ -145,9 +145,9 @@ class PeriodPanel(LivePanel):
 
     def news(self, *, whole: bool = False) -> Message:
         rows = self._rows(self._number)
-        period, tables = told(self.look, self._number)
+        period, spans = told(self.look, self._number)
         content = {"kind": "news", "title": self.title(), "count": len(rows), "period": period}
-        return content, [packed([rows[:, :2], *tables])]
+        return content, [packed([rows[:, :2], spans])]
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:

@@ -66,7 +66,7 @@ def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
         who = f"{gpu.name}: " * (len(gpus) > 1)
         percent = f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
         frame.name(f"{who}throttled by {reason}, {percent} % of the time")
-        frame.fill((frame.rectangle(*each) for each in held_s), colour(gpu.number), opacity=0.8)
+        frame.boxes(((*each, None) for each in held_s), colour(gpu.number), opacity=0.8)
         picture.y += BAR + 4
     if not drawn and not throttled:
         return ""

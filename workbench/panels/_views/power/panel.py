@@ -23,8 +23,8 @@ from ....measurement.sampler import REST_AFTER_S
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
+from ..period.figure import rhythm
 from ..period.follower import PeriodFollower, Told
-from ..period.svg import rhythm
 from .conditions import conditions
 from .limits import LimitControl
 from .model import MarkList, WatchedGpu, named_phases
@@ -283,4 +283,4 @@ def _message(words: dict[str, Any], tables: Sequence[Rows], told: Told | None = 
     words = {**words, "counts": [len(table) for table in tables]}
     if told is None:
         return words, [packed(tables)]
-    return {**words, "period": told[0]}, [packed([*tables, *told[1]])]
+    return {**words, "period": told[0]}, [packed([*tables, told[1]])]

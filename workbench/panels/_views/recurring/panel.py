@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,11 @@ from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....search.batch_size.history import Space
 from ....search.objective import Objective
-from ..._core import theme
 from ..._core.live import LivePanel, Message, describe, script
 from ..._core.svg import titled
+from .figure import draw
 from .model import RecurringView, view
 from .sources import JobSource, Played, Studied, as_csv
-from .svg import draw
 
 MOST = 1000  # recurrences on one click
 POLICIES = {"KnowledgeGradient": "our policy", "ZeusPolicy": "Zeus' policy"}
@@ -51,7 +49,7 @@ class RecurringPanel(LivePanel):
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
         self._view: RecurringView | None = None
-        self._words: dict[str, Any] | None = None  # the view, as browsers take it
+        self._described: dict[str, Any] | None = None  # the view, as browsers take it
         self._worker: threading.Thread | None = None
         self._left = 0  # recurrences that are still to be run
         self._note = ""
@@ -117,7 +115,9 @@ class RecurringPanel(LivePanel):
             objective = self.source.history.objective
             self._outlook = look(ledger, self._paid[1], objective, policy, pardoned=pardoned)
             self._view = view(self._outlook, list(ledger.open.values()))
-            self._words, self._seen = asdict(self._view), seen
+            self._seen = seen
+            words = {name: getattr(self._view, name) for name in ("headline", "details", "eta", "objective")}
+            self._described = {**words, "figure": draw(self.title(), self._view).described()}
             return True
 
     # showing
@@ -136,7 +136,7 @@ class RecurringPanel(LivePanel):
 
     def svg(self) -> str:
         assert self._view is not None
-        return draw(self.title(), self._view)
+        return draw(self.title(), self._view).svg()
 
     # for the views
 
@@ -144,11 +144,10 @@ class RecurringPanel(LivePanel):
         return {
             "title": self.title(), "name": self.source.name, "simulated": self.source.simulated,
             "replayed": self.source.replayed, "whyNot": self.source.why_not,
-            "colours": [theme.colour(0), theme.colour(1), theme.colour(2)],
         }
 
     def news(self, *, whole: bool = False) -> Message:
-        return {"kind": "news", "view": self._words, "left": self._left, "note": self._note}, []
+        return {"kind": "news", "view": self._described, "left": self._left, "note": self._note}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:

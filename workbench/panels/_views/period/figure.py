@@ -1,6 +1,8 @@
-"""The still picture of a rhythm: the folded iteration and the spectrum side by side."""
+"""The picture of a rhythm: the folded iteration and the spectrum side by side."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +26,16 @@ def rhythm(picture: Picture, look: PeriodView, number: int) -> None:
     with picture.row(HEIGHT):
         if folds:
             _fold(picture, look, number)
+        else:
+            picture.frame(HEIGHT, (0.0, 1.0), (0.0, 1.0))  # nothing is drawn in it
         _spectrum(picture, look, number, "right" if folds else "")
+
+
+def described(look: PeriodView, number: int) -> list[list[dict[str, Any]]]:
+    """The same without words, for a browser."""
+    picture = Picture("")
+    rhythm(picture, look, number)
+    return picture.described()
 
 
 def _fold(picture: Picture, look: PeriodView, number: int) -> None:
@@ -36,7 +47,7 @@ def _fold(picture: Picture, look: PeriodView, number: int) -> None:
     frame.axes(f"{look.cycle_name.capitalize()}s overlaid (W), median in bold")
     if look.waits:
         x0, x1 = (at_s * scale for at_s in look.waits)
-        frame.fill(frame.rectangle(x0, x1), opacity=0.12)
+        frame.boxes([(x0, x1, None)], opacity=0.12)
         late = frame.x(x1) > frame.right - 20  # no room to the right
         at, dx, anchor = (x1, -3, "end") if late else ((x0 + x1) / 2, 0, "middle")
         frame.label(at, high_w, "waits", dx=dx, dy=11, anchor=anchor, opacity=0.75)
@@ -45,7 +56,11 @@ def _fold(picture: Picture, look: PeriodView, number: int) -> None:
     pieces = np.split(look.folded, np.flatnonzero(np.isnan(look.folded[:, 0])))
     last = np.concatenate([piece for piece in pieces[-MOST_LINES:] if len(piece) > 2] or [look.folded[:0]])
     frame.line(last[:, 0] * scale, last[:, 1], Pen(colour(number), 0.7, opacity=0.4))
-    frame.line(times, median, Pen(width=1.8))
+    hover = {
+        "at": [f"{time:.4g} {unit}" for time in times], "median": [f"{each:.0f} W" for each in median],
+        "eight of ten": [f"{least:.0f} to {most:.0f} W" for least, most in zip(low, high, strict=True)],
+    }
+    frame.line(times, median, Pen(width=1.8), hover=hover)
     frame.below(f"{unit} since its start")
 
 
@@ -53,7 +68,8 @@ def _spectrum(picture: Picture, look: PeriodView, number: int, side: str) -> Non
     periods = np.log10(look.spectrum[:, 0])
     frame = picture.frame(HEIGHT, (float(periods[0]), float(periods[-1])), (0.0, 1.15), side=side)
     frame.name("Spectrum of the power")
-    frame.line(periods, look.spectrum[:, 1], Pen(colour(number), 1.2))
+    hover = {"period": [f"{seconds:.3f} s" for seconds in look.spectrum[:, 0]]}
+    frame.line(periods, look.spectrum[:, 1], Pen(colour(number), 1.2), hover=hover)
     for row, (words, seconds, chosen) in enumerate(look.marks):
         pen = Pen(opacity=0.9) if chosen else Pen(dashes=(3, 3), opacity=0.5)
         frame.upright(float(np.log10(seconds)), pen, words=words, row=row)
