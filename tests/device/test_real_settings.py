@@ -93,7 +93,7 @@ def test_a_lock_is_a_ceiling_and_so_is_the_command_for_it(simulated: Simulated) 
     with gpu.applied(sm_clock_mhz=1200) as shown:
         assert locks(machine) == (210, 1200)
         assert shown.sm_clock_mhz == 1200
-    (line,) = settings.commands(gpu.setting(), Setting(sm_clock_mhz=1200), gpu)
+    (line,) = gpu.commands(gpu.setting(), settings.whole(Setting(sm_clock_mhz=1200), gpu))
     assert line.endswith("-lgc 210,1200")
 
 

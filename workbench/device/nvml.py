@@ -10,9 +10,10 @@ import contextlib
 import ctypes
 import math
 import os
+import shlex
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,8 @@ from typing import Any, ClassVar, TypeVar
 import pynvml as nvml
 
 from .. import _processes
-from .._html import facts
 from ..clock import MONOTONIC, Clock
 from ..errors import (
-    HIDDEN_BINDINGS,
     DeviceError,
     DriverError,
     GpuLost,
@@ -35,25 +34,30 @@ from ..errors import (
     Transient,
     UnknownGpu,
 )
-from ..records import Capability, Limits, Process, Sample, Setting
-from . import zeusd
+from ..records import CLOCKS_SET, Capability, Limits, Process, Sample, Setting
+from . import selection, zeusd
+from .driver import Identity, read_only
+from .gpu import KNOBS, OpenGpu
 
 T = TypeVar("T")
 NAN = float("nan")
+NAME, VISIBLE, MEMORY_FILES = "NVML", "CUDA_VISIBLE_DEVICES", "/dev/nvidia-uvm"
+UUID = r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}"
 
 ARCHITECTURES = {
     2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
     10: "Blackwell", 13: "Rubin",
 }
-THROTTLE_REASONS = {
-    0x2: "clocks set by user", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
-    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
-}
-CLOCKS_SET, _AT_REST = 0x2, 0x1
+_AT_REST = 0x1  # a clock event reason; the others are those of `records.THROTTLE_REASONS`
 CLOCK_STEP_MHZ = 15
 _RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
            "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
 
+_NO_LIBRARY, _UNKNOWN = 12, 999
+_INTEGRATED = (
+    "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML reports no "
+    "energy; its INA sensors are not read"
+)
 # NVML code -> our error and the sentence that follows what was being done. By number, which is ABI: bindings
 # older than a code have no name for it.
 ERRORS: dict[int, tuple[type[DeviceError], str]] = {
@@ -85,17 +89,10 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     999: (DriverError, "the driver reports an unknown error"),
 }
 
-READ_ONLY = "WORKBENCH_READ_ONLY"
 _SYS_ADMIN = 21  # the capability's bit
 _ENERGY, _INSTANT, _ENFORCED, _REQUESTED = 83, 186, 190, 192
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
-# By knob: the capability that it takes, its name, and what is done to it.
-_KNOBS = {
-    "power_limit_w": ("set_power_limit", "power limit", "set"),
-    "mem_clock_mhz": ("lock_mem_clock", "memory clock", "locked"),
-    "sm_clock_mhz": ("lock_sm_clock", "SM clock", "locked"),
-}
 _LOCKED_CLOCKS = {"sm_clock_mhz": "GpuLockedClocks", "mem_clock_mhz": "MemoryLockedClocks"}
 _MIB = 1 << 20
 # GPM metrics, by number too: what DCGM calls the same, and what makes SI of percent and MiB/s
@@ -166,6 +163,8 @@ def initialise() -> None:
     if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library and _still_initialised():
         return
     if not hasattr(nvml, "_nvmlGetFunctionPointer"):
+        from ..simulation.nvml_library import HIDDEN_BINDINGS
+
         raise NoDriver(HIDDEN_BINDINGS)
     with translated("no NVIDIA GPU can be used"):
         nvml.nvmlInit()
@@ -189,16 +188,6 @@ def library_is_simulated() -> bool:
 def real_library_loaded() -> bool:
     """Whether this process has the real NVML in use."""
     return nvml.nvmlLib is not None and not library_is_simulated()
-
-
-def read_only(knob: str = "") -> str:
-    """Why this process changes no GPU, or not this knob; empty unless an administrator or its user has asked
-    for that: `WORKBENCH_READ_ONLY=1`, or `=clocks` to allow power limits.
-    """
-    asked = os.environ.get(READ_ONLY, "").strip().lower()
-    if asked == "clocks":
-        return f"{READ_ONLY}=clocks is set: no clock is changed" if knob in _LOCKED_CLOCKS else ""
-    return f"{READ_ONLY} is set: no GPU is changed" if asked not in ("", "0") else ""
 
 
 def is_privileged() -> bool:
@@ -335,30 +324,9 @@ class _Knobs:
     def _note(self, clocks_mhz: dict[str, int | None]) -> None:
         self.history.append((self._device.clock(), replace(self.locks, **clocks_mhz)))
 
-    def check(self, setting: Setting) -> None:
-        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
-        device, limits = self._device, self._device.limits
-        for knob, (capability, what, act) in _KNOBS.items():
-            if getattr(setting, knob) is not None and not device.can(capability):
-                why = device.why_not(capability)
-                raise NotSupported(f"the {what} of {device.name} cannot be {act}: {why}")
-        limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
-        low_w, high_w = limits.min_power_limit_w, limits.max_power_limit_w
-        # NaN fails too
-        if not (limit_w is None or low_w is None or high_w is None or low_w <= limit_w <= high_w):
-            raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {device.name}")
-        if mem is not None and mem not in limits.sm_clocks_mhz:
-            have = ", ".join(str(clock) for clock in limits.mem_clocks_mhz)
-            raise OutOfRange(f"{device.name} has no memory clock of {mem} MHz; it has {have}")
-        clocks = limits.sm_clocks_mhz.get(mem or limits.mem_clocks_mhz[0], ()) if sm is not None else ()
-        if sm is not None and sm not in clocks:
-            near = min(clocks, key=lambda clock: abs(clock - sm))
-            raise OutOfRange(f"{device.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} "
-                             f"MHz, the nearest is {near}")
-
     def write(self, setting: Setting) -> Setting:
         """See `NvmlDevice.write`."""
-        self.check(setting)
+        self._device.check(setting)
         asked_w, before_w, name = setting.power_limit_w, self.limit_w(), self._device.name
         tried: list[str] = []
         try:
@@ -424,7 +392,7 @@ class _Knobs:
                 tried.append(knob)
                 lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
                 within = lock_range(self._device.limits, knob, clock, setting.mem_clock_mhz)
-                self._privileged(knob, f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
+                self._privileged(knob, f"locking the {KNOBS[knob][1]} of {name} to {clock} MHz",
                                  partial(lock, self._handle, *within),
                                  partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
                 self._note({knob: clock})
@@ -469,21 +437,15 @@ class _Knobs:
         return self._daemon_ids[key]
 
 
-class NvmlDevice:
-    """A GPU behind NVML, real or simulated: a `protocol.Device`, opened by `workbench.open_device`.
-
-    Attributes:
-        capabilities: What was probed, each present or absent with its reason.
-        power_window_s: Averaging window behind one reading of power (arXiv 2312.02741, by architecture).
-        note: Something to know about all of its readings, such as that they are the whole module's.
-    """
+class NvmlDevice(OpenGpu):
+    """A GPU behind NVML, real or simulated: a `protocol.Device`, opened by `workbench.open_device`."""
 
     def __init__(self, handle: Any) -> None:
+        super().__init__()
         self._handle = handle
         self.simulated = library_is_simulated()
         # Not getattr with a default: a C library has a `clock` too, libc's.
         self.clock: Clock = nvml.nvmlLib.clock if self.simulated else MONOTONIC
-        self.note = ""
         with translated("opening a GPU"):
             self.name = str(nvml.nvmlDeviceGetName(handle))
             self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
@@ -492,7 +454,8 @@ class NvmlDevice:
         with contextlib.suppress(nvml.NVMLError, AttributeError):
             if nvml.nvmlDeviceGetMigMode(handle)[0]:
                 self.note = "MIG is on: power and energy are those of the whole GPU, of all its instances"
-        self._able = able = _Capabilities(handle)
+        able = _Capabilities(handle)
+        self._able: _Capabilities = able
         generation = able.probe("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
         self.architecture = ARCHITECTURES.get(int(generation or 0), "unknown")
         capability = able.probe("compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
@@ -503,31 +466,13 @@ class NvmlDevice:
         self.limits = self._read_limits()
         self._probe_setters()
         able.probe("gpm", self._find_counters)
-        self.capabilities = tuple(able.values())
         self._knobs = _Knobs(self, handle, self._clock_mhz)
         _opened.add(self)
-
-    def __repr__(self) -> str:
-        return f"<GPU {self.index}: {self.name}, {self.uuid}>"
-
-    def _repr_html_(self) -> str:
-        known = {
-            "uuid": self.uuid, "pci": self.pci_bus_id, "architecture": self.architecture, "note": self.note,
-            "can": [each.name for each in self.capabilities if each.present], "limits": self.limits,
-        }
-        return facts(f"GPU {self.index}: {self.name}", known, simulated=self.simulated)
 
     def find_again(self) -> None:
         """Let the handle, which others have too, stand for this GPU in an NVML that was started again."""
         handle = nvml.nvmlDeviceGetHandleByUUID(self.uuid)
         ctypes.memmove(ctypes.addressof(self._handle), ctypes.addressof(handle), ctypes.sizeof(handle))
-
-    def can(self, name: str) -> bool:
-        return name in self._able and self._able[name].present
-
-    def why_not(self, name: str) -> str:
-        """Why a capability is absent; empty where it is present."""
-        return self._able[name].reason if name in self._able else "never probed"
 
     # probing
 
@@ -610,7 +555,7 @@ class NvmlDevice:
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             ("lock_mem_clock", ampere and memories > 1, no_memory),
         ):
-            knob = next(knob for knob, (capability, _, _) in _KNOBS.items() if capability == name)
+            knob = next(knob for knob, (capability, _, _) in KNOBS.items() if capability == name)
             if read_only(knob):
                 present, reason = False, read_only(knob)
             self._able[name] = Capability(name, present, "" if present else reason)
@@ -790,10 +735,6 @@ class NvmlDevice:
                 return None
         return found[0] if found[0] != found[1] else None
 
-    def check(self, setting: Setting) -> None:
-        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
-        self._knobs.check(setting)
-
     def write(self, setting: Setting) -> Setting:
         """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
 
@@ -804,6 +745,44 @@ class NvmlDevice:
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         self._knobs.reset(knobs)
+
+    def commands(self, now: Setting, wanted: Setting) -> tuple[str, ...]:
+        from .settings import changed  # loads NumPy, which the watchdog does without
+
+        nvidia_smi, lines = f"sudo nvidia-smi -i {shlex.quote(self.uuid)}", []
+        for knob in changed(now, wanted):
+            value = getattr(wanted, knob)
+            if knob == "power_limit_w":
+                lines += [f"{nvidia_smi} -pl {value:g}"] if value is not None else []
+            else:
+                lock, reset = ("-lgc", "-rgc") if knob == "sm_clock_mhz" else ("-lmc", "-rmc")
+                within = lock_range(self.limits, knob, value or 0, wanted.mem_clock_mhz)
+                act = reset if value is None else f"{lock} {within[0]},{within[1]}"
+                lines.append(f"{nvidia_smi} {act}")
+        return tuple(lines)
+
+    def modes(self) -> dict[str, float]:
+        handle = self._handle
+        asked: dict[str, Callable[[], Any]] = {
+            "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
+            "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
+            "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
+            "requested_limit_w": self._knobs.limit_w,
+            "enforced_limit_w": self._knobs.enforced_w,
+            "clocks_set": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & CLOCKS_SET,
+        }
+        with contextlib.suppress(nvml.NVMLError, AttributeError):
+            asked["mps_clients"] = partial(len, nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle))
+        found: dict[str, float] = {}
+        for name, read in asked.items():
+            with contextlib.suppress(nvml.NVMLError, AttributeError, DeviceError):
+                if (value := read()) is not None:
+                    found[name] = value
+        return found
+
+    def field_stamps(self) -> list[tuple[int, int, float]]:
+        self._batch()
+        return [(int(each.timestamp), int(each.latencyUsec), _number(each)) for each in self._fields]
 
 
 def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:
@@ -818,39 +797,36 @@ def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, 
     return {row.metricId: row.value for row in given}
 
 
-D = TypeVar("D", bound=NvmlDevice)
-
-
-def open_index(index: int, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assignment]
+def open_index(index: int) -> NvmlDevice:
     """The device at an NVML index (PCI order)."""
     initialise()
     with translated(f"opening GPU {index}"):
-        return kind(nvml.nvmlDeviceGetHandleByIndex(index))
+        return NvmlDevice(nvml.nvmlDeviceGetHandleByIndex(index))
 
 
-def open_uuid(uuid: str, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assignment]
+def open_uuid(uuid: str) -> NvmlDevice:
     """The device with a full UUID, visible to CUDA or not; for a MIG instance's its whole GPU."""
     from ..simulation import machine
 
     machine.attached()
     if uuid.startswith(_BY_INDEX):
-        return open_index(int(uuid[len(_BY_INDEX) :]), kind)
+        return open_index(int(uuid[len(_BY_INDEX) :]))
     initialise()
     with translated(f"opening GPU {uuid}"):
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         if not uuid.startswith("MIG-"):
-            return kind(handle)
-        device = kind(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
+            return NvmlDevice(handle)
+        device = NvmlDevice(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
     device.note = "this is a MIG instance: power and energy are those of its whole GPU"
     return device
 
 
-def identities() -> list[tuple[str, str, str]]:
+def identities() -> list[Identity]:
     """(UUID, PCI bus id, name) of every GPU that no cgroup hides, in NVML order.
 
     One that is lost has `NVML:<index>` for a UUID: without it, an index would mean its neighbour.
     """
-    rows: list[tuple[str, str, str]] = []
+    rows: list[Identity] = []
     for index in range(count()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -862,36 +838,45 @@ def identities() -> list[tuple[str, str, str]]:
     return rows
 
 
-def modes(device: NvmlDevice) -> dict[str, float]:
-    """What the driver says of a GPU's modes and settings; what it does not say is left out."""
-    handle = device._handle
-    asked: dict[str, Callable[[], Any]] = {
-        "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
-        "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
-        "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
-        "requested_limit_w": device._knobs.limit_w,
-        "enforced_limit_w": device._knobs.enforced_w,
-        "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
-    }
-    with contextlib.suppress(nvml.NVMLError, AttributeError):
-        asked["mps_clients"] = partial(len, nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle))
-    found: dict[str, float] = {}
-    for name, read in asked.items():
-        with contextlib.suppress(nvml.NVMLError, AttributeError, DeviceError):
-            if (value := read()) is not None:
-                found[name] = value
-    return found
+def visible(known: Sequence[Identity]) -> list[str]:
+    """UUIDs that CUDA_VISIBLE_DEVICES leaves to this process, in CUDA's order."""
+    return selection.visible(known, _environment())
 
 
-def field_stamps(device: NvmlDevice) -> list[tuple[int, int, float]]:
-    """Time stamp (us), latency (us) and number of each field of one batched query; empty without one."""
-    device._batch()
-    return [(int(each.timestamp), int(each.latencyUsec), _number(each)) for each in device._fields]
+def resolve(which: int | str, known: Sequence[Identity]) -> str:
+    """The UUID of the GPU that is meant: by CUDA's number, a UUID or its beginning, or a PCI id."""
+    return selection.resolve(which, known, _environment())
 
 
-def throttle_names(bits: int) -> tuple[str, ...]:
-    """NVML's clock event reasons in words; idling is none."""
-    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+def environment(uuid: str, asked: str = "") -> dict[str, str]:
+    """Variables with which CUDA sees one GPU alone, or the part of it (a MIG instance) that was asked for or
+    is visible.
+    """
+    entries = [each.strip() for each in os.environ.get(VISIBLE, "").split(",")]
+    if asked.isdigit() and int(asked) < len(entries):
+        asked = entries[int(asked)]
+    return {VISIBLE: asked if asked.startswith("MIG-") else uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _environment() -> dict[str, str]:
+    """What says which GPUs are visible. No CUDA numbers simulated GPUs, so they go by PCI bus."""
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if library_is_simulated() else {}
+    return {**os.environ, **order}
+
+
+def why_none(error: DeviceError | None = None) -> str:
+    """Why no GPU can be used, with the remedy where a container is behind it."""
+    if error is None:
+        return _INTEGRATED if count() else "the driver works and finds no GPU"
+    if error.code == _UNKNOWN:
+        return (
+            f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its "
+            "host): restart it"
+        )
+    if error.code == _NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
+        return (f"{error}, but a GPU is here: start the container with -e "
+                "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+    return str(error)
 
 
 def _number(value: Any) -> int:

@@ -17,7 +17,7 @@ from typing import TypeVar
 from .. import _paths
 from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient
 from ..records import Setting
-from . import locks
+from . import driver, locks
 from .journal import KNOBS, Journal, load, of
 from .protocol import Device
 
@@ -80,8 +80,6 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
         device: The GPU.
         dry_run: Only say what would be done.
     """
-    from .nvml import read_only  # not in the watchdog, which puts back whatever is set
-
     try:
         limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
         changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
@@ -95,8 +93,9 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)
         try:
             for knob in KNOBS if changed else KNOBS[1:]:
-                if read_only(knob) and not read_only():  # clocks only: nobody here has locked any
-                    kept = f"; {read_only(knob)}"
+                why = driver.read_only(knob)
+                if why and not driver.read_only():  # clocks only: nobody here has locked any
+                    kept = f"; {why}"
                     continue
                 with contextlib.suppress(NotSupported):  # then it was never locked
                     _patiently(partial(device.reset, (knob,)))
@@ -145,7 +144,6 @@ def _look_after(path: Path) -> list[str]:
 
 def _recover(path: Path, journal: Journal) -> list[str]:
     from ..simulation.nvml_library import attach
-    from .nvml import NvmlDevice, open_uuid
 
     if journal.simulated:
         here = os.environ.get("WORKBENCH_SIMULATED_GPUS", "")
@@ -157,7 +155,7 @@ def _recover(path: Path, journal: Journal) -> list[str]:
         attach()
     left = f"{journal.name} was left changed by a process that is gone"
     try:
-        outcome = put_back(open_uuid(journal.uuid, NvmlDevice), journal)
+        outcome = put_back(driver.current().open_uuid(journal.uuid), journal)
     except (DeviceError, SimulationError) as error:
         return [f"{left} and could not be restored: {error}"]
     if outcome.settled:

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ..errors import UnknownGpu
+from .driver import Identity
 
-Identity = tuple[str, str, str]  # UUID, PCI bus id, name
 _PCI = re.compile(r"^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?$", re.IGNORECASE)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..records import Setting
-from . import nvml, zeusd
+from . import driver, zeusd
+from .gpu import OpenGpu
 from .journal import KNOBS
 from .protocol import Device
 from .restore import SAME_W
@@ -98,39 +98,23 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
     return tuple(f"{WORDS[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
 
 
-def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
-    """Command lines for an administrator that put a GPU to a whole setting; none without a change."""
-    wanted = whole(wanted, device)
-    nvidia_smi = f"sudo nvidia-smi -i {shlex.quote(device.uuid)}"
-    lines = []
-    for knob in changed(now, wanted):
-        value = getattr(wanted, knob)
-        if knob == "power_limit_w":
-            lines += [f"{nvidia_smi} -pl {value:g}"] if value is not None else []
-        else:
-            lock, reset = ("-lgc", "-rgc") if knob == "sm_clock_mhz" else ("-lmc", "-rmc")
-            within = nvml.lock_range(device.limits, knob, value or 0, wanted.mem_clock_mhz)
-            lines.append(f"{nvidia_smi} " + (reset if value is None else f"{lock} {within[0]},{within[1]}"))
-    return tuple(lines)
-
-
-def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") -> Rights:
+def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:
     """What rights a change of a GPU takes; `refused` is how an attempt has failed."""
     if refused:
         who, words = "", refused
-    elif nvml.read_only():
-        who, words = "", nvml.read_only()
+    elif driver.read_only():
+        who, words = "", driver.read_only()
     elif device.simulated:
         who, words = "simulated", "simulated GPU: no privileges needed"
     elif zeusd.present():
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
         who, words = "lent", f"{daemon} lends its rights where this process has none"
-    elif nvml.is_privileged():
+    elif driver.current().is_privileged():
         who, words = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
     else:
         takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
         who, words = "", f"{takes}; an administrator can type the command"
-    return Rights(who, words, "\n".join(commands(now, wanted, device)))
+    return Rights(who, words, "\n".join(device.commands(now, whole(wanted, device))))
 
 
 def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:

@@ -11,11 +11,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from .. import _html
-from ..device import selection
+from ..device import driver, selection
 from ..device.discovery import Gpus, devices, why_no_gpu
 from ..device.gpu import OpenGpu
 from ..device.lease import Lease, restore_all
-from ..device.nvml import identities
 from ..device.restore import not_default, recover
 from ..errors import (
     DeviceError,
@@ -113,7 +112,7 @@ class Session:
             self.close()
         if outside := set(found) - {device.uuid for device in self.devices}:
             what = f"GPU {min(outside)} is not one that this process measures"
-            raise UsageError(f"{what}; CUDA_VISIBLE_DEVICES hides it")
+            raise UsageError(f"{what}; {driver.current().VISIBLE} hides it")
         return found
 
     def meter_of(self, gpus: Gpus) -> Meter:
@@ -147,7 +146,7 @@ class Session:
         recorder = None
         if found:
             try:
-                node = [uuid for uuid, _, _ in identities()] if of_a_job else []
+                node = [uuid for uuid, _, _ in driver.current().identities()] if of_a_job else []
                 recorder = Recorder(found, node=node, rests=True)
                 if not recorder.ready():
                     self.messages.append(recorder.failure() or "the sampling process is slow to start")
@@ -278,10 +277,9 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = 
         UnknownGpu: a card that the catalogue does not have.
         SimulationError: the real driver is in use in this process already.
     """
-    from ..device.nvml import real_library_loaded
     from ..simulation import machine
 
-    if real_library_loaded():
+    if driver.current().real_library_loaded():
         raise SimulationError(
             "this process measures real GPUs already, and one process has the real ones or simulated ones, "
             "never both; restart the kernel and choose the simulated GPUs first"

@@ -26,7 +26,7 @@ from .. import _paths
 from .._html import HtmlFacts
 from ..device import journal, lease, restore, settings
 from ..device.discovery import Gpus
-from ..device.nvml import NvmlDevice
+from ..device.gpu import OpenGpu
 from ..device.settings import Rights, StepResponse
 from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError, WorkbenchError, renamed
 from ..experiments.job import RecurringJob
@@ -73,7 +73,7 @@ class Applied(HtmlFacts):
 class ManualControl:
     """Hand on one GPU: changes its setting, and takes that back. Every call may come from any thread."""
 
-    def __init__(self, device: NvmlDevice) -> None:
+    def __init__(self, device: OpenGpu) -> None:
         self.device = device
         self.refused = ""  # why the last change was not permitted
         self.left = ""  # what could not be put back
@@ -443,7 +443,7 @@ def control(gpus: Gpus = None) -> ManualControl:
         UsageError: several GPUs, or one that this process does not measure.
     """
     gpu = gpus
-    if not isinstance(gpu, NvmlDevice):
+    if not isinstance(gpu, OpenGpu):
         mine = session.current()
         uuids = mine.uuids(gpus)
         if uuids is not None and len(uuids) != 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....device import nvml, settings
+from ....device import driver, settings
 from ....device.settings import StepResponse
 from ....records import Configuration
 from ....tuning.manual import ManualControl
@@ -89,8 +89,8 @@ def view(
         note=_note(wanted, jobs), rights=rights.words, allowed=bool(rights.who), command=rights.command,
         history=done, left=hand.left, earlier=hand.earlier,
         power=followed.words if followed is not None else "",
-        can_apply=chosen is not None and not lost and not nvml.read_only(),
-        can_undo=any(each.history or each.left for each in hands), can_default=not nvml.read_only(),
+        can_apply=chosen is not None and not lost and not driver.read_only(),
+        can_undo=any(each.history or each.left for each in hands), can_default=not driver.read_only(),
     )
 
 
