@@ -308,135 +308,6 @@ class _Capabilities(dict[str, Capability]):
         return getattr(nvml, function)(self._handle, *arguments)
 
 
-class _Knobs:
-    """The power limit and the clocks (MHz) of a GPU, as far as this process may set them."""
-
-    def __init__(self, device: NvmlDevice, handle: Any, read_clock: Callable[[str], float]) -> None:
-        # the clocks that this process has locked, each from a moment on: a day of changes every ten seconds
-        self.history: deque[tuple[float, Setting]] = deque(maxlen=10_000)
-        self._device, self._handle, self._read_clock = device, handle, read_clock
-        self._daemon_ids: dict[tuple[str, ...], int] = {}
-
-    @property
-    def locks(self) -> Setting:
-        return self.history[-1][1] if self.history else Setting()
-
-    def _note(self, clocks_mhz: dict[str, int | None]) -> None:
-        self.history.append((self._device.clock(), replace(self.locks, **clocks_mhz)))
-
-    def write(self, setting: Setting) -> Setting:
-        """See `NvmlDevice.write`."""
-        self._device.check(setting)
-        asked_w, before_w, name = setting.power_limit_w, self.limit_w(), self._device.name
-        tried: list[str] = []
-        try:
-            self._set(setting, tried)
-        except DeviceError:
-            with contextlib.suppress(DeviceError):
-                self._set(Setting(before_w if asked_w is not None else None), [])
-                self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
-            raise
-        after = self.setting()
-        shown_w = after.power_limit_w
-        if asked_w is not None and shown_w is not None and abs(shown_w - asked_w) > 1:
-            cap_w = None if self._device.can("requested_limit") else self.enforced_w()
-            if cap_w is not None and abs(shown_w - cap_w) <= 1 < asked_w - cap_w:
-                return after  # a cap holds, of a management controller, and hides what was asked for
-            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {shown_w:g} "
-                              "W: another program is changing the limit too")
-        return after
-
-    def setting(self) -> Setting:
-        return replace(self.locks, power_limit_w=self.limit_w())
-
-    def reset(self, knobs: tuple[str, ...]) -> None:
-        """Give knobs back to the driver's default."""
-        for knob in knobs:
-            doing = f"resetting {knob} of {self._device.name}"
-            default_w = self._device.limits.default_power_limit_w
-            if knob != "power_limit_w":
-                act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
-                self._privileged(knob, doing, act, partial(zeusd.reset_clock, knob=knob))
-                self._note({knob: None})
-            elif default_w is not None:
-                self._set_limit(doing, default_w)
-
-    def limit_w(self) -> float | None:
-        """The power limit that was asked for, which a cap may undercut; None where it cannot be read."""
-        if not self._device.can("power_limit"):
-            return None
-        with translated(f"reading the power limit of {self._device.name}"):
-            if self._device.can("requested_limit"):
-                return self._device._field(_REQUESTED, _GPU_SCOPE) / 1000
-            return float(nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000)
-
-    def enforced_w(self) -> float | None:
-        """The power limit that holds; None where it cannot be read."""
-        try:
-            if self._device._limit_in_batch:
-                return self._device._field(_ENFORCED, _GPU_SCOPE) / 1000
-            return float(nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000)
-        except (nvml.NVMLError, AttributeError):
-            return None
-
-    def _set(self, setting: Setting, tried: list[str]) -> None:
-        """Set what a setting names, each knob noted in `tried` before it."""
-        limit_w, name = setting.power_limit_w, self._device.name
-        if limit_w is not None:
-            tried.append("power_limit_w")
-            self._set_limit(f"setting the power limit of {name} to {limit_w:g} W", limit_w)
-        # Memory first: it decides which SM clocks there are.
-        for knob in ("mem_clock_mhz", "sm_clock_mhz"):
-            clock = getattr(setting, knob)
-            if clock is not None:
-                tried.append(knob)
-                lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
-                within = lock_range(self._device.limits, knob, clock, setting.mem_clock_mhz)
-                self._privileged(knob, f"locking the {KNOBS[knob][1]} of {name} to {clock} MHz",
-                                 partial(lock, self._handle, *within),
-                                 partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
-                self._note({knob: clock})
-
-    def _set_limit(self, doing: str, limit_w: float) -> None:
-        self._privileged(
-            "power_limit_w", doing,
-            partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
-            lambda gpu: zeusd.set_power_limit(gpu, limit_w, self.limit_w),
-        )
-
-    def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
-        limits = self._device.limits
-        mem = limits.mem_clocks_mhz
-        choices = mem if knob == "mem_clock_mhz" else limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
-        zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._read_clock, knob), self._device.clock)
-
-    def _privileged(
-        self, knob: str, doing: str, act: Callable[[], object], lent: Callable[[int], None]
-    ) -> None:
-        """Do to a knob what takes rights: with one's own, else with those that the Zeus daemon lends."""
-        if reason := read_only(knob):
-            raise NotPermitted(f"{doing}: {reason}")
-        try:
-            with translated(doing):
-                act()
-        except NotPermitted:
-            if self._device.simulated or not zeusd.present():  # no daemon knows a simulated GPU
-                raise
-            lent(self._daemon_id())
-
-    def _daemon_id(self) -> int:
-        """The Zeus daemon's number for this GPU, kept: restoring must not depend on other GPUs."""
-        key = tuple(os.environ.get(name, "") for name in ("ZEUSD_SOCK_PATH", "ZEUSD_GPU_ID"))
-        if key not in self._daemon_ids:
-            known = identities()
-            uuids = [uuid for uuid, _, _ in known]
-            if self._device.uuid not in uuids:
-                raise error_for(nvml.NVML_ERROR_GPU_IS_LOST, f"finding {self._device.name} among the GPUs")
-            place = uuids.index(self._device.uuid)
-            self._daemon_ids[key] = zeusd.gpu_id(place, [name for _, _, name in known])
-        return self._daemon_ids[key]
-
-
 class NvmlDevice(OpenGpu):
     """A GPU behind NVML, real or simulated: a `protocol.Device`, opened by `workbench.open_device`."""
 
@@ -466,7 +337,9 @@ class NvmlDevice(OpenGpu):
         self.limits = self._read_limits()
         self._probe_setters()
         able.probe("gpm", self._find_counters)
-        self._knobs = _Knobs(self, handle, self._clock_mhz)
+        # the clocks that this process has locked, each from a moment on: a day of changes every ten seconds
+        self._locks: deque[tuple[float, Setting]] = deque(maxlen=10_000)
+        self._daemon_ids: dict[tuple[str, ...], int] = {}
         _opened.add(self)
 
     def find_again(self) -> None:
@@ -698,17 +571,128 @@ class NvmlDevice(OpenGpu):
 
     # setting
 
-    def setting(self) -> Setting:
-        return self._knobs.setting()
-
     def locked(self) -> Setting:
-        return self._knobs.locks
+        return self._locks[-1][1] if self._locks else Setting()
 
     def lock_history(self) -> tuple[tuple[float, Setting], ...]:
-        return tuple(self._knobs.history)
+        return tuple(self._locks)
+
+    def _note(self, clocks_mhz: dict[str, int | None]) -> None:
+        self._locks.append((self.clock(), replace(self.locked(), **clocks_mhz)))
+
+    def write(self, setting: Setting) -> Setting:
+        """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
+
+        Raises:
+            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is put back.
+        """
+        self.check(setting)
+        asked_w, before_w, name = setting.power_limit_w, self._limit_w(), self.name
+        tried: list[str] = []
+        try:
+            self._set(setting, tried)
+        except DeviceError:
+            with contextlib.suppress(DeviceError):
+                self._set(Setting(before_w if asked_w is not None else None), [])
+                self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
+            raise
+        after = self.setting()
+        shown_w = after.power_limit_w
+        if asked_w is not None and shown_w is not None and abs(shown_w - asked_w) > 1:
+            cap_w = None if self.can("requested_limit") else self.enforced_limit_w()
+            if cap_w is not None and abs(shown_w - cap_w) <= 1 < asked_w - cap_w:
+                return after  # a cap holds, of a management controller, and hides what was asked for
+            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {shown_w:g} "
+                              "W: another program is changing the limit too")
+        return after
+
+    def setting(self) -> Setting:
+        return replace(self.locked(), power_limit_w=self._limit_w())
+
+    def reset(self, knobs: tuple[str, ...]) -> None:
+        for knob in knobs:
+            doing = f"resetting {knob} of {self.name}"
+            default_w = self.limits.default_power_limit_w
+            if knob != "power_limit_w":
+                act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
+                self._privileged(knob, doing, act, partial(zeusd.reset_clock, knob=knob))
+                self._note({knob: None})
+            elif default_w is not None:
+                self._set_limit(doing, default_w)
+
+    def _limit_w(self) -> float | None:
+        """The power limit that was asked for, which a cap may undercut; None where it cannot be read."""
+        if not self.can("power_limit"):
+            return None
+        with translated(f"reading the power limit of {self.name}"):
+            if self.can("requested_limit"):
+                return self._field(_REQUESTED, _GPU_SCOPE) / 1000
+            return float(nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000)
 
     def enforced_limit_w(self) -> float | None:
-        return self._knobs.enforced_w()
+        try:
+            if self._limit_in_batch:
+                return self._field(_ENFORCED, _GPU_SCOPE) / 1000
+            return float(nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000)
+        except (nvml.NVMLError, AttributeError):
+            return None
+
+    def _set(self, setting: Setting, tried: list[str]) -> None:
+        """Set what a setting names, each knob noted in `tried` before it."""
+        limit_w, name = setting.power_limit_w, self.name
+        if limit_w is not None:
+            tried.append("power_limit_w")
+            self._set_limit(f"setting the power limit of {name} to {limit_w:g} W", limit_w)
+        # Memory first: it decides which SM clocks there are.
+        for knob in ("mem_clock_mhz", "sm_clock_mhz"):
+            clock = getattr(setting, knob)
+            if clock is not None:
+                tried.append(knob)
+                lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
+                within = lock_range(self.limits, knob, clock, setting.mem_clock_mhz)
+                self._privileged(knob, f"locking the {KNOBS[knob][1]} of {name} to {clock} MHz",
+                                 partial(lock, self._handle, *within),
+                                 partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
+                self._note({knob: clock})
+
+    def _set_limit(self, doing: str, limit_w: float) -> None:
+        self._privileged(
+            "power_limit_w", doing,
+            partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
+            lambda gpu: zeusd.set_power_limit(gpu, limit_w, self._limit_w),
+        )
+
+    def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
+        limits = self.limits
+        mem = limits.mem_clocks_mhz
+        choices = mem if knob == "mem_clock_mhz" else limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
+        zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._clock_mhz, knob), self.clock)
+
+    def _privileged(
+        self, knob: str, doing: str, act: Callable[[], object], lent: Callable[[int], None]
+    ) -> None:
+        """Do to a knob what takes rights: with one's own, else with those that the Zeus daemon lends."""
+        if reason := read_only(knob):
+            raise NotPermitted(f"{doing}: {reason}")
+        try:
+            with translated(doing):
+                act()
+        except NotPermitted:
+            if self.simulated or not zeusd.present():  # no daemon knows a simulated GPU
+                raise
+            lent(self._daemon_id())
+
+    def _daemon_id(self) -> int:
+        """The Zeus daemon's number for this GPU, kept: restoring must not depend on other GPUs."""
+        key = tuple(os.environ.get(name, "") for name in ("ZEUSD_SOCK_PATH", "ZEUSD_GPU_ID"))
+        if key not in self._daemon_ids:
+            known = identities()
+            uuids = [uuid for uuid, _, _ in known]
+            if self.uuid not in uuids:
+                raise error_for(nvml.NVML_ERROR_GPU_IS_LOST, f"finding {self.name} among the GPUs")
+            place = uuids.index(self.uuid)
+            self._daemon_ids[key] = zeusd.gpu_id(place, [name for _, _, name in known])
+        return self._daemon_ids[key]
 
     def missing_rights(self) -> str:
         return missing_rights()
@@ -735,17 +719,6 @@ class NvmlDevice(OpenGpu):
                 return None
         return found[0] if found[0] != found[1] else None
 
-    def write(self, setting: Setting) -> Setting:
-        """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
-
-        Raises:
-            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is put back.
-        """
-        return self._knobs.write(setting)
-
-    def reset(self, knobs: tuple[str, ...]) -> None:
-        self._knobs.reset(knobs)
-
     def commands(self, now: Setting, wanted: Setting) -> tuple[str, ...]:
         from .settings import changed  # loads NumPy, which the watchdog does without
 
@@ -767,8 +740,8 @@ class NvmlDevice(OpenGpu):
             "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
             "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
             "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
-            "requested_limit_w": self._knobs.limit_w,
-            "enforced_limit_w": self._knobs.enforced_w,
+            "requested_limit_w": self._limit_w,
+            "enforced_limit_w": self.enforced_limit_w,
             "clocks_set": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & CLOCKS_SET,
         }
         with contextlib.suppress(nvml.NVMLError, AttributeError):
