@@ -6,15 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._html import facts
 from ..errors import NotSupported, OutOfRange, UsageError
 from ..records import Capability, Process, Setting
 from .protocol import Device
-
-if TYPE_CHECKING:
-    from .lease import Lease
 
 # By knob: the capability that it takes, its name, and what is done to it.
 KNOBS = {
@@ -42,9 +39,6 @@ class OpenGpu(Device):
 
     note = ""
     _able: Mapping[str, Capability]  # every capability that was probed, by name
-
-    def __init__(self) -> None:
-        self._changes: list[Lease] = []
 
     def __repr__(self) -> str:
         return f"<GPU {self.index}: {self.name}, {self.uuid}>"
@@ -170,10 +164,8 @@ class OpenGpu(Device):
         """As `applied`, until `undo` or the end of this process; returns what was read back."""
         from .lease import Lease  # the sampling process changes nothing
 
-        change = Lease([self], force=force)
-        shown = change.apply(setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
-        self._changes.append(change)
-        return shown[0]
+        wanted = setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz)
+        return Lease([self], force=force, who="program").apply(wanted)[0]
 
     def undo(self) -> str:
         """Take the last `apply` back; returns a sentence on what is active now, or on what is left.
@@ -182,12 +174,11 @@ class OpenGpu(Device):
             UsageError: there is nothing to undo.
             DeviceError: it cannot be undone just now; it can be tried again.
         """
-        self._changes = [each for each in self._changes if each.holds]  # others were put back meanwhile
-        if not self._changes:
+        from .lease import changes
+
+        if not (mine := changes(self.uuid, "program")):
             raise UsageError("there is nothing to undo: nothing was applied, or it was put back since")
-        left = self._changes[-1].restore()
-        self._changes.pop()
-        return "; ".join(left) or f"undone: {self.setting()} is active again"
+        return mine[-1].restore() or f"undone: {self.setting()} is active again"
 
 
 def setting_of(

@@ -312,7 +312,6 @@ class NvmlDevice(OpenGpu):
     """A GPU behind NVML, real or simulated: a `protocol.Device`, opened by `workbench.open_device`."""
 
     def __init__(self, handle: Any) -> None:
-        super().__init__()
         self._handle = handle
         self.simulated = library_is_simulated()
         # Not getattr with a default: a C library has a `clock` too, libc's.

@@ -173,31 +173,15 @@ class Session:
         if device is None:
             raise NoDriver(f"this session does not measure GPU {uuid}")
         with self._limiting:
-            mine = self._leases.setdefault(uuid, Lease([device]))
+            mine = self._leases.setdefault(uuid, Lease([device], who="slider"))
             applied_w = mine.apply(Setting(power_limit_w=watts))[0].power_limit_w
         return watts if applied_w is None else applied_w
-
-    def has_set(self, uuid: str) -> bool:
-        """Whether a limit that `set_power_limit` has set on a GPU is still to be undone."""
-        return uuid in self._leases
 
     def restore(self) -> list[str]:
         """Undo what `set_power_limit` has set, no more; returns sentences about what could not be undone."""
         with self._limiting:
             left = [sentence for mine in self._leases.values() for sentence in mine.release()]
             self._leases = {}
-            return left
-
-    def hand_over(self, uuid: str) -> str | None:
-        """Undo what `set_power_limit` has set on one GPU, for another to set it; a sentence if some is left.
-
-        None where nothing was set. Raises DeviceError where it could not be undone, and is still ours.
-        """
-        with self._limiting:
-            if uuid not in self._leases:
-                return None
-            left = "; ".join(self._leases[uuid].restore())
-            del self._leases[uuid]
             return left
 
     def restore_all(self) -> list[str]:

@@ -78,7 +78,7 @@ class ManualControl:
         self.refused = ""  # why the last change was not permitted
         self.left = ""  # what could not be put back
         self._lock = threading.RLock()
-        self._lease = lease.Lease([device])
+        self._lease = lease.Lease([device], who="person")
         self._done: list[Applied] = []
         self._found: Setting | None = None  # before the first of the changes that were undone last
         self.earlier = _earlier(device.uuid)  # what a kernel before this one had applied, as a sentence
@@ -115,12 +115,12 @@ class ManualControl:
         uuid = self.device.uuid
         if holder and holder != "this process":
             return "process"
-        if any(tuner.has_set(uuid) for tuner in _tuners()):
+        if lease.changes(uuid, "tuner"):
             return "tuner"
         done = self.history
         if done and settings.same(now, done[-1].after):
             return "applied"
-        if (present := session.present()) is not None and present.has_set(uuid):
+        if lease.changes(uuid, "slider"):
             return "slider"
         if holder and not done:
             return "run"
@@ -185,7 +185,7 @@ class ManualControl:
             raise UsageError(f"a batch size of {size} is none; it is 1 or more")
         with self._lock:
             if not self.history:
-                self._lease = lease.Lease([self.device])
+                self._lease = lease.Lease([self.device], who="person")
             target = settings.whole(configuration.setting, self.device)
             self.device.check(target)
             for job in jobs:
@@ -279,9 +279,9 @@ class ManualControl:
                 label = tuner.request.label
                 named = f"the tuner of '{label}'" if label else "the tuner"
                 words += (f"{named} was told to stop",)
-        over = present.hand_over(self.device.uuid) if (present := session.present()) is not None else None
-        if over is not None:
-            words += ("the limit slider of the live view handed over" + (f"; {over}" if over else ""),)
+        for slider in lease.changes(self.device.uuid, "slider"):
+            left = slider.restore()
+            words += ("the limit slider of the live view handed over" + (f"; {left}" if left else ""),)
         if lease.holder(self.device.uuid) == "this process" and not self._ours():
             words += ("a run of this process holds the GPU too: when it ends, it puts the GPU back",)
         return words
