@@ -118,7 +118,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 _MODULES = {  # that a person uses by name
     "applying": "tuning.manual",
     "callbacks": "measurement.callbacks",
-    "chosen": "tuning.selection",
+    "chosen": "device.chosen",
     "cluster": "cluster",
     "errors": "errors",
     "panels": "panels",

@@ -610,14 +610,14 @@ class NvmlDevice(OpenGpu):
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         for knob in knobs:
-            doing = f"resetting {knob} of {self.name}"
             default_w = self.limits.default_power_limit_w
             if knob != "power_limit_w":
                 act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
-                self._privileged(knob, doing, act, partial(zeusd.reset_clock, knob=knob))
+                doing, lent = f"resetting {knob} of {self.name}", partial(zeusd.reset_clock, knob=knob)
+                self._privileged(knob, doing, act, lent)
                 self._note({knob: None})
             elif default_w is not None:
-                self._set_limit(doing, default_w)
+                self._set(Setting(power_limit_w=default_w), [])
 
     def _limit_w(self) -> float | None:
         """The power limit that was asked for, which a cap may undercut; None where it cannot be read."""
@@ -641,7 +641,11 @@ class NvmlDevice(OpenGpu):
         limit_w, name = setting.power_limit_w, self.name
         if limit_w is not None:
             tried.append("power_limit_w")
-            self._set_limit(f"setting the power limit of {name} to {limit_w:g} W", limit_w)
+            self._privileged(
+                "power_limit_w", f"setting the power limit of {name} to {limit_w:g} W",
+                partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
+                lambda gpu: zeusd.set_power_limit(gpu, limit_w, self._limit_w),
+            )
         # Memory first: it decides which SM clocks there are.
         for knob in ("mem_clock_mhz", "sm_clock_mhz"):
             clock = getattr(setting, knob)
@@ -653,13 +657,6 @@ class NvmlDevice(OpenGpu):
                                  partial(lock, self._handle, *within),
                                  partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
                 self._note({knob: clock})
-
-    def _set_limit(self, doing: str, limit_w: float) -> None:
-        self._privileged(
-            "power_limit_w", doing,
-            partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
-            lambda gpu: zeusd.set_power_limit(gpu, limit_w, self._limit_w),
-        )
 
     def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
         limits = self.limits
@@ -719,7 +716,7 @@ class NvmlDevice(OpenGpu):
         return found[0] if found[0] != found[1] else None
 
     def commands(self, now: Setting, wanted: Setting) -> tuple[str, ...]:
-        from .settings import changed  # loads NumPy, which the watchdog does without
+        from .control import changed  # loads NumPy, which the watchdog does without
 
         nvidia_smi, lines = f"sudo nvidia-smi -i {shlex.quote(self.uuid)}", []
         for knob in changed(now, wanted):
