@@ -26,7 +26,7 @@ from . import chosen, driver, journal, lease, zeusd
 from .gpu import OpenGpu
 from .journal import KNOBS
 from .protocol import Device
-from .restore import SAME_W
+from .restore import SAME_W, left_alone
 
 ORIGINS = {
     "default": "the driver's default", "applied": "applied from this workbench",
@@ -475,7 +475,7 @@ def _left_alone(now_w: float | None, before_w: float | None) -> str:
     """Sentence on a limit that is not what it was before; empty where it is, or one of them is not known."""
     if now_w is None or before_w is None or abs(now_w - before_w) <= SAME_W:
         return ""
-    return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
+    return left_alone(now_w, before_w)
 
 
 def _memory(uuid: str) -> Path:

@@ -199,8 +199,7 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
             if default_w is not None and abs(now_w - default_w) <= SAME_W:
                 return RestoreOutcome(f"at the driver's default of {now_w:g} W: the driver was unloaded, or "
                                       f"somebody has reset it meanwhile (it was {before_w:g} W before)")
-            return RestoreOutcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was "
-                                  f"{before_w:g} W before)")
+            return RestoreOutcome(left_alone(now_w, before_w))
         low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
         if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
             _patiently(lambda: device.reset(("power_limit_w",)))
@@ -210,6 +209,11 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
     except DeviceError as error:
         return RestoreOutcome(f"{failed}: {error}", settled=False)
     return RestoreOutcome()
+
+
+def left_alone(now_w: float, before_w: float) -> str:
+    """Sentence on a limit that is not what it was before."""
+    return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
 
 
 def _patiently(act: Callable[[], T]) -> T:

@@ -47,8 +47,6 @@ class Session:
         self.gpus, self.sync = gpus, sync
         self._meter: Meter | None = None
         self._lock = threading.RLock()
-        # Not `_lock`: a slow driver must not keep windows from being opened.
-        self._limiting = threading.RLock()
         self._by_rank, self._rank_words = True, ""  # until somebody asks for another GPU
         self._leases: dict[str, Lease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
@@ -172,23 +170,18 @@ class Session:
         device = next((device for device in self.devices if device.uuid == uuid), None)
         if device is None:
             raise NoDriver(f"this session does not measure GPU {uuid}")
-        with self._limiting:
-            mine = self._leases.setdefault(uuid, Lease([device], who="slider"))
-            applied_w = mine.apply(Setting(power_limit_w=watts))[0].power_limit_w
+        mine = self._leases.setdefault(uuid, Lease([device], who="slider"))
+        applied_w = mine.apply(Setting(power_limit_w=watts))[0].power_limit_w
         return watts if applied_w is None else applied_w
 
     def restore(self) -> list[str]:
         """Undo what `set_power_limit` has set, no more; returns sentences about what could not be undone."""
-        with self._limiting:
-            left = [sentence for mine in self._leases.values() for sentence in mine.release()]
-            self._leases = {}
-            return left
+        return [sentence for mine in list(self._leases.values()) for sentence in mine.release()]
 
     def restore_all(self) -> list[str]:
         """Put every GPU that this process holds back; returns sentences about what could not be."""
-        with self._limiting:
-            self._leases = {}
-            return restore_all()
+        self._leases = {}
+        return restore_all()
 
     def close(self) -> None:
         """Restore, stop sampling, forget the devices. The next use makes them anew."""
