@@ -254,15 +254,13 @@ class Control:
 
     def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
         """Knobs that `apply` would change, in words; empty where it would change none."""
-        configuration = _configuration(wanted)
-        now = self.active().setting
-        return () if now is None else difference(now, configuration.setting, self.device)
+        target, now = as_configuration(wanted).setting, self.active().setting
+        return () if now is None else difference(now, target, self.device)
 
     def rights(self, wanted: Configuration | Setting) -> Rights:
         """Rights that `apply` takes, and the command for who has them."""
-        configuration = _configuration(wanted)
-        now = self.active().setting or Setting()
-        return rights(now, configuration.setting, self.device, refused=self.refused)
+        target, now = as_configuration(wanted).setting, self.active().setting or Setting()
+        return rights(now, target, self.device, refused=self.refused)
 
     # changing
 
@@ -283,7 +281,7 @@ class Control:
             NotPermitted: this process has not the rights; an administrator types `rights(wanted).command`.
             UsageError: a batch size that is none, or that one of the jobs has not; nothing was changed.
         """
-        configuration = _configuration(wanted)
+        configuration = as_configuration(wanted)
         size = configuration.batch_size
         if size is not None and size < 1:
             raise UsageError(f"a batch size of {size} is none; it is 1 or more")
@@ -376,15 +374,12 @@ class Control:
 
     def _to(self, wanted: Setting, before: Setting) -> Setting:
         """Put the GPU to a whole setting; a refusal leaves, or brings back, what was."""
-        knobs = changed(before, wanted)
-        new = Setting(**{knob: getattr(wanted, knob) for knob in knobs})
-        freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
+        new, freed = _steps(before, wanted)
         self._wake()
         try:
             # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
             self._lease.apply(new)
-            if freed:
-                self.device.reset(freed)
+            self.device.reset(freed)
         except DeviceError:
             self._as_before(before)
             raise
@@ -403,10 +398,9 @@ class Control:
         if lease.holder(self.device.uuid) != "this process":
             return  # the first change, and it was given up
         try:
-            lost = changed(self.device.setting(), before)
-            lease.change(self.device, Setting(**{knob: getattr(before, knob) for knob in lost}))
-            if freed := tuple(knob for knob in lost if knob in CLOCKS and getattr(before, knob) is None):
-                self.device.reset(freed)
+            lost, freed = _steps(self.device.setting(), before)
+            lease.change(self.device, lost)
+            self.device.reset(freed)
         except DeviceError as error:
             self.left = f"{self.device.name} could not be put back to {before}: {error}"
 
@@ -426,10 +420,8 @@ class Control:
 
     def _settle(self) -> str:
         """Try again to put back what could not be, which the journal knows."""
-        journalled = journal.of(self.device.uuid)
-        owed_w = journalled.before_w if journalled is not None else None
-        if self._found is not None:
-            owed_w = self._found.power_limit_w
+        found, journalled = self._found, journal.of(self.device.uuid)
+        owed_w = found.power_limit_w if found is not None else getattr(journalled, "before_w", None)
         self.device.setting()  # raises while the GPU does not answer
         again = lease.Lease([self.device])
         again.apply(Setting())  # takes the journal up
@@ -471,6 +463,13 @@ class Control:
             job.choose(None)
 
 
+def _steps(now: Setting, wanted: Setting) -> tuple[Setting, tuple[str, ...]]:
+    """What is to be set to come to a whole setting, and the clocks that are given back to the driver."""
+    knobs = changed(now, wanted)
+    freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
+    return Setting(**{knob: getattr(wanted, knob) for knob in knobs}), freed
+
+
 def _left_alone(now_w: float | None, before_w: float | None) -> str:
     """Sentence on a limit that is not what it was before; empty where it is, or one of them is not known."""
     if now_w is None or before_w is None or abs(now_w - before_w) <= SAME_W:
@@ -510,7 +509,8 @@ def _earlier(uuid: str) -> str:
         return ""
 
 
-def _configuration(wanted: Configuration | Setting) -> Configuration:
+def as_configuration(wanted: Configuration | Setting) -> Configuration:
+    """What is to be applied. Raises UsageError where it is none."""
     if isinstance(wanted, Setting):
         return Configuration(wanted)
     if isinstance(wanted, Configuration):

@@ -35,9 +35,6 @@ class Driver(Protocol):
     VISIBLE: str
     MEMORY_FILES: str
 
-    def count(self) -> int:
-        """How many GPUs this process may use, those without an identity too."""
-
     def identities(self) -> list[Identity]:
         """UUID, PCI bus id and name of each GPU."""
 

@@ -82,16 +82,10 @@ class OpenGpu(Device):
             raise OutOfRange(f"{self.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} "
                              f"MHz, the nearest is {near}")
 
-    # what a driver may not have
+    # what a driver may not have; the methods of `Device` that are missing here return None
 
     def setting(self) -> Setting:
         return Setting()
-
-    def enforced_limit_w(self) -> float | None:
-        return None
-
-    def clocks_are_set(self) -> bool | None:
-        return None
 
     def application_clock_mhz(self) -> int | None:
         """The SM clock that an administrator has set for all programs, which a lock supersedes; None where it
@@ -109,9 +103,6 @@ class OpenGpu(Device):
         self.check(setting)
         return self.setting()
 
-    def reset(self, knobs: tuple[str, ...]) -> None:
-        return None
-
     def commands(self, now: Setting, wanted: Setting) -> tuple[str, ...]:
         """Command lines for an administrator that change one whole setting to another."""
         return ()
@@ -126,10 +117,6 @@ class OpenGpu(Device):
     def counters(self) -> Any:
         """The performance counters now, for `counted`. Raises NotSupported where there are none."""
         raise NotSupported(f"{self.name} has no counters to read: {self.why_not('gpm')}")
-
-    def counted(self, first: Any, last: Any) -> dict[str, float]:
-        """Means between two readings of `counters`: shares 0..1, and bytes per second."""
-        return {}
 
     def modes(self) -> dict[str, float]:
         """Modes and settings that the driver reports; what it does not report is left out."""

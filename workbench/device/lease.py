@@ -187,8 +187,8 @@ class Change:
     """What a lease has changed on one GPU: `who`, from `found` to `current`; `restore` takes it back."""
 
     device: Device
-    force: bool = False
-    who: str = "run"
+    force: bool
+    who: str
     holding: _Holding | None = None  # that the changes were made in
     before: Setting | None = None  # what was set in it already; None where it began with the first change
     tried: set[str] = field(default_factory=set)  # knobs that may have been changed

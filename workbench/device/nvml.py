@@ -206,24 +206,6 @@ def missing_rights() -> str:
     return read_only() or ("" if allowed else _RIGHTS)
 
 
-def lock_range(
-    limits: Limits, knob: str, clock_mhz: int, mem_clock_mhz: int | None = None
-) -> tuple[int, int]:
-    """The lowest and highest clock (MHz) of a lock, which is a ceiling: a GPU at rest may go down.
-
-    Args:
-        limits: Clocks that the GPU takes.
-        knob: "sm_clock_mhz" or "mem_clock_mhz".
-        clock_mhz: The highest clock.
-        mem_clock_mhz: The memory clock that an SM clock goes with; the highest where None.
-    """
-    memories = limits.mem_clocks_mhz
-    choices = memories if knob == "mem_clock_mhz" else limits.sm_clocks_mhz.get(
-        mem_clock_mhz or max(memories, default=0), ()
-    )
-    return min(choices, default=clock_mhz), clock_mhz
-
-
 def driver_version() -> str:
     """The driver's version, such as "580.65.06"."""
     initialise()
@@ -521,10 +503,10 @@ class NvmlDevice(OpenGpu):
             raise NotSupported("performance counters through NVML (GPM) need Hopper or newer")
         return True
 
-    def counters(self) -> Counters:
-        """The performance counters now, for `counted`. Raises NotSupported before Hopper and with MIG."""
+    def counters(self) -> Any:
+        """`OpenGpu.counters`; there are none before Hopper and with MIG."""
         if not self.can("gpm"):
-            raise NotSupported(f"{self.name} has no counters to read: {self.why_not('gpm')}")
+            return super().counters()
         with translated(f"reading the performance counters of {self.name}"):
             sample = nvml.nvmlGpmSampleAlloc()
             kept = Counters(sample)
@@ -652,16 +634,25 @@ class NvmlDevice(OpenGpu):
             if clock is not None:
                 tried.append(knob)
                 lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
-                within = lock_range(self.limits, knob, clock, setting.mem_clock_mhz)
+                within = self._lock_range(knob, clock, setting.mem_clock_mhz)
                 self._privileged(knob, f"locking the {KNOBS[knob][1]} of {name} to {clock} MHz",
                                  partial(lock, self._handle, *within),
                                  partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
                 self._note({knob: clock})
 
+    def _clocks_mhz(self, knob: str, mem_clock_mhz: int | None) -> tuple[int, ...]:
+        """The clocks of a knob; SM clocks go with a memory clock, the highest where None."""
+        memories = self.limits.mem_clocks_mhz
+        if knob == "mem_clock_mhz":
+            return memories
+        return self.limits.sm_clocks_mhz.get(mem_clock_mhz or max(memories, default=0), ())
+
+    def _lock_range(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None) -> tuple[int, int]:
+        """The lowest and highest clock (MHz) of a lock, which is a ceiling: a GPU at rest may go down."""
+        return min(self._clocks_mhz(knob, mem_clock_mhz), default=clock_mhz), clock_mhz
+
     def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
-        limits = self.limits
-        mem = limits.mem_clocks_mhz
-        choices = mem if knob == "mem_clock_mhz" else limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
+        choices = self._clocks_mhz(knob, mem_clock_mhz)
         zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._clock_mhz, knob), self.clock)
 
     def _privileged(
@@ -725,7 +716,7 @@ class NvmlDevice(OpenGpu):
                 lines += [f"{nvidia_smi} -pl {value:g}"] if value is not None else []
             else:
                 lock, reset = ("-lgc", "-rgc") if knob == "sm_clock_mhz" else ("-lmc", "-rmc")
-                within = lock_range(self.limits, knob, value or 0, wanted.mem_clock_mhz)
+                within = self._lock_range(knob, value or 0, wanted.mem_clock_mhz)
                 act = reset if value is None else f"{lock} {within[0]},{within[1]}"
                 lines.append(f"{nvidia_smi} {act}")
         return tuple(lines)

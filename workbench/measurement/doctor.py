@@ -208,7 +208,8 @@ def _after_fork() -> Finding:
     pid = os.fork()
     if pid == 0:  # nothing of the parent may run here: not its handlers, nor its exits
         try:
-            os._exit(0 if door.count() >= 0 else 1)
+            door.identities()
+            os._exit(0)
         except BaseException:
             os._exit(1)
     deadline = time.monotonic() + 10.0

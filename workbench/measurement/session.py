@@ -167,12 +167,11 @@ class Session:
 
     def set_power_limit(self, uuid: str, watts: float) -> float:
         """Put one GPU to a power limit until `restore`; returns the limit read back."""
-        device = next((device for device in self.devices if device.uuid == uuid), None)
+        device = {each.uuid: each for each in self.devices}.get(uuid)
         if device is None:
             raise NoDriver(f"this session does not measure GPU {uuid}")
         mine = self._leases.setdefault(uuid, Lease([device], who="slider"))
-        applied_w = mine.apply(Setting(power_limit_w=watts))[0].power_limit_w
-        return watts if applied_w is None else applied_w
+        return mine.apply(Setting(power_limit_w=watts))[0].power_limit_w or watts
 
     def restore(self) -> list[str]:
         """Undo what `set_power_limit` has set, no more; returns sentences about what could not be undone."""

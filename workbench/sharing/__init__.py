@@ -103,7 +103,8 @@ def share(
         directory = Path(tempfile.mkdtemp(prefix="workbench-share-"))
         with contextlib.ExitStack() as stack:
             stack.callback(_tidy, directory)
-            environment = _environment(gpu, device.uuid)
+            asked = str(getattr(gpu, "uuid", gpu))
+            environment = {**os.environ, **driver.current().environment(device.uuid, asked)}
             others = {name: value for name, value in os.environ.items() if name != marks.ENVIRONMENT_VARIABLE}
             clients = not device.simulated and mps.running(environment)
             grace = mps.GRACE_S if clients else 0.0
@@ -125,13 +126,6 @@ def share(
             return _carry_out(run, keep)
     finally:
         session.close()
-
-
-def _environment(gpu: Gpu, uuid: str) -> dict[str, str]:
-    """What the jobs see: the GPU that is measured, or the part of it (a MIG instance) that was asked for
-    or is visible.
-    """
-    return {**os.environ, **driver.current().environment(uuid, str(getattr(gpu, "uuid", gpu)))}
 
 
 def _tidy(directory: Path) -> None:

@@ -36,7 +36,7 @@ class ManualControl(Control):
             return None
         mine = session.current()
         recorder = mine.recorder
-        if recorder is None or self.device.uuid not in {each.uuid for each in mine.devices}:
+        if recorder is None or self.device.uuid not in mine.open_devices:
             return None
         at_s = change.at_s
         rows = recorder.rows(self.device.uuid, at_s - controls.BEFORE_S, at_s + controls.AFTER_S)

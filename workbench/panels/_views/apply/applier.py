@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ....device.control import AFTER_S, Control, StepResponse
+from ....device.control import AFTER_S, Control, StepResponse, as_configuration
 from ....device.discovery import Gpus
 from ....errors import UsageError, WorkbenchError
 from ....experiments.job import RecurringJob
@@ -51,12 +51,7 @@ class Applier:
         Raises:
             UsageError: it is none.
         """
-        if isinstance(wanted, Setting):
-            wanted = Configuration(wanted)
-        if wanted is not None and not isinstance(wanted, Configuration):
-            kind = type(wanted).__name__
-            raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {kind}")
-        self.chosen = wanted
+        self.chosen = None if wanted is None else as_configuration(wanted)
 
     def apply(self, wanted: Configuration | None = None, doing: str = "applying") -> None:
         """Apply `wanted`, or what is chosen; where one GPU refuses, those before it are put back.

@@ -225,7 +225,7 @@ class FrontierPanel(LivePanel):
 
     def snapshot(self) -> Message:
         with contextlib.suppress(WorkbenchError):  # there may be no GPU
-            self._applier = self._applier or Applier()
+            self._prepared()
         content, buffers = super().snapshot()
         with self._report_errors():
             content["applied"] = self._active = self._applied()
