@@ -139,7 +139,7 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
         time_s: Of readings, ascending, seconds.
         power_w: The readings; NaN where there is none.
         at_s: When the change was made, on the same clock.
-        update_s: Time between two refreshes of the sensor: a response is told no finer.
+        update_s: Time between two refreshes of the sensor: no response is known more finely.
     """
     known = np.isfinite(power_w) & (time_s >= at_s - BEFORE_S) & (time_s <= at_s + AFTER_S)
     t, p = time_s[known] - at_s, power_w[known]
@@ -214,7 +214,7 @@ class Control:
             return tuple(self._done)
 
     def active(self) -> EffectiveSetting:
-        """Setting in force, and whose it is. Never raises: a GPU that does not answer is said to be lost."""
+        """Setting in force, and whose it is. Never raises: a GPU that does not answer is lost."""
         device, words = self.device, ORIGINS
         holder = lease.holder(device.uuid)
         try:
@@ -227,8 +227,8 @@ class Control:
             more = f": {holder}"
         elif history := self.history:
             last = history[-1]
-            said = {"applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"}
-            more = said.get(origin, "")
+            more = {"applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"}.get(
+                origin, "")
         return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
 
     def _origin(self, now: Setting, holder: str) -> str:

@@ -18,7 +18,7 @@ PROCESSES = 4  # that are named
 
 @dataclass(frozen=True, slots=True)
 class ApplyView:
-    """Everything that is said, ready to be shown."""
+    """All texts of the panel."""
 
     gpu: str
     simulated: bool
@@ -44,15 +44,15 @@ class ApplyView:
     def sentences(self) -> tuple[str, ...]:
         """All of it in words."""
         change = "; ".join(self.difference) or SAME
-        said = [
+        lines = [
             f"Active: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}",
             self.note, f"Rights: {self.rights}",
         ]
-        said += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
-        said += [self.holder and f"Held by {self.holder}", self.computing]
-        said += [self.power, self.left, self.earlier]
-        said += [f"{at}  {what}" for at, what in self.history]
-        return tuple(each for each in said if each)
+        lines += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
+        lines += [self.holder and f"Held by {self.holder}", self.computing]
+        lines += [self.power, self.left, self.earlier]
+        lines += [f"{at}  {what}" for at, what in self.history]
+        return tuple(each for each in lines if each)
 
 
 def view(
@@ -98,15 +98,15 @@ def words(wanted: Configuration, device: Device) -> str:
     """A configuration as it will be applied: "150 W, SM clock: driver default, batch size 64"."""
     whole = control.whole(wanted.setting, device)
     default_w = device.limits.default_power_limit_w
-    said = []
+    parts = []
     if whole.power_limit_w is not None:
-        said.append(f"{whole.power_limit_w:g} W" + (" (default)" if whole.power_limit_w == default_w else ""))
+        parts.append(f"{whole.power_limit_w:g} W" + (" (default)" if whole.power_limit_w == default_w else ""))
     for knob, word in (("sm_clock_mhz", "SM"), ("mem_clock_mhz", "memory")):
         clock = getattr(whole, knob)
-        said.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock: driver default")
+        parts.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock: driver default")
     if wanted.batch_size is not None:
-        said.append(f"batch size {wanted.batch_size}")
-    return ", ".join(said)
+        parts.append(f"batch size {wanted.batch_size}")
+    return ", ".join(parts)
 
 
 def _note(wanted: Configuration, jobs: Sequence[str]) -> str:

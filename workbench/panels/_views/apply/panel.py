@@ -90,8 +90,8 @@ class ApplyPanel(LivePanel):
         return titled(f"Apply · {self.control.device.name}", self.control.device.simulated)
 
     def summary(self) -> str:
-        seen = self.applier.view
-        return "\n".join([self.title(), *(seen.sentences if seen is not None else ())])
+        view = self.applier.view
+        return "\n".join([self.title(), *(view.sentences if view is not None else ())])
 
     def html(self) -> str:
         """The panel as a picture: HTML without scripts."""
