@@ -227,8 +227,9 @@ class Control:
             more = f": {holder}"
         elif history := self.history:
             last = history[-1]
-            more = {"applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"}.get(
-                origin, "")
+            more = {
+                "applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"
+            }.get(origin, "")
         return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
 
     def _origin(self, now: Setting, holder: str) -> str:

@@ -100,7 +100,8 @@ def words(wanted: Configuration, device: Device) -> str:
     default_w = device.limits.default_power_limit_w
     parts = []
     if whole.power_limit_w is not None:
-        parts.append(f"{whole.power_limit_w:g} W" + (" (default)" if whole.power_limit_w == default_w else ""))
+        usual = " (default)" if whole.power_limit_w == default_w else ""
+        parts.append(f"{whole.power_limit_w:g} W{usual}")
     for knob, word in (("sm_clock_mhz", "SM"), ("mem_clock_mhz", "memory")):
         clock = getattr(whole, knob)
         parts.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock: driver default")
