@@ -45,6 +45,7 @@ VARIABLES = {
     "WORKBENCH_HOME": "The directory of measurements, traces, studies and journals. Default: the user's data "
         "directory, `~/.local/share/gpu-energy-workbench` on Linux.",
     "WORKBENCH_READ_ONLY": "`1`: no limit and no clock is ever changed. `clocks`: power limits only.",
+    "WORKBENCH_DRIVER": "The Python module of another driver than NVIDIA's (`workbench/device/driver.py`).",
     "WORKBENCH_SIMULATED_GPUS": "The file of a simulated machine, which this process and its children use in place of "
         "the driver. Set by `workbench.simulate` and `--simulate`.",
     "WORKBENCH_MARKS": "Where the steps of a child process go. Set by `workbench share`.",

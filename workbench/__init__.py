@@ -116,7 +116,7 @@ _NAMES = {  # by module
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {  # that a person uses by name
     "callbacks": "callbacks",
-    "chosen": "tuning.selection",
+    "chosen": "device.chosen",
     "cluster": "cluster",
     "errors": "errors",
     "panels": "panels",

@@ -21,7 +21,7 @@ from typing import IO
 from .errors import DeviceError
 
 _NAME = "gpu-energy-workbench"
-_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z-]{1,90}")
+_UUID = re.compile(r"[0-9A-Za-z]+[._-][0-9A-Za-z._-]{1,90}")
 _private: dict[Path, Path] = {}  # what this process uses in place of a directory that is another user's
 
 
@@ -83,10 +83,16 @@ def locks() -> Path:
     return path
 
 
+def is_uuid(text: str) -> bool:
+    """Whether a text can be the identifier of a GPU, and so a part of a file's name."""
+    return _UUID.fullmatch(text) is not None
+
+
 def named(uuid: str, ending: str) -> str:
     """The name of a GPU's file. Raises DeviceError for what is no UUID, and could name any file."""
-    if not _UUID.fullmatch(uuid):
-        raise DeviceError(f"{uuid[:100]!r} is no UUID of a GPU: GPU- or MIG- and letters, digits and hyphens")
+    if not is_uuid(uuid):
+        rule = "letters and digits, joined by '-', '.' or '_'"
+        raise DeviceError(f"{uuid[:100]!r} is no UUID of a GPU: {rule}")
     return f"{uuid}{ending}"
 
 

@@ -294,14 +294,14 @@ def is_ours(pid: int) -> bool:
         return False
 
 
-def with_cuda() -> set[int]:
-    """Ids of this process and its descendants that use CUDA: they have its memory driver open (Linux)."""
+def with_open(path: str) -> set[int]:
+    """Ids of this process and its descendants that have a file open whose path begins so (Linux)."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
         own = psutil.Process()
         pids = (own.pid, *(each.pid for each in own.children(recursive=True)))
-        return {pid for pid in pids if any(file.startswith("/dev/nvidia-uvm") for file in _open_files(pid))}
+        return {pid for pid in pids if any(file.startswith(path) for file in _open_files(pid))}
     return set()
 
 

@@ -482,7 +482,7 @@ def _notebooks(arguments: argparse.Namespace) -> int:
 
 def _lab(arguments: argparse.Namespace) -> int:
     """JupyterLab, with simulated GPUs for all its kernels where there is no real one; prints which."""
-    from .device import nvml
+    from .device import driver
     from .errors import NoDriver
     from .simulation import machine
     from .simulation.state import ENVIRONMENT_VARIABLE
@@ -493,7 +493,7 @@ def _lab(arguments: argparse.Namespace) -> int:
                          f"{arguments.directory}` copies it")
     made = None
     try:
-        found = nvml.identities() if ENVIRONMENT_VARIABLE not in os.environ else []
+        found = driver.current().identities() if ENVIRONMENT_VARIABLE not in os.environ else []
     except NoDriver:
         found = []
     if ENVIRONMENT_VARIABLE in os.environ:

@@ -38,9 +38,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 MOST_VALUES = 100_000  # in one list: a search through more is a mistake, and takes the memory of the process
 
-HIDDEN_BINDINGS = (
-    "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
-)
 
 class WorkbenchError(Exception):
     """Base of everything that the workbench raises on purpose."""

@@ -55,8 +55,21 @@ class Capability(HtmlFacts):
     reason: str = ""
 
 
+# Bits of `throttle` in samples and traces. They are NVIDIA's; other drivers translate their own to these.
+CLOCKS_SET, POWER_CAP = 0x2, 0x4
+THROTTLE_REASONS = {
+    CLOCKS_SET: "clocks set by user", POWER_CAP: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
+    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
+}
+
+
+def throttle_names(bits: int) -> tuple[str, ...]:
+    """Reasons of throttling in words; idling is none."""
+    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+
+
 class Sample(NamedTuple):
-    """One sample of a GPU: NaN where it tells nothing; `throttle` holds NVML's clock event reason bits."""
+    """One sample of a GPU: NaN where it has no value; `throttle` has the bits of `THROTTLE_REASONS`."""
 
     time_s: float
     energy_j: float

@@ -29,7 +29,7 @@ from workbench.errors import (
     Transient,
     UnknownGpu,
 )
-from workbench.records import Setting
+from workbench.records import Setting, throttle_names
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import ABILITIES
 
@@ -477,7 +477,7 @@ def test_24_less_is_enforced_than_was_asked_for(stepped: Machine) -> None:
     stepped.state.set_control(0, "forced_reasons", 0x40)
     sample = device.sample()  # no error: both limits and the reason are told
     assert (device.setting().power_limit_w, sample.power_limit_w) == (200.0, 160.0)
-    assert nvml.throttle_names(sample.throttle) == ("thermal (hardware)",)
+    assert throttle_names(sample.throttle) == ("thermal (hardware)",)
 
 
 # 25, another process changed the setting meanwhile: test_control.py

@@ -176,3 +176,19 @@ def test_a_change_names_a_setting_or_its_knobs(machine: Machine, change: Callabl
     with pytest.raises(UsageError, match="name what to set"):
         change(gpu, Setting(200.0), power_limit_w=200.0)
     assert (limits_w(machine)[1], held()) == (250.0, [])
+
+
+def test_a_hold_lists_who_changed_what_and_each_is_taken_back(machine: Machine) -> None:
+    gpu, slider = open_device(), Lease([open_device()], who="slider")
+
+    def changes() -> list[tuple[str, float | None, float | None]]:
+        return [(each.who, each.found.power_limit_w, each.current.power_limit_w) for each in lease.changes(gpu.uuid)]
+
+    slider.apply(Setting(power_limit_w=200.0))
+    gpu.apply(power_limit_w=150.0)
+    assert changes() == [("slider", 400.0, 200.0), ("program", 200.0, 150.0)]
+    assert [each.who for each in lease.changes(gpu.uuid, "slider")] == ["slider"]
+    gpu.undo()
+    assert changes() == [("slider", 400.0, 200.0)]
+    assert lease.changes(gpu.uuid)[0].restore() == ""
+    assert (changes(), limits_w(machine)[0]) == ([], 400.0)

@@ -17,7 +17,7 @@ import pytest
 from workbench.device import nvml
 from workbench.device.discovery import devices, open_device, why_no_gpu
 from workbench.errors import DriverError, GpuLost, NotSupported, OutOfRange, SimulationError, UnknownGpu
-from workbench.records import Setting
+from workbench.records import Setting, throttle_names
 from workbench.simulation import counters
 from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine
@@ -126,7 +126,7 @@ def test_a_sample_tells_what_is_true_now(stepped: Machine) -> None:
     )
     assert sample.energy_j == pytest.approx(3600 * 26 + 10 * 200)  # at the counter's last tick
     assert sample.energy_j == device.energy_j()
-    assert nvml.throttle_names(sample.throttle) == ("power cap",)
+    assert throttle_names(sample.throttle) == ("power cap",)
 
 
 def test_a_quick_sample_takes_the_rest_from_an_earlier_one(stepped: Machine) -> None:

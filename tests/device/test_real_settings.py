@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import workbench
-from workbench.device import journal, lease, nvml, restore, settings
+from workbench.device import control, journal, lease, nvml, restore
 from workbench.errors import NoDriver, NotPermitted
 from workbench.measurement import session
 from workbench.records import Setting
@@ -70,11 +70,11 @@ def test_where_the_cap_hides_what_was_asked_for_it_is_no_other_program(simulated
 
 def test_limits_that_a_cap_hides_are_not_tried(simulated: Simulated) -> None:
     simulated("A100,capped", stepped=True)
-    assert settings.highest_limit_w(workbench.open_device(0)) == 320.0
+    assert control.highest_limit_w(workbench.open_device(0)) == 320.0
     simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
     with gpu.applied(power_limit_w=250.0):  # asked for, and no cap
-        assert settings.highest_limit_w(gpu) == 400.0
+        assert control.highest_limit_w(gpu) == 400.0
 
 
 def test_rights_are_found_without_a_change(simulated: Simulated) -> None:
@@ -93,7 +93,7 @@ def test_a_lock_is_a_ceiling_and_so_is_the_command_for_it(simulated: Simulated) 
     with gpu.applied(sm_clock_mhz=1200) as shown:
         assert locks(machine) == (210, 1200)
         assert shown.sm_clock_mhz == 1200
-    (line,) = settings.commands(gpu.setting(), Setting(sm_clock_mhz=1200), gpu)
+    (line,) = gpu.commands(gpu.setting(), control.whole(Setting(sm_clock_mhz=1200), gpu))
     assert line.endswith("-lgc 210,1200")
 
 

@@ -97,4 +97,4 @@ def test_the_side_that_other_processes_load_needs_the_standard_library_only() ->
         for each in ALL
         if each.at_load and place(each).startswith(light) and each.target.split(".")[0] in heavy
     ]
-    assert [each for each in found if not each.startswith("workbench/device/settings.py")] == []  # for panels
+    assert [each for each in found if not each.startswith("workbench/device/control.py")] == []  # for panels

@@ -305,7 +305,7 @@ def test_an_interrupt_leaves_no_live_view_that_takes_limits(kernel: Kernel, name
     kernel(f"interrupt({name!r})")
     kernel("%%energy --live\n1")
     kernel("PowerView.start = start; import threading")
-    taken = "views[0].limits is not None and views[0].limits.accepting"
+    taken = "views[0].takes_limits"
     assert kernel(f"len(views), views[0].running, {taken}").value == "(1, False, False)"
     assert kernel("[thread.name for thread in threading.enumerate() if thread.name == 'panel']").value == "[]"
 

@@ -11,7 +11,6 @@ import pytest
 
 import workbench
 from workbench import cli
-from workbench.device import nvml
 from workbench.experiments.workloads import any_training
 from workbench.measurement import doctor, foreign
 from workbench.measurement.doctor import FAIL, INFO, PASS, WARN, Finding
@@ -124,7 +123,7 @@ def test_who_else_is_there_is_told(
 ) -> None:
     machine = simulated("A100,host-pids", stepped=True)
     machine.state.set_process(0, os.getpid(), 2**30)
-    monkeypatch.setattr(foreign, "with_cuda", set)
+    monkeypatch.setattr(foreign, "with_open", lambda _: set())
     gpu = workbench.open_device(0)
     assert "1 without a name here" in doctor._processes_named(gpu).found
     machine.state.set_card(0, "mps", 2**22 + 5)
@@ -139,9 +138,9 @@ def test_stamps_of_the_refresh_are_told(
 ) -> None:
     machine = simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
-    real = nvml.field_stamps
+    real = gpu.field_stamps
     monkeypatch.setattr(
-        nvml, "field_stamps", lambda device: [(1 + int(10 * machine.clock()), 0, each[2]) for each in real(device)]
+        gpu, "field_stamps", lambda: [(1 + int(10 * machine.clock()), 0, each[2]) for each in real()]
     )
     assert doctor._stamps(doctor._looks(gpu)).found.startswith("the refresh's (")
 

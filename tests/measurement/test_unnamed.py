@@ -34,7 +34,7 @@ def test_who_has_no_name_here_is_counted_and_we_are_not_among_them(
 ) -> None:
     simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
-    monkeypatch.setattr(foreign, "with_cuda", lambda: ours)
+    monkeypatch.setattr(foreign, "with_open", lambda _: ours)
     monkeypatch.setattr(type(gpu), "processes", lambda _: tuple(Process(pid, "?") for pid in there))
     assert foreign.foreign_processes(gpu)[:2] == ((), unnamed)
 
@@ -72,4 +72,4 @@ def test_a_gpu_in_mig_mode_says_so_whatever_the_environment_does_not_say(
 
 
 def test_a_process_without_cuda_is_not_taken_for_one_with() -> None:
-    assert os.getpid() not in _processes.with_cuda() or os.path.exists("/dev/nvidia-uvm")
+    assert os.getpid() not in _processes.with_open("/dev/nvidia-uvm") or os.path.exists("/dev/nvidia-uvm")

@@ -26,7 +26,7 @@ from workbench.panels._views.apply.applier import Applier
 from workbench.panels._views.apply.model import NOTHING
 from workbench.panels._views.apply.panel import ApplyPanel
 from workbench.panels._views.apply.svg import power
-from workbench.panels._views.frontier.setter import live_point
+from workbench.panels._views.frontier.running_job import live_point
 from workbench.records import Configuration, Setting
 from workbench.search.tradeoff import Work
 from workbench.simulation.machine import Machine
@@ -51,7 +51,7 @@ def machine(
     if sessions._current is not None:
         sessions._current.close()
     watchdog.stop()
-    workbench.tuning.selection.choose(None)
+    workbench.chosen.choose(None)
 
 
 def limit_w(machine: Machine) -> float:
@@ -116,7 +116,7 @@ def test_without_rights_it_shows_the_command(machine: Machine) -> None:
     seen = said.last("news")["view"]
     assert (seen["allowed"], seen["command"]) == (
         False,
-        f"sudo nvidia-smi -i {panel.hand.device.uuid} -pl 150",
+        f"sudo nvidia-smi -i {panel.control.device.uuid} -pl 150",
     )
     assert "it takes root" in said.last("problem")["text"]
     assert seen["command"] in panel.html()
@@ -187,7 +187,7 @@ def test_a_page_has_all_that_it_needs_and_only_news_is_sent(machine: Machine) ->
     assert content["knobs"]["limits"] == [100.0, 250.0, 250.0]
     assert content["knobs"]["sm"][0] == 1380
     assert content["knobs"]["memory"] == []  # the V100 has one memory clock
-    assert content["gpus"] == [[panel.hand.device.uuid, f"0: {panel.hand.device.name}"]]
+    assert content["gpus"] == [[panel.control.device.uuid, f"0: {panel.control.device.name}"]]
     panel._read_s = -1e9
     assert panel.changes() is not None
     panel._read_s = -1e9
@@ -262,7 +262,7 @@ def test_all_gpus_are_changed_together_or_none(
     assert applier.state()["done"] == "applied, and read back: 200 W on 2 GPUs"
     applier.undo()
     assert limits() == [250.0, 250.0]
-    refuses = applier.hands[1].device
+    refuses = applier.controls[1].device
 
     write = NvmlDevice.write
 
@@ -289,20 +289,20 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
     def limits() -> list[float]:
         return [float(machine.state.control(number, "limit_w")) for number in range(3)]
 
-    before = workbench.tuning.selection.configuration
+    before = workbench.chosen.configuration
     applier = Applier()
     applier.take_gpu("all")
     applier.choose(Configuration(Setting(200.0), 64))
     applier.apply()
     applier.undo()
-    assert workbench.tuning.selection.configuration == before
+    assert workbench.chosen.configuration == before
 
     applier.apply()
-    undo, fails = ManualControl.undo, list(applier.hands[1:])
+    undo, fails = ManualControl.undo, list(applier.controls[1:])
 
     def no(self: ManualControl) -> str:
         if self in fails:
-            raise DriverError(f"GPU {applier.hands.index(self)} does not answer")
+            raise DriverError(f"GPU {applier.controls.index(self)} does not answer")
         return undo(self)
 
     monkeypatch.setattr(ManualControl, "undo", no)
@@ -313,14 +313,14 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
     applier.undo()
     assert limits() == [250.0, 250.0, 250.0]
 
-    write, refuses = NvmlDevice.write, applier.hands[2].device
+    write, refuses = NvmlDevice.write, applier.controls[2].device
 
     def refused(self: NvmlDevice, setting: Setting) -> Setting:
         if self is refuses:
             raise NotPermitted("it takes root")
         return write(self, setting)
 
-    fails.append(applier.hands[1])
+    fails.append(applier.controls[1])
     monkeypatch.setattr(NvmlDevice, "write", refused)
     with pytest.raises(NotPermitted, match="it takes root; GPU 1 does not answer"):
         applier.apply()
@@ -330,11 +330,11 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
     assert limits() == [250.0, 250.0, 250.0]
     lease.restore_all()
     sessions._current = None
-    workbench.tuning.selection.choose(None)
+    workbench.chosen.choose(None)
 
 
 def test_the_next_kernel_says_what_the_one_before_had_applied(machine: Machine) -> None:
-    hand = ApplyPanel(Setting(150.0)).hand
+    hand = ApplyPanel(Setting(150.0)).control
     hand.apply(Setting(150.0))
     device, at = hand.device, hand.history[-1].at
     lease.restore_all()  # as at the end of a kernel
@@ -349,7 +349,7 @@ def test_the_next_kernel_says_what_the_one_before_had_applied(machine: Machine) 
 
 
 def test_a_running_job_has_a_place_of_its_own_among_the_points(machine: Machine) -> None:
-    device = ApplyPanel().hand.device
+    device = ApplyPanel().control.device
     assert live_point(device, Work("iteration")) is None
     with workbench.measure("train"):
         for _ in TrainingJob("imagenet", 256, machine=machine, iterations=8, evaluate=False):

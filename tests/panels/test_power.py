@@ -23,7 +23,6 @@ from workbench.errors import NotPermitted
 from workbench.measurement.recorder import Recorder
 from workbench.panels._core import live as base
 from workbench.panels._views.power.conditions import GpuTrace, conditions
-from workbench.panels._views.power.limits import LimitControl
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.power.series import COLUMNS, Series
 from workbench.panels._views.power.svg import TraceLine, trace_picture
@@ -494,11 +493,12 @@ def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:
 
 
 def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
-    view, sent = make()
-    gpu = view.devices[0]
-    view.limits = LimitControl(
-        view.devices, lambda uuid, watts: gpu.write(Setting(power_limit_w=watts)).power_limit_w or 0.0
+    gpus: list[Any] = []
+    view, sent = make(
+        set_power_limit=lambda uuid, watts: gpus[0].write(Setting(power_limit_w=watts)).power_limit_w or 0.0
     )
+    gpus += view.devices
+    gpu = gpus[0]
     hello(view)
     view._received(view, {"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150}, [])
     assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}

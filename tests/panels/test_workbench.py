@@ -50,7 +50,7 @@ def machine(
     if sessions._current is not None:
         sessions._current.close()
     watchdog.stop()
-    workbench.tuning.selection.choose(None)
+    workbench.chosen.choose(None)
 
 
 class Sweep:

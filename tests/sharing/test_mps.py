@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import workbench
+from workbench.device import mps
 from workbench.measurement import foreign
-from workbench.sharing import mps, stages
+from workbench.sharing import stages
 from workbench.sharing.children import CannotPause, JobProcess, stop_all
 from workbench.simulation.machine import Machine
 
@@ -108,9 +109,9 @@ def test_host_process_ids_have_no_name_here(simulated: Callable[..., Machine], m
     machine.state.set_process(0, os.getpid(), 2**30)
     gpu = workbench.open_device(0)
     assert [each.name for each in gpu.processes()] == ["?"]
-    monkeypatch.setattr(foreign, "with_cuda", lambda: {os.getpid()})
+    monkeypatch.setattr(foreign, "with_open", lambda _: {os.getpid()})
     assert foreign.foreign_processes(gpu)[:2] == ((), 0)  # it is we
-    monkeypatch.setattr(foreign, "with_cuda", set)
+    monkeypatch.setattr(foreign, "with_open", lambda _: set())
     assert foreign.foreign_processes(gpu)[:2] == ((), 1)
 
 

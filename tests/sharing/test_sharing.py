@@ -27,9 +27,10 @@ import pytest
 import workbench
 from workbench import sharing
 from workbench.cluster.colocation import Colocation, Profile
+from workbench.device import mps, nvml
 from workbench.errors import MeasurementError, NoDriver, UsageError
 from workbench.measurement import marks, sensor_updates
-from workbench.sharing import children, comparing, mps, period_separation, result, stages
+from workbench.sharing import children, comparing, period_separation, result, stages
 from workbench.sharing.children import JobProcess
 from workbench.sharing.comparing import ConfidenceInterval, SharingEffect, Stage, compare
 from workbench.sharing.picture import COLOURS, picture
@@ -512,7 +513,7 @@ def test_jobs_see_the_gpu_or_the_part_of_it_that_was_asked_for(
 ) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert sharing._environment(gpu, "GPU-1")["CUDA_VISIBLE_DEVICES"] == seen
+    assert nvml.environment("GPU-1", str(gpu))["CUDA_VISIBLE_DEVICES"] == seen
 
 
 def test_a_terminal_that_is_closed_interrupts_as_ctrl_c_does() -> None:

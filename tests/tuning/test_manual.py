@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import workbench
-from workbench.device import lease, settings, watchdog
+from workbench.device import control, lease, watchdog
 from workbench.errors import (
     DeviceHeld,
     GpuLost,
@@ -46,12 +46,12 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(sessions, "_current", None)
-    workbench.tuning.selection.choose(None)
+    workbench.chosen.choose(None)
     yield
     lease._held.clear()
     lease._owed.clear()
     watchdog.stop()
-    workbench.tuning.selection.choose(None)
+    workbench.chosen.choose(None)
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def test_the_power_follows_the_limit(machine: Machine, hand: ManualControl) -> N
      (np.full(0, 200.0), "the power before the change was not recorded")],
 )
 def test_what_is_said_of_the_power(power: np.ndarray, words: str) -> None:
-    assert settings.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).words == words
+    assert control.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).words == words
 
 
 def test_the_zeus_daemons_rights_are_said_to_be_lent(

@@ -1,11 +1,13 @@
-"""GPUs: the protocol everybody uses, the NVML driver behind it, and changes of a setting that are put back.
+"""GPUs: what a device and a driver are, NVIDIA's driver, and changes of a setting that are put back.
 
-    protocol               what a device is
-    nvml                   the only door to the driver (pynvml, milliwatts and millijoules are there alone)
-    discovery, selection   list GPUs and open one, real or simulated; which one is meant: index, UUID, PCI id
-    lease                  apply a setting, one holder at a time; restore it
-    settings               the active setting, how a chosen one differs, which rights the change takes
+    protocol, driver       what a device is; what a vendor's driver is, and which one this process uses
+    gpu                    the base of every driver's devices: what is not overridden is absent
+    nvml                   NVIDIA's driver (pynvml, milliwatts and millijoules are there alone)
+    discovery, selection   list GPUs and open one, real or simulated; CUDA's numbers, UUIDs and PCI ids
+    lease                  apply a setting, one holder at a time; who has changed what; restore it
+    control, chosen        a setting applied by a person and undone: who has set what, how a chosen one
+                           differs, which rights it takes; what was applied last
     journal, locks         what was found on a GPU before the change; one process at a time changes it
     restore, watchdog      put back by whoever comes next; the child that does it when its parent was killed
-    zeusd, rapl            rights lent by the Zeus daemon; CPU package and DRAM energy
+    zeusd, mps, rapl       rights lent by the Zeus daemon; CUDA's MPS; CPU package and DRAM energy
 """

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterable
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 from ..errors import (
     DeviceError,
@@ -21,19 +21,14 @@ from ..errors import (
     is_list,
     shown,
 )
-from . import nvml, selection
+from . import driver, nvml
 from .gpu import OpenGpu
 from .protocol import Device
 
 Gpu = int | str | Device
 Gpus = Gpu | Iterable[Gpu] | None
-NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
+NVML: driver.Driver = nvml  # holds the module to the protocol when types are checked
 MOST_GPUS = 1024  # names in one list; no machine has so many
-_NO_GPU = "the driver works and finds no GPU"
-_INTEGRATED = (
-    "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML reports no "
-    "energy; its INA sensors are not read"
-)
 
 
 def devices(gpus: Gpus = None) -> list[OpenGpu]:
@@ -53,17 +48,17 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
     if gpus is not None:
         found = [open_device(each) if isinstance(each, int | str) else each for each in named(gpus)]
         return list({device.uuid: device for device in found}.values())  # type: ignore[arg-type]
-    _attach()
+    door = _attached()
     try:
-        known = nvml.identities()
+        known = door.identities()
     except Transient:
         raise
     except DeviceError:  # `why_no_gpu` says which
         return []
     opened: dict[str, OpenGpu] = {}
-    for uuid in selection.visible(known, _environment()):
+    for uuid in door.visible(known):
         with contextlib.suppress(GpuLost, NotPermitted):  # open_device says which and why
-            device = nvml.open_uuid(uuid, OpenGpu)
+            device = cast(OpenGpu, door.open_uuid(uuid))
             opened.setdefault(device.uuid, device)  # two MIG instances of one GPU are one meter of energy
     return list(opened.values())
 
@@ -105,67 +100,42 @@ def open_device(which: int | str = 0) -> OpenGpu:
     text = str(which).strip()
     if text.startswith("sim:"):
         return _simulated(text[len("sim:") :])
-    _attach()
+    door = _attached()
     try:
-        known = nvml.identities()
+        known = door.identities()
     except Transient:
         raise
     except DeviceError as error:
-        raise NoDriver(f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')",
+        raise NoDriver(f"{door.why_none(error)}; a simulated one can be had by name: open_device('sim:A100')",
                        code=error.code) from error
     if not known:
-        raise NoDriver(f"{_none_known()}; a simulated one can be had by name: open_device('sim:A100')")
-    return nvml.open_uuid(selection.resolve(which, known, _environment()), OpenGpu)
+        raise NoDriver(f"{door.why_none()}; a simulated one can be had by name: open_device('sim:A100')")
+    return cast(OpenGpu, door.open_uuid(door.resolve(which, known)))
 
 
 def why_no_gpu() -> str:
     """One sentence that says why `devices()` is empty; empty where it is not."""
-    _attach()
+    door = _attached()
     try:
-        known = nvml.identities()
+        known = door.identities()
         if not known:
-            return _none_known()
-        seen = selection.visible(known, _environment())
-        if not seen:
-            return (
-                f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no GPU to this "
-                "process"
-            )
+            return door.why_none()
+        left = door.visible(known)
+        if not left:
+            return f"{door.VISIBLE}={os.environ.get(door.VISIBLE, '')!r} leaves no GPU to this process"
         if not devices():
-            nvml.open_uuid(seen[0])
+            door.open_uuid(left[0])
     except DeviceError as error:
-        return _reason(error)
+        return door.why_none(error)
     return ""
 
 
-def _none_known() -> str:
-    """Why no GPU has an identity."""
-    return _INTEGRATED if nvml.count() else _NO_GPU
-
-
-def _reason(error: DeviceError) -> str:
-    """Why no GPU can be used, with the way out where a container is behind it."""
-    if error.code == UNKNOWN:
-        return (
-            f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its "
-            "host): restart it"
-        )
-    if error.code == NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
-        return (f"{error}, but a GPU is here: start the container with -e "
-                "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
-    return str(error)
-
-
-def _environment() -> dict[str, str]:
-    """What says which GPUs are visible. No CUDA numbers simulated GPUs, so they go by PCI bus."""
-    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if nvml.library_is_simulated() else {}
-    return {**os.environ, **order}
-
-
-def _attach() -> None:
+def _attached() -> driver.Driver:
+    """The driver; simulated GPUs that the environment names answer in its library's place."""
     from ..simulation import machine
 
     machine.attached()
+    return driver.current()
 
 
 def _simulated(card: str) -> OpenGpu:
@@ -187,4 +157,4 @@ def _simulated(card: str) -> OpenGpu:
             f"the simulated machine of this process has {', '.join(present.cards)} and no {key}; choose all "
             f"cards together: simulate({key!r}, ...) or %gpu simulate {key},..."
         )
-    return nvml.open_index(present.cards.index(key), OpenGpu)
+    return nvml.open_index(present.cards.index(key))

@@ -50,6 +50,7 @@ class _Holding:
     lock: Any
     found: Setting
     owes: bool = False  # the journal holds what an earlier one could not put back
+    changes: list[Change] = field(default_factory=list)  # made in it and not taken back, oldest first
 
 
 _held: dict[str, _Holding] = {}
@@ -69,11 +70,12 @@ class Lease:
     Args:
         devices: The GPUs.
         force: Lock clocks that somebody has locked already; they are unlocked in the end.
+        who: Whose changes they are, for `changes`: "run", "tuner", "slider", "person" or "program".
     """
 
-    def __init__(self, devices: Iterable[Device], *, force: bool = False) -> None:
+    def __init__(self, devices: Iterable[Device], *, force: bool = False, who: str = "run") -> None:
         self.devices = tuple(devices)
-        self._shares = tuple(_Share(device, force) for device in self.devices)
+        self._shares = tuple(Change(device, force, who) for device in self.devices)
 
     def __enter__(self) -> Lease:
         return self
@@ -180,12 +182,13 @@ class Lease:
         return left, problems
 
 
-@dataclass
-class _Share:
-    """What a lease has to do with one GPU."""
+@dataclass(eq=False)
+class Change:
+    """What a lease has changed on one GPU: `who`, from `found` to `current`; `restore` takes it back."""
 
     device: Device
-    force: bool = False
+    force: bool
+    who: str
     holding: _Holding | None = None  # that the changes were made in
     before: Setting | None = None  # what was set in it already; None where it began with the first change
     tried: set[str] = field(default_factory=set)  # knobs that may have been changed
@@ -217,6 +220,8 @@ class _Share:
             self.holding = _held.get(self.device.uuid)
         for knob in _named(setting):
             self.current = replace(self.current, **{knob: getattr(setting, knob)})
+        if self.holding is not None and self not in self.holding.changes:
+            self.holding.changes.append(self)
         return shown
 
     def drop(self, knobs: set[str]) -> None:
@@ -235,14 +240,18 @@ class _Share:
             self.current = earlier
 
     def restore(self) -> str:
+        """Undo it; returns a sentence if something is left. Raises as `Lease.restore`."""
         left = ""
-        if self.holds:
-            if self.before is None:
-                left = restore(self.device)
-            elif self.tried:
-                _back_to(self.device, self.before, self.tried)
-        # Not before: who is interrupted in here can call again.
-        self.holding, self.tried, self.current = None, set(), Setting()
+        with _guard:
+            if self.holds:
+                if self.before is None:
+                    left = restore(self.device)
+                elif self.tried:
+                    _back_to(self.device, self.before, self.tried)
+            # Not before: who is interrupted in here can call again.
+            if self.holding is not None and self in self.holding.changes:
+                self.holding.changes.remove(self)
+            self.holding, self.tried, self.current = None, set(), Setting()
         return left
 
 
@@ -315,6 +324,12 @@ def applied(device: Device, setting: Setting, *, force: bool = False) -> Iterato
 def owes(uuid: str) -> bool:
     """Whether this process let a GPU go without all of it put back; the journal has the rest."""
     return uuid in _owed
+
+
+def changes(uuid: str, who: str = "") -> tuple[Change, ...]:
+    """What this process has changed on a GPU and not taken back, oldest first: of everybody, or of one."""
+    holding = _held.get(uuid)
+    return () if holding is None else tuple(each for each in holding.changes if who in ("", each.who))
 
 
 def holder(uuid: str) -> str:

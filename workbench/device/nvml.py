@@ -10,9 +10,10 @@ import contextlib
 import ctypes
 import math
 import os
+import shlex
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,8 @@ from typing import Any, ClassVar, TypeVar
 import pynvml as nvml
 
 from .. import _processes
-from .._html import facts
 from ..clock import MONOTONIC, Clock
 from ..errors import (
-    HIDDEN_BINDINGS,
     DeviceError,
     DriverError,
     GpuLost,
@@ -35,25 +34,30 @@ from ..errors import (
     Transient,
     UnknownGpu,
 )
-from ..records import Capability, Limits, Process, Sample, Setting
-from . import zeusd
+from ..records import CLOCKS_SET, Capability, Limits, Process, Sample, Setting
+from . import selection, zeusd
+from .driver import Identity, read_only
+from .gpu import KNOBS, OpenGpu
 
 T = TypeVar("T")
 NAN = float("nan")
+NAME, VISIBLE, MEMORY_FILES = "NVML", "CUDA_VISIBLE_DEVICES", "/dev/nvidia-uvm"
+UUID = r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}"
 
 ARCHITECTURES = {
     2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
     10: "Blackwell", 13: "Rubin",
 }
-THROTTLE_REASONS = {
-    0x2: "clocks set by user", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
-    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
-}
-CLOCKS_SET, _AT_REST = 0x2, 0x1
+_AT_REST = 0x1  # a clock event reason; the others are those of `records.THROTTLE_REASONS`
 CLOCK_STEP_MHZ = 15
 _RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
            "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
 
+_NO_LIBRARY, _UNKNOWN = 12, 999
+_INTEGRATED = (
+    "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML reports no "
+    "energy; its INA sensors are not read"
+)
 # NVML code -> our error and the sentence that follows what was being done. By number, which is ABI: bindings
 # older than a code have no name for it.
 ERRORS: dict[int, tuple[type[DeviceError], str]] = {
@@ -85,17 +89,10 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     999: (DriverError, "the driver reports an unknown error"),
 }
 
-READ_ONLY = "WORKBENCH_READ_ONLY"
 _SYS_ADMIN = 21  # the capability's bit
 _ENERGY, _INSTANT, _ENFORCED, _REQUESTED = 83, 186, 190, 192
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
-# By knob: the capability that it takes, its name, and what is done to it.
-_KNOBS = {
-    "power_limit_w": ("set_power_limit", "power limit", "set"),
-    "mem_clock_mhz": ("lock_mem_clock", "memory clock", "locked"),
-    "sm_clock_mhz": ("lock_sm_clock", "SM clock", "locked"),
-}
 _LOCKED_CLOCKS = {"sm_clock_mhz": "GpuLockedClocks", "mem_clock_mhz": "MemoryLockedClocks"}
 _MIB = 1 << 20
 # GPM metrics, by number too: what DCGM calls the same, and what makes SI of percent and MiB/s
@@ -166,6 +163,8 @@ def initialise() -> None:
     if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library and _still_initialised():
         return
     if not hasattr(nvml, "_nvmlGetFunctionPointer"):
+        from ..simulation.nvml_library import HIDDEN_BINDINGS
+
         raise NoDriver(HIDDEN_BINDINGS)
     with translated("no NVIDIA GPU can be used"):
         nvml.nvmlInit()
@@ -191,16 +190,6 @@ def real_library_loaded() -> bool:
     return nvml.nvmlLib is not None and not library_is_simulated()
 
 
-def read_only(knob: str = "") -> str:
-    """Why this process changes no GPU, or not this knob; empty unless an administrator or its user has asked
-    for that: `WORKBENCH_READ_ONLY=1`, or `=clocks` to allow power limits.
-    """
-    asked = os.environ.get(READ_ONLY, "").strip().lower()
-    if asked == "clocks":
-        return f"{READ_ONLY}=clocks is set: no clock is changed" if knob in _LOCKED_CLOCKS else ""
-    return f"{READ_ONLY} is set: no GPU is changed" if asked not in ("", "0") else ""
-
-
 def is_privileged() -> bool:
     """Whether this process has the capability SYS_ADMIN, for which the driver asks."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
@@ -215,24 +204,6 @@ def missing_rights() -> str:
     simulated = library_is_simulated()
     allowed = nvml.nvmlLib.privileged if simulated else is_privileged() or zeusd.present()
     return read_only() or ("" if allowed else _RIGHTS)
-
-
-def lock_range(
-    limits: Limits, knob: str, clock_mhz: int, mem_clock_mhz: int | None = None
-) -> tuple[int, int]:
-    """The lowest and highest clock (MHz) of a lock, which is a ceiling: a GPU at rest may go down.
-
-    Args:
-        limits: Clocks that the GPU takes.
-        knob: "sm_clock_mhz" or "mem_clock_mhz".
-        clock_mhz: The highest clock.
-        mem_clock_mhz: The memory clock that an SM clock goes with; the highest where None.
-    """
-    memories = limits.mem_clocks_mhz
-    choices = memories if knob == "mem_clock_mhz" else limits.sm_clocks_mhz.get(
-        mem_clock_mhz or max(memories, default=0), ()
-    )
-    return min(choices, default=clock_mhz), clock_mhz
 
 
 def driver_version() -> str:
@@ -319,171 +290,14 @@ class _Capabilities(dict[str, Capability]):
         return getattr(nvml, function)(self._handle, *arguments)
 
 
-class _Knobs:
-    """The power limit and the clocks (MHz) of a GPU, as far as this process may set them."""
-
-    def __init__(self, device: NvmlDevice, handle: Any, read_clock: Callable[[str], float]) -> None:
-        # the clocks that this process has locked, each from a moment on: a day of changes every ten seconds
-        self.history: deque[tuple[float, Setting]] = deque(maxlen=10_000)
-        self._device, self._handle, self._read_clock = device, handle, read_clock
-        self._daemon_ids: dict[tuple[str, ...], int] = {}
-
-    @property
-    def locks(self) -> Setting:
-        return self.history[-1][1] if self.history else Setting()
-
-    def _note(self, clocks_mhz: dict[str, int | None]) -> None:
-        self.history.append((self._device.clock(), replace(self.locks, **clocks_mhz)))
-
-    def check(self, setting: Setting) -> None:
-        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
-        device, limits = self._device, self._device.limits
-        for knob, (capability, what, act) in _KNOBS.items():
-            if getattr(setting, knob) is not None and not device.can(capability):
-                why = device.why_not(capability)
-                raise NotSupported(f"the {what} of {device.name} cannot be {act}: {why}")
-        limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
-        low_w, high_w = limits.min_power_limit_w, limits.max_power_limit_w
-        # NaN fails too
-        if not (limit_w is None or low_w is None or high_w is None or low_w <= limit_w <= high_w):
-            raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {device.name}")
-        if mem is not None and mem not in limits.sm_clocks_mhz:
-            have = ", ".join(str(clock) for clock in limits.mem_clocks_mhz)
-            raise OutOfRange(f"{device.name} has no memory clock of {mem} MHz; it has {have}")
-        clocks = limits.sm_clocks_mhz.get(mem or limits.mem_clocks_mhz[0], ()) if sm is not None else ()
-        if sm is not None and sm not in clocks:
-            near = min(clocks, key=lambda clock: abs(clock - sm))
-            raise OutOfRange(f"{device.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} "
-                             f"MHz, the nearest is {near}")
-
-    def write(self, setting: Setting) -> Setting:
-        """See `NvmlDevice.write`."""
-        self.check(setting)
-        asked_w, before_w, name = setting.power_limit_w, self.limit_w(), self._device.name
-        tried: list[str] = []
-        try:
-            self._set(setting, tried)
-        except DeviceError:
-            with contextlib.suppress(DeviceError):
-                self._set(Setting(before_w if asked_w is not None else None), [])
-                self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
-            raise
-        after = self.setting()
-        shown_w = after.power_limit_w
-        if asked_w is not None and shown_w is not None and abs(shown_w - asked_w) > 1:
-            cap_w = None if self._device.can("requested_limit") else self.enforced_w()
-            if cap_w is not None and abs(shown_w - cap_w) <= 1 < asked_w - cap_w:
-                return after  # a cap holds, of a management controller, and hides what was asked for
-            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {shown_w:g} "
-                              "W: another program is changing the limit too")
-        return after
-
-    def setting(self) -> Setting:
-        return replace(self.locks, power_limit_w=self.limit_w())
-
-    def reset(self, knobs: tuple[str, ...]) -> None:
-        """Give knobs back to the driver's default."""
-        for knob in knobs:
-            doing = f"resetting {knob} of {self._device.name}"
-            default_w = self._device.limits.default_power_limit_w
-            if knob != "power_limit_w":
-                act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
-                self._privileged(knob, doing, act, partial(zeusd.reset_clock, knob=knob))
-                self._note({knob: None})
-            elif default_w is not None:
-                self._set_limit(doing, default_w)
-
-    def limit_w(self) -> float | None:
-        """The power limit that was asked for, which a cap may undercut; None where it cannot be read."""
-        if not self._device.can("power_limit"):
-            return None
-        with translated(f"reading the power limit of {self._device.name}"):
-            if self._device.can("requested_limit"):
-                return self._device._field(_REQUESTED, _GPU_SCOPE) / 1000
-            return float(nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000)
-
-    def enforced_w(self) -> float | None:
-        """The power limit that holds; None where it cannot be read."""
-        try:
-            if self._device._limit_in_batch:
-                return self._device._field(_ENFORCED, _GPU_SCOPE) / 1000
-            return float(nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000)
-        except (nvml.NVMLError, AttributeError):
-            return None
-
-    def _set(self, setting: Setting, tried: list[str]) -> None:
-        """Set what a setting names, each knob noted in `tried` before it."""
-        limit_w, name = setting.power_limit_w, self._device.name
-        if limit_w is not None:
-            tried.append("power_limit_w")
-            self._set_limit(f"setting the power limit of {name} to {limit_w:g} W", limit_w)
-        # Memory first: it decides which SM clocks there are.
-        for knob in ("mem_clock_mhz", "sm_clock_mhz"):
-            clock = getattr(setting, knob)
-            if clock is not None:
-                tried.append(knob)
-                lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
-                within = lock_range(self._device.limits, knob, clock, setting.mem_clock_mhz)
-                self._privileged(knob, f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
-                                 partial(lock, self._handle, *within),
-                                 partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
-                self._note({knob: clock})
-
-    def _set_limit(self, doing: str, limit_w: float) -> None:
-        self._privileged(
-            "power_limit_w", doing,
-            partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
-            lambda gpu: zeusd.set_power_limit(gpu, limit_w, self.limit_w),
-        )
-
-    def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
-        limits = self._device.limits
-        mem = limits.mem_clocks_mhz
-        choices = mem if knob == "mem_clock_mhz" else limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
-        zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._read_clock, knob), self._device.clock)
-
-    def _privileged(
-        self, knob: str, doing: str, act: Callable[[], object], lent: Callable[[int], None]
-    ) -> None:
-        """Do to a knob what takes rights: with one's own, else with those that the Zeus daemon lends."""
-        if reason := read_only(knob):
-            raise NotPermitted(f"{doing}: {reason}")
-        try:
-            with translated(doing):
-                act()
-        except NotPermitted:
-            if self._device.simulated or not zeusd.present():  # no daemon knows a simulated GPU
-                raise
-            lent(self._daemon_id())
-
-    def _daemon_id(self) -> int:
-        """The Zeus daemon's number for this GPU, kept: restoring must not depend on other GPUs."""
-        key = tuple(os.environ.get(name, "") for name in ("ZEUSD_SOCK_PATH", "ZEUSD_GPU_ID"))
-        if key not in self._daemon_ids:
-            known = identities()
-            uuids = [uuid for uuid, _, _ in known]
-            if self._device.uuid not in uuids:
-                raise error_for(nvml.NVML_ERROR_GPU_IS_LOST, f"finding {self._device.name} among the GPUs")
-            place = uuids.index(self._device.uuid)
-            self._daemon_ids[key] = zeusd.gpu_id(place, [name for _, _, name in known])
-        return self._daemon_ids[key]
-
-
-class NvmlDevice:
-    """A GPU behind NVML, real or simulated: a `protocol.Device`, opened by `workbench.open_device`.
-
-    Attributes:
-        capabilities: What was probed, each present or absent with its reason.
-        power_window_s: Averaging window behind one reading of power (arXiv 2312.02741, by architecture).
-        note: Something to know about all of its readings, such as that they are the whole module's.
-    """
+class NvmlDevice(OpenGpu):
+    """A GPU behind NVML, real or simulated: a `protocol.Device`, opened by `workbench.open_device`."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
         self.simulated = library_is_simulated()
         # Not getattr with a default: a C library has a `clock` too, libc's.
         self.clock: Clock = nvml.nvmlLib.clock if self.simulated else MONOTONIC
-        self.note = ""
         with translated("opening a GPU"):
             self.name = str(nvml.nvmlDeviceGetName(handle))
             self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
@@ -492,7 +306,8 @@ class NvmlDevice:
         with contextlib.suppress(nvml.NVMLError, AttributeError):
             if nvml.nvmlDeviceGetMigMode(handle)[0]:
                 self.note = "MIG is on: power and energy are those of the whole GPU, of all its instances"
-        self._able = able = _Capabilities(handle)
+        able = _Capabilities(handle)
+        self._able: _Capabilities = able
         generation = able.probe("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
         self.architecture = ARCHITECTURES.get(int(generation or 0), "unknown")
         capability = able.probe("compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
@@ -503,31 +318,15 @@ class NvmlDevice:
         self.limits = self._read_limits()
         self._probe_setters()
         able.probe("gpm", self._find_counters)
-        self.capabilities = tuple(able.values())
-        self._knobs = _Knobs(self, handle, self._clock_mhz)
+        # the clocks that this process has locked, each from a moment on: a day of changes every ten seconds
+        self._locks: deque[tuple[float, Setting]] = deque(maxlen=10_000)
+        self._daemon_ids: dict[tuple[str, ...], int] = {}
         _opened.add(self)
-
-    def __repr__(self) -> str:
-        return f"<GPU {self.index}: {self.name}, {self.uuid}>"
-
-    def _repr_html_(self) -> str:
-        known = {
-            "uuid": self.uuid, "pci": self.pci_bus_id, "architecture": self.architecture, "note": self.note,
-            "can": [each.name for each in self.capabilities if each.present], "limits": self.limits,
-        }
-        return facts(f"GPU {self.index}: {self.name}", known, simulated=self.simulated)
 
     def find_again(self) -> None:
         """Let the handle, which others have too, stand for this GPU in an NVML that was started again."""
         handle = nvml.nvmlDeviceGetHandleByUUID(self.uuid)
         ctypes.memmove(ctypes.addressof(self._handle), ctypes.addressof(handle), ctypes.sizeof(handle))
-
-    def can(self, name: str) -> bool:
-        return name in self._able and self._able[name].present
-
-    def why_not(self, name: str) -> str:
-        """Why a capability is absent; empty where it is present."""
-        return self._able[name].reason if name in self._able else "never probed"
 
     # probing
 
@@ -610,7 +409,7 @@ class NvmlDevice:
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             ("lock_mem_clock", ampere and memories > 1, no_memory),
         ):
-            knob = next(knob for knob, (capability, _, _) in _KNOBS.items() if capability == name)
+            knob = next(knob for knob, (capability, _, _) in KNOBS.items() if capability == name)
             if read_only(knob):
                 present, reason = False, read_only(knob)
             self._able[name] = Capability(name, present, "" if present else reason)
@@ -704,10 +503,10 @@ class NvmlDevice:
             raise NotSupported("performance counters through NVML (GPM) need Hopper or newer")
         return True
 
-    def counters(self) -> Counters:
-        """The performance counters now, for `counted`. Raises NotSupported before Hopper and with MIG."""
+    def counters(self) -> Any:
+        """`OpenGpu.counters`; there are none before Hopper and with MIG."""
         if not self.can("gpm"):
-            raise NotSupported(f"{self.name} has no counters to read: {self.why_not('gpm')}")
+            return super().counters()
         with translated(f"reading the performance counters of {self.name}"):
             sample = nvml.nvmlGpmSampleAlloc()
             kept = Counters(sample)
@@ -753,17 +552,134 @@ class NvmlDevice:
 
     # setting
 
-    def setting(self) -> Setting:
-        return self._knobs.setting()
-
     def locked(self) -> Setting:
-        return self._knobs.locks
+        return self._locks[-1][1] if self._locks else Setting()
 
     def lock_history(self) -> tuple[tuple[float, Setting], ...]:
-        return tuple(self._knobs.history)
+        return tuple(self._locks)
+
+    def _note(self, clocks_mhz: dict[str, int | None]) -> None:
+        self._locks.append((self.clock(), replace(self.locked(), **clocks_mhz)))
+
+    def write(self, setting: Setting) -> Setting:
+        """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
+
+        Raises:
+            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is put back.
+        """
+        self.check(setting)
+        asked_w, before_w, name = setting.power_limit_w, self._limit_w(), self.name
+        tried: list[str] = []
+        try:
+            self._set(setting, tried)
+        except DeviceError:
+            with contextlib.suppress(DeviceError):
+                self._set(Setting(before_w if asked_w is not None else None), [])
+                self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
+            raise
+        after = self.setting()
+        shown_w = after.power_limit_w
+        if asked_w is not None and shown_w is not None and abs(shown_w - asked_w) > 1:
+            cap_w = None if self.can("requested_limit") else self.enforced_limit_w()
+            if cap_w is not None and abs(shown_w - cap_w) <= 1 < asked_w - cap_w:
+                return after  # a cap holds, of a management controller, and hides what was asked for
+            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {shown_w:g} "
+                              "W: another program is changing the limit too")
+        return after
+
+    def setting(self) -> Setting:
+        return replace(self.locked(), power_limit_w=self._limit_w())
+
+    def reset(self, knobs: tuple[str, ...]) -> None:
+        for knob in knobs:
+            default_w = self.limits.default_power_limit_w
+            if knob != "power_limit_w":
+                act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
+                doing, lent = f"resetting {knob} of {self.name}", partial(zeusd.reset_clock, knob=knob)
+                self._privileged(knob, doing, act, lent)
+                self._note({knob: None})
+            elif default_w is not None:
+                self._set(Setting(power_limit_w=default_w), [])
+
+    def _limit_w(self) -> float | None:
+        """The power limit that was asked for, which a cap may undercut; None where it cannot be read."""
+        if not self.can("power_limit"):
+            return None
+        with translated(f"reading the power limit of {self.name}"):
+            if self.can("requested_limit"):
+                return self._field(_REQUESTED, _GPU_SCOPE) / 1000
+            return float(nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000)
 
     def enforced_limit_w(self) -> float | None:
-        return self._knobs.enforced_w()
+        try:
+            if self._limit_in_batch:
+                return self._field(_ENFORCED, _GPU_SCOPE) / 1000
+            return float(nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000)
+        except (nvml.NVMLError, AttributeError):
+            return None
+
+    def _set(self, setting: Setting, tried: list[str]) -> None:
+        """Set what a setting names, each knob noted in `tried` before it."""
+        limit_w, name = setting.power_limit_w, self.name
+        if limit_w is not None:
+            tried.append("power_limit_w")
+            self._privileged(
+                "power_limit_w", f"setting the power limit of {name} to {limit_w:g} W",
+                partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
+                lambda gpu: zeusd.set_power_limit(gpu, limit_w, self._limit_w),
+            )
+        # Memory first: it decides which SM clocks there are.
+        for knob in ("mem_clock_mhz", "sm_clock_mhz"):
+            clock = getattr(setting, knob)
+            if clock is not None:
+                tried.append(knob)
+                lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
+                within = self._lock_range(knob, clock, setting.mem_clock_mhz)
+                self._privileged(knob, f"locking the {KNOBS[knob][1]} of {name} to {clock} MHz",
+                                 partial(lock, self._handle, *within),
+                                 partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
+                self._note({knob: clock})
+
+    def _clocks_mhz(self, knob: str, mem_clock_mhz: int | None) -> tuple[int, ...]:
+        """The clocks of a knob; SM clocks go with a memory clock, the highest where None."""
+        memories = self.limits.mem_clocks_mhz
+        if knob == "mem_clock_mhz":
+            return memories
+        return self.limits.sm_clocks_mhz.get(mem_clock_mhz or max(memories, default=0), ())
+
+    def _lock_range(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None) -> tuple[int, int]:
+        """The lowest and highest clock (MHz) of a lock, which is a ceiling: a GPU at rest may go down."""
+        return min(self._clocks_mhz(knob, mem_clock_mhz), default=clock_mhz), clock_mhz
+
+    def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
+        choices = self._clocks_mhz(knob, mem_clock_mhz)
+        zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._clock_mhz, knob), self.clock)
+
+    def _privileged(
+        self, knob: str, doing: str, act: Callable[[], object], lent: Callable[[int], None]
+    ) -> None:
+        """Do to a knob what takes rights: with one's own, else with those that the Zeus daemon lends."""
+        if reason := read_only(knob):
+            raise NotPermitted(f"{doing}: {reason}")
+        try:
+            with translated(doing):
+                act()
+        except NotPermitted:
+            if self.simulated or not zeusd.present():  # no daemon knows a simulated GPU
+                raise
+            lent(self._daemon_id())
+
+    def _daemon_id(self) -> int:
+        """The Zeus daemon's number for this GPU, kept: restoring must not depend on other GPUs."""
+        key = tuple(os.environ.get(name, "") for name in ("ZEUSD_SOCK_PATH", "ZEUSD_GPU_ID"))
+        if key not in self._daemon_ids:
+            known = identities()
+            uuids = [uuid for uuid, _, _ in known]
+            if self.uuid not in uuids:
+                raise error_for(nvml.NVML_ERROR_GPU_IS_LOST, f"finding {self.name} among the GPUs")
+            place = uuids.index(self.uuid)
+            self._daemon_ids[key] = zeusd.gpu_id(place, [name for _, _, name in known])
+        return self._daemon_ids[key]
 
     def missing_rights(self) -> str:
         return missing_rights()
@@ -790,20 +706,43 @@ class NvmlDevice:
                 return None
         return found[0] if found[0] != found[1] else None
 
-    def check(self, setting: Setting) -> None:
-        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
-        self._knobs.check(setting)
+    def commands(self, now: Setting, wanted: Setting) -> tuple[str, ...]:
+        from .control import changed  # loads NumPy, which the watchdog does without
 
-    def write(self, setting: Setting) -> Setting:
-        """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
+        nvidia_smi, lines = f"sudo nvidia-smi -i {shlex.quote(self.uuid)}", []
+        for knob in changed(now, wanted):
+            value = getattr(wanted, knob)
+            if knob == "power_limit_w":
+                lines += [f"{nvidia_smi} -pl {value:g}"] if value is not None else []
+            else:
+                lock, reset = ("-lgc", "-rgc") if knob == "sm_clock_mhz" else ("-lmc", "-rmc")
+                within = self._lock_range(knob, value or 0, wanted.mem_clock_mhz)
+                act = reset if value is None else f"{lock} {within[0]},{within[1]}"
+                lines.append(f"{nvidia_smi} {act}")
+        return tuple(lines)
 
-        Raises:
-            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is put back.
-        """
-        return self._knobs.write(setting)
+    def modes(self) -> dict[str, float]:
+        handle = self._handle
+        asked: dict[str, Callable[[], Any]] = {
+            "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
+            "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
+            "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
+            "requested_limit_w": self._limit_w,
+            "enforced_limit_w": self.enforced_limit_w,
+            "clocks_set": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & CLOCKS_SET,
+        }
+        with contextlib.suppress(nvml.NVMLError, AttributeError):
+            asked["mps_clients"] = partial(len, nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle))
+        found: dict[str, float] = {}
+        for name, read in asked.items():
+            with contextlib.suppress(nvml.NVMLError, AttributeError, DeviceError):
+                if (value := read()) is not None:
+                    found[name] = value
+        return found
 
-    def reset(self, knobs: tuple[str, ...]) -> None:
-        self._knobs.reset(knobs)
+    def field_stamps(self) -> list[tuple[int, int, float]]:
+        self._batch()
+        return [(int(each.timestamp), int(each.latencyUsec), _number(each)) for each in self._fields]
 
 
 def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:
@@ -818,39 +757,36 @@ def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, 
     return {row.metricId: row.value for row in given}
 
 
-D = TypeVar("D", bound=NvmlDevice)
-
-
-def open_index(index: int, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assignment]
+def open_index(index: int) -> NvmlDevice:
     """The device at an NVML index (PCI order)."""
     initialise()
     with translated(f"opening GPU {index}"):
-        return kind(nvml.nvmlDeviceGetHandleByIndex(index))
+        return NvmlDevice(nvml.nvmlDeviceGetHandleByIndex(index))
 
 
-def open_uuid(uuid: str, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assignment]
+def open_uuid(uuid: str) -> NvmlDevice:
     """The device with a full UUID, visible to CUDA or not; for a MIG instance's its whole GPU."""
     from ..simulation import machine
 
     machine.attached()
     if uuid.startswith(_BY_INDEX):
-        return open_index(int(uuid[len(_BY_INDEX) :]), kind)
+        return open_index(int(uuid[len(_BY_INDEX) :]))
     initialise()
     with translated(f"opening GPU {uuid}"):
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         if not uuid.startswith("MIG-"):
-            return kind(handle)
-        device = kind(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
+            return NvmlDevice(handle)
+        device = NvmlDevice(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
     device.note = "this is a MIG instance: power and energy are those of its whole GPU"
     return device
 
 
-def identities() -> list[tuple[str, str, str]]:
+def identities() -> list[Identity]:
     """(UUID, PCI bus id, name) of every GPU that no cgroup hides, in NVML order.
 
     One that is lost has `NVML:<index>` for a UUID: without it, an index would mean its neighbour.
     """
-    rows: list[tuple[str, str, str]] = []
+    rows: list[Identity] = []
     for index in range(count()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -862,36 +798,45 @@ def identities() -> list[tuple[str, str, str]]:
     return rows
 
 
-def modes(device: NvmlDevice) -> dict[str, float]:
-    """What the driver says of a GPU's modes and settings; what it does not say is left out."""
-    handle = device._handle
-    asked: dict[str, Callable[[], Any]] = {
-        "persistence": lambda: nvml.nvmlDeviceGetPersistenceMode(handle),
-        "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(handle),
-        "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
-        "requested_limit_w": device._knobs.limit_w,
-        "enforced_limit_w": device._knobs.enforced_w,
-        "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
-    }
-    with contextlib.suppress(nvml.NVMLError, AttributeError):
-        asked["mps_clients"] = partial(len, nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle))
-    found: dict[str, float] = {}
-    for name, read in asked.items():
-        with contextlib.suppress(nvml.NVMLError, AttributeError, DeviceError):
-            if (value := read()) is not None:
-                found[name] = value
-    return found
+def visible(known: Sequence[Identity]) -> list[str]:
+    """UUIDs that CUDA_VISIBLE_DEVICES leaves to this process, in CUDA's order."""
+    return selection.visible(known, _environment())
 
 
-def field_stamps(device: NvmlDevice) -> list[tuple[int, int, float]]:
-    """Time stamp (us), latency (us) and number of each field of one batched query; empty without one."""
-    device._batch()
-    return [(int(each.timestamp), int(each.latencyUsec), _number(each)) for each in device._fields]
+def resolve(which: int | str, known: Sequence[Identity]) -> str:
+    """The UUID of the GPU that is meant: by CUDA's number, a UUID or its beginning, or a PCI id."""
+    return selection.resolve(which, known, _environment())
 
 
-def throttle_names(bits: int) -> tuple[str, ...]:
-    """NVML's clock event reasons in words; idling is none."""
-    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+def environment(uuid: str, asked: str = "") -> dict[str, str]:
+    """Variables with which CUDA sees one GPU alone, or the part of it (a MIG instance) that was asked for or
+    is visible.
+    """
+    entries = [each.strip() for each in os.environ.get(VISIBLE, "").split(",")]
+    if asked.isdigit() and int(asked) < len(entries):
+        asked = entries[int(asked)]
+    return {VISIBLE: asked if asked.startswith("MIG-") else uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _environment() -> dict[str, str]:
+    """What says which GPUs are visible. No CUDA numbers simulated GPUs, so they go by PCI bus."""
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if library_is_simulated() else {}
+    return {**os.environ, **order}
+
+
+def why_none(error: DeviceError | None = None) -> str:
+    """Why no GPU can be used, with the remedy where a container is behind it."""
+    if error is None:
+        return _INTEGRATED if count() else "the driver works and finds no GPU"
+    if error.code == _UNKNOWN:
+        return (
+            f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its "
+            "host): restart it"
+        )
+    if error.code == _NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
+        return (f"{error}, but a GPU is here: start the container with -e "
+                "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+    return str(error)
 
 
 def _number(value: Any) -> int:

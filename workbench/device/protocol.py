@@ -18,9 +18,12 @@ class Device(Protocol):
     architecture: str
     simulated: bool
     limits: Limits
-    capabilities: tuple[Capability, ...]
     power_window_s: float
     clock: Clock
+
+    @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        """What was probed, each present or absent with its reason."""
 
     def can(self, name: str) -> bool:
         """Whether a capability ("energy", "power", "set_power_limit", ...) is present."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 ROOT = Path("/sys/class/powercap")
 MOST_W = 500.0  # more than a package or its memory draws for long
-MOST_W = 500.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from .. import _paths
 from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient
 from ..records import Setting
-from . import locks
+from . import driver, locks
 from .journal import KNOBS, Journal, load, of
 from .protocol import Device
 
@@ -80,8 +80,6 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
         device: The GPU.
         dry_run: Only say what would be done.
     """
-    from .nvml import read_only  # not in the watchdog, which puts back whatever is set
-
     try:
         limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
         changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
@@ -95,8 +93,9 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)
         try:
             for knob in KNOBS if changed else KNOBS[1:]:
-                if read_only(knob) and not read_only():  # clocks only: nobody here has locked any
-                    kept = f"; {read_only(knob)}"
+                why = driver.read_only(knob)
+                if why and not driver.read_only():  # clocks only: nobody here has locked any
+                    kept = f"; {why}"
                     continue
                 with contextlib.suppress(NotSupported):  # then it was never locked
                     _patiently(partial(device.reset, (knob,)))
@@ -145,7 +144,6 @@ def _look_after(path: Path) -> list[str]:
 
 def _recover(path: Path, journal: Journal) -> list[str]:
     from ..simulation.nvml_library import attach
-    from .nvml import NvmlDevice, open_uuid
 
     if journal.simulated:
         here = os.environ.get("WORKBENCH_SIMULATED_GPUS", "")
@@ -157,7 +155,7 @@ def _recover(path: Path, journal: Journal) -> list[str]:
         attach()
     left = f"{journal.name} was left changed by a process that is gone"
     try:
-        outcome = put_back(open_uuid(journal.uuid, NvmlDevice), journal)
+        outcome = put_back(driver.current().open_uuid(journal.uuid), journal)
     except (DeviceError, SimulationError) as error:
         return [f"{left} and could not be restored: {error}"]
     if outcome.settled:
@@ -201,8 +199,7 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
             if default_w is not None and abs(now_w - default_w) <= SAME_W:
                 return RestoreOutcome(f"at the driver's default of {now_w:g} W: the driver was unloaded, or "
                                       f"somebody has reset it meanwhile (it was {before_w:g} W before)")
-            return RestoreOutcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was "
-                                  f"{before_w:g} W before)")
+            return RestoreOutcome(left_alone(now_w, before_w))
         low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
         if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
             _patiently(lambda: device.reset(("power_limit_w",)))
@@ -212,6 +209,11 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
     except DeviceError as error:
         return RestoreOutcome(f"{failed}: {error}", settled=False)
     return RestoreOutcome()
+
+
+def left_alone(now_w: float, before_w: float) -> str:
+    """Sentence on a limit that is not what it was before."""
+    return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
 
 
 def _patiently(act: Callable[[], T]) -> T:

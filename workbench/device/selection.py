@@ -6,25 +6,23 @@ UUID of a running CUDA, or refused: measuring the wrong GPU is worse than an err
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 
 from ..errors import UnknownGpu
+from .driver import Identity
 
-Identity = tuple[str, str, str]  # UUID, PCI bus id, name
 _PCI = re.compile(r"^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?$", re.IGNORECASE)
 
 
-def visible(identities: Sequence[Identity], environment: Mapping[str, str] | None = None) -> list[str]:
+def visible(identities: Sequence[Identity], environment: Mapping[str, str]) -> list[str]:
     """UUIDs (and MIG entries) that CUDA_VISIBLE_DEVICES leaves, in CUDA's order; all where it is not set.
 
     Raises:
         UnknownGpu: GPUs of several models are counted by number, and nothing says in which order.
     """
-    env = os.environ if environment is None else environment
-    entries = env.get("CUDA_VISIBLE_DEVICES")
+    entries = environment.get("CUDA_VISIBLE_DEVICES")
     uuids = [uuid for uuid, _, _ in identities]
     if entries is None:
         return uuids
@@ -38,7 +36,7 @@ def visible(identities: Sequence[Identity], environment: Mapping[str, str] | Non
             found = _starting_with(uuids, entry)
         elif entry.lstrip("-").isdigit():
             number = int(entry)
-            found = cuda_order(identities, env)[number] if 0 <= number < len(uuids) else None
+            found = cuda_order(identities, environment)[number] if 0 <= number < len(uuids) else None
         else:
             found = None
         if found is None:
@@ -60,11 +58,8 @@ def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -
                      "set CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID")
 
 
-def resolve(
-    which: int | str, identities: Sequence[Identity], environment: Mapping[str, str] | None = None
-) -> str:
+def resolve(which: int | str, identities: Sequence[Identity], env: Mapping[str, str]) -> str:
     """The UUID of the GPU that is meant. Raises UnknownGpu, with a list, unless just one answers."""
-    env = os.environ if environment is None else environment
     text = str(which).strip()
     if text.lstrip("-").isdigit():
         seen = visible(identities, env) if "CUDA_VISIBLE_DEVICES" in env else cuda_order(identities, env)

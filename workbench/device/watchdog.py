@@ -10,6 +10,7 @@ import time
 
 from .. import _paths, _processes
 from ..errors import DeviceError
+from . import driver
 from .journal import load
 from .restore import recover
 
@@ -52,7 +53,7 @@ def stop() -> None:
 def watch(argv: list[str]) -> None:
     """The watchdog: when its parent is gone without "done", restore what it has left changed."""
     from ..simulation import machine  # noqa: F401
-    from . import nvml  # noqa: F401 - everything that restoring takes is there before the sign of life
+    driver.current()  # everything that restoring takes is there before the sign of life
 
     parent, started = int(argv[0]), argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)

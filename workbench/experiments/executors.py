@@ -21,6 +21,7 @@ from concurrent.futures import Executor, Future
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from ..device import driver
 from ..errors import UsageError, WorkbenchError, missing
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class LocalExecutor(Executor):
         return None
 
     def _start(self, uuid: str) -> Connection:
-        context = multiprocessing.get_context("spawn")  # a forked CUDA or NVML works no more
+        context = multiprocessing.get_context("spawn")  # a forked driver works no more
         here, there = context.Pipe()
         process = context.Process(target=_work, args=(there, uuid), name=f"trials on {uuid}", daemon=True)
         process.start()
@@ -168,7 +169,7 @@ def _settle(future: Future[Any], answer: bytes) -> None:
 
 def _work(jobs: Connection, uuid: str) -> None:
     """A GPU's process: run what comes, until nobody sends any more."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    os.environ.update(driver.current().environment(uuid))
     while True:
         try:
             message = jobs.recv_bytes()
@@ -205,7 +206,7 @@ class DaskExecutor(Executor):
         if not offered:
             raise UsageError(
                 f"none of the {len(workers)} Dask workers offers a GPU; start one worker per GPU with "
-                "--resources 'GPU=1' --nthreads 1 and CUDA_VISIBLE_DEVICES set, or use "
+                f"--resources 'GPU=1' --nthreads 1 and {driver.current().VISIBLE} set, or use "
                 "workbench.experiments.executors.dask_client()"
             )
         self.gpus = tuple(str(worker.get("name", "")) for worker in offered)
@@ -245,7 +246,7 @@ def dask_client(gpus: Sequence[str]) -> Client:
     local = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     common = {**local, "nthreads": 1, "resources": {"GPU": 1}, "silence_logs": logging.ERROR}
     workers = {
-        uuid: {"cls": Nanny, "options": {**common, "name": uuid, "env": {"CUDA_VISIBLE_DEVICES": uuid}}}
+        uuid: {"cls": Nanny, "options": {**common, "name": uuid, "env": driver.current().environment(uuid)}}
         for uuid in found
     }
     scheduler = {"cls": Scheduler, "options": {**local, "port": 0}}

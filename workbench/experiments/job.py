@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _html, _paths
+from ..device.control import highest_limit_w
 from ..device.discovery import Gpus
-from ..device.settings import highest_limit_w
 from ..errors import MeasurementError, NoDriver, UsageError, checked, listed
 from ..measurement import session
 from ..measurement.meter import Meter

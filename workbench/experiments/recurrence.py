@@ -208,10 +208,10 @@ class Recurrence:
             return
         if wanted is not None and self.purpose == "run":
             try:
-                in_force = self._limiter.set(wanted)
+                self._limiter.set(wanted)
             except DeviceError as error:
-                in_force, self._limiter.refused = False, str(error)
-            if not in_force:
+                self._limiter.refused = str(error)
+            if self._limiter.refused:
                 self.notes.append(
                     f"the run goes on without its power limit of {wanted:g} W: {self._limiter.refused}"
                 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..device import nvml, selection
-from ..device.nvml import NvmlDevice
+from ..device import driver
+from ..device.discovery import why_no_gpu
+from ..device.gpu import OpenGpu
 from ..errors import NotSupported, UsageError, checked
 
 
@@ -38,7 +38,7 @@ def example_training(
     return (batch.iteration for batch in job)
 
 
-def any_training(device: NvmlDevice) -> Callable[[], Iterator[Any]] | None:
+def any_training(device: OpenGpu) -> Callable[[], Iterator[Any]] | None:
     """Makes a training that runs on a GPU for as long as it is iterated; None where nothing can run."""
     from ..simulation.machine import attached
 
@@ -58,14 +58,12 @@ def any_training(device: NvmlDevice) -> Callable[[], Iterator[Any]] | None:
 
 def _first_visible() -> int:
     """Number of the simulated GPU that a program without a choice of its own would use."""
-    known = nvml.identities()
-    seen = selection.visible(known, {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    if not seen:
-        raise NotSupported(
-            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no simulated GPU to "
-            "train on"
-        )
-    return [uuid for uuid, _, _ in known].index(seen[0])
+    door = driver.current()
+    known = door.identities()
+    visible = door.visible(known)
+    if not visible:
+        raise NotSupported(f"{why_no_gpu()} to train on")
+    return [uuid for uuid, _, _ in known].index(visible[0])
 
 
 def convolutional(iterations: int, batch_size: int, *, device: str) -> Iterator[int]:

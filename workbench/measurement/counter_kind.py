@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 from .. import _paths
-from ..device import nvml
+from ..device import driver
 from ..device.protocol import Device
 from ..errors import DeviceError
 from .recorder import Recorder
@@ -60,7 +60,7 @@ class CounterKind:
         if self.part_time is None or self._device.simulated:  # which is gone with its process
             return
         with contextlib.suppress(OSError, DeviceError), _paths.replacing(self._path()) as file:
-            found = {"driver": nvml.driver_version(), "part_time": self.part_time}
+            found = {"driver": driver.current().driver_version(), "part_time": self.part_time}
             file.write(json.dumps(found).encode())
 
     def _kept(self) -> bool | None:
@@ -68,7 +68,8 @@ class CounterKind:
             return None
         with contextlib.suppress(OSError, ValueError, DeviceError, AttributeError):
             found = json.loads(self._path().read_bytes())
-            if found.get("driver") == nvml.driver_version() and isinstance(found.get("part_time"), bool):
+            same_driver = found.get("driver") == driver.current().driver_version()
+            if same_driver and isinstance(found.get("part_time"), bool):
                 return bool(found["part_time"])
         return None
 

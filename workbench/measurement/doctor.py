@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import nvml
-from ..device.nvml import NvmlDevice
+from ..device import driver
+from ..device.gpu import OpenGpu
 from ..errors import DeviceError, UsageError, checked, shown
 from .counter_kind import CounterKind
 from .foreign import foreign_processes
@@ -71,14 +71,14 @@ def machine_findings() -> list[Finding]:
     """Checks of the machine."""
     found = []
     try:
-        versions = {**_versions(), "driver": nvml.driver_version()}
+        versions = {**_versions(), "driver": driver.current().driver_version()}
         found.append(Finding(
             PASS, "versions", _listed(versions), "sensor checks are kept for this driver version"
         ))
     except DeviceError as error:
         found.append(Finding(FAIL, "driver", str(error), "no energy can be measured without a driver"))
     found.append(Finding(
-        INFO, "privileges", "root or SYS_ADMIN" if nvml.is_privileged() else "none",
+        INFO, "privileges", "root or SYS_ADMIN" if driver.current().is_privileged() else "none",
         "measuring needs none; changing power limits or clocks needs root or SYS_ADMIN",
     ))
     if kind := _container():
@@ -93,7 +93,7 @@ def machine_findings() -> list[Finding]:
 
 @checked
 def gpu_findings(
-    device: NvmlDevice, load: Callable[[], Iterable[Any]] | None = None, *, seconds: float = 20.0
+    device: OpenGpu, load: Callable[[], Iterable[Any]] | None = None, *, seconds: float = 20.0
 ) -> list[Finding]:
     """Checks of one GPU; they take twice `seconds`, or once without a load.
 
@@ -132,7 +132,7 @@ def gpu_findings(
     return found
 
 
-def report(machine: Sequence[Finding], gpus: dict[NvmlDevice, Sequence[Finding]]) -> dict[str, Any]:
+def report(machine: Sequence[Finding], gpus: dict[OpenGpu, Sequence[Finding]]) -> dict[str, Any]:
     """Findings as JSON, without names of users, hosts or paths; GPUs by a hash of their UUID."""
     found: dict[str, Any] = _anonymous(_report(machine, gpus))
     return found
@@ -146,7 +146,7 @@ def _anonymous(value: Any) -> Any:
         return [_anonymous(each) for each in value]
     if not isinstance(value, str):
         return value
-    value = re.sub(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}", "[uuid]", value)
+    value = re.sub(driver.current().UUID, "[uuid]", value)
     value = re.sub(r"(?<![\w.])~?/[\w.+@~-]+(?:/[\w.+@~-]*)*", "[path]", value)
     names = [("user", Path.home().name), ("host", socket.gethostname()), ("host", platform.node())]
     with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
@@ -167,7 +167,7 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _report(machine: Sequence[Finding], gpus: dict[NvmlDevice, Sequence[Finding]]) -> dict[str, Any]:
+def _report(machine: Sequence[Finding], gpus: dict[OpenGpu, Sequence[Finding]]) -> dict[str, Any]:
     every = [*machine, *(each for found in gpus.values() for each in found)]
     return {
         "versions": _versions(),
@@ -201,13 +201,15 @@ def _container() -> str:
 
 def _after_fork() -> Finding:
     """Whether a forked child can start the driver's library anew."""
+    door = driver.current()
+    what = f"{door.NAME} after a fork"
     if not hasattr(os, "fork"):
-        return Finding(INFO, "NVML after a fork", "this system does not fork", "no effect")
+        return Finding(INFO, what, "this system does not fork", "no effect")
     pid = os.fork()
     if pid == 0:  # nothing of the parent may run here: not its handlers, nor its exits
         try:
-            nvml.initialise()
-            os._exit(0 if nvml.count() >= 0 else 1)
+            door.identities()
+            os._exit(0)
         except BaseException:
             os._exit(1)
     deadline = time.monotonic() + 10.0
@@ -216,19 +218,19 @@ def _after_fork() -> Finding:
         if ended:
             good = os.waitstatus_to_exitcode(status) == 0
             return Finding(
-                PASS if good else WARN, "NVML after a fork", "works" if good else "fails",
+                PASS if good else WARN, what, "works" if good else "fails",
                 "worker processes can measure too" if good else FORK_FAILS,
             )
         time.sleep(0.01)
     with contextlib.suppress(OSError):
         os.kill(pid, 9)
         os.waitpid(pid, 0)
-    return Finding(WARN, "NVML after a fork", "hangs", FORK_FAILS)
+    return Finding(WARN, what, "hangs", FORK_FAILS)
 
 
-def _modes(device: NvmlDevice) -> list[Finding]:
+def _modes(device: OpenGpu) -> list[Finding]:
     """Driver modes, and settings made by anybody."""
-    found, modes = [], nvml.modes(device)
+    found, modes = [], device.modes()
     if modes.get("mig"):
         found.append(Finding(
             WARN, "MIG", "on", "power and energy are those of the whole GPU, not of one instance"
@@ -259,7 +261,7 @@ def _modes(device: NvmlDevice) -> list[Finding]:
             INFO, "application clocks", f"{applications_mhz} MHz (`nvidia-smi -ac`)",
             "a clock that the workbench locks goes before them, and they hold again when it ends",
         ))
-    elif int(modes.get("reasons", 0)) & nvml.CLOCKS_SET:
+    elif modes.get("clocks_set"):
         found.append(Finding(
             WARN, "clocks", "set by a user",
             "to what cannot be read: the workbench leaves them alone and tunes power limits only",
@@ -272,7 +274,7 @@ def _modes(device: NvmlDevice) -> list[Finding]:
     return found
 
 
-def _call_cost(device: NvmlDevice) -> Finding:
+def _call_cost(device: OpenGpu) -> Finding:
     """The time that one sample of the sensors takes, in ms."""
     costs = []
     for _ in range(CALLS):
@@ -296,12 +298,12 @@ def _last(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(float(f"{each:.6g}") for each in [*values][-LAST:] if math.isfinite(each))
 
 
-def _looks(device: NvmlDevice) -> list[tuple[int, int, float]]:
+def _looks(device: OpenGpu) -> list[tuple[int, int, float]]:
     """Time stamp (us), latency (us) and number of the first field, energy as a rule, at successive looks."""
     found = []
     for _ in range(LOOKS):
         with contextlib.suppress(DeviceError):
-            found += nvml.field_stamps(device)[:1]
+            found += device.field_stamps()[:1]
         device.clock.sleep(LOOK_S)
     return found
 
@@ -337,7 +339,7 @@ def _slow_down(alone_s: np.ndarray[Any, Any], sampled_s: np.ndarray[Any, Any]) -
                    _last([*alone_s[-LAST // 2:], *sampled_s[-LAST // 2:]]))
 
 
-def _processes_named(device: NvmlDevice) -> Finding:
+def _processes_named(device: OpenGpu) -> Finding:
     """Other processes on the GPU, and how many of them have no name here."""
     try:
         foreign = foreign_processes(device)
@@ -351,7 +353,7 @@ def _processes_named(device: NvmlDevice) -> Finding:
     return Finding(PASS, "other processes", found, "measured energy is that of your own work")
 
 
-def _wait(device: NvmlDevice, seconds: float) -> tuple[float, float]:
+def _wait(device: OpenGpu, seconds: float) -> tuple[float, float]:
     """Wait at rest; returns start and end (s) on the device's clock."""
     from_s = device.clock()
     device.clock.sleep(seconds)
@@ -359,7 +361,7 @@ def _wait(device: NvmlDevice, seconds: float) -> tuple[float, float]:
 
 
 def _run(
-    device: NvmlDevice, load: Callable[[], Iterable[Any]], seconds: float
+    device: OpenGpu, load: Callable[[], Iterable[Any]], seconds: float
 ) -> tuple[tuple[float, float], np.ndarray[Any, Any]]:
     """Run a load; returns start and end (s) on the device's clock, and the lengths (s) of its iterations but
     the first two.
@@ -372,7 +374,7 @@ def _run(
     return (ends_s[0], device.clock()), np.diff(ends_s[3:])
 
 
-def _refreshes(device: NvmlDevice, recorder: Recorder, looks: list[tuple[int, int, float]]) -> Finding:
+def _refreshes(device: OpenGpu, recorder: Recorder, looks: list[tuple[int, int, float]]) -> Finding:
     """The time between two refreshes of the sensors."""
     if device.can("energy") and len({value for _, _, value in looks}) > ALWAYS * LOOKS:
         return Finding(
@@ -398,7 +400,7 @@ def _refreshes(device: NvmlDevice, recorder: Recorder, looks: list[tuple[int, in
 
 
 def _counter_over_readings(
-    device: NvmlDevice, recorder: Recorder, span: tuple[float, float], when: str
+    device: OpenGpu, recorder: Recorder, span: tuple[float, float], when: str
 ) -> Finding:
     """The mean power of the energy counter against that of the power readings."""
     what = f"counter / readings, {when}"
@@ -426,7 +428,7 @@ def _counter_over_readings(
     )
 
 
-def _integrates(device: NvmlDevice, recorder: Recorder, span: tuple[float, float]) -> Finding:
+def _integrates(device: OpenGpu, recorder: Recorder, span: tuple[float, float]) -> Finding:
     """Whether the energy counter integrates power all the time, or only sums power readings."""
     what, kind = "energy counter", CounterKind(device, recorder)
     kind.learn()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from .._processes import environment_of, is_ours, parent_of, with_cuda
+from .._processes import environment_of, is_ours, parent_of, with_open
+from ..device import driver
 from ..device.protocol import Device
 from ..device.selection import same_job
 from ..records import Process
@@ -56,7 +57,7 @@ def foreign_processes(device: Device) -> ForeignProcesses:
     ranks = len(others) - len(named) if len(others) < len(known) else 0
     unnamed = sum(each.name == "?" for each in there)
     if unnamed:
-        unnamed -= len(with_cuda() - {each.pid for each in there})
+        unnamed -= len(with_open(driver.current().MEMORY_FILES) - {each.pid for each in there})
     return ForeignProcesses(named, max(unnamed, 0), ranks)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..device.nvml import NvmlDevice
+from ..device.gpu import OpenGpu
 from ..errors import DeviceError
 from .recorder import Recorder
 
 
-def lines(devices: Sequence[NvmlDevice], recorder: Recorder | None = None) -> Iterator[str]:
+def lines(devices: Sequence[OpenGpu], recorder: Recorder | None = None) -> Iterator[str]:
     """A few lines for each device."""
     for number, device in enumerate(devices):
         yield f"GPU {number}: {device.name}, {device.architecture}, {device.uuid}, PCI {device.pci_bus_id}"
@@ -47,12 +47,12 @@ def lines(devices: Sequence[NvmlDevice], recorder: Recorder | None = None) -> It
         yield resting
 
 
-def as_dicts(devices: Sequence[NvmlDevice]) -> list[dict[str, Any]]:
+def as_dicts(devices: Sequence[OpenGpu]) -> list[dict[str, Any]]:
     """The same for a script: a dictionary for each device, as JSON can hold it; None where it is unknown."""
     return [_as_dict(number, device) for number, device in enumerate(devices)]
 
 
-def _as_dict(number: int, device: NvmlDevice) -> dict[str, Any]:
+def _as_dict(number: int, device: OpenGpu) -> dict[str, Any]:
     try:
         setting: dict[str, Any] | None = asdict(device.setting())
     except DeviceError:

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..device import rapl
-from ..device.nvml import throttle_names
 from ..device.protocol import Device
 from ..errors import DeviceError, UsageError
-from ..records import Edge, GpuMeasurement, Measurement, Window
+from ..records import Edge, GpuMeasurement, Measurement, Window, throttle_names
 from ..samples import ROWS
 from . import marks
 from .counter_kind import CounterKind

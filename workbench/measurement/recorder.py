@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _processes, _shared_memory
+from .. import _paths, _processes, _shared_memory
 from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError, WorkbenchError
 from ..samples import ROWS
@@ -410,7 +410,7 @@ def _slice(view: np.ndarray[Any, Any], first: int, head: int) -> np.ndarray[Any,
 def _shared(uuids: Sequence[str], machine: int) -> tuple[Ring, int] | None:
     """A ring with all of these devices that another process of this user fills, and a reader's place in it.
     """
-    if not all(uuid.startswith(("GPU-", "MIG-")) for uuid in uuids):
+    if not all(map(_paths.is_uuid, uuids)):
         return None  # the number of a lost GPU, which is another one's elsewhere
     for path in _shared_memory.own_files("workbench-ring"):
         if path in _MADE_HERE:

@@ -389,10 +389,10 @@ def _changed(now: float, before: float) -> bool:
 
 def main(argv: Sequence[str]) -> int:
     """The child process: a ring's path and UUIDs. Runs while somebody needs it, then removes the ring."""
-    from ..device.nvml import open_uuid
+    from ..device.driver import current
 
     ring, parent = Ring(argv[0]), os.getppid()
-    devices = _opened(ring, argv[1:], open_uuid)
+    devices = _opened(ring, argv[1:], current().open_uuid)
     if not devices:
         return 3
     clock = next(iter(devices.values())).clock

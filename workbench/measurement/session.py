@@ -11,11 +11,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from .. import _html
-from ..device import selection
+from ..device import driver, selection
 from ..device.discovery import Gpus, devices, why_no_gpu
 from ..device.gpu import OpenGpu
 from ..device.lease import Lease, restore_all
-from ..device.nvml import identities
 from ..device.restore import not_default, recover
 from ..errors import (
     DeviceError,
@@ -48,8 +47,6 @@ class Session:
         self.gpus, self.sync = gpus, sync
         self._meter: Meter | None = None
         self._lock = threading.RLock()
-        # Not `_lock`: a slow driver must not keep windows from being opened.
-        self._limiting = threading.RLock()
         self._by_rank, self._rank_words = True, ""  # until somebody asks for another GPU
         self._leases: dict[str, Lease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
@@ -113,7 +110,7 @@ class Session:
             self.close()
         if outside := set(found) - {device.uuid for device in self.devices}:
             what = f"GPU {min(outside)} is not one that this process measures"
-            raise UsageError(f"{what}; CUDA_VISIBLE_DEVICES hides it")
+            raise UsageError(f"{what}; {driver.current().VISIBLE} hides it")
         return found
 
     def meter_of(self, gpus: Gpus) -> Meter:
@@ -147,7 +144,7 @@ class Session:
         recorder = None
         if found:
             try:
-                node = [uuid for uuid, _, _ in identities()] if of_a_job else []
+                node = [uuid for uuid, _, _ in driver.current().identities()] if of_a_job else []
                 recorder = Recorder(found, node=node, rests=True)
                 if not recorder.ready():
                     self.messages.append(recorder.failure() or "the sampling process is slow to start")
@@ -170,42 +167,20 @@ class Session:
 
     def set_power_limit(self, uuid: str, watts: float) -> float:
         """Put one GPU to a power limit until `restore`; returns the limit read back."""
-        device = next((device for device in self.devices if device.uuid == uuid), None)
+        device = {each.uuid: each for each in self.devices}.get(uuid)
         if device is None:
             raise NoDriver(f"this session does not measure GPU {uuid}")
-        with self._limiting:
-            mine = self._leases.setdefault(uuid, Lease([device]))
-            applied_w = mine.apply(Setting(power_limit_w=watts))[0].power_limit_w
-        return watts if applied_w is None else applied_w
-
-    def has_set(self, uuid: str) -> bool:
-        """Whether a limit that `set_power_limit` has set on a GPU is still to be undone."""
-        return uuid in self._leases
+        mine = self._leases.setdefault(uuid, Lease([device], who="slider"))
+        return mine.apply(Setting(power_limit_w=watts))[0].power_limit_w or watts
 
     def restore(self) -> list[str]:
         """Undo what `set_power_limit` has set, no more; returns sentences about what could not be undone."""
-        with self._limiting:
-            left = [sentence for mine in self._leases.values() for sentence in mine.release()]
-            self._leases = {}
-            return left
-
-    def hand_over(self, uuid: str) -> str | None:
-        """Undo what `set_power_limit` has set on one GPU, for another to set it; a sentence if some is left.
-
-        None where nothing was set. Raises DeviceError where it could not be undone, and is still ours.
-        """
-        with self._limiting:
-            if uuid not in self._leases:
-                return None
-            left = "; ".join(self._leases[uuid].restore())
-            del self._leases[uuid]
-            return left
+        return [sentence for mine in list(self._leases.values()) for sentence in mine.release()]
 
     def restore_all(self) -> list[str]:
         """Put every GPU that this process holds back; returns sentences about what could not be."""
-        with self._limiting:
-            self._leases = {}
-            return restore_all()
+        self._leases = {}
+        return restore_all()
 
     def close(self) -> None:
         """Restore, stop sampling, forget the devices. The next use makes them anew."""
@@ -278,10 +253,9 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = 
         UnknownGpu: a card that the catalogue does not have.
         SimulationError: the real driver is in use in this process already.
     """
-    from ..device.nvml import real_library_loaded
     from ..simulation import machine
 
-    if real_library_loaded():
+    if driver.current().real_library_loaded():
         raise SimulationError(
             "this process measures real GPUs already, and one process has the real ones or simulated ones, "
             "never both; restart the kernel and choose the simulated GPUs first"

@@ -327,8 +327,8 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[st
     ]
     total = None if None in energies else sum(each for each in energies if each is not None)
     sources = {gpu.source for gpu in gpus}
-    how = {"counter": "differences of the driver's energy counter (NVML)", "integrated":
-           "integrals of the driver's power readings (NVML)"}
+    how = {"counter": "differences of the driver's energy counter", "integrated":
+           "integrals of the driver's power readings"}
     sensors = " and ".join(how.get(each, each) for each in sorted(sources)) or "nothing"
     complete = _complete(measured)
     runs, failed = sum(each.repeats for each in complete), len(measured) - len(complete)

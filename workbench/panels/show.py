@@ -15,7 +15,7 @@ from ..cluster.readers import UNREADABLE
 from ..cluster.readers import read as read_jobs
 from ..cluster.recording import RunRecord
 from ..cluster.result import Result
-from ..device.nvml import NvmlDevice
+from ..device.gpu import OpenGpu
 from ..errors import UsageError, listed, named_file
 from ..experiments.history.attempts import Attempt
 from ..experiments.history.study import JobStudy
@@ -65,7 +65,7 @@ def show(what: Any = None) -> Any:
         return panels.open()
     if isinstance(what, (Setting, Configuration)):
         return panels.apply(what)
-    if isinstance(what, NvmlDevice):
+    if isinstance(what, OpenGpu):
         return panels.apply(gpus=what)
     if isinstance(what, Recurrence) and isinstance(what.job, RecurringJob):
         return panels.recurring(what.job)

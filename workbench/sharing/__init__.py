@@ -13,7 +13,6 @@ What happens, and how sure it is: docs/explanation/sharing.md.
     automatic           marks from PyTorch without a change to the training
     stages, run         the jobs and who runs when; the verdict, the first epoch, and the rest
     result, picture     the table and the verdict; the power over time
-    mps                 whether CUDA's Multi-Process Service runs
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from .._processes import ProcessReaper
+from ..device import driver, mps
 from ..device.discovery import Gpu, Gpus, named
 from ..errors import (
     MeasurementError,
@@ -39,7 +39,6 @@ from ..errors import (
 )
 from ..measurement import marks
 from ..measurement.meter import Meter
-from . import mps
 from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of, mark_of
 from .comparing import ConfidenceInterval, SharingEffect
 from .result import Shared, SharedJob
@@ -65,7 +64,7 @@ def share(
     Args:
         jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is
             the newcomer. One list of them will do too.
-        gpus: One GPU, as `open_device` takes it. The jobs see it only (CUDA_VISIBLE_DEVICES).
+        gpus: One GPU, as `open_device` takes it. The jobs see it only.
         max_slowdown: How much longer an iteration of each may take than alone: 0.2 is 20 %.
         seconds: How long each stage is measured, at least; longer where iterations are. There are `rounds`
             times one stage for each job alone and one for all together.
@@ -102,7 +101,8 @@ def share(
         directory = Path(tempfile.mkdtemp(prefix="workbench-share-"))
         with contextlib.ExitStack() as stack:
             stack.callback(_tidy, directory)
-            environment = _environment(gpu, device.uuid)
+            asked = str(getattr(gpu, "uuid", gpu))
+            environment = {**os.environ, **driver.current().environment(device.uuid, asked)}
             others = {name: value for name, value in os.environ.items() if name != marks.ENVIRONMENT_VARIABLE}
             clients = not device.simulated and mps.running(environment)
             grace = mps.GRACE_S if clients else 0.0
@@ -124,21 +124,6 @@ def share(
             return _carry_out(run, keep)
     finally:
         session.close()
-
-
-def _environment(gpu: Gpu, uuid: str) -> dict[str, str]:
-    """What the jobs see: the GPU that is measured, or the part of it (a MIG instance) that was asked for
-    or is visible.
-    """
-    asked = str(getattr(gpu, "uuid", gpu))
-    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    if asked.isdigit() and int(asked) < len(visible):
-        asked = visible[int(asked)]
-    return {
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": asked if asked.startswith("MIG-") else uuid,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }
 
 
 def _tidy(directory: Path) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from .. import _processes
+from ..device import mps
 from ..errors import MeasurementError, NotSupported, UsageError
 from ..measurement import marks
-from . import mps
 
 Array = np.ndarray[Any, Any]
 Work = str | Sequence[str] | Callable[[], object]

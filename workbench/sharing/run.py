@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..device.nvml import NvmlDevice
+from ..device.gpu import OpenGpu
 from ..errors import DeviceError, MeasurementError
 from ..measurement.meter import Meter
 from ..measurement.report import format_duration
@@ -224,7 +224,7 @@ class SharingRun:
     """The whole of a comparison; `mode` says how the jobs will share, the rest is as of `JobSet`."""
 
     def __init__(
-        self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str,
+        self, device: OpenGpu, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str,
         say: Say,
     ) -> None:
         self.jobs = JobSet(device, meter, children, plan, say)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..device.nvml import NvmlDevice
+from ..device.gpu import OpenGpu
 from ..errors import DeviceError, MeasurementError
 from ..measurement.marks import MOST
 from ..measurement.meter import Meter
@@ -79,7 +79,7 @@ class MemoryUse:
         self.together: int | None = None
 
     def look(
-        self, device: NvmlDevice, children: Sequence[JobProcess], *, together: bool
+        self, device: OpenGpu, children: Sequence[JobProcess], *, together: bool
     ) -> list[Process]:
         """Take in what is held now; returns the processes on the GPU that are no job's.
 
@@ -123,7 +123,7 @@ class JobSet:
     """
 
     def __init__(
-        self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, say: Say
+        self, device: OpenGpu, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, say: Say
     ) -> None:
         self.device, self.children, self.plan, self.say = device, list(children), plan, say
         self.watcher, self.clock = Watcher(meter, children), meter.clock

@@ -23,11 +23,14 @@ from typing import Any
 
 import pynvml
 
-from ..errors import HIDDEN_BINDINGS, SimulationError
+from ..errors import SimulationError
 from . import counters, gpm, sensors
 from .state import ENVIRONMENT_VARIABLE, MachineState
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 999
+HIDDEN_BINDINGS = (
+    "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
+)
 _HANDLE_BASE = 0x51D000
 _INSTANCES = 0x100  # the handle of a GPU's MIG instance is so much above its own
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02

@@ -12,6 +12,6 @@
     probe                             one probe, and the energy of a stretch
     change_detection                  whether the job is still the one that was tuned, and alone
     accounts                          what every stretch took, and what was saved
-    manual, selection                 a setting applied by hand, read back, undone; what was chosen last
+    manual                            a setting applied by a person, read back, undone
     gpu_profile                       `workbench profile-gpu`
 """

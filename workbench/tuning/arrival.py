@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from ..device.protocol import Device
 from ..measurement.recorder import Recorder
-from ..records import Setting
+from ..records import POWER_CAP, Setting
 
-POWER_CAP = 0x4  # clock event reason
 Rows = npt.NDArray[Any]
 
 

@@ -77,7 +77,7 @@ class TunedGpus:
         self._due: Setting | None = None  # what the driver was too busy for
         self._refusal: Transient | None = None  # of what was owed, not told yet
         self.current = Setting()
-        self._lease = Lease(devices)
+        self._lease = Lease(devices, who="tuner")
         self._arrival = Arrival(devices, recorder)
         try:
             self._find_settings(log)

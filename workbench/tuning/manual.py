@@ -1,148 +1,33 @@
-"""A GPU put to a chosen configuration until it is undone; what is in force, and who has set it.
+"""Control of a GPU that this process measures: `device.control`, for which tuners stop, and the power that
+followed a change.
 
-    hand = workbench.control()                 # the first GPU of this process's session
-    # read back; knobs that are None are given back to the driver
-    hand.apply(Setting(power_limit_w=150.0))
-    hand.undo()                                    # step by step
-    hand.restore_default()
-
-What is applied stays until it is undone or the process ends, however that is (watchdog of `device.lease`).
-Clocks that another program has locked NVML does not tell, so they are never touched unless a clock is chosen.
+    gpu = workbench.control()                  # the first GPU of this process's session
+    gpu.apply(Setting(power_limit_w=150.0))    # read back; knobs that are None are given back to the driver
+    gpu.undo()                                 # step by step
+    gpu.restore_default()
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
+import sys
 import threading
-import time
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import _paths
-from .._html import HtmlFacts
-from ..device import journal, lease, restore, settings
+from ..device import control as controls
+from ..device.control import Applied, Control, StepResponse
 from ..device.discovery import Gpus
-from ..device.nvml import NvmlDevice
-from ..device.settings import Rights, StepResponse
-from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError, WorkbenchError
-from ..experiments.job import RecurringJob
+from ..device.gpu import OpenGpu
+from ..errors import NoDriver, UsageError
 from ..measurement import session
-from ..records import Configuration, Process, Setting
-from . import selection
 
 if TYPE_CHECKING:
     from .state_machine import Tuner as _Tuner
 
-CLOCKS = journal.KNOBS[1:]
 
-
-@dataclass(frozen=True, slots=True)
-class EffectiveSetting(HtmlFacts):
-    """Setting of a GPU now; None where it does not answer.
-
-    Attributes:
-        origin: Whose it is, a key of `device.settings.ORIGINS`.
-        holder: Who may change it; empty where nobody does.
-    """
-
-    setting: Setting | None
-    origin: str
-    words: str
-    holder: str = ""
-    computing: tuple[Process, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Applied(HtmlFacts):
-    """Change of a GPU's setting by hand, as read back; `at_s` on the device's clock, `at` on the wall's."""
-
-    wanted: Configuration
-    before: Setting
-    after: Setting
-    at_s: float
-    at: str
-    words: tuple[str, ...]
-    chosen_before: Configuration | None = None
-    jobs: tuple[RecurringJob, ...] = ()
-
-
-class ManualControl:
-    """Hand on one GPU: changes its setting, and takes that back. Every call may come from any thread."""
-
-    def __init__(self, device: NvmlDevice) -> None:
-        self.device = device
-        self.refused = ""  # why the last change was not permitted
-        self.left = ""  # what could not be put back
-        self._lock = threading.RLock()
-        self._lease = lease.Lease([device])
-        self._done: list[Applied] = []
-        self._found: Setting | None = None  # before the first of the changes that were undone last
-        self.earlier = _earlier(device.uuid)  # what a kernel before this one had applied, as a sentence
-
-    # looking
-
-    @property
-    def history(self) -> tuple[Applied, ...]:
-        """Changes that can be undone, oldest first."""
-        with self._lock:
-            if self._done and not self._ours():
-                self._done = []  # everything this process held was restored, and ours with it
-            return tuple(self._done)
-
-    def active(self) -> EffectiveSetting:
-        """Setting in force, and whose it is. Never raises: a GPU that does not answer is said to be lost."""
-        device, words = self.device, settings.ORIGINS
-        holder = lease.holder(device.uuid)
-        try:
-            now = device.setting()
-            computing = device.processes()
-        except DeviceError as error:
-            return EffectiveSetting(None, "lost", f"{words['lost']} ({error})", holder)
-        origin, more = self._origin(now, holder), ""
-        if origin == "process":
-            more = f": {holder}"
-        elif history := self.history:
-            last = history[-1]
-            said = {"applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"}
-            more = said.get(origin, "")
-        return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
-
-    def _origin(self, now: Setting, holder: str) -> str:
-        uuid = self.device.uuid
-        if holder and holder != "this process":
-            return "process"
-        if any(tuner.has_set(uuid) for tuner in _tuners()):
-            return "tuner"
-        done = self.history
-        if done and settings.same(now, done[-1].after):
-            return "applied"
-        if (present := session.present()) is not None and present.has_set(uuid):
-            return "slider"
-        if holder and not done:
-            return "run"
-        default_w = self.device.limits.default_power_limit_w
-        usual = Setting(default_w if now.power_limit_w is not None else None)
-        at_default = now == Setting() or (default_w is not None and settings.same(now, usual))
-        return "default" if at_default else "program"
-
-    def _repr_html_(self) -> str:
-        return self.active()._repr_html_()
-
-    def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
-        """Knobs that `apply` would change, in words; empty where it would change none."""
-        configuration = _configuration(wanted)
-        now = self.active().setting
-        return () if now is None else settings.difference(now, configuration.setting, self.device)
-
-    def rights(self, wanted: Configuration | Setting) -> Rights:
-        """Rights that `apply` takes, and the command for who has them."""
-        configuration = _configuration(wanted)
-        now = self.active().setting or Setting()
-        return settings.rights(now, configuration.setting, self.device, refused=self.refused)
+class ManualControl(Control):
+    """Control of one GPU of this process's session."""
 
     def follow(self, change: Applied | None = None) -> StepResponse | None:
         """Recorded power (W) around a change, the last one where None; None where nothing was recorded."""
@@ -151,127 +36,20 @@ class ManualControl:
             return None
         mine = session.current()
         recorder = mine.recorder
-        if recorder is None or self.device.uuid not in {each.uuid for each in mine.devices}:
+        if recorder is None or self.device.uuid not in mine.open_devices:
             return None
         at_s = change.at_s
-        rows = recorder.rows(self.device.uuid, at_s - settings.BEFORE_S, at_s + settings.AFTER_S)
+        rows = recorder.rows(self.device.uuid, at_s - controls.BEFORE_S, at_s + controls.AFTER_S)
         update_s = recorder.update_s(self.device.uuid) or 0.1
-        return settings.followed(
+        return controls.followed(
             np.asarray(rows["time_s"], float), np.asarray(rows["power_w"], float), at_s, update_s=update_s
         )
 
-    # changing
+    def _wake(self) -> None:
+        if (present := session.present()) is not None:
+            present.wake()
 
-    def apply(self, wanted: Configuration | Setting, *, jobs: tuple[RecurringJob, ...] = ()) -> Applied:
-        """Put the GPU to a configuration, whole: knobs that are None are given back to the driver.
-
-        A tuner at work on this GPU is stopped, and a live view's limit slider hands over. The new knobs come
-        first, so that a refusal leaves what was. A batch size goes to `workbench.tuning.selection` and to the
-        next recurrence of `jobs`.
-
-        Args:
-            wanted: What to apply.
-            jobs: Recurring jobs whose next recurrence takes the batch size.
-
-        Raises:
-            OutOfRange, NotSupported: the GPU does not take it; nothing was changed, nobody stopped.
-            DeviceHeld: another process is changing this GPU.
-            NotPermitted: this process has not the rights; an administrator types `rights(wanted).command`.
-            UsageError: a batch size that is none, or that one of the jobs has not; nothing was changed.
-        """
-        configuration = _configuration(wanted)
-        size = configuration.batch_size
-        if size is not None and size < 1:
-            raise UsageError(f"a batch size of {size} is none; it is 1 or more")
-        with self._lock:
-            if not self.history:
-                self._lease = lease.Lease([self.device])
-            target = settings.whole(configuration.setting, self.device)
-            self.device.check(target)
-            for job in jobs:
-                if size is not None and size not in job.space.batch_sizes:
-                    have = ", ".join(str(each) for each in job.space.batch_sizes)
-                    raise UsageError(
-                        f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed"
-                    )
-            words: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
-            words += self._take_over()
-            before = self.device.setting()
-            try:
-                after = self._to(target, before)
-            except DeviceError as error:
-                if isinstance(error, NotPermitted):
-                    self.refused = str(error)
-                if not self._done:  # what was held for this change is held for nothing
-                    self._found, self.left = before, "; ".join(self._lease.restore()) or self.left
-                raise
-            self.refused = self.left = ""
-            changed = settings.difference(before, configuration.setting, self.device)
-            words += changed or ("the GPU was at this setting already",)
-            words += self._choose(configuration, jobs)
-            at = time.strftime("%H:%M:%S")
-            theirs = jobs if size is not None else ()
-            done = Applied(
-                configuration, before, after, self.device.clock(), at, words, selection.configuration, theirs
-            )
-            selection.choose(configuration)
-            self._done.append(done)
-            self.earlier = ""
-            _remember(self.device.uuid, done)
-            return done
-
-    def undo(self) -> str:
-        """Take the last change back; returns a sentence on what is in force now, or on what is left.
-
-        Raises:
-            UsageError: there is nothing to undo.
-            DeviceError: it cannot be undone just now; it can be tried again.
-        """
-        with self._lock:
-            if not self.history:
-                if lease.owes(self.device.uuid):
-                    return self._settle()
-                raise UsageError(
-                    "there is nothing to undo: nothing was applied from here, or it was put back since"
-                )
-            last, left = self._done[-1], ""
-            if len(self._done) == 1:
-                left = self._back()
-            else:
-                now, wanted = self.device.setting(), last.before
-                if left := _left_alone(now.power_limit_w, last.after.power_limit_w):
-                    wanted = replace(wanted, power_limit_w=now.power_limit_w)
-                self._to(wanted, now)
-            self.left, self.earlier = left, ""
-            self._done.pop()
-            self._unchoose(last)
-            _remember(self.device.uuid, self._done[-1] if self._done else None)
-            return self.left or f"undone: {self.device.setting()} is active again"
-
-    def undo_all(self) -> str:
-        """Everything that was applied from here taken back; returns a sentence if something is left."""
-        with self._lock:
-            if not self.history:
-                if lease.owes(self.device.uuid):
-                    self._settle()
-                return self.left
-            self.left = self._back()
-            first, self._done = self._done[0], []
-            self._unchoose(first)
-            _remember(self.device.uuid, None)
-            return self.left
-
-    def restore_default(self) -> Applied:
-        """Give every knob back to the driver: a change that can be undone. Raises as `apply`."""
-        return self.apply(Configuration())
-
-    # how
-
-    def _ours(self) -> bool:
-        return bool(self._done) and self._lease.holds
-
-    def _take_over(self) -> tuple[str, ...]:
-        """Nobody else of this process at this GPU any more; sentences on who was."""
+    def _make_way(self) -> tuple[str, ...]:
         words: tuple[str, ...] = ()
         for tuner in _tuners():
             if tuner.works_on(self.device.uuid):
@@ -279,155 +57,15 @@ class ManualControl:
                 label = tuner.request.label
                 named = f"the tuner of '{label}'" if label else "the tuner"
                 words += (f"{named} was told to stop",)
-        over = present.hand_over(self.device.uuid) if (present := session.present()) is not None else None
-        if over is not None:
-            words += ("the limit slider of the live view handed over" + (f"; {over}" if over else ""),)
-        if lease.holder(self.device.uuid) == "this process" and not self._ours():
-            words += ("a run of this process holds the GPU too: when it ends, it puts the GPU back",)
-        return words
-
-    def _to(self, wanted: Setting, before: Setting) -> Setting:
-        """Put the GPU to a whole setting; a refusal leaves, or brings back, what was."""
-        knobs = settings.changed(before, wanted)
-        new = Setting(**{knob: getattr(wanted, knob) for knob in knobs})
-        freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
-        if (present := session.present()) is not None:
-            present.wake()  # to show what the change does
-        try:
-            # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
-            self._lease.apply(new)
-            if freed:
-                self.device.reset(freed)
-        except DeviceError:
-            self._as_before(before)
-            raise
-        after = self.device.setting()
-        wrong = set(settings.changed(after, wanted))
-        if wrong - ({"power_limit_w"} if wanted.power_limit_w is None else set()):
-            self._as_before(before)
-            raise DriverError(
-                f"{self.device.name} was put to {wanted}, and shows {after}: another program is changing it "
-                "too"
-            )
-        return after
-
-    def _as_before(self, before: Setting) -> None:
-        """After a refusal, which may come when other knobs are changed, or clocks unlocked, already."""
-        if lease.holder(self.device.uuid) != "this process":
-            return  # the first change, and it was given up
-        try:
-            lost = settings.changed(self.device.setting(), before)
-            lease.change(self.device, Setting(**{knob: getattr(before, knob) for knob in lost}))
-            if freed := tuple(knob for knob in lost if knob in CLOCKS and getattr(before, knob) is None):
-                self.device.reset(freed)
-        except DeviceError as error:
-            self.left = f"{self.device.name} could not be put back to {before}: {error}"
-
-    def _back(self) -> str:
-        """The way back to before the first change."""
-        left = "; ".join(self._lease.restore())
-        first = self._found = self._done[0].before
-        lost = {knob: getattr(first, knob) for knob in CLOCKS if getattr(first, knob) is not None}
-        mine = lease.holder(self.device.uuid) == "this process"
-        if not left and lost and mine and self.device.locked() != first:
-            # A run's own lock, which we had given back to the driver.
-            lease.change(self.device, Setting(**lost))
-        try:
-            return left or _left_alone(self.device.setting().power_limit_w, first.power_limit_w)
-        except DeviceError as error:
-            return f"nothing that was set from here is left; the active setting cannot be read: {error}"
-
-    def _settle(self) -> str:
-        """Try again to put back what could not be, which the journal knows."""
-        journalled = journal.of(self.device.uuid)
-        owed_w = journalled.before_w if journalled is not None else None
-        if self._found is not None:
-            owed_w = self._found.power_limit_w
-        self.device.setting()  # raises while the GPU does not answer
-        again = lease.Lease([self.device])
-        again.apply(Setting())  # takes the journal up
-        self.left = "; ".join(again.restore())
-        now = self.device.setting()
-        self.left = self.left or _left_alone(now.power_limit_w, owed_w)
-        self._found = None
-        return self.left or f"put back: {now} is active again"
-
-    def _choose(self, configuration: Configuration, jobs: tuple[RecurringJob, ...]) -> tuple[str, ...]:
-        size = configuration.batch_size
-        if size is None:
-            return ()
-        for job in jobs:
-            limit_w = configuration.setting.power_limit_w
-            job.choose(size, limit_w if limit_w in job.space.power_limits_w else None)
-        where = "it is in workbench.chosen.batch_size"
-        if jobs:
-            names = " and ".join(f"'{job.name}'" for job in jobs)
-            where += f", and the next recurrence of {names} takes it"
-        return (f"batch size {size} cannot change inside a job that runs: {where}",)
-
-    def _unchoose(self, last: Applied) -> None:
-        selection.choose(last.chosen_before)
-        for job in last.jobs:
-            job.choose(None)
-
-
-def _left_alone(now_w: float | None, before_w: float | None) -> str:
-    """Sentence on a limit that is not what it was before; empty where it is, or one of them is not known."""
-    if now_w is None or before_w is None or abs(now_w - before_w) <= restore.SAME_W:
-        return ""
-    return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
-
-
-def _memory(uuid: str) -> Path:
-    """Where the last change is written down, for the kernel after this one."""
-    return _paths.journals().with_name("applied") / _paths.named(uuid, ".json")
-
-
-def _remember(uuid: str, done: Applied | None) -> None:
-    """Write down what is applied now; nothing where all was undone. A full disk stops nobody."""
-    with contextlib.suppress(OSError):
-        if done is None:
-            _memory(uuid).unlink(missing_ok=True)
-            return
-        configuration = done.wanted
-        known = {**asdict(configuration.setting), "batch_size": configuration.batch_size, "at": done.at}
-        with _paths.replacing(_memory(uuid)) as file:
-            file.write(json.dumps({**known, "before_w": done.before.power_limit_w}).encode())
-
-
-def _earlier(uuid: str) -> str:
-    """What the last kernel had applied and not undone; empty where there is nothing to tell."""
-    if lease.holder(uuid):
-        return ""  # it has not ended
-    try:
-        known = json.loads(_memory(uuid).read_text(encoding="utf-8"))
-        setting = Setting(*(known[knob] for knob in journal.KNOBS))
-        return (
-            f"the kernel before this one had applied {setting} at {known['at']}; when it ended, the GPU was "
-            f"restored to {known['before_w']:g} W"
-        )
-    except (OSError, ValueError, KeyError, TypeError, WorkbenchError):
-        return ""
-
-
-def _configuration(wanted: Configuration | Setting) -> Configuration:
-    if isinstance(wanted, Setting):
-        return Configuration(wanted)
-    if isinstance(wanted, Configuration):
-        return wanted
-    raise UsageError(
-        f"a Configuration or a Setting can be applied, not {type(wanted).__name__}; a frontier's panel has "
-        "one in `chosen`"
-    )
+        return words + super()._make_way()
 
 
 def _tuners() -> tuple[_Tuner, ...]:
-    from .state_machine import running
+    module = sys.modules.get(f"{__package__}.state_machine")  # none runs where nothing has loaded it
+    return () if module is None else module.running()
 
-    return running()
 
-
-_hands: dict[str, ManualControl] = {}
+_controls: dict[str, ManualControl] = {}
 _guard = threading.Lock()
 
 
@@ -442,7 +80,7 @@ def control(gpus: Gpus = None) -> ManualControl:
         UsageError: several GPUs, or one that this process does not measure.
     """
     gpu = gpus
-    if not isinstance(gpu, NvmlDevice):
+    if not isinstance(gpu, OpenGpu):
         mine = session.current()
         uuids = mine.uuids(gpus)
         if uuids is not None and len(uuids) != 1:
@@ -451,7 +89,7 @@ def control(gpus: Gpus = None) -> ManualControl:
     if gpu is None:
         raise NoDriver(session.current().why_no_gpu())
     with _guard:
-        known = _hands.get(gpu.uuid)
+        known = _controls.get(gpu.uuid)
         if known is None or (known.device is not gpu and not known.history):
-            known = _hands[gpu.uuid] = ManualControl(gpu)
+            known = _controls[gpu.uuid] = ManualControl(gpu)
         return known

@@ -125,10 +125,6 @@ class Tuner:
             return uuid in {device.uuid for device in self.at_work.gpus.devices}
         return self.request.uuids is None or uuid in self.request.uuids
 
-    def has_set(self, uuid: str) -> bool:
-        """Whether it may have put a GPU to something else than what it found."""
-        return self.at_work is not None and self.works_on(uuid)
-
     def view(self) -> TuningView:
         """Everything there is to see now; while a step is under way, what was before it."""
         if self._lock.acquire(timeout=0.02):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...device import driver
 from ...device.protocol import Device
 from ...errors import NotSupported
 from ...experiments.workloads import torch_on
@@ -259,14 +260,14 @@ def _cuda_index(device: Device) -> int:
         count = torch.cuda.device_count()
         for index in range(count):
             found = str(torch.cuda.get_device_properties(index).uuid)
-            if device.uuid.removeprefix("GPU-").casefold() == found.removeprefix("GPU-").casefold():
+            if device.uuid.casefold().endswith(found.casefold()):
                 return index
     except (AttributeError, RuntimeError) as error:  # a PyTorch that does not tell them
         if count > 1:
             raise NotSupported(f"PyTorch does not show which of its {count} devices {device.name} is; "
-                               "leave one visible with CUDA_VISIBLE_DEVICES") from error
+                               f"leave one visible with {driver.current().VISIBLE}") from error
         return 0
     if count:  # whatever ran there would not be what is measured here
         raise NotSupported(f"{device.name} ({device.uuid}) is none of the {count} devices that PyTorch sees; "
-                           "make it visible with CUDA_VISIBLE_DEVICES, or choose another --gpu")
+                           f"make it visible with {driver.current().VISIBLE}, or choose another --gpu")
     return 0

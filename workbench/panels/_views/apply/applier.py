@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ....device.control import AFTER_S, Control, StepResponse, as_configuration
 from ....device.discovery import Gpus
-from ....device.settings import AFTER_S, StepResponse
 from ....errors import UsageError, WorkbenchError
 from ....experiments.job import RecurringJob
 from ....measurement import session
@@ -29,21 +29,21 @@ class Applier:
 
     def __init__(self, gpus: Gpus = None, jobs: Sequence[RecurringJob] = ()) -> None:
         self.jobs = tuple(jobs)
-        self.hands: tuple[manual.ManualControl, ...] = (manual.control(gpus),)
+        self.controls: tuple[manual.ManualControl, ...] = (manual.control(gpus),)
         self.chosen: Configuration | None = None
         self.view: ApplyView | None = None
         self.followed: StepResponse | None = None
         self._doing = self._done = ""  # what goes on just now; how the last command went
 
     @property
-    def hand(self) -> manual.ManualControl:
+    def control(self) -> manual.ManualControl:
         """Control of the first GPU."""
-        return self.hands[0]
+        return self.controls[0]
 
     def take_gpu(self, uuid: str) -> None:
         """Control another GPU of this process, or "all" of them."""
         devices = session.current().devices if uuid == ALL else (uuid,)
-        self.hands, self._done = tuple(manual.control(each) for each in devices), ""
+        self.controls, self._done = tuple(manual.control(each) for each in devices), ""
 
     def choose(self, wanted: Configuration | Setting | None) -> None:
         """Make a configuration the chosen one; nothing is applied.
@@ -51,71 +51,62 @@ class Applier:
         Raises:
             UsageError: it is none.
         """
-        if isinstance(wanted, Setting):
-            wanted = Configuration(wanted)
-        if wanted is not None and not isinstance(wanted, Configuration):
-            kind = type(wanted).__name__
-            raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {kind}")
-        self.chosen = wanted
+        self.chosen = None if wanted is None else as_configuration(wanted)
 
-    def apply(self) -> None:
-        """Apply what is chosen; where one GPU refuses, those before it are put back.
+    def apply(self, wanted: Configuration | None = None, doing: str = "applying") -> None:
+        """Apply `wanted`, or what is chosen; where one GPU refuses, those before it are put back.
 
         Raises:
             UsageError: Nothing is chosen. Else as `workbench.control(...).apply`.
         """
-        chosen = self.chosen
-        if chosen is None:
+        if (wanted := wanted or self.chosen) is None:
             what = "choose a power limit or clocks, or a point of a frontier"
             raise UsageError(f"nothing is chosen yet: {what}")
-        self._each("applying", lambda hand: hand.apply(chosen, jobs=self.jobs if hand is self.hand else ()))
-
-    def undo(self) -> None:
-        """Restore what was before the last change, on every GPU that can be. Raises as
-        `workbench.control(...).undo`.
-        """
-        hands = [hand for hand in self.hands if hand.history or hand.left] or [self.hand]
-        self._doing, self._done = "undoing", ""
-        try:
-            said, errors = _undone(hands)
-        finally:
-            self._doing = ""
-        if errors:
-            raise _together(errors)
-        self._done = said + self._where()
-
-    def restore_default(self) -> None:
-        """Give every knob back to the driver. Raises as `apply`."""
-        self._each("restoring the default", lambda hand: hand.restore_default())
-
-    def _each(self, doing: str, act: Callable[[manual.ManualControl], manual.Applied]) -> None:
         self._doing, self._done = doing, ""
-        changed: list[manual.ManualControl] = []
-        said = ""
+        changed: list[Control] = []
+        after = Setting()
         try:
-            for hand in self.hands:
-                said = f"applied, and read back: {act(hand).after}"
-                changed.append(hand)
+            for control in self.controls:
+                after = control.apply(wanted, jobs=self.jobs if control is self.control else ()).after
+                changed.append(control)
         except WorkbenchError as error:
             _together([error, *_undone(changed)[1]])
             raise
         finally:
             self._doing = ""
-        self._done = said + self._where()
+        self._done = f"applied, and read back: {after}{self._where()}"
+
+    def undo(self) -> None:
+        """Restore what was before the last change, on every GPU that can be. Raises as
+        `workbench.control(...).undo`.
+        """
+        controls = [each for each in self.controls if each.history or each.left] or [self.control]
+        self._doing, self._done = "undoing", ""
+        try:
+            lines, errors = _undone(controls)
+        finally:
+            self._doing = ""
+        if errors:
+            raise _together(errors)
+        self._done = "; ".join(lines) + self._where()
+
+    def restore_default(self) -> None:
+        """Give every knob back to the driver. Raises as `apply`."""
+        self.apply(Configuration(), "restoring the default")
 
     def _where(self) -> str:
-        return f" on {len(self.hands)} GPUs" if len(self.hands) > 1 else ""
+        return f" on {len(self.controls)} GPUs" if len(self.controls) > 1 else ""
 
     def refresh(self) -> None:
         """Ask the driver."""
-        self.followed = self.hand.follow()
-        self.view = view(self.hands, self.chosen, self.followed, jobs=[job.name for job in self.jobs])
+        self.followed = self.control.follow()
+        self.view = view(self.controls, self.chosen, self.followed, jobs=[job.name for job in self.jobs])
 
     @property
     def follows(self) -> bool:
         """Whether the power around the last change is still being watched."""
-        history = self.hand.history
-        return bool(history) and self.hand.device.clock() - history[-1].at_s < AFTER_S
+        history = self.control.history
+        return bool(history) and self.control.device.clock() - history[-1].at_s < AFTER_S
 
     def state(self) -> dict[str, Any]:
         """All that a view shows of it."""
@@ -123,7 +114,7 @@ class Applier:
         if self.chosen is not None:
             wanted = {**asdict(self.chosen.setting), "batch_size": self.chosen.batch_size}
         return {
-            "uuid": self.hand.device.uuid if len(self.hands) == 1 else ALL,
+            "uuid": self.control.device.uuid if len(self.controls) == 1 else ALL,
             "view": None if self.view is None else asdict(self.view), "wanted": wanted, "doing": self._doing,
             "done": self._done, "plot": power(self.followed), "follows": self.follows,
         }
@@ -135,18 +126,18 @@ def gpu_choices() -> list[list[str]]:
     return [*found, [ALL, f"all {len(found)} GPUs"]] if len(found) > 1 else found
 
 
-def _undone(hands: Sequence[manual.ManualControl]) -> tuple[str, list[WorkbenchError]]:
-    """The last change of each taken back, the newest first, as each knows what was chosen before it; what
-    that said, and what could not be.
+def _undone(controls: Sequence[Control]) -> tuple[list[str], list[WorkbenchError]]:
+    """The last change of each taken back, the newest first, as each knows what was chosen before it; a
+    sentence from each, and what could not be.
     """
-    said: list[str] = []
+    lines: dict[str, None] = {}
     errors: list[WorkbenchError] = []
-    for hand in reversed(hands):
+    for control in reversed(controls):
         try:
-            said.append(hand.undo())
+            lines[control.undo()] = None
         except WorkbenchError as error:
             errors.append(error)
-    return "; ".join(dict.fromkeys(said)), errors
+    return list(lines), errors
 
 
 def _together(errors: Sequence[WorkbenchError]) -> WorkbenchError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....device import nvml, settings
-from ....device.settings import StepResponse
+from ....device import control, driver
+from ....device.control import Control, StepResponse
+from ....device.protocol import Device
 from ....records import Configuration
-from ....tuning.manual import ManualControl
 
 NOTHING = "Nothing is chosen yet: choose below, or on a frontier"
 SAME = "Nothing would change"
@@ -18,7 +18,7 @@ PROCESSES = 4  # that are named
 
 @dataclass(frozen=True, slots=True)
 class ApplyView:
-    """Everything that is said, ready to be shown."""
+    """All texts of the panel."""
 
     gpu: str
     simulated: bool
@@ -44,39 +44,39 @@ class ApplyView:
     def sentences(self) -> tuple[str, ...]:
         """All of it in words."""
         change = "; ".join(self.difference) or SAME
-        said = [
+        lines = [
             f"Active: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}",
             self.note, f"Rights: {self.rights}",
         ]
-        said += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
-        said += [self.holder and f"Held by {self.holder}", self.computing]
-        said += [self.power, self.left, self.earlier]
-        said += [f"{at}  {what}" for at, what in self.history]
-        return tuple(each for each in said if each)
+        lines += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
+        lines += [self.holder and f"Held by {self.holder}", self.computing]
+        lines += [self.power, self.left, self.earlier]
+        lines += [f"{at}  {what}" for at, what in self.history]
+        return tuple(each for each in lines if each)
 
 
 def view(
-    hands: Sequence[ManualControl], chosen: Configuration | None, followed: StepResponse | None, *,
+    controls: Sequence[Control], chosen: Configuration | None, followed: StepResponse | None, *,
     jobs: Sequence[str] = (),
 ) -> ApplyView:
     """Look at GPUs; asks the driver, and changes nothing.
 
     Args:
-        hands: Of the GPUs; all but the active settings are the first one's.
+        controls: Of the GPUs; all but the active settings are the first one's.
         chosen: What would be applied.
         followed: The power around the last change.
         jobs: Names of the recurring jobs that take the batch size.
     """
-    hand = hands[0]
-    device, now = hand.device, hand.active()
-    settings_now = [now.setting, *(each.active().setting for each in hands[1:])]
+    first = controls[0]
+    device, now = first.device, first.active()
+    settings_now = [now.setting, *(each.active().setting for each in controls[1:])]
     active = dict.fromkeys("not known" if each is None else str(each) for each in settings_now)
     wanted, lost = chosen or Configuration(), now.setting is None
     difference: tuple[str, ...] = ()
     if chosen is not None and now.setting is not None:
-        difference = settings.difference(now.setting, chosen.setting, device)
-    rights = settings.rights(now.setting or wanted.setting, wanted.setting, device, refused=hand.refused)
-    history = hand.history
+        difference = control.difference(now.setting, chosen.setting, device)
+    rights = control.rights(now.setting or wanted.setting, wanted.setting, device, refused=first.refused)
+    history = first.history
     names = [f"{each.name} ({each.pid})" for each in now.computing]
     more = f" and {len(names) - PROCESSES} more" if len(names) > PROCESSES else ""
     done = tuple((each.at, "; ".join(each.words)) for each in reversed(history[-HISTORY:]))
@@ -85,28 +85,29 @@ def view(
         force=", ".join(active), origin=now.words,
         holder="" if now.origin == "process" else now.holder,
         computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
-        chosen=NOTHING if chosen is None else words(wanted, hand), difference=difference,
+        chosen=NOTHING if chosen is None else words(wanted, device), difference=difference,
         note=_note(wanted, jobs), rights=rights.words, allowed=bool(rights.who), command=rights.command,
-        history=done, left=hand.left, earlier=hand.earlier,
+        history=done, left=first.left, earlier=first.earlier,
         power=followed.words if followed is not None else "",
-        can_apply=chosen is not None and not lost and not nvml.read_only(),
-        can_undo=any(each.history or each.left for each in hands), can_default=not nvml.read_only(),
+        can_apply=chosen is not None and not lost and not driver.read_only(),
+        can_undo=any(each.history or each.left for each in controls), can_default=not driver.read_only(),
     )
 
 
-def words(wanted: Configuration, hand: ManualControl) -> str:
+def words(wanted: Configuration, device: Device) -> str:
     """A configuration as it will be applied: "150 W, SM clock: driver default, batch size 64"."""
-    whole = settings.whole(wanted.setting, hand.device)
-    default_w = hand.device.limits.default_power_limit_w
-    said = []
+    whole = control.whole(wanted.setting, device)
+    default_w = device.limits.default_power_limit_w
+    parts = []
     if whole.power_limit_w is not None:
-        said.append(f"{whole.power_limit_w:g} W" + (" (default)" if whole.power_limit_w == default_w else ""))
+        usual = " (default)" if whole.power_limit_w == default_w else ""
+        parts.append(f"{whole.power_limit_w:g} W{usual}")
     for knob, word in (("sm_clock_mhz", "SM"), ("mem_clock_mhz", "memory")):
         clock = getattr(whole, knob)
-        said.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock: driver default")
+        parts.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock: driver default")
     if wanted.batch_size is not None:
-        said.append(f"batch size {wanted.batch_size}")
-    return ", ".join(said)
+        parts.append(f"batch size {wanted.batch_size}")
+    return ", ".join(parts)
 
 
 def _note(wanted: Configuration, jobs: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ the kernel ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ....device.discovery import Gpus
@@ -48,9 +48,9 @@ class ApplyPanel(LivePanel):
     # for the caller
 
     @property
-    def hand(self) -> ManualControl:
+    def control(self) -> ManualControl:
         """Control of the GPU; of the first where all are changed."""
-        return self.applier.hand
+        return self.applier.control
 
     @property
     def chosen(self) -> Configuration | None:
@@ -69,35 +69,29 @@ class ApplyPanel(LivePanel):
 
     def apply(self) -> None:
         """Apply what is chosen. Raises as `workbench.control(...).apply`."""
-        self._do(self.applier.apply)
+        self.on_message("apply", {})
 
     def undo(self) -> None:
         """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
-        self._do(self.applier.undo)
+        self.on_message("undo", {})
 
     def restore_default(self) -> None:
         """Give every knob back to the driver. Raises as `apply`."""
-        self._do(self.applier.restore_default)
+        self.on_message("default", {})
 
     def refresh(self) -> None:
         """Ask the driver."""
         with self._lock:
             self.applier.refresh()
 
-    def _do(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        finally:
-            self.tell()
-
     # showing
 
     def title(self) -> str:
-        return titled(f"Apply · {self.hand.device.name}", self.hand.device.simulated)
+        return titled(f"Apply · {self.control.device.name}", self.control.device.simulated)
 
     def summary(self) -> str:
-        seen = self.applier.view
-        return "\n".join([self.title(), *(seen.sentences if seen is not None else ())])
+        view = self.applier.view
+        return "\n".join([self.title(), *(view.sentences if view is not None else ())])
 
     def html(self) -> str:
         """The panel as a picture: HTML without scripts."""
@@ -108,7 +102,7 @@ class ApplyPanel(LivePanel):
     # for the views
 
     def about(self) -> dict[str, Any]:
-        device, limits = self.hand.device, self.hand.device.limits
+        device, limits = self.control.device, self.control.device.limits
         memories = limits.mem_clocks_mhz
         range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
         knobs = {
@@ -122,17 +116,18 @@ class ApplyPanel(LivePanel):
         return {"kind": "news", "title": self.title(), **self.applier.state()}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        if kind == "apply":
-            self.apply()
-        elif kind == "undo":
-            self.undo()
-        elif kind == "default":
-            self.restore_default()
+        applier = self.applier
+        acts = {"apply": applier.apply, "undo": applier.undo, "default": applier.restore_default}
+        if kind in acts:
+            try:
+                acts[kind]()
+            finally:
+                self.tell()
         elif kind == "choose":
             self.choose(_chosen(content))
             self.tell()
         elif kind == "gpu":
-            self.applier.take_gpu(str(content["uuid"]))
+            applier.take_gpu(str(content["uuid"]))
             self.tell()
             self._say({**self.snapshot()[0], "kind": "knobs"})
 

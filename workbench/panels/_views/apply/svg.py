@@ -6,7 +6,7 @@ import html
 
 import numpy as np
 
-from ....device.settings import AFTER_S, BEFORE_S, StepResponse
+from ....device.control import AFTER_S, BEFORE_S, StepResponse
 from ..._core.svg import Pen, Picture
 from ..._core.theme import colour
 from .model import SAME, ApplyView

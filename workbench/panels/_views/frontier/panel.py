@@ -13,11 +13,13 @@ energy. The browser has all points and moves at once; the kernel hears what was 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....errors import StoreError
+from ....device import chosen as last_applied
+from ....errors import StoreError, WorkbenchError
 from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import FrontierAnalysis, Work
@@ -26,10 +28,10 @@ from ..._core import theme
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
-from ..apply.applier import Applier
+from ..apply.applier import Applier, gpu_choices
 from . import model
 from .model import FrontierChoice
-from .setter import ChoiceSetter
+from .running_job import live_point
 from .shown import NAMES, NOTHING, ShownFrontier
 from .sources import GivenPoints, PointSource, collected_points, source
 from .svg import draw, frontier_page, traces
@@ -56,7 +58,8 @@ class FrontierPanel(LivePanel):
         self._frontier = shown
         self._sent_version = -1  # what views know
         self._callbacks: list[Callable[[Configuration], object]] = []
-        self._setter = ChoiceSetter()
+        self._applier: Applier | None = None  # made for the first view; without a GPU there is none
+        self._active: dict[str, Any] | None = None  # what was said last of what is active
         super().__init__(live=live)
         if isinstance(given, GivenPoints):
             self.refresh()  # what is wrong with what was given is the caller's error
@@ -160,16 +163,16 @@ class FrontierPanel(LivePanel):
 
     def apply(self) -> None:
         """Set the GPU to the choice until `undo` or the kernel's end. Raises as `control(...).apply`."""
-        self._do(lambda applier: applier.apply())
+        self._do(Applier.apply)
 
     def undo(self) -> None:
         """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
-        self._do(lambda applier: applier.undo())
+        self._do(Applier.undo)
 
     def _do(self, act: Callable[[Applier], None]) -> None:
         with self._lock:
             try:
-                act(self._setter.applier(self.chosen))
+                act(self._prepared())
             finally:
                 self._say_applied()
 
@@ -217,14 +220,15 @@ class FrontierPanel(LivePanel):
     # for the views
 
     def start(self) -> None:
-        if self.source.live or self._setter.ready:
+        if self.source.live or self._applier is not None:
             super().start()
 
     def snapshot(self) -> Message:
-        self._setter.prepare()
+        with contextlib.suppress(WorkbenchError):  # there may be no GPU
+            self._prepared()
         content, buffers = super().snapshot()
         with self._report_errors():
-            content["applied"] = self._setter.state(self.chosen, self.look, self.work)
+            content["applied"] = self._active = self._applied()
         return content, buffers
 
     def changes(self) -> Message | None:
@@ -234,9 +238,26 @@ class FrontierPanel(LivePanel):
     def _say_applied(self) -> None:
         """Say what is active, what the last change did and where the running job is, if that is new."""
         with self._report_errors():
-            before, state = self._setter.sent, self._setter.state(self.chosen, self.look, self.work)
-            if state is not None and state != before:
-                self._say({"kind": "applied", **state})
+            before, self._active = self._active, self._applied()
+            if self._active is not None and self._active != before:
+                self._say({"kind": "applied", **self._active})
+
+    def _prepared(self) -> Applier:
+        """What applies the choice. Raises NoDriver: there is no GPU."""
+        self._applier = self._applier or Applier()
+        self._applier.choose(self.chosen)
+        return self._applier
+
+    def _applied(self) -> dict[str, Any] | None:
+        """What is active, what the last change did, and the running job's place; None without a GPU."""
+        if self._applier is None:
+            return None
+        applier, look = self._prepared(), self.look
+        applier.refresh()
+        sizes = [] if look is None else look.points["batch_size"].unique().to_list()
+        size = last_applied.batch_size or (sizes[0] if len(sizes) == 1 else None)
+        job = live_point(applier.control.device, self.work, size)
+        return {"gpus": gpu_choices(), **applier.state(), "job": job}
 
     def about(self) -> dict[str, Any]:
         return {"inks": {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}}

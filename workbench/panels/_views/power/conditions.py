@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....device.nvml import throttle_names
+from ....records import throttle_names
 from ..._core.svg import Pen, Picture, Span
 from ..._core.theme import colour, dash
 

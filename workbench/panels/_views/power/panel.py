@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....device.protocol import Device
+from ....errors import UsageError
 from ....measurement.recorder import Hold, Recorder
 from ....measurement.report import format_duration
 from ....measurement.sampler import REST_AFTER_S
@@ -26,7 +28,6 @@ from ..._core.svg import titled
 from ..period.figure import rhythm
 from ..period.follower import PeriodFollower, Told
 from .conditions import conditions
-from .limits import LimitControl
 from .model import MarkList, WatchedGpu, named_phases
 from .series import Rows, packed
 from .svg import VerticalMark, trace_picture
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 60.0
 WAKE_EVERY_S = 5.0
+SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
 MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
@@ -66,7 +68,10 @@ class PowerView(LivePanel):
         self.start_s = recorder.clock() if start_s is None else start_s
         self._hold: Hold | None = recorder.hold(self.start_s, awake=False)
         self._stop = stop
-        self.limits = None if set_power_limit is None else LimitControl(self.devices, set_power_limit)
+        self._set_power_limit = set_power_limit
+        self._limiting = threading.RLock()
+        self.takes_limits = set_power_limit is not None  # with that lock held
+        self._last_limit = ("", -math.inf)  # whose limit was set, and when
         self.stopped = False  # by its button
         self._gpus = [
             WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
@@ -89,8 +94,8 @@ class PowerView(LivePanel):
 
     def refuse_limits(self) -> None:
         """Take no more power limits. One that is being set has been set when this returns."""
-        if self.limits is not None:
-            self.limits.refuse()
+        with self._limiting:
+            self.takes_limits = False
 
     def end(self) -> None:
         self.refuse_limits()
@@ -166,7 +171,7 @@ class PowerView(LivePanel):
         words = {
             "title": self.title(), "label": self.label, "gpus": [gpu.about() for gpu in self._gpus],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
-            "slider": self.limits is not None, "marks": self._marks.rows(whole=True),
+            "slider": self._set_power_limit is not None, "marks": self._marks.rows(whole=True),
             "follows": self._rhythm is not None, **self._numbers(),
         }
         known = self._rhythm is not None and self._rhythm.number is not None
@@ -202,8 +207,8 @@ class PowerView(LivePanel):
         elif kind == "level" and self._rhythm is not None:
             with self._lock:
                 self._rhythm.choose_level(str(content["name"]))
-        elif kind == "limit" and self.limits is not None:
-            self._change_limit(self.limits, content["uuids"], float(content["watts"]))
+        elif kind == "limit" and self._set_power_limit is not None:
+            self._change_limit(self._set_power_limit, content["uuids"], float(content["watts"]))
 
     # inside
 
@@ -261,21 +266,37 @@ class PowerView(LivePanel):
             self._recorder_problem = problem
             self.report_error(problem)
 
-    def _change_limit(self, limits: LimitControl, uuids: Sequence[str], asked_w: float) -> None:
-        """Ask for a limit, on one GPU or several, and tell the views what is in force."""
+    def _change_limit(
+        self, change: Callable[[str, float], float], uuids: Sequence[str], asked_w: float
+    ) -> None:
+        """Ask for a limit, on one GPU or several, and tell the views what is active."""
         applied: dict[str, float] = {}
         try:
-            limits.set(uuids, asked_w, applied)
+            with self._limiting:
+                if not self.takes_limits:
+                    why = "the cell has ended, and the limit that it began with is back"
+                    raise UsageError(f"{asked_w:g} W was not set: {why}")
+                for uuid in uuids:
+                    applied[uuid] = change(uuid, asked_w)
             self.report_error("")
         finally:
             if applied:
-                now_s = self.recorder.clock()
-                with self._lock:
-                    who, words, goes_on = limits.named(applied, now_s)
-                    if goes_on and self._marks.kept and self._marks.kept[-1].text.startswith(who):
-                        self._marks.retract()
-                    self.mark(now_s, words)
+                self._mark_limit(applied)
             self._say({"kind": "limit", "asked": asked_w, "applied": applied})
+
+    def _mark_limit(self, applied_w: dict[str, float]) -> None:
+        """Mark limits that were set; a drag of the slider keeps its last one only."""
+        now_s, who = self.recorder.clock(), "" if len(self.devices) == 1 else "all GPUs "
+        if len(applied_w) < len(self.devices):
+            who = f"GPU {', '.join(str(each.index) for each in self.devices if each.uuid in applied_w)} "
+        watts = "/".join(map(str, sorted({round(value) for value in applied_w.values()})))
+        with self._lock:
+            before, before_s = self._last_limit
+            self._last_limit = (who, now_s)
+            same = before == who and now_s - before_s < SAME_DRAG_S
+            if same and self._marks.kept and self._marks.kept[-1].text.startswith(who):
+                self._marks.retract()
+            self.mark(now_s, f"{who}{watts} W")
 
 
 def _message(words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:

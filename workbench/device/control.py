@@ -1,0 +1,522 @@
+"""A GPU put to a chosen setting until that is undone: what is active, who has set it, how a chosen one
+differs, which rights it takes, what followed.
+
+What is applied stays until it is undone or the process ends, however that is (watchdog of `lease`). The
+driver does not report clocks that another program has locked: none is touched unless a clock is chosen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import _paths
+from .._html import HtmlFacts
+from ..errors import DeviceError, DriverError, NotPermitted, UsageError, WorkbenchError
+from ..records import Configuration, Process, Setting
+from . import chosen, driver, journal, lease, zeusd
+from .gpu import OpenGpu
+from .journal import KNOBS
+from .protocol import Device
+from .restore import SAME_W, left_alone
+
+ORIGINS = {
+    "default": "the driver's default", "applied": "applied from this workbench",
+    "tuner": "a tuner of this process", "slider": "the limit slider of a live view",
+    "run": "a run of this process, which puts it back at its end",
+    "process": "another process, which holds the GPU", "program": "another program, or an administrator",
+    "lost": "nobody knows: the GPU does not answer",
+}
+WORDS = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
+UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
+CLOCKS = KNOBS[1:]
+BEFORE_S, AFTER_S = 3.0, 5.0  # seconds of power shown around a change
+SETTLED_S = 1.0  # of a stretch at the end of either, that stands for its level
+SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a change takes: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and what if not."""
+
+    who: str
+    words: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepResponse:
+    """The power of a GPU around a change at time 0; arrays of one length, seconds and watts."""
+
+    time_s: np.ndarray
+    power_w: np.ndarray
+    before_w: float | None
+    after_w: float | None
+    words: str
+
+
+def highest_limit_w(device: Device) -> float | None:
+    """The highest power limit (W) with an effect: the card's, or a cap (a management controller's) below what
+    was asked for; None where the card takes none.
+    """
+    highest_w, asked_w = device.limits.max_power_limit_w, device.setting().power_limit_w
+    holds_w = device.enforced_limit_w()
+    if highest_w is None or holds_w is None or asked_w is None or holds_w > asked_w - SAME_W:
+        return highest_w
+    return min(highest_w, holds_w)
+
+
+def whole(setting: Setting, device: Device) -> Setting:
+    """A setting with the driver's default power limit where it names none."""
+    if setting.power_limit_w is not None or not device.can("set_power_limit"):
+        return setting
+    return Setting(device.limits.default_power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz)
+
+
+def same(a: Setting, b: Setting) -> bool:
+    """Whether two settings are one to the driver, which rounds limits."""
+    return not changed(a, b)
+
+
+def changed(a: Setting, b: Setting) -> tuple[str, ...]:
+    """The knobs in which two settings differ."""
+    out = [knob for knob in CLOCKS if getattr(a, knob) != getattr(b, knob)]
+    low_w, high_w = a.power_limit_w, b.power_limit_w
+    if low_w != high_w and (low_w is None or high_w is None or abs(low_w - high_w) > SAME_W):
+        out.insert(0, "power_limit_w")
+    return tuple(out)
+
+
+def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
+    """What putting a GPU to a whole setting changes, knob by knob: "power limit 250 W → 150 W"."""
+    wanted = whole(wanted, device)
+    default_w = device.limits.default_power_limit_w
+
+    def words(knob: str, setting: Setting) -> str:
+        value = getattr(setting, knob)
+        if value is None:
+            return "driver default"
+        usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
+        return f"{value:g} {UNITS[knob]}" + (" (default)" if usual else "")
+
+    knobs = changed(now, wanted)
+    if wanted.power_limit_w is None:
+        knobs = tuple(knob for knob in knobs if knob != "power_limit_w")
+    return tuple(f"{WORDS[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
+
+
+def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:
+    """What rights a change of a GPU takes; `refused` is how an attempt has failed."""
+    if refused:
+        who, words = "", refused
+    elif driver.read_only():
+        who, words = "", driver.read_only()
+    elif device.simulated:
+        who, words = "simulated", "simulated GPU: no privileges needed"
+    elif zeusd.present():
+        daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
+        who, words = "lent", f"{daemon} lends its rights where this process has none"
+    elif driver.current().is_privileged():
+        who, words = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
+    else:
+        takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
+        who, words = "", f"{takes}; an administrator can type the command"
+    return Rights(who, words, "\n".join(device.commands(now, whole(wanted, device))))
+
+
+def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:
+    """How the power has followed a change.
+
+    Args:
+        time_s: Of readings, ascending, seconds.
+        power_w: The readings; NaN where there is none.
+        at_s: When the change was made, on the same clock.
+        update_s: Time between two refreshes of the sensor: no response is known more finely.
+    """
+    known = np.isfinite(power_w) & (time_s >= at_s - BEFORE_S) & (time_s <= at_s + AFTER_S)
+    t, p = time_s[known] - at_s, power_w[known]
+    earlier = p[(t <= 0) & (t >= -BEFORE_S)]
+    later = p[t > max(t[-1] - SETTLED_S, 0.0)] if len(t) and t[-1] > 0 else p[:0]
+    if not len(earlier):
+        return StepResponse(t, p, None, None, "the power before the change was not recorded")
+    if not len(later):
+        words = "no reading of the power since the change yet"
+        return StepResponse(t, p, float(earlier.mean()), None, words)
+    before_w, after_w = float(earlier.mean()), float(later.mean())
+    step_w = after_w - before_w
+    if abs(step_w) < max(SAME_SHARE * before_w, LEAST_W):
+        return StepResponse(t, p, before_w, after_w, f"the power stays at {after_w:.0f} W")
+    near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
+    within = f" within {max(float(t[near][0]), update_s):.1f} s" if near.any() else ""
+    words = f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}"
+    return StepResponse(t, p, before_w, after_w, words)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting(HtmlFacts):
+    """Setting of a GPU now; None where it does not answer.
+
+    Attributes:
+        origin: Whose it is, a key of `ORIGINS`.
+        holder: Who may change it; empty where nobody does.
+    """
+
+    setting: Setting | None
+    origin: str
+    words: str
+    holder: str = ""
+    computing: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(HtmlFacts):
+    """A person's change of a setting, as read back; `at_s` on the device's clock, `at` on the wall's."""
+
+    wanted: Configuration
+    before: Setting
+    after: Setting
+    at_s: float
+    at: str
+    words: tuple[str, ...]
+    chosen_before: Configuration | None = None
+    jobs: tuple[Any, ...] = ()
+
+
+class Control:
+    """Changes one GPU's setting for a person, and takes that back. Every call may come from any thread."""
+
+    def __init__(self, device: OpenGpu) -> None:
+        self.device = device
+        self.refused = ""  # why the last change was not permitted
+        self.left = ""  # what could not be put back
+        self._lock = threading.RLock()
+        self._lease = lease.Lease([device], who="person")
+        self._done: list[Applied] = []
+        self._found: Setting | None = None  # before the first of the changes that were undone last
+        self.earlier = _earlier(device.uuid)  # what a kernel before this one had applied, as a sentence
+
+    # looking
+
+    @property
+    def history(self) -> tuple[Applied, ...]:
+        """Changes that can be undone, oldest first."""
+        with self._lock:
+            if self._done and not self._ours():
+                self._done = []  # everything this process held was restored, and ours with it
+            return tuple(self._done)
+
+    def active(self) -> EffectiveSetting:
+        """Setting in force, and whose it is. Never raises: a GPU that does not answer is lost."""
+        device, words = self.device, ORIGINS
+        holder = lease.holder(device.uuid)
+        try:
+            now = device.setting()
+            computing = device.processes()
+        except DeviceError as error:
+            return EffectiveSetting(None, "lost", f"{words['lost']} ({error})", holder)
+        origin, more = self._origin(now, holder), ""
+        if origin == "process":
+            more = f": {holder}"
+        elif history := self.history:
+            last = history[-1]
+            more = {
+                "applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"
+            }.get(origin, "")
+        return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
+
+    def _origin(self, now: Setting, holder: str) -> str:
+        uuid = self.device.uuid
+        if holder and holder != "this process":
+            return "process"
+        if lease.changes(uuid, "tuner"):
+            return "tuner"
+        done = self.history
+        if done and same(now, done[-1].after):
+            return "applied"
+        if lease.changes(uuid, "slider"):
+            return "slider"
+        if holder and not done:
+            return "run"
+        default_w = self.device.limits.default_power_limit_w
+        usual = Setting(default_w if now.power_limit_w is not None else None)
+        at_default = now == Setting() or (default_w is not None and same(now, usual))
+        return "default" if at_default else "program"
+
+    def _repr_html_(self) -> str:
+        return self.active()._repr_html_()
+
+    def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
+        """Knobs that `apply` would change, in words; empty where it would change none."""
+        target, now = as_configuration(wanted).setting, self.active().setting
+        return () if now is None else difference(now, target, self.device)
+
+    def rights(self, wanted: Configuration | Setting) -> Rights:
+        """Rights that `apply` takes, and the command for who has them."""
+        target, now = as_configuration(wanted).setting, self.active().setting or Setting()
+        return rights(now, target, self.device, refused=self.refused)
+
+    # changing
+
+    def apply(self, wanted: Configuration | Setting, *, jobs: tuple[Any, ...] = ()) -> Applied:
+        """Put the GPU to a configuration, whole: knobs that are None are given back to the driver.
+
+        A tuner at work on this GPU is stopped, and a live view's limit slider hands over. The new knobs come
+        first, so that a refusal leaves what was. A batch size goes to `workbench.chosen` and to the
+        next recurrence of `jobs`.
+
+        Args:
+            wanted: What to apply.
+            jobs: Recurring jobs whose next recurrence takes the batch size.
+
+        Raises:
+            OutOfRange, NotSupported: the GPU does not take it; nothing was changed, nobody stopped.
+            DeviceHeld: another process is changing this GPU.
+            NotPermitted: this process has not the rights; an administrator types `rights(wanted).command`.
+            UsageError: a batch size that is none, or that one of the jobs has not; nothing was changed.
+        """
+        configuration = as_configuration(wanted)
+        size = configuration.batch_size
+        if size is not None and size < 1:
+            raise UsageError(f"a batch size of {size} is none; it is 1 or more")
+        with self._lock:
+            if not self.history:
+                self._lease = lease.Lease([self.device], who="person")
+            target = whole(configuration.setting, self.device)
+            self.device.check(target)
+            for job in jobs:
+                if size is not None and size not in job.space.batch_sizes:
+                    have = ", ".join(str(each) for each in job.space.batch_sizes)
+                    raise UsageError(
+                        f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed"
+                    )
+            words: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
+            words += self._make_way()
+            before = self.device.setting()
+            try:
+                after = self._to(target, before)
+            except DeviceError as error:
+                if isinstance(error, NotPermitted):
+                    self.refused = str(error)
+                if not self._done:  # what was held for this change is held for nothing
+                    self._found, self.left = before, "; ".join(self._lease.restore()) or self.left
+                raise
+            self.refused = self.left = ""
+            changed = difference(before, configuration.setting, self.device)
+            words += changed or ("the GPU was at this setting already",)
+            words += self._choose(configuration, jobs)
+            at = time.strftime("%H:%M:%S")
+            theirs = jobs if size is not None else ()
+            done = Applied(
+                configuration, before, after, self.device.clock(), at, words, chosen.configuration, theirs
+            )
+            chosen.choose(configuration)
+            self._done.append(done)
+            self.earlier = ""
+            _remember(self.device.uuid, done)
+            return done
+
+    def undo(self) -> str:
+        """Take the last change back; returns a sentence on what is in force now, or on what is left.
+
+        Raises:
+            UsageError: there is nothing to undo.
+            DeviceError: it cannot be undone just now; it can be tried again.
+        """
+        with self._lock:
+            if not self.history:
+                if lease.owes(self.device.uuid):
+                    return self._settle()
+                raise UsageError(
+                    "there is nothing to undo: nothing was applied from here, or it was put back since"
+                )
+            last, left = self._done[-1], ""
+            if len(self._done) == 1:
+                left = self._back()
+            else:
+                now, wanted = self.device.setting(), last.before
+                if left := _left_alone(now.power_limit_w, last.after.power_limit_w):
+                    wanted = replace(wanted, power_limit_w=now.power_limit_w)
+                self._to(wanted, now)
+            self.left, self.earlier = left, ""
+            self._done.pop()
+            self._unchoose(last)
+            _remember(self.device.uuid, self._done[-1] if self._done else None)
+            return self.left or f"undone: {self.device.setting()} is active again"
+
+    def undo_all(self) -> str:
+        """Everything that was applied from here taken back; returns a sentence if something is left."""
+        with self._lock:
+            if not self.history:
+                if lease.owes(self.device.uuid):
+                    self._settle()
+                return self.left
+            self.left = self._back()
+            first, self._done = self._done[0], []
+            self._unchoose(first)
+            _remember(self.device.uuid, None)
+            return self.left
+
+    def restore_default(self) -> Applied:
+        """Give every knob back to the driver: a change that can be undone. Raises as `apply`."""
+        return self.apply(Configuration())
+
+    # how
+
+    def _ours(self) -> bool:
+        return bool(self._done) and self._lease.holds
+
+    def _to(self, wanted: Setting, before: Setting) -> Setting:
+        """Put the GPU to a whole setting; a refusal leaves, or brings back, what was."""
+        new, freed = _steps(before, wanted)
+        self._wake()
+        try:
+            # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
+            self._lease.apply(new)
+            self.device.reset(freed)
+        except DeviceError:
+            self._as_before(before)
+            raise
+        after = self.device.setting()
+        wrong = set(changed(after, wanted))
+        if wrong - ({"power_limit_w"} if wanted.power_limit_w is None else set()):
+            self._as_before(before)
+            raise DriverError(
+                f"{self.device.name} was put to {wanted}, and shows {after}: another program is changing it "
+                "too"
+            )
+        return after
+
+    def _as_before(self, before: Setting) -> None:
+        """After a refusal, which may come when other knobs are changed, or clocks unlocked, already."""
+        if lease.holder(self.device.uuid) != "this process":
+            return  # the first change, and it was given up
+        try:
+            lost, freed = _steps(self.device.setting(), before)
+            lease.change(self.device, lost)
+            self.device.reset(freed)
+        except DeviceError as error:
+            self.left = f"{self.device.name} could not be put back to {before}: {error}"
+
+    def _back(self) -> str:
+        """The way back to before the first change."""
+        left = "; ".join(self._lease.restore())
+        first = self._found = self._done[0].before
+        lost = {knob: getattr(first, knob) for knob in CLOCKS if getattr(first, knob) is not None}
+        mine = lease.holder(self.device.uuid) == "this process"
+        if not left and lost and mine and self.device.locked() != first:
+            # A run's own lock, which we had given back to the driver.
+            lease.change(self.device, Setting(**lost))
+        try:
+            return left or _left_alone(self.device.setting().power_limit_w, first.power_limit_w)
+        except DeviceError as error:
+            return f"nothing that was set from here is left; the active setting cannot be read: {error}"
+
+    def _settle(self) -> str:
+        """Try again to put back what could not be, which the journal knows."""
+        found, journalled = self._found, journal.of(self.device.uuid)
+        owed_w = found.power_limit_w if found is not None else getattr(journalled, "before_w", None)
+        self.device.setting()  # raises while the GPU does not answer
+        again = lease.Lease([self.device])
+        again.apply(Setting())  # takes the journal up
+        self.left = "; ".join(again.restore())
+        now = self.device.setting()
+        self.left = self.left or _left_alone(now.power_limit_w, owed_w)
+        self._found = None
+        return self.left or f"put back: {now} is active again"
+
+    def _make_way(self) -> tuple[str, ...]:
+        """What else of this process changes the GPU ends; sentences on what that was."""
+        words: tuple[str, ...] = ()
+        for slider in lease.changes(self.device.uuid, "slider"):
+            left = slider.restore()
+            words += ("the limit slider of the live view handed over" + (f"; {left}" if left else ""),)
+        if lease.holder(self.device.uuid) == "this process" and not self._ours():
+            words += ("a run of this process holds the GPU too: when it ends, it puts the GPU back",)
+        return words
+
+    def _wake(self) -> None:
+        """A change comes, whose effect is to be sampled at full pace."""
+
+    def _choose(self, configuration: Configuration, jobs: tuple[Any, ...]) -> tuple[str, ...]:
+        size = configuration.batch_size
+        if size is None:
+            return ()
+        for job in jobs:
+            limit_w = configuration.setting.power_limit_w
+            job.choose(size, limit_w if limit_w in job.space.power_limits_w else None)
+        where = "it is in workbench.chosen.batch_size"
+        if jobs:
+            names = " and ".join(f"'{job.name}'" for job in jobs)
+            where += f", and the next recurrence of {names} takes it"
+        return (f"batch size {size} cannot change inside a job that runs: {where}",)
+
+    def _unchoose(self, last: Applied) -> None:
+        chosen.choose(last.chosen_before)
+        for job in last.jobs:
+            job.choose(None)
+
+
+def _steps(now: Setting, wanted: Setting) -> tuple[Setting, tuple[str, ...]]:
+    """What is to be set to come to a whole setting, and the clocks that are given back to the driver."""
+    knobs = changed(now, wanted)
+    freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
+    return Setting(**{knob: getattr(wanted, knob) for knob in knobs}), freed
+
+
+def _left_alone(now_w: float | None, before_w: float | None) -> str:
+    """Sentence on a limit that is not what it was before; empty where it is, or one of them is not known."""
+    if now_w is None or before_w is None or abs(now_w - before_w) <= SAME_W:
+        return ""
+    return left_alone(now_w, before_w)
+
+
+def _memory(uuid: str) -> Path:
+    """Where the last change is written down, for the kernel after this one."""
+    return _paths.journals().with_name("applied") / _paths.named(uuid, ".json")
+
+
+def _remember(uuid: str, done: Applied | None) -> None:
+    """Write down what is applied now; nothing where all was undone. A full disk stops nobody."""
+    with contextlib.suppress(OSError):
+        if done is None:
+            _memory(uuid).unlink(missing_ok=True)
+            return
+        configuration = done.wanted
+        known = {**asdict(configuration.setting), "batch_size": configuration.batch_size, "at": done.at}
+        with _paths.replacing(_memory(uuid)) as file:
+            file.write(json.dumps({**known, "before_w": done.before.power_limit_w}).encode())
+
+
+def _earlier(uuid: str) -> str:
+    """What the last kernel had applied and not undone; empty where there is nothing to tell."""
+    if lease.holder(uuid):
+        return ""  # it has not ended
+    try:
+        known = json.loads(_memory(uuid).read_text(encoding="utf-8"))
+        setting = Setting(*(known[knob] for knob in KNOBS))
+        return (
+            f"the kernel before this one had applied {setting} at {known['at']}; when it ended, the GPU was "
+            f"restored to {known['before_w']:g} W"
+        )
+    except (OSError, ValueError, KeyError, TypeError, WorkbenchError):
+        return ""
+
+
+def as_configuration(wanted: Configuration | Setting) -> Configuration:
+    """What is to be applied. Raises UsageError where it is none."""
+    if isinstance(wanted, Setting):
+        return Configuration(wanted)
+    if isinstance(wanted, Configuration):
+        return wanted
+    raise UsageError(
+        f"a Configuration or a Setting can be applied, not {type(wanted).__name__}; a frontier's panel has "
+        "one in `chosen`"
+    )
