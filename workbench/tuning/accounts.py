@@ -254,10 +254,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A stretch that was counted, and the row of iterations that tells how long they were."""
+    """A stretch that was counted, and the row of iterations that shows their length; None where no iteration
+    was observed and the expected length stands for it.
+    """
 
     stretch: Stretch
-    run: Reading | Count
+    run: Reading | Count | None
 
 
 @dataclass
@@ -335,6 +337,10 @@ class SavingsLedger:
         if not runs:
             runs += source.runs(piece.from_s if exact else piece.count_from_s, piece.to_s, piece.guess)
         found = []
+        unseen = not runs and not exact and piece.kind == "held"
+        if unseen:
+            guess = piece.guess
+            runs.append(Count(1, piece.to_s - guess.seconds, piece.to_s, guess.sd * guess.seconds))
         for run in runs:
             begin_s, end_s = (run.start_s, run.end_s) if exact else (piece.from_s, piece.to_s)
             used = energy(meter, begin_s, end_s)
@@ -345,9 +351,9 @@ class SavingsLedger:
             stretch = Stretch(
                 piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j,
                 run.sd_s / run.iteration_s, run.common_sd, 0.5 * (begin_s + end_s),
-                piece.count_from_s <= piece.from_s,
+                piece.count_from_s <= piece.from_s and not unseen,
             )
-            found.append(Counted(stretch, run))
+            found.append(Counted(stretch, None if unseen else run))
         return found
 
     def count_all(self, meter: Meter, source: IterationSource | None) -> list[Counted]:

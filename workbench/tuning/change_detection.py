@@ -23,19 +23,17 @@ class ChangeDetectionParams:
     """Tuned constants of the watches; set by hand, `benchmarks.clocks --only online` scores them."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
-    least_time_sd: float = 0.01  # relative, of a stretch's iteration time
-    least_power_sd: float = 0.015  # relative, of its power
+    # relative, of a stretch's iteration time and power: the re-check follows slower changes
+    least_sd: float = 0.03
     slack: float = 1.0  # of the cumulative sums, in standard deviations
     limit: float = 8.0  # of the cumulative sums, in standard deviations: an alarm
     longest_alarm_backoff: float = 16.0  # times, after false alarms
     unclear: float = 0.1  # relative error of a stretch's iteration time, above which it shows nothing
-    far: float = 0.35  # logarithm of iteration times that needs no second look
-    most: float = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
+    most: float = 4.0  # standard deviations that one stretch counts at most: an alarm takes three
     level_s: float = 2.5  # of power: the mean over so long,
     lasts_s: float = 15.0  # for how long it must be another: a checkpoint takes seconds,
     step: float = 0.1  # by how much (logarithm)
-    first_sd: float = 0.03  # relative: floor of the scatter that the first stretches are given
-    follow: float = 0.2  # weight of a stretch after the first four in what is expected: jobs grow
+    follow: float = 0.2  # weight of a stretch in what is expected: jobs grow
     spread_follow: float = 0.1  # weight of a stretch in the scatter
 
 
@@ -47,56 +45,56 @@ class ModelWatch:
     """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page,
     Biometrika 41, 1954).
 
-    The expectation is taken over by the first stretches; later it follows slowly: a warm card is no new job.
+    Without an expectation, the median of the first three stretches is taken. Then it follows slowly: a warm
+    card is no new job.
 
     Args:
-        iteration_s, power_w: Expected, or NaN where the first stretch is to tell.
+        iteration_s, power_w: Expected, or NaN.
         tolerance: Times what stretches of a job differ by at least; more after alarms that were none.
     """
 
     iteration_s: float = math.nan
     power_w: float = math.nan
     tolerance: float = 1.0
-    _seen: int = 0
+    _first: list[tuple[float, float]] = field(default_factory=list)
     _sums: list[float] = field(default_factory=lambda: [0.0] * 4)
-    _spread: list[float] = field(default_factory=lambda: [PARAMS.least_time_sd**2, PARAMS.least_power_sd**2])
+    _spread: list[float] = field(default_factory=lambda: [0.0] * 2)
 
     @property
     def calm(self) -> bool:
         return max(self._sums) == 0.0
 
+    @property
+    def suspicious(self) -> bool:
+        return max(self._sums) > 0.5 * PARAMS.limit
+
     def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str:
         if time_sd > PARAMS.unclear:
             return ""
         now = (iteration_s, power_w)
+        if math.isnan(self.iteration_s):
+            self._first.append(now)
+            if len(self._first) == 3:
+                self.iteration_s, self.power_w = np.median(self._first, axis=0).tolist()
+            return ""
         expected = (self.iteration_s, self.power_w)
-        off = [0.0 if math.isnan(e) else math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        first = self._seen < 2  # how much stretches differ is not known yet, nor is the setting's model exact
-        for k, floor in enumerate((PARAMS.least_time_sd, PARAMS.least_power_sd)):
-            least = max(self.tolerance * floor, time_sd)
-            sd = max(least, math.sqrt(self._spread[k]), PARAMS.first_sd if first else 0.0)
-            z = off[k] / sd
+        off = [math.log(n / e) for n, e in zip(now, expected, strict=True)]
+        least = max(self.tolerance * PARAMS.least_sd, time_sd)
+        for k, spread in enumerate(self._spread):
+            z = off[k] / max(least, math.sqrt(spread))
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
                 self._sums[side] = max(0.0, self._sums[side] + min(signed, PARAMS.most) - PARAMS.slack)
-        # Whole iterations that are so much longer or shorter are those of another job.
-        if abs(off[0]) > PARAMS.far and time_sd < 0.3 * PARAMS.far:
-            return f"an iteration takes {iteration_s:.4g} s, not {self.iteration_s:.4g} s"
         worst = max(range(4), key=lambda side: self._sums[side])
         if self._sums[worst] > PARAMS.limit:
             what, unit, k = (("an iteration takes", "s", 0), ("the power is", "W", 1))[worst // 2]
             return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
-        self._seen += 1
-        gain = 1.0 / self._seen if self._seen <= 4 else PARAMS.follow
-        if max(self._sums) < 0.5 * PARAMS.limit:
+        if not self.suspicious:
             self.iteration_s, self.power_w = (
-                n if math.isnan(e) else e * math.exp(gain * each)
-                for n, e, each in zip(now, expected, off, strict=True)
+                e * math.exp(PARAMS.follow * each) for e, each in zip(expected, off, strict=True)
             )
-            if not first:
-                for k in range(2):
-                    self._spread[k] += PARAMS.spread_follow * (
-                        min(off[k] ** 2, 9 * self._spread[k]) - self._spread[k]
-                    )
+            for k, spread in enumerate(self._spread):
+                most = PARAMS.most * max(least, math.sqrt(spread))
+                self._spread[k] += PARAMS.spread_follow * (min(abs(off[k]), most) ** 2 - spread)
         return ""
 
 

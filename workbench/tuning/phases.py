@@ -397,7 +397,7 @@ class Watching:
             return self
         job.gpus.check()
         job.cut(now_s, "held")
-        due = request.recheck and now_s >= job.check_s and not request.paused
+        due = request.recheck and now_s >= job.check_s and not request.paused and not self._watch.suspicious
         if due and job.pinned is None and job.gpus.current != Setting():
             return self._check(now_s)
         hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
@@ -418,8 +418,12 @@ class Watching:
             job.source.learn(run.start_s, run.end_s, run.iteration_s)
         usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
         time_sd = max(run.sd_s / run.iteration_s, usual)
-        if why := self._watch.feed(now_s, stretch.iteration_s, time_sd, stretch.power_w):
+        # A rate has no iterations whose length could change: the power level shows another job. Two iterations
+        # do not show their own scatter, and one may contain a checkpoint.
+        shows = not isinstance(job.source, Rate) and stretch.iterations > 2
+        if shows and (why := self._watch.feed(now_s, stretch.iteration_s, time_sd, stretch.power_w)):
             return Retuning(job, now_s, why)
+        job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if self._watch.calm:
             job.log.believe()
         self._learn(stretch, run)  # at the default setting too: everything is relative to it
@@ -454,7 +458,7 @@ class Watching:
         """The default setting again, for a few iterations: what is saved is measured, not assumed."""
         job, gpus, params = self.job, self.job.gpus, self.job.params
         gpus.put(Setting())
-        time_s = job.baseline[0]
+        time_s = job.baseline[0] * job.pace
         wanted = math.ceil((job.found.variation / params.check_sd) ** 2)
         iterations = max(4, min(wanted, math.ceil(params.check_s / time_s)))
         guess = guessed(time_s, params.baseline_sd)
@@ -492,8 +496,11 @@ class Checking:
             job.cut(now_s, "re-check")
         else:
             work.probed(probe, "kept", "the default setting again")
-            other = params.other_job * min(1 + work.false_alarms, 4) + 2.0 * reading.energy_sd
-            if reading.off(*job.baseline) > other:
+            last = job.account.baselines[-1]
+            counts = 1.0 / reading.iterations + 1.0 / last.iterations  # few iterations hide their own scatter
+            error = max(math.hypot(reading.energy_sd, last.energy_sd), job.found.variation * math.sqrt(counts))
+            other = params.other_job * min(1 + work.false_alarms, 4) + 3.0 * error
+            if not isinstance(job.source, Rate) and reading.off(*job.baseline) > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             self._watching.seen_s = now_s
