@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,13 @@ from workbench.records import Setting
 from workbench.search.objective import EnergyDelay, ZeusCost
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning import harmonic_fit
-from workbench.tuning.accounts import SavingsAccounts, Stretch
+from workbench.tuning import accounts, harmonic_fit
+from workbench.tuning.accounts import SavingsAccounts, SavingsLedger, Stretch
 from workbench.tuning.advice import advice
 from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
-from workbench.tuning.iteration_sources import Counter, in_rows
+from workbench.tuning.iteration_sources import Counter, guessed, in_rows
+from workbench.tuning.logbook import Logbook
 from workbench.tuning.options import check_slowdown, objective_words
 from workbench.tuning.phases import Checking, Retuning
 from workbench.tuning.probe import Reading
@@ -818,7 +820,7 @@ def test_rows_of_iterations_leave_out_what_is_none() -> None:
 
 def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
     rng = np.random.default_rng(1)
-    watch = ModelWatch(1.0, 200.0)
+    watch = ModelWatch()
     for t in range(300):
         assert (
             watch.feed(
@@ -831,11 +833,47 @@ def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
         )
     told = [watch.feed(300 + t, 1.10, 0.01, 200.0) for t in range(6)]
     assert any("an iteration takes 1.1 s" in words for words in told)
-    assert ModelWatch(1.0, 200.0).feed(0, 1.01, 0.01, 203.0) == ""
+
+
+def test_heavy_tailed_stretches_are_no_other_job() -> None:
+    rng = np.random.default_rng(3)
+    late = rng.random(400) < 0.05
+    times = np.exp(0.02 * rng.standard_normal(400)) * np.where(late, 1.0 + rng.pareto(1.5, 400), 1.0)
+    watch = ModelWatch()
+    assert [why for t, each in enumerate(times) if (why := watch.feed(t, each, 0.02, 200.0))] == []
+    assert any(watch.feed(400 + t, 1.5, 0.02, 200.0) for t in range(5))  # a change that lasts is one
+
+
+def test_a_job_that_grows_is_no_other_job() -> None:
+    watch = ModelWatch()
+    assert all(watch.feed(t, 1.0 + 0.011 * t, 0.01, 200.0) == "" for t in range(30))
+
+
+def test_a_checkpoint_between_two_steps_is_no_iteration() -> None:
+    assert in_rows(np.array([0.0, 2.4]), np.ones(1), 0.6, []) == []
+
+
+def test_held_time_whose_iterations_were_not_observed_has_saved_energy_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        accounts, "energy", lambda _, start_s, end_s: SimpleNamespace(
+            energy_j=80.0 * (end_s - start_s), uncertainty_j=1.0
+        )
+    )
+    source: Any = SimpleNamespace(name="power", runs=lambda *_: [])
+    ledger, log = SavingsLedger(), Logbook(lambda: 0.0)
+    log.ledger = ledger
+    ledger.begin(0.0)
+    ledger.cut(60.0, "held", source, Setting(sm_clock_mhz=1000), guessed(1.0, 0.02))
+    log.accounts.open(ANY)
+    assert log.count(ANY, source, 100.0) == []  # nothing shows that it is still the same job
+    held = log.accounts.accounts[-1].held[Setting(sm_clock_mhz=1000)]
+    assert (held.time_s, held.energy_j, held.iterations) == pytest.approx((60.0, 4800.0, 60.0))
 
 
 def test_a_warm_card_is_no_other_job() -> None:
-    watch = ModelWatch(1.0, 200.0)
+    watch = ModelWatch()
     assert all(watch.feed(t, 1.0, 0.01, 200.0 * (1 + 0.0005 * t)) == "" for t in range(120))
 
 

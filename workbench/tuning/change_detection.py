@@ -33,7 +33,7 @@ class ChangeDetectionParams:
     level_s: float = 2.5  # of power: the mean over so long,
     lasts_s: float = 15.0  # for how long it must be another: a checkpoint takes seconds,
     step: float = 0.1  # by how much (logarithm)
-    follow: float = 0.2  # weight of a stretch in what is expected: jobs grow
+    last: int = 5  # stretches whose median is expected of the next one: jobs grow
     spread_follow: float = 0.1  # weight of a stretch in the scatter
 
 
@@ -45,18 +45,15 @@ class ModelWatch:
     """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page,
     Biometrika 41, 1954).
 
-    Without an expectation, the median of the first three stretches is taken. Then it follows slowly: a warm
-    card is no new job.
+    A stretch is expected to be the median of the last ones: a late batch moves that no more than any other,
+    and a warm card is no new job.
 
     Args:
-        iteration_s, power_w: Expected, or NaN.
         tolerance: Times what stretches of a job differ by at least; more after alarms that were none.
     """
 
-    iteration_s: float = math.nan
-    power_w: float = math.nan
     tolerance: float = 1.0
-    _first: list[tuple[float, float]] = field(default_factory=list)
+    _last: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=PARAMS.last))
     _sums: list[float] = field(default_factory=lambda: [0.0] * 4)
     _spread: list[float] = field(default_factory=lambda: [0.0] * 2)
 
@@ -72,12 +69,10 @@ class ModelWatch:
         if time_sd > PARAMS.unclear:
             return ""
         now = (iteration_s, power_w)
-        if math.isnan(self.iteration_s):
-            self._first.append(now)
-            if len(self._first) == 3:
-                self.iteration_s, self.power_w = np.median(self._first, axis=0).tolist()
+        if len(self._last) < 3:
+            self._last.append(now)
             return ""
-        expected = (self.iteration_s, self.power_w)
+        expected = np.median(self._last, axis=0).tolist()
         off = [math.log(n / e) for n, e in zip(now, expected, strict=True)]
         least = max(self.tolerance * PARAMS.least_sd, time_sd)
         for k, spread in enumerate(self._spread):
@@ -89,9 +84,7 @@ class ModelWatch:
             what, unit, k = (("an iteration takes", "s", 0), ("the power is", "W", 1))[worst // 2]
             return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
         if not self.suspicious:
-            self.iteration_s, self.power_w = (
-                e * math.exp(PARAMS.follow * each) for e, each in zip(expected, off, strict=True)
-            )
+            self._last.append(now)
             for k, spread in enumerate(self._spread):
                 most = PARAMS.most * max(least, math.sqrt(spread))
                 self._spread[k] += PARAMS.spread_follow * (min(abs(off[k]), most) ** 2 - spread)

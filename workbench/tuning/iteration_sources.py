@@ -320,13 +320,13 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
     Args:
         moments: When iterations ended.
         counts: How many ended between a moment and the next.
-        guess_s: How long one should take; the median where that is longer.
+        guess_s: How long one should take; the median where that is not known.
         phases: What was told to be something else.
     """
     if len(moments) < 2:
         return []
     lengths = np.diff(moments) / np.maximum(counts, 1.0)
-    usual_s = max(float(np.median(lengths)), guess_s if math.isfinite(guess_s) else 0.0)
+    usual_s = guess_s if math.isfinite(guess_s) else float(np.median(lengths))
     fine = lengths < PARAMS.long * usual_s
     for phase in phases:
         fine &= ~((moments[:-1] < phase.end_s) & (moments[1:] > phase.start_s))

@@ -418,8 +418,8 @@ class Watching:
             job.source.learn(run.start_s, run.end_s, run.iteration_s)
         usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
         time_sd = max(run.sd_s / run.iteration_s, usual)
-        # A rate has no iterations whose length could change: the power level shows another job. Two iterations
-        # do not show their own scatter, and one may contain a checkpoint.
+        # A rate has no iterations whose length could change: the power level shows another job.
+        # Two iterations do not show their own scatter, and one may contain a checkpoint.
         shows = not isinstance(job.source, Rate) and stretch.iterations > 2
         if shows and (why := self._watch.feed(now_s, stretch.iteration_s, time_sd, stretch.power_w)):
             return Retuning(job, now_s, why)
@@ -497,8 +497,9 @@ class Checking:
         else:
             work.probed(probe, "kept", "the default setting again")
             last = job.account.baselines[-1]
-            counts = 1.0 / reading.iterations + 1.0 / last.iterations  # few iterations hide their own scatter
-            error = max(math.hypot(reading.energy_sd, last.energy_sd), job.found.variation * math.sqrt(counts))
+            # A few iterations show their own scatter badly.
+            scatter = job.found.variation * math.sqrt(1.0 / reading.iterations + 1.0 / last.iterations)
+            error = max(math.hypot(reading.energy_sd, last.energy_sd), scatter)
             other = params.other_job * min(1 + work.false_alarms, 4) + 3.0 * error
             if not isinstance(job.source, Rate) and reading.off(*job.baseline) > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"

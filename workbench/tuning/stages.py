@@ -11,7 +11,7 @@ from ..records import Setting
 from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, PowerLevelDetector, busy_gpus
 from .gpus import TunedGpus
-from .iteration_sources import ToldIterations, guessed
+from .iteration_sources import Counter, MarkSource, ToldIterations, guessed
 from .logbook import Logbook
 from .options import TuningRequest
 from .phases import (
@@ -168,10 +168,13 @@ class AtWork:
     def _go_on(self, now_s: float) -> None:
         """After an interruption."""
         phase = self.phase
-        looked = isinstance(phase, Detecting) and self.crowded
-        if looked or isinstance(phase, (Profiling, Baseline, Predicting)):
-            self.close()  # what was seen while others were there is not of this job alone
+        early = isinstance(phase, (Profiling, Baseline, Predicting))
+        told = early and isinstance(phase.found.source, (MarkSource, Counter))  # no step falls into a pause
+        if (early and (self.crowded or not told)) or (self.crowded and isinstance(phase, Detecting)):
+            self.close()  # what was measured meanwhile is not of this job alone
             self.phase = Detecting(self._work, now_s)
+        elif early:
+            self.log.ledger.begin(now_s)
         elif isinstance(phase, Watching):
             job = phase.job
             job.since_s = phase.seen_s = now_s
