@@ -116,15 +116,14 @@ class SavingsAccount:
             at_s=0.5 * (reading.start_s + reading.end_s),
         ))
 
-    def add(self, stretch: Stretch, *, sample: bool = True) -> None:
-        """Add a stretch; `sample`: use it to compare settings, even if others at its setting can be used."""
+    def add(self, stretch: Stretch) -> None:
+        """Add a stretch; it is used to compare settings if it is settled."""
         setting, held = stretch.setting, stretch.kind not in TUNING
         if held or setting == Setting():
             self.held[setting] = self.held[setting] + stretch if setting in self.held else stretch
         else:
             self.others.append(stretch)
-        sample |= all(each.setting != setting for each in self.samples)
-        if held and sample and stretch.settled:
+        if held and stretch.settled:
             self._compare(stretch)
 
     def _compare(self, sample: Stretch) -> None:
@@ -207,14 +206,14 @@ class SavingsAccounts:
         self.accounts[-1].read(reading)
         self._known = False
 
-    def add(self, stretch: Stretch, *, sample: bool = True) -> None:
-        """A stretch of the present workload; `sample` as in `SavingsAccount.add`."""
+    def add(self, stretch: Stretch) -> None:
+        """A stretch of the present workload."""
         self.iterations += stretch.iterations
         if stretch.kind in TUNING:
             self.spent_s += stretch.time_s
             self.spent_j += stretch.energy_j
         if self.accounts:
-            self.accounts[-1].add(stretch, sample=sample)
+            self.accounts[-1].add(stretch)
             self._known = False
 
     def saved(self) -> Saved | None:
