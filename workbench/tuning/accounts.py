@@ -11,7 +11,7 @@ import numpy as np
 from ..measurement.meter import Meter
 from ..records import Setting
 from .cost_ratios import cost_ratios
-from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
+from .iteration_sources import Count, Guess, IterationSource, Told
 from .posterior import SettingPosterior
 from .probe import PARAMS as PROBE_PARAMS
 from .probe import Reading, energy
@@ -38,7 +38,7 @@ class Stretch:
     """Iterations at one setting; a 95 % half width with the energy.
 
     Attributes:
-        kind: "baseline", "probe", "re-check", "paused" or "held".
+        kind: "baseline", "probe", "re-check", "paused", "held", or "unobserved" (held without observations).
         length_sd: Relative standard error of the mean length of an iteration.
         common_sd: The part of that error that all stretches at the setting share.
         at_s: Its middle.
@@ -251,14 +251,11 @@ class Piece(NamedTuple):
     known: Reading | Count | None
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A stretch that was counted, and the row of iterations that shows their length; None where no iteration
-    was observed and the expected length stands for it.
-    """
+class Counted(NamedTuple):
+    """A stretch that was counted, and the row of iterations that tells how long they were."""
 
     stretch: Stretch
-    run: Reading | Count | None
+    run: Reading | Count
 
 
 @dataclass
@@ -317,7 +314,7 @@ class SavingsLedger:
         """Everything up to a time was one stretch."""
         if source is None or not to_s > self.cursor_s:
             return
-        if isinstance(source, (MarkSource, Counter)):  # borders lie between iterations
+        if isinstance(source, Told):  # borders lie between iterations
             times = source.since(self.cursor_s, to_s)
             if len(times) < 2:
                 return
@@ -331,15 +328,14 @@ class SavingsLedger:
         if not self._pieces or source is None or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
             return []
         piece = self._pieces.pop(0)
-        exact = isinstance(source, (MarkSource, Counter))
+        kind, exact = piece.kind, isinstance(source, Told)
         runs: list[Reading | Count] = [] if piece.known is None or exact else [piece.known]
         if not runs:
             runs += source.runs(piece.from_s if exact else piece.count_from_s, piece.to_s, piece.guess)
         found = []
-        unseen = not runs and not exact and piece.kind == "held"
-        if unseen:
-            guess = piece.guess
-            runs.append(Count(1, piece.to_s - guess.seconds, piece.to_s, guess.sd * guess.seconds))
+        if kind == "held" and not (runs or exact):  # the length that is expected stands for the observed one
+            kind = "unobserved"
+            runs.append(Count(1, piece.to_s - piece.guess.seconds, piece.to_s, 0.0))
         for run in runs:
             begin_s, end_s = (run.start_s, run.end_s) if exact else (piece.from_s, piece.to_s)
             used = energy(meter, begin_s, end_s)
@@ -348,11 +344,11 @@ class SavingsLedger:
             time_s = end_s - begin_s
             count = float(run.iterations) if exact else time_s / run.iteration_s
             stretch = Stretch(
-                piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j,
+                kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j,
                 run.sd_s / run.iteration_s, run.common_sd, 0.5 * (begin_s + end_s),
-                piece.count_from_s <= piece.from_s and not unseen,
+                piece.count_from_s <= piece.from_s and kind != "unobserved",
             )
-            found.append(Counted(stretch, None if unseen else run))
+            found.append(Counted(stretch, run))
         return found
 
     def count_all(self, meter: Meter, source: IterationSource | None) -> list[Counted]:

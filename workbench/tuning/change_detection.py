@@ -23,8 +23,7 @@ class ChangeDetectionParams:
     """Tuned constants of the watches; set by hand, `benchmarks.clocks --only online` scores them."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
-    # relative, of a stretch's iteration time and power: the re-check follows slower changes
-    least_sd: float = 0.03
+    least_sd: float = 0.03  # relative, of a stretch's time and power: re-checks follow slower changes
     slack: float = 1.0  # of the cumulative sums, in standard deviations
     limit: float = 8.0  # of the cumulative sums, in standard deviations: an alarm
     longest_alarm_backoff: float = 16.0  # times, after false alarms
@@ -42,11 +41,9 @@ PARAMS = ChangeDetectionParams()
 
 @dataclass
 class ModelWatch:
-    """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page,
-    Biometrika 41, 1954).
+    """Iteration time and power at the held setting: two-sided cumulative sums (Page, Biometrika 41, 1954).
 
-    A stretch is expected to be the median of the last ones: a late batch moves that no more than any other,
-    and a warm card is no new job.
+    The median of the last stretches is expected of the next: a late batch or a warm card is no new job.
 
     Args:
         tolerance: Times what stretches of a job differ by at least; more after alarms that were none.
@@ -65,7 +62,7 @@ class ModelWatch:
     def suspicious(self) -> bool:
         return max(self._sums) > 0.5 * PARAMS.limit
 
-    def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str:
+    def feed(self, iteration_s: float, time_sd: float, power_w: float) -> str:
         if time_sd > PARAMS.unclear:
             return ""
         now = (iteration_s, power_w)
@@ -74,20 +71,19 @@ class ModelWatch:
             return ""
         expected = np.median(self._last, axis=0).tolist()
         off = [math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        least = max(self.tolerance * PARAMS.least_sd, time_sd)
-        for k, spread in enumerate(self._spread):
-            z = off[k] / max(least, math.sqrt(spread))
+        sds = [max(self.tolerance * PARAMS.least_sd, time_sd, math.sqrt(each)) for each in self._spread]
+        for k, sd in enumerate(sds):
+            z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
                 self._sums[side] = max(0.0, self._sums[side] + min(signed, PARAMS.most) - PARAMS.slack)
-        worst = max(range(4), key=lambda side: self._sums[side])
-        if self._sums[worst] > PARAMS.limit:
-            what, unit, k = (("an iteration takes", "s", 0), ("the power is", "W", 1))[worst // 2]
-            return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
+                if self._sums[side] > PARAMS.limit:
+                    what, unit = (("an iteration takes", "s"), ("the power is", "W"))[k]
+                    return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
         if not self.suspicious:
             self._last.append(now)
-            for k, spread in enumerate(self._spread):
-                most = PARAMS.most * max(least, math.sqrt(spread))
-                self._spread[k] += PARAMS.spread_follow * (min(abs(off[k]), most) ** 2 - spread)
+            for k, sd in enumerate(sds):
+                clipped = min(abs(off[k]), PARAMS.most * sd)
+                self._spread[k] += PARAMS.spread_follow * (clipped**2 - self._spread[k])
         return ""
 
 

@@ -181,6 +181,9 @@ class Counter:
         return [replace(each, sd_s=math.hypot(each.sd_s, looking_s / each.iterations)) for each in found]
 
 
+Told = MarkSource | Counter
+
+
 class ToldIterations:
     """Iterations that the job tells: marks of this process, and a user's counter where one was given."""
 

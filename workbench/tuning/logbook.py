@@ -133,9 +133,9 @@ class Logbook:
         account once they prove to be of the same job (`believe`).
         """
         counted = self.ledger.count(meter, source, now_s)
-        held = [each for each in counted if each.stretch.kind == "held" and each.run is not None]
+        held = [each for each in counted if each.stretch.kind == "held"]
         for each in counted:
-            if each not in held:
+            if each.stretch.kind != "held":
                 self.accounts.add(each.stretch)
         self.suspects += [each.stretch for each in held]
         return held

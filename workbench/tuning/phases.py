@@ -362,7 +362,6 @@ class Holding:
             job.cut(now_s, "held" if log.settled_s is not None else "probe")
             gpus.put(wanted)
         job.since_s = now_s
-        # The first stretches set what is expected: older measurements may differ by the growth of the job.
         watch = ModelWatch(tolerance=min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s
@@ -412,16 +411,15 @@ class Watching:
         mine = [each for each in held if each.stretch.setting == job.gpus.current]
         if not mine:
             return self
-        stretch, run = max(((each.stretch, each.run) for each in mine), key=lambda pair: pair[0].iterations)
+        stretch, run = max(mine, key=lambda each: each.stretch.iterations)
         self.seen_s = now_s
         if isinstance(job.source, Trace):
             job.source.learn(run.start_s, run.end_s, run.iteration_s)
         usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
         time_sd = max(run.sd_s / run.iteration_s, usual)
-        # A rate has no iterations whose length could change: the power level shows another job.
-        # Two iterations do not show their own scatter, and one may contain a checkpoint.
+        # A rate has no lengths that could change, and one of two iterations may contain a checkpoint.
         shows = not isinstance(job.source, Rate) and stretch.iterations > 2
-        if shows and (why := self._watch.feed(now_s, stretch.iteration_s, time_sd, stretch.power_w)):
+        if shows and (why := self._watch.feed(stretch.iteration_s, time_sd, stretch.power_w)):
             return Retuning(job, now_s, why)
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if self._watch.calm:
@@ -497,7 +495,6 @@ class Checking:
         else:
             work.probed(probe, "kept", "the default setting again")
             last = job.account.baselines[-1]
-            # A few iterations show their own scatter badly.
             scatter = job.found.variation * math.sqrt(1.0 / reading.iterations + 1.0 / last.iterations)
             error = max(math.hypot(reading.energy_sd, last.energy_sd), scatter)
             other = params.other_job * min(1 + work.false_alarms, 4) + 3.0 * error

@@ -11,7 +11,7 @@ from ..records import Setting
 from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, PowerLevelDetector, busy_gpus
 from .gpus import TunedGpus
-from .iteration_sources import Counter, MarkSource, ToldIterations, guessed
+from .iteration_sources import Told, ToldIterations, guessed
 from .logbook import Logbook
 from .options import TuningRequest
 from .phases import (
@@ -169,18 +169,16 @@ class AtWork:
         """After an interruption."""
         phase = self.phase
         early = isinstance(phase, (Profiling, Baseline, Predicting))
-        told = early and isinstance(phase.found.source, (MarkSource, Counter))  # no step falls into a pause
+        told = early and isinstance(phase.found.source, Told)  # no iteration contains a pause
         if (early and (self.crowded or not told)) or (self.crowded and isinstance(phase, Detecting)):
             self.close()  # what was measured meanwhile is not of this job alone
             self.phase = Detecting(self._work, now_s)
-        elif early:
-            self.log.ledger.begin(now_s)
         elif isinstance(phase, Watching):
             job = phase.job
             job.since_s = phase.seen_s = now_s
             if self.crowded or (self.gpus.current != job.chosen and not self._request.paused):
                 self.phase = Holding(job)  # a check was cut short
-        if isinstance(phase, (Searching, Holding, Watching)):
+        if early or isinstance(phase, (Searching, Holding, Watching)):
             self.log.ledger.begin(now_s)
 
     def _look(self, now_s: float) -> None:

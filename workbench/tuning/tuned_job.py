@@ -16,7 +16,7 @@ from . import choice
 from .change_detection import PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
-from .iteration_sources import Count, Counter, Guess, MarkSource, ToldIterations, guessed
+from .iteration_sources import Count, Guess, Told, ToldIterations, guessed
 from .logbook import Logbook
 from .options import TuningRequest, resolve_objective
 from .params import TunerParams
@@ -101,7 +101,7 @@ class TunedJob:
     @property
     def told(self) -> bool:
         """Whether the job tells its iterations itself."""
-        return isinstance(self.source, (MarkSource, Counter))
+        return isinstance(self.source, Told)
 
     @property
     def traced(self) -> bool:
