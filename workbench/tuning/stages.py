@@ -11,7 +11,7 @@ from ..records import Setting
 from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, PowerLevelDetector, busy_gpus
 from .gpus import TunedGpus
-from .iteration_sources import Told, ToldIterations, guessed
+from .iteration_sources import ToldIterations, guessed
 from .logbook import Logbook
 from .options import TuningRequest
 from .phases import (
@@ -169,7 +169,7 @@ class AtWork:
         """After an interruption."""
         phase = self.phase
         early = isinstance(phase, (Profiling, Baseline, Predicting))
-        told = early and isinstance(phase.found.source, Told)  # no iteration contains a pause
+        told = self.log.source in ("marks", "counter")  # no iteration contains a pause
         if (early and (self.crowded or not told)) or (self.crowded and isinstance(phase, Detecting)):
             self.close()  # what was measured meanwhile is not of this job alone
             self.phase = Detecting(self._work, now_s)
