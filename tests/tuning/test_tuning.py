@@ -448,6 +448,21 @@ def test_a_check_that_checkpoints_draw_out_is_a_sight_of_the_job(lab: Callable[.
     tuner.end()
 
 
+def test_a_checkpoint_does_not_restart_the_first_measurements_of_reported_steps(
+    lab: Callable[..., Lab],
+) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "baseline")
+    here.machine.clock.on_step.append(beside := lambda _: tuner.advance())
+    here.machine.step(6.0)  # the GPU writes a checkpoint
+    here.machine.clock.on_step.remove(beside)
+    here.until(tuner, "predict")
+    assert "detect" not in here.states[here.states.index("baseline") :]
+    assert any(words == "the GPU works again" for _, words in tuner.log.events)
+    tuner.end()
+
+
 def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
