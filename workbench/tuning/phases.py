@@ -494,9 +494,7 @@ class Checking:
             job.cut(now_s, "re-check")
         else:
             work.probed(probe, "kept", "the default setting again")
-            last = job.account.baselines[-1]
-            scatter = job.found.variation * math.sqrt(1.0 / reading.iterations + 1.0 / last.iterations)
-            error = max(math.hypot(reading.energy_sd, last.energy_sd), scatter)
+            error = math.hypot(reading.energy_sd, job.account.baselines[-1].energy_sd)
             other = params.other_job * min(1 + work.false_alarms, 4) + 3.0 * error
             if not isinstance(job.source, Rate) and reading.off(*job.baseline) > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
