@@ -27,7 +27,6 @@ class ChangeDetectionParams:
     slack: float = 1.0  # of the cumulative sums, in standard deviations
     limit: float = 8.0  # of the cumulative sums, in standard deviations: an alarm
     longest_alarm_backoff: float = 16.0  # times, after false alarms
-    unclear: float = 0.1  # relative error of a stretch's iteration time, above which it shows nothing
     most: float = 4.0  # standard deviations that one stretch counts at most: an alarm takes three
     level_s: float = 2.5  # of power: the mean over so long,
     lasts_s: float = 15.0  # for how long it must be another: a checkpoint takes seconds,
@@ -41,45 +40,55 @@ PARAMS = ChangeDetectionParams()
 
 @dataclass
 class ModelWatch:
-    """Iteration time and power at the held setting: two-sided cumulative sums (Page, Biometrika 41, 1954).
+    """Length, power and scatter of iterations at the held setting: two-sided cumulative sums (Page,
+    Biometrika 41, 1954).
 
     The median of the last stretches is expected of the next: a late batch or a warm card is no new job.
 
     Args:
         tolerance: Times what stretches of a job differ by at least; more after alarms that were none.
+        latest: Length of an iteration (s) in the last stretches, and its relative standard error.
     """
 
     tolerance: float = 1.0
-    _last: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=PARAMS.last))
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 4)
-    _spread: list[float] = field(default_factory=lambda: [0.0] * 2)
+    latest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=3))
+    _last: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=PARAMS.last))
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 6)
+    _spread: list[float] = field(default_factory=lambda: [0.0] * 3)
 
     @property
     def calm(self) -> bool:
         return max(self._sums) == 0.0
 
-    @property
-    def suspicious(self) -> bool:
-        return max(self._sums) > 0.5 * PARAMS.limit
+    def feed(self, iteration_s: float, time_sd: float, power_w: float, count: float, scatter: float) -> str:
+        """Add a stretch; returns a sentence where it belongs to another job.
 
-    def feed(self, iteration_s: float, time_sd: float, power_w: float) -> str:
-        if time_sd > PARAMS.unclear:
-            return ""
-        now = (iteration_s, power_w)
+        Args:
+            iteration_s, time_sd: Mean length of its iterations, and the relative standard error of that.
+            power_w: Its mean power.
+            count, scatter: How many iterations it has, and the relative standard deviation of their lengths.
+        """
+        now = (iteration_s, power_w, max(scatter, PARAMS.least_sd))
+        self.latest.append((iteration_s, time_sd))
         if len(self._last) < 3:
             self._last.append(now)
             return ""
         expected = np.median(self._last, axis=0).tolist()
         off = [math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        sds = [max(self.tolerance * PARAMS.least_sd, time_sd, math.sqrt(each)) for each in self._spread]
+        least = self.tolerance * PARAMS.least_sd
+        # The logarithm of a standard deviation of n values has this error, and that of their median half.
+        own = (max(least, time_sd), max(least, time_sd), self.tolerance * math.sqrt(0.75 / max(count - 1, 1)))
+        sds = [max(each, math.sqrt(spread)) for each, spread in zip(own, self._spread, strict=True)]
         for k, sd in enumerate(sds):
             z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
                 self._sums[side] = max(0.0, self._sums[side] + min(signed, PARAMS.most) - PARAMS.slack)
                 if self._sums[side] > PARAMS.limit:
+                    if k == 2:
+                        return f"iterations differ by {now[2]:.0%}, not by {expected[2]:.0%}"
                     what, unit = (("an iteration takes", "s"), ("the power is", "W"))[k]
                     return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
-        if not self.suspicious:
+        if max(self._sums) < 0.5 * PARAMS.limit:
             self._last.append(now)
             for k, sd in enumerate(sds):
                 clipped = min(abs(off[k]), PARAMS.most * sd)

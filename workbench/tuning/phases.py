@@ -396,8 +396,8 @@ class Watching:
             return self
         job.gpus.check()
         job.cut(now_s, "held")
-        due = request.recheck and now_s >= job.check_s and not request.paused and not self._watch.suspicious
-        if due and job.pinned is None and job.gpus.current != Setting():
+        due = request.recheck and now_s >= job.check_s and not request.paused
+        if due and self._comparable:
             return self._check(now_s)
         hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
         if now_s - self.seen_s > hold_s:
@@ -419,7 +419,10 @@ class Watching:
         time_sd = max(run.sd_s / run.iteration_s, usual)
         # A rate has no lengths that could change, and one of two iterations may contain a checkpoint.
         shows = not isinstance(job.source, Rate) and stretch.iterations > 2
-        if shows and (why := self._watch.feed(stretch.iteration_s, time_sd, stretch.power_w)):
+        scatter = run.sd_s * math.sqrt(stretch.iterations) / run.iteration_s if job.told else 0.0
+        if shows and (why := self._watch.feed(
+            stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter
+        )):
             return Retuning(job, now_s, why)
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if self._watch.calm:
@@ -430,6 +433,26 @@ class Watching:
             return self
         steering.next_s = now_s + job.params.steer_s
         return self.reconsider(now_s)
+
+    @property
+    def _comparable(self) -> bool:
+        """Whether another setting than the default is held, which nobody has pinned."""
+        return self.job.pinned is None and self.job.gpus.current != Setting()
+
+    def contradicts(self, reading: Reading) -> str:
+        """Why the default setting just measured, and the held one just before, cannot be those of the job
+        that was tuned; empty where they can.
+        """
+        if len(self._watch.latest) < 3:
+            return ""
+        lengths, sds = np.array(self._watch.latest).T
+        ratio, ratio_sd, _ = self.job.belief.ratios(self.job.chosen)
+        found = float(np.median(lengths)) / reading.iteration_s
+        error = math.hypot(float(np.median(sds)), float(np.std(np.log(lengths))), ratio_sd,
+                           reading.sd_s / reading.iteration_s)
+        if abs(math.log(found / ratio)) < 3.0 * error:
+            return ""
+        return f"an iteration takes {found:.3f} times as long as at the default setting, not {ratio:.3f}"
 
     def reconsider(self, now_s: float) -> TunerPhase:
         """Keep the held setting, or go to one that is better by now."""
@@ -499,6 +522,8 @@ class Checking:
             if not isinstance(job.source, Rate) and reading.off(*job.baseline) > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
+            if why := self._watching.contradicts(reading):
+                return Retuning(job, now_s, why)
             self._watching.seen_s = now_s
             job.read(reading)
             job.cut(now_s, "re-check", reading)
