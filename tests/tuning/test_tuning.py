@@ -38,7 +38,7 @@ from workbench.tuning.driver import TunerThread
 from workbench.tuning.iteration_sources import Counter, guessed, in_rows
 from workbench.tuning.logbook import Logbook
 from workbench.tuning.options import check_slowdown, objective_words
-from workbench.tuning.phases import Checking, Retuning
+from workbench.tuning.phases import Checking, Retuning, Watching
 from workbench.tuning.probe import Reading
 from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
 from workbench.tuning.stages import AtWork
@@ -833,19 +833,17 @@ def test_rows_of_iterations_leave_out_what_is_none() -> None:
     assert [(row.iterations, row.start_s, row.end_s) for row in rows] == [(3, 0.0, 3.0), (2, 20.0, 22.0)]
 
 
-def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
+def feed(watch: ModelWatch, iteration_s: float, power_w: float = 200.0, scatter: float = 0.03) -> str:
+    """A stretch of nine iterations."""
+    return watch.feed(iteration_s, scatter / 3.0, power_w, 9, scatter)
+
+
+def test_a_change_of_a_tenth_is_noticed_above_the_noise() -> None:
     rng = np.random.default_rng(1)
     watch = ModelWatch()
-    for _ in range(300):
-        assert (
-            watch.feed(
-                1.0 * math.exp(0.01 * rng.standard_normal()),
-                0.01,
-                200.0 * math.exp(0.01 * rng.standard_normal()),
-            )
-            == ""
-        )
-    told = [watch.feed(1.10, 0.01, 200.0) for t in range(6)]
+    for length, power in np.exp(0.01 * rng.standard_normal((300, 2))).tolist():
+        assert feed(watch, length, 200.0 * power) == ""
+    told = [feed(watch, 1.10) for _ in range(6)]
     assert any("an iteration takes 1.1 s" in words for words in told)
 
 
@@ -854,13 +852,37 @@ def test_heavy_tailed_stretches_are_no_other_job() -> None:
     late = rng.random(400) < 0.05
     times = np.exp(0.02 * rng.standard_normal(400)) * np.where(late, 1.0 + rng.pareto(1.5, 400), 1.0)
     watch = ModelWatch()
-    assert [why for t, each in enumerate(times) if (why := watch.feed(each, 0.02, 200.0))] == []
-    assert any(watch.feed(1.5, 0.02, 200.0) for t in range(5))  # a change that lasts is one
+    assert [why for each in times.tolist() if (why := feed(watch, each, scatter=0.06))] == []
+    assert any(feed(watch, 1.5, scatter=0.06) for _ in range(5))  # a change that lasts is one
+
+
+def test_iterations_that_begin_to_differ_are_those_of_another_job() -> None:
+    rng = np.random.default_rng(4)
+    watch = ModelWatch()
+    scatters = 0.03 * np.sqrt(rng.chisquare(8, 400) / 8)
+    assert [why for each in scatters.tolist() if (why := feed(watch, 1.0, scatter=each))] == []
+    assert any("iterations differ" in feed(watch, 1.0, scatter=0.2) for _ in range(6))
+
+
+def test_a_check_that_contradicts_what_is_believed_of_the_held_setting_is_noticed() -> None:
+    ratio = {"believed": 1.03}
+    job: Any = SimpleNamespace(
+        chosen=Setting(sm_clock_mhz=1000), belief=SimpleNamespace(ratios=lambda _: (ratio["believed"], 0.01, 0.8))
+    )
+    watch = ModelWatch()
+    watching = Watching(job, watch, 0.0)
+    default = Reading(Setting(), 10, 10.0, 1000.0, 5.0, 0.01, 0.0, 10.0)  # 1 s an iteration
+    assert watching.contradicts(default) == ""  # nothing to compare with yet
+    for _ in range(3):
+        feed(watch, 1.14)
+    assert "1.140 times as long" in watching.contradicts(default)
+    ratio["believed"] = 1.13
+    assert watching.contradicts(default) == ""
 
 
 def test_a_job_that_grows_is_no_other_job() -> None:
     watch = ModelWatch()
-    assert all(watch.feed(1.0 + 0.011 * t, 0.01, 200.0) == "" for t in range(30))
+    assert all(feed(watch, 1.0 + 0.011 * t) == "" for t in range(30))
 
 
 def test_a_checkpoint_between_two_steps_is_no_iteration() -> None:
@@ -888,7 +910,7 @@ def test_held_time_whose_iterations_were_not_observed_has_saved_energy_too(
 
 def test_a_warm_card_is_no_other_job() -> None:
     watch = ModelWatch()
-    assert all(watch.feed(1.0, 0.01, 200.0 * (1 + 0.0005 * t)) == "" for t in range(120))
+    assert all(feed(watch, 1.0, 200.0 * (1 + 0.0005 * t)) == "" for t in range(120))
 
 
 def test_a_bound_is_a_share() -> None:

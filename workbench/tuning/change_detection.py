@@ -60,6 +60,11 @@ class ModelWatch:
     def calm(self) -> bool:
         return max(self._sums) == 0.0
 
+    @property
+    def suspicious(self) -> bool:
+        """Whether the last stretches may be another job's; the next ones show it."""
+        return max(self._sums) >= 0.5 * PARAMS.limit
+
     def feed(self, iteration_s: float, time_sd: float, power_w: float, count: float, scatter: float) -> str:
         """Add a stretch; returns a sentence where it belongs to another job.
 
@@ -88,7 +93,7 @@ class ModelWatch:
                         return f"iterations differ by {now[2]:.0%}, not by {expected[2]:.0%}"
                     what, unit = (("an iteration takes", "s"), ("the power is", "W"))[k]
                     return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
-        if max(self._sums) < 0.5 * PARAMS.limit:
+        if not self.suspicious:
             self._last.append(now)
             for k, sd in enumerate(sds):
                 clipped = min(abs(off[k]), PARAMS.most * sd)

@@ -396,8 +396,8 @@ class Watching:
             return self
         job.gpus.check()
         job.cut(now_s, "held")
-        due = request.recheck and now_s >= job.check_s and not request.paused
-        if due and self._comparable:
+        due = request.recheck and now_s >= job.check_s and not (request.paused or self._watch.suspicious)
+        if due and job.pinned is None and job.gpus.current != Setting():
             return self._check(now_s)
         hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
         if now_s - self.seen_s > hold_s:
@@ -424,6 +424,8 @@ class Watching:
             stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter
         )):
             return Retuning(job, now_s, why)
+        if self._watch.suspicious:
+            return self
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if self._watch.calm:
             job.log.believe()
@@ -433,11 +435,6 @@ class Watching:
             return self
         steering.next_s = now_s + job.params.steer_s
         return self.reconsider(now_s)
-
-    @property
-    def _comparable(self) -> bool:
-        """Whether another setting than the default is held, which nobody has pinned."""
-        return self.job.pinned is None and self.job.gpus.current != Setting()
 
     def contradicts(self, reading: Reading) -> str:
         """Why the default setting just measured, and the held one just before, cannot be those of the job
