@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,15 @@ from workbench.records import Setting
 from workbench.search.objective import EnergyDelay, ZeusCost
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning import harmonic_fit
-from workbench.tuning.accounts import SavingsAccounts, Stretch
+from workbench.tuning import accounts, harmonic_fit
+from workbench.tuning.accounts import SavingsAccounts, SavingsLedger, Stretch
 from workbench.tuning.advice import advice
 from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
-from workbench.tuning.iteration_sources import Counter, in_rows
+from workbench.tuning.iteration_sources import Counter, guessed, in_rows
+from workbench.tuning.logbook import Logbook
 from workbench.tuning.options import check_slowdown, objective_words
-from workbench.tuning.phases import Checking, Retuning
+from workbench.tuning.phases import Checking, Retuning, Watching
 from workbench.tuning.probe import Reading
 from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
 from workbench.tuning.stages import AtWork
@@ -445,6 +447,21 @@ def test_a_check_that_checkpoints_draw_out_is_a_sight_of_the_job(lab: Callable[.
     tuner.end()
 
 
+def test_a_checkpoint_does_not_restart_the_first_measurements_of_reported_steps(
+    lab: Callable[..., Lab],
+) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "baseline")
+    here.machine.clock.on_step.append(beside := lambda _: tuner.advance())
+    here.machine.step(6.0)  # the GPU writes a checkpoint
+    here.machine.clock.on_step.remove(beside)
+    here.until(tuner, "predict")
+    assert "detect" not in here.states[here.states.index("baseline") :]
+    assert any(words == "the GPU works again" for _, words in tuner.log.events)
+    tuner.end()
+
+
 def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
@@ -815,27 +832,84 @@ def test_rows_of_iterations_leave_out_what_is_none() -> None:
     assert [(row.iterations, row.start_s, row.end_s) for row in rows] == [(3, 0.0, 3.0), (2, 20.0, 22.0)]
 
 
-def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
+def feed(watch: ModelWatch, iteration_s: float, power_w: float = 200.0, scatter: float = 0.03) -> str:
+    """A stretch of nine iterations."""
+    return watch.feed(iteration_s, scatter / 3.0, power_w, 9, scatter)
+
+
+def test_a_change_of_a_tenth_is_noticed_above_the_noise() -> None:
     rng = np.random.default_rng(1)
-    watch = ModelWatch(1.0, 200.0)
-    for t in range(300):
-        assert (
-            watch.feed(
-                t,
-                1.0 * math.exp(0.01 * rng.standard_normal()),
-                0.01,
-                200.0 * math.exp(0.01 * rng.standard_normal()),
-            )
-            == ""
+    watch = ModelWatch()
+    for length, power in np.exp(0.01 * rng.standard_normal((300, 2))).tolist():
+        assert feed(watch, length, 200.0 * power) == ""
+    told = [feed(watch, 1.10) for _ in range(6)]
+    assert any("an iteration takes 1.1 s" in words for words in told)
+
+
+def test_heavy_tailed_stretches_are_no_other_job() -> None:
+    rng = np.random.default_rng(3)
+    late = rng.random(400) < 0.05
+    times = np.exp(0.02 * rng.standard_normal(400)) * np.where(late, 1.0 + rng.pareto(1.5, 400), 1.0)
+    watch = ModelWatch()
+    assert [why for each in times.tolist() if (why := feed(watch, each, scatter=0.06))] == []
+    assert any(feed(watch, 1.5, scatter=0.06) for _ in range(5))  # a change that lasts is one
+
+
+def test_iterations_that_begin_to_differ_are_those_of_another_job() -> None:
+    rng = np.random.default_rng(4)
+    watch = ModelWatch()
+    scatters = 0.03 * np.sqrt(rng.chisquare(8, 400) / 8)
+    assert [why for each in scatters.tolist() if (why := feed(watch, 1.0, scatter=each))] == []
+    assert any("iterations differ" in feed(watch, 1.0, scatter=0.2) for _ in range(6))
+
+
+def test_a_check_that_contradicts_what_is_believed_of_the_held_setting_is_noticed() -> None:
+    ratio = {"believed": 1.03}
+    job: Any = SimpleNamespace(
+        chosen=Setting(sm_clock_mhz=1000), belief=SimpleNamespace(ratios=lambda _: (ratio["believed"], 0.01, 0.8))
+    )
+    watch = ModelWatch()
+    watching = Watching(job, watch, 0.0)
+    default = Reading(Setting(), 10, 10.0, 1000.0, 5.0, 0.01, 0.0, 10.0)  # 1 s an iteration
+    assert watching.contradicts(default) == ""  # nothing to compare with yet
+    for _ in range(3):
+        feed(watch, 1.14)
+    assert "1.140 times as long" in watching.contradicts(default)
+    ratio["believed"] = 1.13
+    assert watching.contradicts(default) == ""
+
+
+def test_a_job_that_grows_is_no_other_job() -> None:
+    watch = ModelWatch()
+    assert all(feed(watch, 1.0 + 0.011 * t) == "" for t in range(30))
+
+
+def test_a_checkpoint_between_two_steps_is_no_iteration() -> None:
+    assert in_rows(np.array([0.0, 2.4]), np.ones(1), 0.6, []) == []
+
+
+def test_held_time_whose_iterations_were_not_observed_has_saved_energy_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        accounts, "energy", lambda _, start_s, end_s: SimpleNamespace(
+            energy_j=80.0 * (end_s - start_s), uncertainty_j=1.0
         )
-    told = [watch.feed(300 + t, 1.06, 0.01, 200.0) for t in range(8)]
-    assert any("an iteration takes 1.06 s" in words for words in told)
-    assert ModelWatch(1.0, 200.0).feed(0, 1.01, 0.01, 203.0) == ""
+    )
+    source: Any = SimpleNamespace(name="power", runs=lambda *_: [])
+    ledger, log = SavingsLedger(), Logbook(lambda: 0.0)
+    log.ledger = ledger
+    ledger.begin(0.0)
+    ledger.cut(60.0, "held", source, Setting(sm_clock_mhz=1000), guessed(1.0, 0.02))
+    log.accounts.open(ANY)
+    assert log.count(ANY, source, 100.0) == []  # nothing shows that it is still the same job
+    held = log.accounts.accounts[-1].held[Setting(sm_clock_mhz=1000)]
+    assert (held.time_s, held.energy_j, held.iterations) == pytest.approx((60.0, 4800.0, 60.0))
 
 
 def test_a_warm_card_is_no_other_job() -> None:
-    watch = ModelWatch(1.0, 200.0)
-    assert all(watch.feed(t, 1.0, 0.01, 200.0 * (1 + 0.0005 * t)) == "" for t in range(120))
+    watch = ModelWatch()
+    assert all(feed(watch, 1.0, 200.0 * (1 + 0.0005 * t)) == "" for t in range(120))
 
 
 def test_a_bound_is_a_share() -> None:

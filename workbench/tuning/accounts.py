@@ -11,7 +11,7 @@ import numpy as np
 from ..measurement.meter import Meter
 from ..records import Setting
 from .cost_ratios import cost_ratios
-from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
+from .iteration_sources import Count, Guess, IterationSource, Told
 from .posterior import SettingPosterior
 from .probe import PARAMS as PROBE_PARAMS
 from .probe import Reading, energy
@@ -38,7 +38,7 @@ class Stretch:
     """Iterations at one setting; a 95 % half width with the energy.
 
     Attributes:
-        kind: "baseline", "probe", "re-check", "paused" or "held".
+        kind: "baseline", "probe", "re-check", "paused", "held", or "unobserved" (held without observations).
         length_sd: Relative standard error of the mean length of an iteration.
         common_sd: The part of that error that all stretches at the setting share.
         at_s: Its middle.
@@ -116,15 +116,14 @@ class SavingsAccount:
             at_s=0.5 * (reading.start_s + reading.end_s),
         ))
 
-    def add(self, stretch: Stretch, *, sample: bool = True) -> None:
-        """Add a stretch; `sample`: use it to compare settings, even if others at its setting can be used."""
+    def add(self, stretch: Stretch) -> None:
+        """Add a stretch; it is used to compare settings if it is settled."""
         setting, held = stretch.setting, stretch.kind not in TUNING
         if held or setting == Setting():
             self.held[setting] = self.held[setting] + stretch if setting in self.held else stretch
         else:
             self.others.append(stretch)
-        sample |= all(each.setting != setting for each in self.samples)
-        if held and sample and stretch.settled:
+        if held and stretch.settled:
             self._compare(stretch)
 
     def _compare(self, sample: Stretch) -> None:
@@ -207,14 +206,14 @@ class SavingsAccounts:
         self.accounts[-1].read(reading)
         self._known = False
 
-    def add(self, stretch: Stretch, *, sample: bool = True) -> None:
-        """A stretch of the present workload; `sample` as in `SavingsAccount.add`."""
+    def add(self, stretch: Stretch) -> None:
+        """A stretch of the present workload."""
         self.iterations += stretch.iterations
         if stretch.kind in TUNING:
             self.spent_s += stretch.time_s
             self.spent_j += stretch.energy_j
         if self.accounts:
-            self.accounts[-1].add(stretch, sample=sample)
+            self.accounts[-1].add(stretch)
             self._known = False
 
     def saved(self) -> Saved | None:
@@ -252,8 +251,7 @@ class Piece(NamedTuple):
     known: Reading | Count | None
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """A stretch that was counted, and the row of iterations that tells how long they were."""
 
     stretch: Stretch
@@ -316,7 +314,7 @@ class SavingsLedger:
         """Everything up to a time was one stretch."""
         if source is None or not to_s > self.cursor_s:
             return
-        if isinstance(source, (MarkSource, Counter)):  # borders lie between iterations
+        if isinstance(source, Told):  # borders lie between iterations
             times = source.since(self.cursor_s, to_s)
             if len(times) < 2:
                 return
@@ -330,11 +328,14 @@ class SavingsLedger:
         if not self._pieces or source is None or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
             return []
         piece = self._pieces.pop(0)
-        exact = isinstance(source, (MarkSource, Counter))
+        kind, exact = piece.kind, isinstance(source, Told)
         runs: list[Reading | Count] = [] if piece.known is None or exact else [piece.known]
         if not runs:
             runs += source.runs(piece.from_s if exact else piece.count_from_s, piece.to_s, piece.guess)
         found = []
+        if kind == "held" and not (runs or exact):  # the length that is expected stands for the observed one
+            kind = "unobserved"
+            runs.append(Count(1, piece.to_s - piece.guess.seconds, piece.to_s, 0.0))
         for run in runs:
             begin_s, end_s = (run.start_s, run.end_s) if exact else (piece.from_s, piece.to_s)
             used = energy(meter, begin_s, end_s)
@@ -343,9 +344,9 @@ class SavingsLedger:
             time_s = end_s - begin_s
             count = float(run.iterations) if exact else time_s / run.iteration_s
             stretch = Stretch(
-                piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j,
+                kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j,
                 run.sd_s / run.iteration_s, run.common_sd, 0.5 * (begin_s + end_s),
-                piece.count_from_s <= piece.from_s,
+                piece.count_from_s <= piece.from_s and kind != "unobserved",
             )
             found.append(Counted(stretch, run))
         return found

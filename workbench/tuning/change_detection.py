@@ -23,19 +23,15 @@ class ChangeDetectionParams:
     """Tuned constants of the watches; set by hand, `benchmarks.clocks --only online` scores them."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
-    least_time_sd: float = 0.01  # relative, of a stretch's iteration time
-    least_power_sd: float = 0.015  # relative, of its power
+    least_sd: float = 0.03  # relative, of a stretch's time and power: re-checks follow slower changes
     slack: float = 1.0  # of the cumulative sums, in standard deviations
     limit: float = 8.0  # of the cumulative sums, in standard deviations: an alarm
     longest_alarm_backoff: float = 16.0  # times, after false alarms
-    unclear: float = 0.1  # relative error of a stretch's iteration time, above which it shows nothing
-    far: float = 0.35  # logarithm of iteration times that needs no second look
-    most: float = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
+    most: float = 4.0  # standard deviations that one stretch counts at most: an alarm takes three
     level_s: float = 2.5  # of power: the mean over so long,
     lasts_s: float = 15.0  # for how long it must be another: a checkpoint takes seconds,
     step: float = 0.1  # by how much (logarithm)
-    first_sd: float = 0.03  # relative: floor of the scatter that the first stretches are given
-    follow: float = 0.2  # weight of a stretch after the first four in what is expected: jobs grow
+    last: int = 5  # stretches whose median is expected of the next one: jobs grow
     spread_follow: float = 0.1  # weight of a stretch in the scatter
 
 
@@ -44,59 +40,64 @@ PARAMS = ChangeDetectionParams()
 
 @dataclass
 class ModelWatch:
-    """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page,
+    """Length, power and scatter of iterations at the held setting: two-sided cumulative sums (Page,
     Biometrika 41, 1954).
 
-    The expectation is taken over by the first stretches; later it follows slowly: a warm card is no new job.
+    The median of the last stretches is expected of the next: a late batch or a warm card is no new job.
 
     Args:
-        iteration_s, power_w: Expected, or NaN where the first stretch is to tell.
         tolerance: Times what stretches of a job differ by at least; more after alarms that were none.
+        latest: Length of an iteration (s) in the last stretches, and its relative standard error.
     """
 
-    iteration_s: float = math.nan
-    power_w: float = math.nan
     tolerance: float = 1.0
-    _seen: int = 0
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 4)
-    _spread: list[float] = field(default_factory=lambda: [PARAMS.least_time_sd**2, PARAMS.least_power_sd**2])
+    latest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=3))
+    _last: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=PARAMS.last))
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 6)
+    _spread: list[float] = field(default_factory=lambda: [0.0] * 3)
 
     @property
     def calm(self) -> bool:
         return max(self._sums) == 0.0
 
-    def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str:
-        if time_sd > PARAMS.unclear:
+    @property
+    def suspicious(self) -> bool:
+        """Whether the last stretches may be another job's; the next ones show it."""
+        return max(self._sums) >= 0.5 * PARAMS.limit
+
+    def feed(self, iteration_s: float, time_sd: float, power_w: float, count: float, scatter: float) -> str:
+        """Add a stretch; returns a sentence where it belongs to another job.
+
+        Args:
+            iteration_s, time_sd: Mean length of its iterations, and the relative standard error of that.
+            power_w: Its mean power.
+            count, scatter: How many iterations it has, and the relative standard deviation of their lengths.
+        """
+        now = (iteration_s, power_w, max(scatter, PARAMS.least_sd))
+        self.latest.append((iteration_s, time_sd))
+        if len(self._last) < 3:
+            self._last.append(now)
             return ""
-        now = (iteration_s, power_w)
-        expected = (self.iteration_s, self.power_w)
-        off = [0.0 if math.isnan(e) else math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        first = self._seen < 2  # how much stretches differ is not known yet, nor is the setting's model exact
-        for k, floor in enumerate((PARAMS.least_time_sd, PARAMS.least_power_sd)):
-            least = max(self.tolerance * floor, time_sd)
-            sd = max(least, math.sqrt(self._spread[k]), PARAMS.first_sd if first else 0.0)
+        expected = np.median(self._last, axis=0).tolist()
+        off = [math.log(n / e) for n, e in zip(now, expected, strict=True)]
+        least = self.tolerance * PARAMS.least_sd
+        # The logarithm of a standard deviation of n values has this error, and that of their median half.
+        own = (max(least, time_sd), max(least, time_sd), self.tolerance * math.sqrt(0.75 / max(count - 1, 1)))
+        sds = [max(each, math.sqrt(spread)) for each, spread in zip(own, self._spread, strict=True)]
+        for k, sd in enumerate(sds):
             z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
                 self._sums[side] = max(0.0, self._sums[side] + min(signed, PARAMS.most) - PARAMS.slack)
-        # Whole iterations that are so much longer or shorter are those of another job.
-        if abs(off[0]) > PARAMS.far and time_sd < 0.3 * PARAMS.far:
-            return f"an iteration takes {iteration_s:.4g} s, not {self.iteration_s:.4g} s"
-        worst = max(range(4), key=lambda side: self._sums[side])
-        if self._sums[worst] > PARAMS.limit:
-            what, unit, k = (("an iteration takes", "s", 0), ("the power is", "W", 1))[worst // 2]
-            return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
-        self._seen += 1
-        gain = 1.0 / self._seen if self._seen <= 4 else PARAMS.follow
-        if max(self._sums) < 0.5 * PARAMS.limit:
-            self.iteration_s, self.power_w = (
-                n if math.isnan(e) else e * math.exp(gain * each)
-                for n, e, each in zip(now, expected, off, strict=True)
-            )
-            if not first:
-                for k in range(2):
-                    self._spread[k] += PARAMS.spread_follow * (
-                        min(off[k] ** 2, 9 * self._spread[k]) - self._spread[k]
-                    )
+                if self._sums[side] > PARAMS.limit:
+                    if k == 2:
+                        return f"iterations differ by {now[2]:.0%}, not by {expected[2]:.0%}"
+                    what, unit = (("an iteration takes", "s"), ("the power is", "W"))[k]
+                    return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
+        if not self.suspicious:
+            self._last.append(now)
+            for k, sd in enumerate(sds):
+                clipped = min(abs(off[k]), PARAMS.most * sd)
+                self._spread[k] += PARAMS.spread_follow * (clipped**2 - self._spread[k])
         return ""
 
 

@@ -183,6 +183,9 @@ class Counter:
         return [replace(each, sd_s=math.hypot(each.sd_s, looking_s / each.iterations)) for each in found]
 
 
+Told = MarkSource | Counter
+
+
 class ToldIterations:
     """Iterations that the job tells: marks of this process, and a user's counter where one was given."""
 
@@ -325,13 +328,13 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
     Args:
         moments: When iterations ended.
         counts: How many ended between a moment and the next.
-        guess_s: How long one should take; the median where that is longer.
+        guess_s: How long one should take; the median where that is not known.
         phases: What was told to be something else.
     """
     if len(moments) < 2:
         return []
     lengths = np.diff(moments) / np.maximum(counts, 1.0)
-    usual_s = max(float(np.median(lengths)), guess_s if math.isfinite(guess_s) else 0.0)
+    usual_s = guess_s if math.isfinite(guess_s) else float(np.median(lengths))
     fine = lengths < PARAMS.long * usual_s
     for phase in phases:
         fine &= ~((moments[:-1] < phase.end_s) & (moments[1:] > phase.start_s))

@@ -140,10 +140,10 @@ class Logbook:
         self.suspects += [each.stretch for each in held]
         return held
 
-    def believe(self, *, sample: bool = True) -> None:
-        """Put the stretches at the held setting on the account; `sample`: they are of the same job."""
+    def believe(self) -> None:
+        """Put the stretches at the held setting on the account: they are of the same job."""
         for stretch in self.suspects:
-            self.accounts.add(stretch, sample=sample)
+            self.accounts.add(stretch)
         self.suspects = []
 
     def count_all(self, meter: Meter, source: IterationSource) -> None:
@@ -153,9 +153,9 @@ class Logbook:
             self.accounts.add(each.stretch)
 
     def end_workload(self) -> None:
-        """The job has changed: what was counted since at the held setting saved what that setting saves."""
+        """The job has changed: what the stretches since the change have saved is not known."""
         self.ledger.drop()
-        self.believe(sample=False)
+        self.suspects = []
 
     @property
     def iterations(self) -> float:

@@ -18,7 +18,7 @@ class TunerParams:
     most_limits: int = 150  # unless these are more than so many
     trace_error: float = 0.008  # relative, of times from the power trace: what all of them have in common
     trace_margin: float = 0.5  # standard deviations of that by which a setting stays farther inside the bound
-    aim: float = 0.96  # of the bound: what a setting, and the whole job, is believed to take at most
+    aim: float = 0.94  # of the bound: what a setting, and the whole job, is believed to take at most
     in_hand_horizon_s: float = 300.0  # for which the time that the job has in hand must last at least
     make_up_s: float = 90.0  # in which what it has lost is made up for
     # standard deviations that a setting stays farther inside the bound than the search asks: an error

@@ -362,7 +362,6 @@ class Holding:
             job.cut(now_s, "held" if log.settled_s is not None else "probe")
             gpus.put(wanted)
         job.since_s = now_s
-        # The first stretches set what is expected: older measurements may differ by the growth of the job.
         watch = ModelWatch(tolerance=min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s
@@ -397,7 +396,7 @@ class Watching:
             return self
         job.gpus.check()
         job.cut(now_s, "held")
-        due = request.recheck and now_s >= job.check_s and not request.paused
+        due = request.recheck and now_s >= job.check_s and not (request.paused or self._watch.suspicious)
         if due and job.pinned is None and job.gpus.current != Setting():
             return self._check(now_s)
         hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
@@ -412,14 +411,22 @@ class Watching:
         mine = [each for each in held if each.stretch.setting == job.gpus.current]
         if not mine:
             return self
-        stretch, run = max(((each.stretch, each.run) for each in mine), key=lambda pair: pair[0].iterations)
+        stretch, run = max(mine, key=lambda each: each.stretch.iterations)
         self.seen_s = now_s
         if isinstance(job.source, Trace):
             job.source.learn(run.start_s, run.end_s, run.iteration_s)
         usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
         time_sd = max(run.sd_s / run.iteration_s, usual)
-        if why := self._watch.feed(now_s, stretch.iteration_s, time_sd, stretch.power_w):
+        # A rate has no lengths that could change, and one of two iterations may contain a checkpoint.
+        shows = not isinstance(job.source, Rate) and stretch.iterations > 2
+        scatter = run.sd_s * math.sqrt(stretch.iterations) / run.iteration_s if job.told else 0.0
+        if shows and (why := self._watch.feed(
+            stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter
+        )):
             return Retuning(job, now_s, why)
+        if self._watch.suspicious:
+            return self
+        job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if self._watch.calm:
             job.log.believe()
         self._learn(stretch, run)  # at the default setting too: everything is relative to it
@@ -428,6 +435,21 @@ class Watching:
             return self
         steering.next_s = now_s + job.params.steer_s
         return self.reconsider(now_s)
+
+    def contradicts(self, reading: Reading) -> str:
+        """Why the default setting just measured, and the held one just before, cannot be those of the job
+        that was tuned; empty where they can.
+        """
+        if len(self._watch.latest) < 3:
+            return ""
+        lengths, sds = np.array(self._watch.latest).T
+        ratio, ratio_sd, _ = self.job.belief.ratios(self.job.chosen)
+        found = float(np.median(lengths)) / reading.iteration_s
+        error = math.hypot(float(np.median(sds)), float(np.std(np.log(lengths))), ratio_sd,
+                           reading.sd_s / reading.iteration_s)
+        if abs(math.log(found / ratio)) < 3.0 * error:
+            return ""
+        return f"an iteration takes {found:.3f} times as long as at the default setting, not {ratio:.3f}"
 
     def reconsider(self, now_s: float) -> TunerPhase:
         """Keep the held setting, or go to one that is better by now."""
@@ -454,7 +476,7 @@ class Watching:
         """The default setting again, for a few iterations: what is saved is measured, not assumed."""
         job, gpus, params = self.job, self.job.gpus, self.job.params
         gpus.put(Setting())
-        time_s = job.baseline[0]
+        time_s = job.baseline[0] * job.pace
         wanted = math.ceil((job.found.variation / params.check_sd) ** 2)
         iterations = max(4, min(wanted, math.ceil(params.check_s / time_s)))
         guess = guessed(time_s, params.baseline_sd)
@@ -492,10 +514,13 @@ class Checking:
             job.cut(now_s, "re-check")
         else:
             work.probed(probe, "kept", "the default setting again")
-            other = params.other_job * min(1 + work.false_alarms, 4) + 2.0 * reading.energy_sd
-            if reading.off(*job.baseline) > other:
+            error = math.hypot(reading.energy_sd, job.account.baselines[-1].energy_sd)
+            other = params.other_job * min(1 + work.false_alarms, 4) + 3.0 * error
+            if not isinstance(job.source, Rate) and reading.off(*job.baseline) > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
+            if why := self._watching.contradicts(reading):
+                return Retuning(job, now_s, why)
             self._watching.seen_s = now_s
             job.read(reading)
             job.cut(now_s, "re-check", reading)

@@ -11,7 +11,7 @@ import numpy as np
 from ..measurement.energy_estimate import EnergyEstimate
 from ..measurement.meter import Meter
 from ..records import Setting
-from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
+from .iteration_sources import Count, Guess, IterationSource, Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Probe:
     def _count(self, now_s: float) -> None:
         if now_s < self._look_s:
             return
-        told, self._look_s = isinstance(self._source, (MarkSource, Counter)), now_s
+        told, self._look_s = isinstance(self._source, Told), now_s
         if not told:
             self._look_s += max(PARAMS.least_look_s, PARAMS.look * self.guess.seconds)
         runs = self._source.runs(self.from_s, now_s, self.guess)
@@ -179,7 +179,7 @@ class Probe:
             if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
                 self.count, self.early = found, True
                 return
-        elif isinstance(self._source, (MarkSource, Counter)):
+        elif isinstance(self._source, Told):
             ended = self._source.since(self.from_s, now_s)
             since_s = float(ended[-1]) if len(ended) else self.from_s
             lasts_s = now_s - since_s  # the one that goes on: so long, or longer

@@ -168,16 +168,17 @@ class AtWork:
     def _go_on(self, now_s: float) -> None:
         """After an interruption."""
         phase = self.phase
-        looked = isinstance(phase, Detecting) and self.crowded
-        if looked or isinstance(phase, (Profiling, Baseline, Predicting)):
-            self.close()  # what was seen while others were there is not of this job alone
+        early = isinstance(phase, (Profiling, Baseline, Predicting))
+        told = self.log.source in ("marks", "counter")  # no iteration contains a pause
+        if (early and (self.crowded or not told)) or (self.crowded and isinstance(phase, Detecting)):
+            self.close()  # what was measured meanwhile is not of this job alone
             self.phase = Detecting(self._work, now_s)
         elif isinstance(phase, Watching):
             job = phase.job
             job.since_s = phase.seen_s = now_s
             if self.crowded or (self.gpus.current != job.chosen and not self._request.paused):
                 self.phase = Holding(job)  # a check was cut short
-        if isinstance(phase, (Searching, Holding, Watching)):
+        if early or isinstance(phase, (Searching, Holding, Watching)):
             self.log.ledger.begin(now_s)
 
     def _look(self, now_s: float) -> None:

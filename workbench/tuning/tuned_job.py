@@ -16,7 +16,7 @@ from . import choice
 from .change_detection import PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
-from .iteration_sources import Count, Counter, Guess, MarkSource, ToldIterations, guessed
+from .iteration_sources import Count, Guess, Told, ToldIterations, guessed
 from .logbook import Logbook
 from .options import TuningRequest, resolve_objective
 from .params import TunerParams
@@ -70,6 +70,7 @@ class TunedJob:
     Attributes:
         choice: The best setting by what is known, or the one that a person has pinned.
         since_s: Since when a setting is held.
+        pace: Length of an iteration as last observed at the held setting, relative to the expected one.
         check_s: When the default setting is measured again; `check_every_s` after the last time.
     """
 
@@ -79,7 +80,7 @@ class TunedJob:
         self.log, self.gpus, self.params = work.log, work.gpus, work.request.params
         self.test = PeriodTest(work.gpus, self.params, self.traced)
         self.pinned: Setting | None = None
-        self.failures = 0
+        self.failures, self.pace = 0, 1.0
         self.since_s = -math.inf
         self.check_s, self.check_every_s = math.inf, self.params.first_check_s
         self.read(first)
@@ -100,7 +101,7 @@ class TunedJob:
     @property
     def told(self) -> bool:
         """Whether the job tells its iterations itself."""
-        return isinstance(self.source, (MarkSource, Counter))
+        return isinstance(self.source, Told)
 
     @property
     def traced(self) -> bool:
@@ -120,6 +121,7 @@ class TunedJob:
         if self.traced and (why := self.test.wrong(reading)):
             self.distrust(why)
         self.log.accounts.read(reading)
+        self.pace = 1.0 if reading.setting == Setting() else self.pace
         self.belief.read(reading)
         if self.belief.news:
             self.log.note(self.belief.news)
@@ -186,6 +188,7 @@ class TunedJob:
         """How long an iteration should take at a setting."""
         time_s, energy_j = self.baseline
         ratio, sd, _ = self.belief.ratios(setting)
+        time_s *= self.pace
         guess = guessed(time_s * ratio, max(0.02, 1.5 * sd))
         if self.belief.visited(setting):
             return guess
