@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# Lower a limit when a number has become smaller. The goals are 380,000 code tokens, 450 constants and 2,800 lines
-# of JavaScript.
+# Lower a limit when its number has become smaller. The goals are 380,000 code tokens, 450 constants and
+# 2,800 lines of JavaScript.
 LIMITS = {
     "entries": 23, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
     "code_tokens": 438_000, "constants": 801, "js_lines": 2_930,
