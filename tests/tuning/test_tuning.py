@@ -864,18 +864,17 @@ def test_iterations_that_begin_to_differ_are_those_of_another_job() -> None:
 
 
 def test_a_check_that_contradicts_what_is_believed_of_the_held_setting_is_noticed() -> None:
-    ratio = {"believed": 1.03}
-    job: Any = SimpleNamespace(
-        chosen=Setting(sm_clock_mhz=1000), belief=SimpleNamespace(ratios=lambda _: (ratio["believed"], 0.01, 0.8))
-    )
-    watch = ModelWatch()
-    watching = Watching(job, watch, 0.0)
+    belief = SimpleNamespace(ratios=lambda _: (1.03, 0.01, 0.8))
+    job: Any = SimpleNamespace(chosen=Setting(sm_clock_mhz=1000), belief=belief)
+    watch = job.watch = ModelWatch()
+    watching = Watching(job, 0.0)
     default = Reading(Setting(), 10, 10.0, 1000.0, 5.0, 0.01, 0.0, 10.0)  # 1 s an iteration
     assert watching.contradicts(default) == ""  # nothing to compare with yet
     for _ in range(3):
-        feed(watch, 1.14)
-    assert "1.140 times as long" in watching.contradicts(default)
-    ratio["believed"] = 1.13
+        watch.feed(1.14, 0.01, 150.0, 9, 0.03, (1.03, 0.7))
+    assert "1.140 times its length" in watching.contradicts(default)
+    for _ in range(3):
+        watch.feed(1.04, 0.01, 150.0, 9, 0.03, (1.03, 0.7))
     assert watching.contradicts(default) == ""
 
 

@@ -40,8 +40,8 @@ PARAMS = ChangeDetectionParams()
 
 @dataclass
 class ModelWatch:
-    """Length, power and scatter of iterations at the held setting: two-sided cumulative sums (Page,
-    Biometrika 41, 1954).
+    """Length, power and scatter of iterations, as they would be at the default setting: two-sided cumulative
+    sums (Page, Biometrika 41, 1954).
 
     The median of the last stretches is expected of the next: a late batch or a warm card is no new job.
 
@@ -65,16 +65,20 @@ class ModelWatch:
         """Whether the last stretches may be another job's; the next ones show it."""
         return max(self._sums) >= 0.5 * PARAMS.limit
 
-    def feed(self, iteration_s: float, time_sd: float, power_w: float, count: float, scatter: float) -> str:
+    def feed(
+        self, iteration_s: float, time_sd: float, power_w: float, count: float, scatter: float,
+        ratios: tuple[float, float] = (1.0, 1.0),
+    ) -> str:
         """Add a stretch; returns a sentence where it belongs to another job.
 
         Args:
             iteration_s, time_sd: Mean length of its iterations, and the relative standard error of that.
             power_w: Its mean power.
             count, scatter: How many iterations it has, and the relative standard deviation of their lengths.
+            ratios: Time of an iteration and power at its setting, relative to the default setting.
         """
-        now = (iteration_s, power_w, max(scatter, PARAMS.least_sd))
-        self.latest.append((iteration_s, time_sd))
+        now = (iteration_s / ratios[0], power_w / ratios[1], max(scatter, PARAMS.least_sd))
+        self.latest.append((now[0], time_sd))
         if len(self._last) < 3:
             self._last.append(now)
             return ""
@@ -92,7 +96,8 @@ class ModelWatch:
                     if k == 2:
                         return f"iterations differ by {now[2]:.0%}, not by {expected[2]:.0%}"
                     what, unit = (("an iteration takes", "s"), ("the power is", "W"))[k]
-                    return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
+                    there = [ratios[k] * each[k] for each in (now, expected)]
+                    return f"{what} {there[0]:.4g} {unit}, not {there[1]:.4g} {unit}"
         if not self.suspicious:
             self._last.append(now)
             for k, sd in enumerate(sds):

@@ -22,8 +22,6 @@ from ..records import Setting
 from ..search.clocks.base import Done
 from ..search.space import SettingSpace, space_of
 from .accounts import Counted, Pool, Stretch
-from .change_detection import PARAMS as WATCH_PARAMS
-from .change_detection import ModelWatch
 from .detect_iterations import DetectedIterations, IterationDetector
 from .iteration_sources import Count, Rate, Trace, guessed
 from .models import Forecast
@@ -355,20 +353,19 @@ class Holding:
         self.job = job
 
     def step(self, now_s: float) -> TunerPhase:
-        job, log, gpus, work = self.job, self.job.log, self.job.gpus, self.job.work
+        job, log, gpus = self.job, self.job.log, self.job.gpus
         job.choose()
         wanted = job.chosen
         if wanted != gpus.current:
             job.cut(now_s, "held" if log.settled_s is not None else "probe")
             gpus.put(wanted)
         job.since_s = now_s
-        watch = ModelWatch(tolerance=min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         if not now_s < job.check_s < math.inf:
             job.check_s = now_s + job.check_every_s
         log.settle(job.belief.named(wanted), now_s)
         log.note(f"held at {gpus.name(wanted)}")
         log.words = f"holding {gpus.name(wanted)}"
-        return Watching(job, watch, now_s)
+        return Watching(job, now_s)
 
 
 class Watching:
@@ -383,9 +380,8 @@ class Watching:
 
     state = "watch"
 
-    def __init__(self, job: TunedJob, watch: ModelWatch, now_s: float) -> None:
-        self.job, self.seen_s = job, now_s
-        self._watch, self._pool = watch, Pool()
+    def __init__(self, job: TunedJob, now_s: float) -> None:
+        self.job, self.seen_s, self._pool = job, now_s, Pool()
 
     def step(self, now_s: float) -> TunerPhase:
         job, params, request = self.job, self.job.params, self.job.work.request
@@ -396,7 +392,7 @@ class Watching:
             return self
         job.gpus.check()
         job.cut(now_s, "held")
-        due = request.recheck and now_s >= job.check_s and not (request.paused or self._watch.suspicious)
+        due = request.recheck and now_s >= job.check_s and not (request.paused or job.watch.suspicious)
         if due and job.pinned is None and job.gpus.current != Setting():
             return self._check(now_s)
         hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
@@ -416,18 +412,20 @@ class Watching:
         if isinstance(job.source, Trace):
             job.source.learn(run.start_s, run.end_s, run.iteration_s)
         usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
-        time_sd = max(run.sd_s / run.iteration_s, usual)
+        ratio, ratio_sd, energy_ratio = job.belief.ratios(stretch.setting)
+        time_sd = math.hypot(max(run.sd_s / run.iteration_s, usual), ratio_sd)
         # A rate has no lengths that could change, and one of two iterations may contain a checkpoint.
         shows = not isinstance(job.source, Rate) and stretch.iterations > 2
         scatter = run.sd_s * math.sqrt(stretch.iterations) / run.iteration_s if job.told else 0.0
-        if shows and (why := self._watch.feed(
-            stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter
+        if shows and (why := job.watch.feed(
+            stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter,
+            (ratio, energy_ratio / ratio),
         )):
             return Retuning(job, now_s, why)
-        if self._watch.suspicious:
+        if job.watch.suspicious:
             return self
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
-        if self._watch.calm:
+        if job.watch.calm:
             job.log.believe()
         self._learn(stretch, run)  # at the default setting too: everything is relative to it
         steering = job.work.steering
@@ -440,16 +438,16 @@ class Watching:
         """Why the default setting just measured, and the held one just before, cannot be those of the job
         that was tuned; empty where they can.
         """
-        if len(self._watch.latest) < 3:
+        if len(self.job.watch.latest) < 3:
             return ""
-        lengths, sds = np.array(self._watch.latest).T
-        ratio, ratio_sd, _ = self.job.belief.ratios(self.job.chosen)
-        found = float(np.median(lengths)) / reading.iteration_s
-        error = math.hypot(float(np.median(sds)), float(np.std(np.log(lengths))), ratio_sd,
+        lengths, sds = np.array(self.job.watch.latest).T
+        off = float(np.median(lengths)) / reading.iteration_s
+        error = math.hypot(float(np.median(sds)), float(np.std(np.log(lengths))),
                            reading.sd_s / reading.iteration_s)
-        if abs(math.log(found / ratio)) < 3.0 * error:
+        if abs(math.log(off)) < 3.0 * error:
             return ""
-        return f"an iteration takes {found:.3f} times as long as at the default setting, not {ratio:.3f}"
+        found = off * self.job.belief.ratios(self.job.chosen)[0]
+        return f"an iteration takes {found:.3f} times its length at the default setting, not {found / off:.3f}"
 
     def reconsider(self, now_s: float) -> TunerPhase:
         """Keep the held setting, or go to one that is better by now."""

@@ -13,7 +13,8 @@ from ..records import Setting
 from ..search.clocks.base import Choice, Trial
 from ..search.objective import Objective
 from . import choice
-from .change_detection import PowerLevelDetector
+from .change_detection import PARAMS as WATCH_PARAMS
+from .change_detection import ModelWatch, PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
 from .iteration_sources import Count, Guess, Told, ToldIterations, guessed
@@ -71,6 +72,7 @@ class TunedJob:
         choice: The best setting by what is known, or the one that a person has pinned.
         since_s: Since when a setting is held.
         pace: Length of an iteration as last observed at the held setting, relative to the expected one.
+        watch: Whether what is held is still the same job.
         check_s: When the default setting is measured again; `check_every_s` after the last time.
     """
 
@@ -81,6 +83,7 @@ class TunedJob:
         self.test = PeriodTest(work.gpus, self.params, self.traced)
         self.pinned: Setting | None = None
         self.failures, self.pace = 0, 1.0
+        self.watch = ModelWatch(min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         self.since_s = -math.inf
         self.check_s, self.check_every_s = math.inf, self.params.first_check_s
         self.read(first)
