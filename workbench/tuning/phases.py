@@ -447,7 +447,8 @@ class Watching:
         if abs(math.log(off)) < 3.0 * error:
             return ""
         found = off * self.job.belief.ratios(self.job.chosen)[0]
-        return f"an iteration takes {found:.3f} times its length at the default setting, not {found / off:.3f}"
+        there = f"{found:.3f} times its length at the default setting, not {found / off:.3f}"
+        return f"an iteration takes {there}"
 
     def reconsider(self, now_s: float) -> TunerPhase:
         """Keep the held setting, or go to one that is better by now."""
