@@ -379,18 +379,15 @@ def test_a_journal_with_a_path_for_a_uuid_or_under_another_name_is_set_aside(
 # homes and journals of others
 
 
-def test_a_new_home_is_where_the_system_keeps_such_things_and_an_old_one_stays(
+def test_the_home_is_where_the_system_keeps_such_things(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WORKBENCH_HOME", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "linux"))
-    old = tmp_path / "linux" / "gpu-energy-workbench"
     if sys.platform == "linux":
-        assert _paths.wanted_home() == old  # with and without it: nothing moves here
+        assert _paths.wanted_home() == tmp_path / "linux" / "gpu-energy-workbench"
     monkeypatch.setattr("platformdirs.user_data_path", lambda name, appauthor: tmp_path / "elsewhere" / name)
     assert _paths.wanted_home() == tmp_path / "elsewhere" / "gpu-energy-workbench"
-    old.mkdir(parents=True)
-    assert _paths.wanted_home() == old
 
 
 def test_the_fallback_home_is_used_only_where_it_is_this_users_alone(
