@@ -230,6 +230,9 @@ def test_a_sweep_that_cannot_be_read_is_refused_and_left_alone(stepped: session.
     with pytest.raises(UsageError, match="cannot be read"):
         here(name="broken")
     assert first.path.read_bytes() == b"nothing"
+    first.trials.drop("unit").write_parquet(first.path)  # as another version may have written it
+    with pytest.raises(UsageError, match="cannot be read"):
+        here(name="broken")
 
 
 def test_a_cancelled_sweep_keeps_what_it_has(stepped: session.Session) -> None:
