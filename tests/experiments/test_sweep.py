@@ -322,13 +322,6 @@ def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
     assert (again.reason, again.failure) == ("all configurations are measured", "")
 
 
-def test_a_sweep_kept_before_failures_had_a_line_is_read(stepped: session.Session) -> None:
-    first = here(budget=1, name="old")
-    assert first.path is not None
-    first.trials.drop("raised_at").write_parquet(first.path)
-    assert len(here(budget=1, name="old").trials) == 1
-
-
 @pytest.mark.parametrize(
     ("space", "options", "words"),
     [
