@@ -285,7 +285,6 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {  
     "Path": (is_path, lambda value: value if isinstance(value, str) else Path(value), "the path of a file"),
     "None": (lambda value: value is None, _own, "None"),
 }
-_LITERAL = re.compile(r"Literal\[[^]]*\]")
 _LIST = re.compile(r"(?:Sequence|Iterable|tuple|list)\[(\w+)(?:, \.\.\.)?\]")
 
 
@@ -293,7 +292,7 @@ def _rules(annotations: Mapping[str, Any]) -> dict[str, list[str]]:
     """Kinds by name, of those annotations that consist of nothing but known ones."""
     rules = {}
     for name, annotation in annotations.items():
-        kinds = [_LIST.sub(r"[\1]", part.strip()) for part in _LITERAL.sub("str", str(annotation)).split("|")]
+        kinds = [_LIST.sub(r"[\1]", part.strip()) for part in str(annotation).split("|")]
         if all(kind.strip("[]") in _KINDS for kind in kinds):
             kinds = ["seed" if (name, kind) == ("seed", "int") else kind for kind in kinds]
             rules[name] = [kind for kind in kinds if kind != "str" or "Path" not in kinds]

@@ -240,6 +240,8 @@ def test_rows_of_a_sweep_that_make_no_sense_say_nothing(mine: session.Session) -
     for changed in ({"time_s": 0.0}, {"energy_j": math.nan}, {"power_limit_w": None}, {"outcome": "error"}):
         swept(mine, **changed)
         assert known_job("train", device(mine)) == evidence.KnownJob()
+    rows(mine).drop("unit").write_parquet(sweep_file("train"))  # as another version may have written it
+    assert known_job("train", device(mine)) == evidence.KnownJob()
     swept(mine, batch_size=-3, ended_unix_s=1e30)
     known = known_job("train", device(mine), batch_size=64)
     assert len(known.same) == 1

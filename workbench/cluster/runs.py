@@ -25,7 +25,7 @@ from pathlib import Path
 import polars as pl
 
 from .. import _processes
-from ..errors import SimulationError, UsageError, WorkbenchError
+from ..errors import UsageError, WorkbenchError, describe_error
 from .scenario import Task, prepared
 from .simulator import Simulator
 from .summary import summarise
@@ -36,6 +36,10 @@ FIRST_SLICE = 500  # events
 MOST_WATCHED = 250_000  # jobs; of larger logs only the sums are kept
 POINTS = 2000  # of a timeline, about
 DONE = 1.0
+PROCESS_DIED = (
+    "a process of a run ended by itself, perhaps for want of memory; run one by one (workers=1) or a part of "
+    "the log. In a script, what starts runs must stand under `if __name__ == '__main__':`"
+)
 
 
 class Cancelled(WorkbenchError):
@@ -236,9 +240,7 @@ class Runs:
                         self._futures[future] = number
                     future.add_done_callback(self._took)
             except Exception as error:
-                if not self.cancelled:  # whoever cancels may close the executor, too
-                    self.errors.setdefault(-1, describe_error(error))
-                self.broken |= isinstance(error, BrokenProcessPool)
+                self._failed(-1, error)
                 self._stop()
             wait(list(self._futures))
             # Who waits for a future may be woken before its callbacks are called.
@@ -257,18 +259,10 @@ class Runs:
             pass
         except BaseException as error:  # a future that was cancelled raises what is no Exception
             if not future.cancelled() and type(error).__name__ != "CancelledError":
-                self.errors[number] = describe_error(error)
-                self.broken |= isinstance(error, BrokenProcessPool)
+                self._failed(number, error)
 
-
-def describe_error(error: BaseException) -> str:
-    """What went wrong, in a sentence."""
-    if isinstance(error, BrokenProcessPool):
-        return (
-            "a process of a run ended by itself, perhaps for want of memory; run one by one (workers=1) "
-            "or a part of the log. In a script, what starts runs must stand under "
-            "`if __name__ == '__main__':`"
-        )
-    if isinstance(error, (UsageError, SimulationError, WorkbenchError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    def _failed(self, number: int, error: BaseException) -> None:
+        died = isinstance(error, BrokenProcessPool)
+        self.broken |= died
+        if number >= 0 or not self.cancelled:  # who cancels may close the executor, too
+            self.errors.setdefault(number, PROCESS_DIED if died else describe_error(error))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .. import _paths
-from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient
+from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient, describe_error
 from ..records import Setting
 from . import driver, locks
 from .journal import KNOBS, Journal, load, of
@@ -41,8 +41,8 @@ def recover() -> list[str]:
         try:
             told += _look_after(path)
         except Exception as error:  # one journal keeps no other from being restored
-            problem = f"{type(error).__name__}: {error}"
-            told.append(f"{path.name}, the journal of a changed GPU, could not be restored from ({problem})")
+            told.append(f"{path.name}, the journal of a changed GPU, could not be restored from "
+                        f"({describe_error(error)})")
     return told
 
 

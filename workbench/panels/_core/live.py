@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 import anywidget
 
-from ...errors import WorkbenchError
+from ...errors import WorkbenchError, describe_error
 from . import theme
 from .jupyter import cell_is_running, kernel, unblock
 from .persistent import Displayed, DisplayHandle, captioned, widget_bundle
@@ -379,7 +379,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         try:
             yield
         except Exception as error:
-            self.report_error(describe(error))
+            self.report_error(describe_error(error))
 
     def report_error(self, problem: str) -> None:
         """Show one sentence under the plot until another, or an empty one, takes its place."""
@@ -387,8 +387,3 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self._problem = problem
             with contextlib.suppress(Exception):  # a broken connection has no place to be shown
                 self._say({"kind": "problem", "text": problem})
-
-
-def describe(error: Exception) -> str:
-    """An error as a sentence: ours speak for themselves."""
-    return str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..harmonics import fit
+
 Array = np.ndarray[Any, Any]
 
 SLOW_S = 0.9  # a pace from which on most trainings' iterations are faster than two readings can show
@@ -45,12 +47,7 @@ def faster_s(time_s: Array, values: Array, period_s: float) -> float | None:
 def _unexplained(time_s: Array, values: Array, frequency: float, harmonics: int) -> float:
     """The share of the values' variance that harmonics of (near) a frequency (1/s) leave."""
     centred = values - values.mean()
-    whole = float(centred @ centred)
-    span_s = float(time_s[-1] - time_s[0])
-    left = []
-    for each in frequency + REFINED / span_s:
-        turns = 2 * np.pi * each * np.outer(time_s - time_s[0], np.arange(1, harmonics + 1))
-        terms = np.column_stack([np.ones(len(time_s)), np.cos(turns), np.sin(turns)])
-        rest = centred - terms @ np.linalg.lstsq(terms, centred, rcond=None)[0]
-        left.append(float(rest @ rest))
-    return min(left) / max(whole, 1e-300)
+    from_start_s = time_s - time_s[0]
+    tried = frequency + REFINED / float(from_start_s[-1])
+    left = min(fit(from_start_s, centred, each, range(1, harmonics + 1))[1] for each in tried)
+    return left / max(float(centred @ centred), 1e-300)

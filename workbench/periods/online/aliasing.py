@@ -16,6 +16,7 @@ import numpy as np
 
 from ...records import Periods
 from ..detect import SUSPECTED, confirmed
+from ..harmonics import fit, waves
 
 Array = np.ndarray[Any, Any]
 
@@ -178,14 +179,12 @@ def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float
     least, best = math.inf, (np.zeros(count), 1 / seconds)
     for shift in np.linspace(-0.5, 0.5, PARAMS.turns):
         frequency = 1 / seconds + shift / span_s
-        columns = _waves(first["time_s"] - start_s, frequency, harmonics)
-        found, *_ = np.linalg.lstsq(columns, power_w, rcond=None)
-        rest = float(np.mean((power_w - columns @ found) ** 2))
+        found, rest = fit(first["time_s"] - start_s, power_w, frequency, harmonics)
         if rest < least:
             least, best = rest, (found, frequency)
     variance = max(float(np.var(power_w)), 1e-12)
-    missed = later["power_w"] - _waves(later["time_s"] - start_s, best[1], harmonics) @ best[0]
-    return 1.0 - least / variance, 1.0 - float(np.mean(missed**2)) / variance
+    missed = later["power_w"] - waves(later["time_s"] - start_s, best[1], harmonics) @ best[0]
+    return 1.0 - least / len(first) / variance, 1.0 - float(np.mean(missed**2)) / variance
 
 
 def jumps(rows: Array) -> float:
@@ -201,11 +200,6 @@ def _resolved(before: Array, after: Array, seconds: float) -> list[int]:
     paces_s = [float(np.median(np.diff(rows["time_s"]))) for rows in (before, after) if len(rows) > 1]
     pace_s = max(paces_s, default=0.0)
     return [h for h in range(1, PARAMS.harmonics + 1) if h == 1 or seconds / h >= PARAMS.steps * pace_s]
-
-
-def _waves(time_s: Array, frequency: float, harmonics: list[int]) -> Array:
-    angle = 2 * np.pi * frequency * time_s[:, None] * np.array(harmonics)
-    return np.hstack([np.ones((len(time_s), 1)), np.cos(angle), np.sin(angle)])
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
@@ -244,12 +238,9 @@ def swing(
     """Amplitudes of a period's harmonics by least squares, the standard error of one, and the share of the
     variance that they explain, adjusted for their number.
     """
-    angle = 2 * np.pi * (time_s - time_s[0])[:, None] * np.array(harmonics) / seconds
-    columns = np.hstack([np.ones((len(time_s), 1)), np.cos(angle), np.sin(angle)])
-    found, *_ = np.linalg.lstsq(columns, power_w, rcond=None)
-    rest = power_w - columns @ found
+    found, rest = fit(time_s - time_s[0], power_w, 1 / seconds, harmonics)
     n = len(harmonics)
-    sd = math.sqrt(float(rest @ rest) / max(1, len(time_s) - 2 * n - 1))
+    sd = math.sqrt(rest / max(1, len(time_s) - 2 * n - 1))
     variance = float(np.var(power_w, ddof=1))
     share = max(0.0, 1.0 - sd**2 / variance) if variance > 0 else 0.0
     return np.hypot(found[1 : n + 1], found[n + 1 :]), sd * math.sqrt(2.0 / len(time_s)), share

@@ -389,7 +389,7 @@ class ProbedSearch(Probing):
         )
 
 
-def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
+def predicted(search: Probing) -> int:
     """The row of least cost by a prediction, else by physics: where searches that need a start begin."""
     from ..surrogates.response_surface import fit
 
@@ -404,10 +404,5 @@ def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
     cost = np.asarray(search.objective.cost(time_s, energy_j), dtype=float)
     if search.max_slowdown is not None:
         cost = np.where(response.time_ratio <= 1 + search.max_slowdown, cost, np.inf)
-    open_ = np.array([each not in search.unreachable for each in search.space.settings])
-    if rows is not None:
-        mask = np.zeros(len(open_), bool)
-        mask[rows] = True
-        open_ &= mask
-    cost = np.where(open_, cost, np.inf)
+    cost = np.where([each not in search.unreachable for each in search.space.settings], cost, np.inf)
     return int(np.argmin(cost)) if np.isfinite(cost).any() else search.space.reference_row

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import MeasurementError
 from ..objective import Objective
 from .base import Choice, Done, ProbedSearch, Trial, predicted
 
@@ -97,7 +96,7 @@ class Scripted(ProbedSearch):
             return False
         return (yield row, reason)
 
-    def _gears(self, rows: np.ndarray) -> np.ndarray:
+    def _gears(self, rows: np.ndarray | list[int]) -> np.ndarray:
         """Number of each row's gear: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
         if self.space.max_sm_clock_mhz is None:
             return np.asarray(120 * self.space.limit[rows])
@@ -113,15 +112,13 @@ class Golden(Scripted):
     def __init__(self, *args: Any, params: GpoeoParams = PARAMS, **options: Any) -> None:
         super().__init__(*args, **options)
         self.params = params
-        self._line: np.ndarray | None = None  # rows of the chosen memory clock, lowest first
+        self._line: list[int] = []  # rows of the chosen memory clock, lowest first
 
     def script(self) -> Steps:
         start = predicted(self)
         memory = yield from self._memory(start)
-        line = self._rows_at(memory)
-        self._line = line
-        here = int(np.argmin(np.abs(self._gears(line) - self._gears(np.array([start]))[0])))
-        yield from self._bracket_and_section(line, here)
+        self._line = self._rows_at(memory)
+        yield from self._bracket_and_section(self._line, self._line.index(self._near(self._line, start)))
         self._why = "the bracket is narrow; a cubic through the probes says the rest"
 
     # memory clock
@@ -155,67 +152,56 @@ class Golden(Scripted):
 
     # SM clock, or power limit where there are no clocks
 
-    def _bracket_and_section(self, line: np.ndarray, centre: int) -> Steps:
+    def _bracket_and_section(self, line: list[int], centre: int) -> Steps:
         params = self.params
-        gears = self._gears(line)
         share = params.radius if self.space.mu[line[0]] >= params.low_memory else params.radius_low_memory
-        steps = np.diff(gears)
-        radius = 1
-        if len(steps):
-            radius = max(1, round(share * self._all_gears() / max(float(np.median(steps)), 1e-9)))
+        radius = max(1, round(share * self._all_gears() / max(self._gear_step(line), 1e-9)))
         last = len(line) - 1
-        if not (yield from self.visit(int(line[centre]), "the predicted SM clock")):
+        if not (yield from self.visit(line[centre], "the predicted SM clock")):
             return
         limit = self.max_slowdown
-        slow = self.slowdown(int(line[centre]))
-        low, high = 0, last
+        slow = self.slowdown(line[centre])
         up = limit is None or slow >= params.below_bound * limit
         down = limit is None or slow <= params.above_bound * limit
-        if not up:
-            high = centre
-        if not down:
-            low = centre
-        if up:
-            place = centre
-            while place < last:
-                step = min(place + radius, last)
-                if not (yield from self.visit(int(line[step]), "outwards, to higher clocks")):
-                    break
-                high = step
-                if not self.better(int(line[step]), int(line[place])):
-                    break
-                if self.reward(int(line[step])) < params.centre * self.reward(int(line[centre])):
-                    centre = step
-                if not down:
-                    low = place
-                place = step
-        if down:
-            place = centre
-            while place > 0:
-                step = max(place - radius, 0)
-                if not (yield from self.visit(int(line[step]), "outwards, to lower clocks")):
-                    break
-                low = step
-                beyond = limit is not None and self.slowdown(int(line[step])) > limit
-                worse = not self.better(int(line[step]), int(line[place]))
-                far = self.reward(int(line[step])) < params.far
-                if worse or beyond or far:
-                    break
-                if self.reward(int(line[step])) < params.centre * self.reward(int(line[centre])):
-                    centre, high = step, place
-                place = step
+        low, high = 0 if down else centre, last if up else centre
+        place = centre
+        while up and place < last:
+            step = min(place + radius, last)
+            if not (yield from self.visit(line[step], "outwards, to higher clocks")):
+                break
+            high = step
+            if not self.better(line[step], line[place]):
+                break
+            if self.reward(line[step]) < params.centre * self.reward(line[centre]):
+                centre = step
+            if not down:
+                low = place
+            place = step
+        place = centre
+        while down and place > 0:
+            step = max(place - radius, 0)
+            if not (yield from self.visit(line[step], "outwards, to lower clocks")):
+                break
+            low = step
+            beyond = limit is not None and self.slowdown(line[step]) > limit
+            reward = self.reward(line[step])
+            if beyond or reward < params.far or not self.better(line[step], line[place]):
+                break
+            if reward < params.centre * self.reward(line[centre]):
+                centre, high = step, place
+            place = step
         yield from self._section(line, low, high)
 
-    def _section(self, line: np.ndarray, low: int, high: int) -> Steps:
+    def _section(self, line: list[int], low: int, high: int) -> Steps:
         probes = 0
-        narrow = self.params.narrow_gears * self._gear_rows(line)
+        narrow = self.params.narrow_gears / max(self._gear_step(line), 1.0)
         left, right = self._inside(low, high)
         while high - low >= narrow and low < left < right < high and probes < self.params.section_probes:
             for place in (left, right):
-                probes += not self.known(int(line[place]))
-                if not (yield from self.visit(int(line[place]), "golden section")):
+                probes += not self.known(line[place])
+                if not (yield from self.visit(line[place], "golden section")):
                     return
-            if self.better(int(line[left]), int(line[right])):
+            if self.better(line[left], line[right]):
                 high, right = right, left  # the inner probe of before is one of the next two
                 left = min(self._inside(low, high)[0], right - 1)
             else:
@@ -230,33 +216,27 @@ class Golden(Scripted):
             MeasurementError: nothing was probed yet.
         """
         plain = super().choice(objective, max_slowdown)
-        if self._line is None:
-            return plain
         objective, bound = self.asked(objective, max_slowdown)
-        places = np.array([place for place, row in enumerate(self._line) if self.known(int(row))])
+        probed = [(place, each) for place, row in enumerate(self._line) if (each := self.pooled(row))]
         reference = self.pooled(self.space.reference_row)
-        if reference is None:
-            raise MeasurementError("nothing is known yet; probe the reference first")
-        if len(places) < 3:
+        if len(probed) < 3 or reference is None:
             return plain
-        pooled = [self.pooled(int(self._line[place])) for place in places]
-        degree = min(3, len(places) - 1)
+        places = np.array([place for place, _ in probed])
         unit = max(float(places[-1]), 1.0)
         gears = np.arange(places[0], places[-1] + 1)
-        seen = [[each.time_s for each in pooled if each], [each.energy_j for each in pooled if each]]
-        cubics = [np.polyfit(places / unit, values, degree) for values in seen]
-        times, energies = (np.polyval(cubic, gears / unit) for cubic in cubics)
-        settings = [self.space.settings[int(self._line[gear])] for gear in gears]
+        times, energies = (
+            np.polyval(np.polyfit(places / unit, values, min(3, len(places) - 1)), gears / unit)
+            for values in zip(*((each.time_s, each.energy_j) for _, each in probed), strict=True)
+        )
         good = (times > 0) & (energies > 0)
-        good &= np.array([setting not in self.unreachable for setting in settings])
+        good &= [self.space.settings[self._line[gear]] not in self.unreachable for gear in gears]
         if bound is not None:
             good &= times <= (1 + bound) * reference.time_s
         if not good.any():  # no feasible gear: the highest
             return plain if bound is None else self._as_choice(self.space.reference_row, 1.0, 1.0)
-        cost = np.where(good, objective.cost(np.abs(times), np.abs(energies)), np.inf)
-        best = int(np.argmin(cost))
+        best = int(np.argmin(np.where(good, objective.cost(np.abs(times), np.abs(energies)), np.inf)))
         ratios = float(times[best] / reference.time_s), float(energies[best] / reference.energy_j)
-        return self._as_choice(int(self._line[int(gears[best])]), *ratios)
+        return self._as_choice(self._line[gears[best]], *ratios)
 
     # helpers
 
@@ -271,22 +251,22 @@ class Golden(Scripted):
             False,
         )
 
-    def _rows_at(self, memory: float) -> np.ndarray:
+    def _rows_at(self, memory: float) -> list[int]:
+        """Rows of a memory clock, lowest gear first."""
         rows = np.flatnonzero(self.space.mu == memory)
-        return rows[np.argsort(self._gears(rows), kind="stable")]
+        return [int(row) for row in rows[np.argsort(self._gears(rows), kind="stable")]]
 
-    def _near(self, rows: np.ndarray, start: int) -> int:
-        return int(rows[np.argmin(np.abs(self._gears(rows) - self._gears(np.array([start]))[0]))])
+    def _near(self, rows: list[int], start: int) -> int:
+        return rows[np.argmin(np.abs(self._gears(rows) - self._gears([start])))]
 
     def _all_gears(self) -> float:
         if self.space.max_sm_clock_mhz is None:
             return 120.0
         return max((self.space.max_sm_clock_mhz - LOWEST_GEAR_MHZ) / GEAR_MHZ, 1.0)
 
-    def _gear_rows(self, line: np.ndarray) -> float:
-        """Rows to a gear: lists of coarser steps end sooner."""
-        steps = np.diff(self._gears(line))
-        return 1 / max(float(np.median(steps)), 1.0) if len(steps) else 1.0
+    def _gear_step(self, line: list[int]) -> float:
+        """Gears from a row to the next: a list of coarser steps ends sooner."""
+        return float(np.median(np.diff(self._gears(line)))) if len(line) > 1 else 1.0
 
     def _inside(self, low: int, high: int) -> tuple[int, int]:
         reach = (high - low) / self.params.golden_ratio

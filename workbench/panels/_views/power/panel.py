@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....device.protocol import Device
-from ....errors import UsageError
+from ....errors import UsageError, describe_error
 from ....measurement.recorder import Hold, Recorder
 from ....measurement.report import format_duration
 from ....measurement.sampler import REST_AFTER_S
@@ -237,7 +237,7 @@ class PowerView(LivePanel):
         assert self._rhythm is not None
         self._rhythm.end()
         self._rhythm = None
-        self.report_error(f"the iterations are not followed any more: {type(error).__name__}: {error}")
+        self.report_error(f"the iterations are not followed any more: {describe_error(error)}")
 
     def _numbers(self) -> dict[str, Any]:
         return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus]}

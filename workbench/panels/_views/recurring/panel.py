@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from ....errors import UsageError
+from ....errors import UsageError, describe_error
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Outlook, attempts_paid, look
 from ....experiments.history.replay import Recorded
@@ -26,7 +26,7 @@ from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....search.batch_size.history import Space
 from ....search.objective import Objective
-from ..._core.live import LivePanel, Message, describe, script
+from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from .figure import draw
 from .model import RecurringView, view
@@ -200,7 +200,7 @@ class RecurringPanel(LivePanel):
                     went = self.source.recur()
             except Exception as error:
                 self._error = error
-                self.report_error(describe(error))
+                self.report_error(describe_error(error))
             with self._lock:
                 self._left = self._left - 1 if went else 0
                 if not went and self._error is None:
