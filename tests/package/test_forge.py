@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import tomllib
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 import yaml
 
 import workbench
-from kernels_ext import shells
 from workbench.cli import _parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +81,7 @@ def test_a_link_of_a_document_leads_to_a_file(name: str) -> None:
 
 def test_the_table_of_json_names_every_command_that_reports() -> None:
     text = (ROOT / "docs/supported.md").read_text(encoding="utf-8")
-    for name, (_, made) in shells._commands(_parser()).items():
-        if any(option.word == "--json" for option in shells._options(made)):
+    (commands,) = (each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction))
+    for name, made in commands.choices.items():
+        if "--json" in made._option_string_actions:
             assert re.search(rf"^\|[^|]*`{name}`", text, re.MULTILINE), name
