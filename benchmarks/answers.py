@@ -59,9 +59,9 @@ from scipy.special import stdtrit
 
 from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
 from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, EnergyBaseline, verdict
-from workbench.measurement.log_readers import read_log
-from workbench.measurement.waste import waste as workbench_waste
-from workbench.measurement.work import rates
+from workbench.logbook.log_readers import read_log
+from workbench.logbook.waste import waste as workbench_waste
+from workbench.logbook.work_rates import rates
 from workbench.periods.detect import find_periods
 from workbench.periods.segment import mean_interval
 from workbench.records import GpuMeasurement, Measurement, WorkDone
@@ -76,7 +76,7 @@ CARDS = ("V100", "A100", "H100", "RTX4090")
 WASTE_CARDS = ("V100", "A40", "H100", "RTX4090")  # none of them was looked at when its rules were written
 WASTE_PACES = {"cell": 0.0, "every second": 1.0, "every 15 s": 15.0}
 WASTE_LEAST = 0.05  # of a run: less waste than this need not be found
-LOG_FORMATS = 12  # each has its layout as a test: tests/measurement/test_log_readers.py, test_other_logs.py
+LOG_FORMATS = 12  # each has its layout as a test: tests/logbook/test_log_readers.py, test_other_logs.py
 ITERATIONS, CORRELATIONS = (5, 9, 15, 50, 200), (-0.5, 0.0, 0.5, 0.9)
 STALLED = 0.05  # of iterations, which take 1.8 times as long; from 2 on they are rows of their own
 FIXED_PAIRS = (4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60)

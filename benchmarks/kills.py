@@ -64,7 +64,7 @@ from workbench.measurement import session
 from workbench.device import lease
 from workbench.errors import DeviceError
 from workbench.records import Setting
-from workbench.measurement.store import Store
+from workbench.logbook.store import Store
 if own := os.environ.get("KILLS_OWN_MODULES"):
     sys.path.insert(0, own)
 mine = session.current()
@@ -331,7 +331,7 @@ class Trial:
 
     def _count(self) -> None:
         """Measurements that were reported as stored, and those of them that are not there."""
-        from workbench.measurement.store import Store
+        from workbench.logbook.store import Store
 
         lines = self._lines("kernel") + self._lines("second")
         told = {line.split()[1] for line in lines if line.startswith("stored ")}

@@ -221,7 +221,7 @@ def error_list() -> str:
 
 
 def store() -> str:
-    from workbench.measurement import store as stored
+    from workbench.logbook import store as stored
     from workbench.periods import segment
 
     parts = [_block(textwrap.dedent((stored.__doc__ or "").split("\n\n")[1]))]

@@ -57,7 +57,7 @@ class Hooks:
 
     def _bundle(self, measurement: Measurement, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """How a measurement in a variable shows itself."""
-        from workbench.measurement.report import mimebundle
+        from workbench.logbook.report import mimebundle
 
         return mimebundle(measurement, self._magics.tariff)
 

@@ -16,7 +16,7 @@ from .commands import Commands, json_option, write_json
 if TYPE_CHECKING:
     import polars as pl
 
-    from workbench.measurement.store import Store
+    from workbench.logbook.store import Store
     from workbench.records import Measurement
 
 SHOWN = 20  # measurements that `log` shows where it is not told how many
@@ -88,8 +88,8 @@ def add_log_commands(commands: Commands) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    from workbench.measurement import report
-    from workbench.measurement.log_readers import import_log
+    from workbench.logbook import report
+    from workbench.logbook.log_readers import import_log
 
     found = []
     for path in arguments.files:
@@ -101,8 +101,8 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _waste(arguments: argparse.Namespace) -> int:
-    from workbench.measurement.log_readers import read_log
-    from workbench.measurement.waste import Waste, waste
+    from workbench.logbook.log_readers import read_log
+    from workbench.logbook.waste import Waste, waste
     from workbench.tariff import Tariff
 
     tariff = Tariff(arguments.price, arguments.currency)
@@ -124,7 +124,7 @@ def _waste(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from workbench.measurement.statement import report
+    from workbench.logbook.statement import report
 
     given = {name: getattr(arguments, name) for name in (
         "last", "label", "since", "pue", "location", "g_co2_per_kwh", "intensity_source", "order", "driver")}
@@ -137,7 +137,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from workbench.measurement.statement import verify
+    from workbench.logbook.statement import verify
 
     wrong = verify(arguments.file)
     print("\n".join(wrong) or f"{arguments.file}: every number is that of the log")
@@ -153,8 +153,8 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
     """
     import polars as pl
 
-    from workbench.measurement.equal_work import describe_comparison
-    from workbench.measurement.store import export
+    from workbench.logbook.equal_work import describe_comparison
+    from workbench.logbook.store import export
 
     if arguments.compare:
         return None, describe_comparison(*(store.find(name) for name in arguments.compare))
@@ -169,7 +169,7 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
 
 
 def _log(arguments: argparse.Namespace) -> int:
-    from workbench.measurement.store import Store
+    from workbench.logbook.store import Store
 
     store = Store()
     log, done = select_log(store, arguments)
@@ -178,14 +178,14 @@ def _log(arguments: argparse.Namespace) -> int:
     if log is None:
         write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
     elif arguments.json:
-        from workbench.measurement.report import as_dict
-        from workbench.measurement.store import from_row
+        from workbench.logbook.report import as_dict
+        from workbench.logbook.store import from_row
 
         write_json(arguments, {"measurements": [as_dict(from_row(row)) for row in log.iter_rows(named=True)]})
     if log is None or done:
         print(done)
         return 0
-    from workbench.measurement.run_table import as_text, rows
+    from workbench.logbook.run_table import as_text, rows
 
     shown = log.tail(log.height if arguments.last is not None else SHOWN)
     print(as_text(rows(shown, store.tags())))
@@ -194,8 +194,8 @@ def _log(arguments: argparse.Namespace) -> int:
 
 def _compared(first: Measurement, second: Measurement) -> dict[str, Any]:
     """Two measurements, and by what share the second took more energy; nulls where that is not known."""
-    from workbench.measurement.equal_work import comparison_basis, relative_change
-    from workbench.measurement.report import as_dict
+    from workbench.logbook.equal_work import comparison_basis, relative_change
+    from workbench.logbook.report import as_dict
 
     basis = comparison_basis((first, second))
     change, half_width = relative_change(*basis.costs) if basis.costs else (None, None)

@@ -125,7 +125,7 @@ class EnergyMagics(Magics):
             self.say(sentence)
         if log is None:
             return None
-        from workbench.measurement.run_table import RunLog
+        from workbench.logbook.run_table import RunLog
 
         return RunLog.of(log, self.state.store.tags())
 

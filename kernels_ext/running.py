@@ -262,7 +262,7 @@ class Running:
         def act() -> None:
             from IPython.display import display
 
-            from workbench.measurement.report import Report
+            from workbench.logbook.report import Report
 
             if self._view is None and self._quiet and not remarks:
                 return
@@ -279,7 +279,7 @@ class Running:
 
         A tuned run is neither compared nor compared with: it reports its own saving.
         """
-        from workbench.measurement.equal_work import describe_change
+        from workbench.logbook.equal_work import describe_change
 
         if self._tuned or not whole.label:
             return ""

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from workbench.logbook.store import Store
     from workbench.measurement.session import Session
-    from workbench.measurement.store import Store
     from workbench.records import Measurement
 
 
@@ -31,7 +31,7 @@ class KernelState:
     @property
     def store(self) -> Store:
         if self._store is None:
-            from workbench.measurement.store import Store
+            from workbench.logbook.store import Store
 
             self._store = Store()
         return self._store

@@ -24,7 +24,7 @@ import pytest
 
 from benchmarks.fixtures.bulk import replace_ring
 from workbench.device import nvml
-from workbench.measurement import keeping
+from workbench.logbook import keeping
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import SEGMENT

@@ -17,8 +17,8 @@ import pytest
 from workbench import cli
 from workbench._processes import runs as alive
 from workbench.cli import main
+from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
-from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine, attached
 from workbench.simulation.state import ENVIRONMENT_VARIABLE
 

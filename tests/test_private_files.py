@@ -25,7 +25,7 @@ from workbench.measurement import session
 workbench.simulate("V100")
 with workbench.measure("secret") as result:
     pass
-from workbench.measurement.store import Store
+from workbench.logbook.store import Store
 Store().save(result.measurement)
 gpu = workbench.open_device(0)
 gpu.apply(power_limit_w=200.0)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lower a limit when its number has become smaller. The goals are 380,000 code tokens, 450 constants and
 # 2,800 lines of JavaScript.
 LIMITS = {
-    "entries": 23, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
+    "entries": 24, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
     "code_tokens": 438_000, "constants": 801, "js_lines": 2_930,
 }
 WIDTH = 110
@@ -40,8 +40,9 @@ ROOMS: dict[str, set[str]] = {
     "search": set(),
     "cluster": set(),
     "periods": set(),
+    "logbook": {"periods"},
     "device": {"simulation"},
-    "measurement": {"device", "periods"},
+    "measurement": {"device", "logbook"},
     "experiments": {"measurement", "search"},
     "sharing": {"measurement", "cluster"},
     "tuning": {"experiments"},

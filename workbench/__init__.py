@@ -10,7 +10,8 @@ The rooms, from the ground up; a room imports only rooms above it in this list:
     cluster                  job logs, an exact simulator of GPU clusters, policies that place jobs
     periods                  iteration periods in power traces, found and followed
     device                   GPUs through NVML: find, read, set, put back
-    measurement              samples to joules: recorder, meter, marks, session, store, report
+    logbook                  what was measured: store, comparisons, reports, statements, logs of other tools
+    measurement              samples to joules: sampler, recorder, meter, marks, session, sinks
     experiments              configurations tried: one trial, sweeps, recurring jobs and their history
     sharing                  two to four trainings on one GPU: what it saves, what it costs each
     tuning                   a running job's best power limit and clocks, found online or set by hand
@@ -42,14 +43,14 @@ if TYPE_CHECKING:
     from .experiments.recurrence import Recurrence
     from .experiments.sweep import Sweep, sweep
     from .experiments.workloads import example_training
+    from .logbook.log_readers import read_log
+    from .logbook.statement import EnergyStatement, report, verify
+    from .logbook.waste import waste
     from .measurement.api import applied, iterations_of, measure, trace_of, track
     from .measurement.blocks import BlockResult, Track
-    from .measurement.log_readers import read_log
     from .measurement.marks import phase, step
     from .measurement.session import simulate
     from .measurement.sinks import log_to
-    from .measurement.statement import EnergyStatement, report, verify
-    from .measurement.waste import waste
     from .measurement.work import work
     from .panels.show import frontier, show
     from .periods.detect import find_periods
@@ -92,14 +93,14 @@ _NAMES = {  # by module
     "experiments.recurrence": "Recurrence",
     "experiments.sweep": "Sweep sweep",
     "experiments.workloads": "example_training",
+    "logbook.log_readers": "read_log",
+    "logbook.statement": "EnergyStatement report verify",
+    "logbook.waste": "waste",
     "measurement.api": "applied iterations_of measure trace_of track",
     "measurement.blocks": "BlockResult Track",
-    "measurement.log_readers": "read_log",
     "measurement.marks": "phase step",
     "measurement.session": "simulate",
     "measurement.sinks": "log_to",
-    "measurement.statement": "EnergyStatement report verify",
-    "measurement.waste": "waste",
     "measurement.work": "work",
     "panels.show": "frontier show",
     "periods.detect": "find_periods",

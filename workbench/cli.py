@@ -251,10 +251,11 @@ def _share(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from .measurement import report, session
+    from .logbook import report
+    from .logbook.store import Store
+    from .measurement import session
     from .measurement.meter import encodable
     from .measurement.repeats import with_iterations
-    from .measurement.store import Store
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
@@ -379,7 +380,7 @@ def _outcome(status: int) -> str:
 
 
 def _tell(measurement: Measurement, why: str) -> None:
-    from .measurement import report
+    from .logbook import report
 
     print(report.line(measurement), file=sys.stderr)
     if not measurement.gpus:

@@ -37,7 +37,7 @@ SEE = """() => {
 SET_UP = """
 %load_ext workbench
 import polars as pl, workbench
-from workbench.measurement.report import Tariff
+from workbench.logbook.report import Tariff
 rows = [(20 / (w / 300) ** 0.35 * (1 + 0.1 * (b == 32)), 5.0 * w + 3000, 20.0, float(w), b, b == 64 or w % 40 == 0)
         for b in (32, 64) for w in range(100, 301, 20)]
 points = pl.DataFrame(rows, orient="row", schema=["time_s", "energy_j", "energy_sd_j", "power_limit_w", "batch_size", "measured"])

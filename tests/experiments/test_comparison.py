@@ -9,8 +9,8 @@ import pytest
 
 import workbench
 from workbench.errors import NoDriver, UsageError
+from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
-from workbench.measurement.store import Store
 from workbench.records import GpuMeasurement, Measurement, Setting, WorkDone
 from workbench.simulation.machine import Machine
 

@@ -23,8 +23,8 @@ from workbench.experiments import trial
 from workbench.experiments.executors import DaskExecutor, HereExecutor, LocalExecutor, WorkerDied, dask_client
 from workbench.experiments.sweep import Sweep, candidates, sweep
 from workbench.experiments.workloads import example_training
+from workbench.logbook.store import Store
 from workbench.measurement import session
-from workbench.measurement.store import Store
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine, attached
 

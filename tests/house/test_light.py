@@ -56,7 +56,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     [
         ("from workbench import Limits, Measurement, Setting, WorkbenchError", set()),
         (
-            "import workbench.measurement.report, workbench.clock, workbench._paths, "
+            "import workbench.logbook.report, workbench.clock, workbench._paths, "
             "workbench.measurement.synchronise",
             set(),
         ),

@@ -58,7 +58,7 @@ def test_a_tuned_run_reports_its_own_saving_and_nothing_is_compared_with_it(kern
     assert "saved " in tuned.reports[0]["text/plain"]
     assert against(tuned) == ""
     assert kernel("%energy_log --last 1")  # the log shows that it was tuned
-    assert kernel("from workbench.measurement.store import Store\nStore().log()['kind'][-1]").value == "'tuned cell'"
+    assert kernel("from workbench.logbook.store import Store\nStore().log()['kind'][-1]").value == "'tuned cell'"
     assert "has changed" not in against(train(kernel, "tuned", 150))
 
 
@@ -71,7 +71,7 @@ def test_a_run_of_unknown_work_has_no_percentage(kernel: Kernel) -> None:
 
 def test_a_labelled_cell_reads_no_log(kernel: Kernel) -> None:
     """However long the log is, a cell costs the same."""
-    kernel("from workbench.measurement.store import Store\nreal, Store.log = Store.log, lambda self: 1 / 0")
+    kernel("from workbench.logbook.store import Store\nreal, Store.log = Store.log, lambda self: 1 / 0")
     train(kernel, "fast", 10)
     assert "energy" in against(train(kernel, "fast", 10))
     kernel("Store.log = real")

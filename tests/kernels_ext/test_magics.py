@@ -348,7 +348,7 @@ def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel)
     assert ran.report["energy_j"] is not None
     assert (
         int(
-            kernel("from workbench.measurement.store import Store; Store().trace(orphan.id).height").value
+            kernel("from workbench.logbook.store import Store; Store().trace(orphan.id).height").value
             or 0
         )
         > 3

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import workbench
+from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
 from workbench.measurement.meter import Meter
-from workbench.measurement.store import Store
 from workbench.records import Measurement
 from workbench.simulation.machine import Machine
 

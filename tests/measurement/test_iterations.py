@@ -14,13 +14,13 @@ import pytest
 
 import workbench
 from workbench.errors import MeasurementError, UsageError
+from workbench.logbook.report import describe_iterations
+from workbench.logbook.store import Store
 from workbench.measurement import iterations as counting
 from workbench.measurement import session as sessions
 from workbench.measurement.blocks import BlockResult
 from workbench.measurement.iterations import count, from_stored, look_at, pooled
 from workbench.measurement.meter import Meter
-from workbench.measurement.report import describe_iterations
-from workbench.measurement.store import Store
 from workbench.periods import detect
 from workbench.periods.segment import SegmentedIterations
 from workbench.records import Level, Measurement, Periods, Window

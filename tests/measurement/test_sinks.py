@@ -17,10 +17,10 @@ import pytest
 import workbench
 from workbench.cli import main
 from workbench.errors import UsageError
+from workbench.logbook.store import Store
 from workbench.measurement import foreign, marks
 from workbench.measurement import session as sessions
 from workbench.measurement.sinks import EnergyLogger, MetricsServer, PrometheusSink
-from workbench.measurement.store import Store
 from workbench.records import Process
 from workbench.simulation.machine import Machine
 

@@ -14,11 +14,12 @@ import pytest
 
 import workbench
 from workbench.callbacks import _HuggingFaceHooks, _KerasHooks, _LightningHooks
+from workbench.logbook.report import line, page
+from workbench.logbook.result_card import card
+from workbench.logbook.store import Store, as_frame
+from workbench.logbook.work_rates import padding_share, rates
 from workbench.measurement import session
-from workbench.measurement.report import line, page
-from workbench.measurement.result_card import card
-from workbench.measurement.store import Store, as_frame
-from workbench.measurement.work import of_batch, padding_share, rates
+from workbench.measurement.work import of_batch
 from workbench.records import GpuMeasurement, Measurement, WorkDone
 from workbench.simulation.machine import Machine
 
@@ -216,7 +217,7 @@ def test_runs_of_a_repeated_cell_are_averaged() -> None:
 
 
 def test_the_log_shows_it() -> None:
-    from workbench.measurement.run_table import rows
+    from workbench.logbook.run_table import rows
 
     gpu = GpuMeasurement("A100", "u", 100.0, 1.0, "counter", False)
     frame = as_frame([Measurement("1", "a", 0.0, 2.0, (gpu,), work=(WorkDone("tokens", 250.0),))])

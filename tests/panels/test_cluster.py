@@ -21,7 +21,7 @@ from workbench.cluster.drill import node_history
 from workbench.cluster.views import notable
 from workbench.errors import SimulationError, UsageError
 from workbench.experiments.executors import HereExecutor
-from workbench.measurement.report import format_duration
+from workbench.logbook.report import format_duration
 from workbench.panels._views.cluster import drill
 from workbench.panels._views.cluster.model import HEADS
 from workbench.panels._views.cluster.panel import ClusterPanel

@@ -18,7 +18,7 @@ from tests.panels.listening import Said, ask
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
-from workbench.measurement.store import Store, as_frame, export
+from workbench.logbook.store import Store, as_frame, export
 from workbench.panels._views.frontier.model import COLUMNS
 from workbench.panels._views.frontier.panel import FrontierPanel
 from workbench.panels._views.frontier.sources import of_attempts, source

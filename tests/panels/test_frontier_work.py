@@ -10,7 +10,7 @@ import pytest
 import workbench.panels
 from workbench.experiments.executors import HereExecutor
 from workbench.experiments.sweep import Sweep, sweep
-from workbench.measurement.store import Store
+from workbench.logbook.store import Store
 from workbench.panels._views.frontier.sources import Logged, source
 from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting, SettingSegment, WorkDone
 from workbench.simulation.machine import Machine

@@ -11,7 +11,7 @@ import pytest
 
 from workbench import trace
 from workbench.errors import UsageError
-from workbench.measurement.store import Store
+from workbench.logbook.store import Store
 from workbench.panels._views.log.model import LogSelection
 from workbench.panels._views.log.panel import LogPanel, log
 from workbench.panels._views.log.svg import run_picture

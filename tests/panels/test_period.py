@@ -18,13 +18,13 @@ import pytest
 from workbench import trace as traces
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
+from workbench.logbook.quantities import format_seconds
+from workbench.logbook.store import Store
 from workbench.measurement import iterations as counting
 from workbench.measurement.iterations import energies_of
 from workbench.measurement.meter import Meter
-from workbench.measurement.quantities import format_seconds
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.session import keep
-from workbench.measurement.store import Store
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
 from workbench.panels._views.period.figure import rhythm

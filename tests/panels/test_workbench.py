@@ -17,8 +17,8 @@ import workbench.panels
 from workbench.cluster import generate
 from workbench.device import lease, watchdog
 from workbench.errors import UsageError
+from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
-from workbench.measurement.store import Store
 from workbench.panels import tabs as module
 from workbench.panels.tab_sheets import progress_words, sweep_sheet
 from workbench.records import Configuration, Setting

@@ -14,7 +14,7 @@ from benchmarks.fixtures.job_grammar import GRAMMAR, random_job_case, random_wor
 from benchmarks.fixtures.traces import APERIODIC, PERIODIC
 from benchmarks.period_cases import Case, Truth
 from benchmarks.period_scores import Answer, score, summarise
-from workbench.measurement.report import describe_iterations
+from workbench.logbook.report import describe_iterations
 from workbench.panels._views.period.model import look
 from workbench.periods import detect
 from workbench.periods.detect import confirmed, find_periods

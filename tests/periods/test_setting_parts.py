@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from workbench.logbook.report import describe_iterations
 from workbench.measurement.iterations import from_stored
-from workbench.measurement.report import describe_iterations
 from workbench.periods.segment import iterations
 from workbench.periods.setting_parts import setting_parts
 from workbench.records import Level, Periods

@@ -637,7 +637,7 @@ def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
     assert {members for members, _, _ in shared.spans} == {("cifar",), ("squad",), ("cifar", "squad")}
     assert shared.trace.height > 20
     assert sharing.last is shared
-    from workbench.measurement.store import Store
+    from workbench.logbook.store import Store
 
     assert Store().log()["label"].to_list() == ["share: cifar + squad"]
 

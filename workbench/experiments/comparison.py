@@ -24,12 +24,12 @@ import polars as pl
 from .. import _html
 from ..device.discovery import Gpus, why_no_gpu
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown
+from ..logbook.equal_work import UNKNOWN_WORK, caveats, comparison_basis
+from ..logbook.store import Store, from_row
 from ..measurement import session
 from ..measurement.api import applied
-from ..measurement.equal_work import UNKNOWN_WORK, caveats, comparison_basis
 from ..measurement.meter import Meter
 from ..measurement.repeats import repeated, with_iterations
-from ..measurement.store import Store, from_row
 from ..records import Measurement, Setting, Window, WorkDone
 from .difference import LEAST_PAIRS, TOO_WIDE, UNKNOWN, Ratio, difference, enough, order
 

@@ -130,7 +130,7 @@ class EnergyAsserter:
         return [math.log(countable_j(each) / calls) for each in measured]
 
     def _verdict(self, logs: Sequence[float], limit: float | EnergyBaseline, word: str) -> EnergyVerdict:
-        from ..measurement.quantities import student_half_width
+        from ..logbook.quantities import student_half_width
 
         mean, sd = _moments(logs)
         half = student_half_width(sd, len(logs))

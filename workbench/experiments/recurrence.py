@@ -15,10 +15,10 @@ import numpy as np
 from .. import _html
 from ..device.lease import Lease
 from ..errors import DeviceError, StoreError, UsageError, checked
+from ..logbook.store import Store
 from ..measurement import marks
 from ..measurement.meter import Meter
 from ..measurement.session import keep
-from ..measurement.store import Store
 from ..records import Configuration, Measurement, Setting, Window
 from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS

@@ -27,8 +27,8 @@ import polars as pl
 from .. import _html, _paths
 from ..device.discovery import Gpus, devices
 from ..errors import MOST_VALUES, NoDriver, UsageError, WorkbenchError, checked, checked_list, shown
+from ..logbook.store import Store
 from ..measurement import session
-from ..measurement.store import Store
 from ..records import Configuration, Setting
 from ..search.earlier import PlacedCurve, place
 from ..search.surrogates.expected_hypervolume import FrontierSearch

@@ -2,11 +2,11 @@
 
     sampler, ring, edges, recorder    the sampling process, its file, the sensors' refreshes; traces
     energy_estimate, sensor_updates   the energy between two moments, with its error; by what a sensor showed
+    counter_kind, sampled_counter     what this driver's energy counter really is; one that only adds samples
     meter, session, synchronise       windows; one process's GPUs, meter and store; waiting for queued work
-    blocks, repeats                   what a measured block or loop leaves behind; several runs as one
-    marks, callbacks, iterations      iterations that the training marks, or the trace shows
-    follow                            the period of a running job
-    store, report, gpu_table          measurements on disk; in words, HTML and JSON; which GPUs are here
-    log_readers                       traces that other tools have written
+    blocks, repeats, setting_segments what a measured block or loop leaves behind; runs as one; its settings
+    marks, work, iterations, follow   what the training marks or counts; iterations that the trace shows
+    doctor, gpu_table, foreign        is this machine fit to measure; which GPUs are here; who else uses them
+    sinks                             joules to Weights & Biases, MLflow, TensorBoard, Prometheus
     api                               `workbench.measure`, `track` and `iterations_of`
 """

@@ -21,9 +21,9 @@ from .blocks import BlockResult, Track
 if TYPE_CHECKING:
     import polars as pl
 
+    from ..logbook.store import Store
     from ..periods.segment import SegmentedIterations
     from ..records import Measurement
-    from .store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,7 +133,7 @@ def trace_of(measurement: Measurement | str) -> pl.DataFrame:
         UsageError: there is no such measurement.
         MeasurementError: its trace is not kept (any more).
     """
-    from .store import Store
+    from ..logbook.store import Store
 
     return _stored(Store(), measurement)[1]
 
@@ -147,8 +147,8 @@ def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
         UsageError: there is no such measurement.
         MeasurementError: its trace is not kept (any more), or has nothing to find iterations in.
     """
+    from ..logbook.store import Store
     from .iterations import from_stored
-    from .store import Store
 
     store = Store()
     named, trace = _stored(store, measurement)

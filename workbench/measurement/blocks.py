@@ -18,11 +18,12 @@ import numpy as np
 from .. import _html
 from .._processes import require_polars
 from ..errors import MeasurementError, describe_error
+from ..logbook import keeping
+from ..logbook.report import line, page
 from ..records import Measurement, Periods, Window
-from . import keeping, marks, work
+from . import marks, work
 from .meter import Meter, encodable
 from .repeats import with_iterations
-from .report import line, page
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,8 +94,8 @@ class TrainingWindow:
         self._left_out = left_out
 
         def write() -> None:
+            from ..logbook.store import Store
             from .session import keep
-            from .store import Store
 
             measurement, found = measured()
             frame = found.frame if found is not None and found.summary.count else None

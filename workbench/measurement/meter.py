@@ -19,13 +19,13 @@ import numpy as np
 from ..device import rapl
 from ..device.protocol import Device
 from ..errors import DeviceError, UsageError
+from ..logbook.quantities import format_duration
 from ..records import Edge, GpuMeasurement, Measurement, Window, throttle_names
 from ..samples import ROWS
 from . import marks
 from .counter_kind import CounterKind
 from .energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates, add_parts
 from .foreign import ForeignProcesses, foreign_processes
-from .quantities import format_duration
 from .recorder import Recorder
 from .sensor_updates import EnergyParts
 from .setting_segments import by_setting, setting_segments
@@ -248,8 +248,8 @@ class Meter:
     ) -> tuple[str, ...]:
         """Sentences on what was drawn in a measured window while its GPUs did nothing; none of a short one.
         """
+        from ..logbook.waste import describe_waste, waste_of_run
         from .iterations import CHEAP_S, trace_of
-        from .waste import describe_waste, waste_of_run
 
         if measurement.energy_j is None or window.end_s is None or window.end_s - window.start_s < CHEAP_S:
             return ()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..logbook.equal_work import comparison_basis
+from ..logbook.quantities import student_half_width
 from ..records import GpuMeasurement, Measurement, SettingSegment, WorkDone
-from .equal_work import comparison_basis
-from .quantities import student_half_width
 from .setting_segments import by_setting
 
 if TYPE_CHECKING:

@@ -27,15 +27,15 @@ from ..errors import (
     checked,
     describe_error,
 )
+from ..logbook import keeping
 from ..records import Measurement, Setting, Window
-from . import keeping
 from .meter import Meter
 from .recorder import Recorder
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from .store import Store
+    from ..logbook.store import Store
 
 
 class Session:

@@ -22,10 +22,10 @@ from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
 from ..experiments.recurrence import Recurrence
 from ..experiments.sweep import Sweep
+from ..logbook.log_readers import read_log
+from ..logbook.report import Report
+from ..logbook.store import Store
 from ..measurement.blocks import BlockResult
-from ..measurement.log_readers import read_log
-from ..measurement.report import Report
-from ..measurement.store import Store
 from ..periods.segment import SegmentedIterations
 from ..records import Configuration, Measurement, Periods, Setting
 from ..search import frontier as pareto

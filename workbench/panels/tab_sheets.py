@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..measurement.report import format_duration
+from ..logbook.report import format_duration
 from ._core.live import LivePanel, Message, script
 
 if TYPE_CHECKING:

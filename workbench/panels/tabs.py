@@ -18,9 +18,9 @@ import ipywidgets
 from ..device.protocol import Device
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
+from ..logbook.store import Store
 from ..measurement import marks, session
 from ..measurement.recorder import Recorder
-from ..measurement.store import Store
 from ._core.jupyter import interrupt_cell, kernel, unblock
 from ._core.live import LivePanel
 from ._core.persistent import Displayed, DisplayHandle, widget_bundle

@@ -145,8 +145,8 @@ def _carry_out(run: SharingRun, keep: bool) -> Shared:
             last = run.result()
         raise
     if keep and last.board is not None:
+        from ..logbook.store import Store
         from ..measurement import session
-        from ..measurement.store import Store
 
         with contextlib.suppress(StoreError):
             session.keep(last.board, run.window, run.meter, Store(), kind="shared GPU")

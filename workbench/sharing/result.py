@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._html import table
-from ..measurement.quantities import format_duration, format_energy, format_seconds
+from ..logbook.quantities import format_duration, format_energy, format_seconds
 from ..records import Measurement
 from .comparing import ConfidenceInterval, SharingEffect
 from .picture import picture

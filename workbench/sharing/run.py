@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from ..device.gpu import OpenGpu
 from ..errors import DeviceError, MeasurementError
+from ..logbook.report import format_duration
 from ..measurement.meter import Meter
-from ..measurement.report import format_duration
 from ..records import Measurement
 from .children import CannotPause, JobProcess, stop_all
 from .comparing import SharingEffect, compare, pooled

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from ..device.gpu import OpenGpu
 from ..errors import DeviceError, MeasurementError
+from ..logbook.report import format_duration
 from ..measurement.marks import MOST
 from ..measurement.meter import Meter
-from ..measurement.report import format_duration
 from ..records import Process
 from .children import CannotPause, JobProcess, stop_all
 from .comparing import Stage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .._html import HtmlFacts
-from ..measurement.report import format_duration, format_energy
+from ..logbook.report import format_duration, format_energy
 from ..records import Setting
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from ...errors import MeasurementError, StoreError, UsageError, check_fields, named_file
-from ...measurement.store import for_spreadsheets
+from ...logbook.store import for_spreadsheets
 from ...search.objective import check_measured
 from .attempts import STATES, Attempt
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import polars as pl
 
 from ...errors import StoreError
-from ...measurement.store import Store
+from ...logbook.store import Store
 
 
 def log_version(store: Store) -> Hashable:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....measurement.report import format_duration
+from ....logbook.report import format_duration
 from ....records import Setting
 from ....search.tradeoff import Z95
 from ..._core.svg import padded

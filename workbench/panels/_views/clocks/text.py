@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....measurement.quantities import format_change, format_seconds
-from ....measurement.report import format_duration, format_energy
+from ....logbook.quantities import format_change, format_seconds
+from ....logbook.report import format_duration, format_energy
 from ....search.tradeoff import Z95
 from ....tuning.results import OBJECTIVES
 

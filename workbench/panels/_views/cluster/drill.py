@@ -12,8 +12,8 @@ import polars as pl
 
 from ....cluster import drill
 from ....cluster.recording import RunRecord
-from ....measurement.quantities import format_change
-from ....measurement.report import format_duration, format_energy
+from ....logbook.quantities import format_change
+from ....logbook.report import format_duration, format_energy
 from ..._core.svg import INK, Frame, Pen, Picture, Span
 from ..._core.theme import colour
 from .model import hours

@@ -10,7 +10,7 @@ from ....cluster.comparison import PolicyComparison
 from ....cluster.joblogs import WHOLE
 from ....cluster.scenario import CHOICES, LABELS, NEVER_S, takes
 from ....errors import UsageError
-from ....measurement.report import format_duration
+from ....logbook.report import format_duration
 
 MOST_REASONS = 3  # why runs have failed
 WHOLE_NUMBERS = ("nodes", "draws", "max_jobs")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....cluster.scenario import LABELS, UNITS, Scenario, label
 from ....cluster.views import DISTRIBUTIONS, PolicyRow, RunOutcome, Spread, rounded, rows
-from ....measurement.quantities import format_change
+from ....logbook.quantities import format_change
 
 HEADS: tuple[tuple[str, str], ...] = (
     ("policy", "who decides"),

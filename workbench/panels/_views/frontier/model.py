@@ -12,9 +12,9 @@ import polars as pl
 from scipy.spatial import KDTree
 
 from ....errors import UsageError
-from ....measurement.quantities import format_change, format_seconds
-from ....measurement.report import format_duration, format_energy
-from ....measurement.store import for_spreadsheets
+from ....logbook.quantities import format_change, format_seconds
+from ....logbook.report import format_duration, format_energy
+from ....logbook.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, words

@@ -37,7 +37,7 @@ from .sources import GivenPoints, PointSource, collected_points, source
 from .svg import draw, frontier_page, traces
 
 if TYPE_CHECKING:
-    from ....measurement.store import Store
+    from ....logbook.store import Store
 
 
 class FrontierPanel(LivePanel):

@@ -18,7 +18,7 @@ from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....experiments.sweep import Sweep
 from ....experiments.trial import WORK_UNITS
-from ....measurement.store import SCHEMA, Store, as_frame
+from ....logbook.store import SCHEMA, Store, as_frame
 from ....records import Measurement, Observation
 from ....search.frontier import KNOBS
 from ....search.tradeoff import Z95, Collected, collect

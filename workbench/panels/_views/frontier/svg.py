@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from ...._html import table
-from ....measurement.store import Store
+from ....logbook.store import Store
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis
 from ....trace import duration_s

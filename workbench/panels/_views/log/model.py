@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from ....measurement.run_table import COLUMNS, SHOWN, SORTABLE, rows
+from ....logbook.run_table import COLUMNS, SHOWN, SORTABLE, rows
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from ....errors import UsageError
-from ....measurement.equal_work import describe_comparison
-from ....measurement.report import page
-from ....measurement.run_table import EMPTY, SORTABLE, as_text
-from ....measurement.store import Store
+from ....logbook.equal_work import describe_comparison
+from ....logbook.report import page
+from ....logbook.run_table import EMPTY, SORTABLE, as_text
+from ....logbook.store import Store
 from ..._core.live import LivePanel, Message, script
 from ..._core.log_files import log_version, readable_log
 from .model import FILTER, LogSelection, selected_rows, table_html, tag_field

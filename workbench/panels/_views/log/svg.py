@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from ....measurement.equal_work import comparison_basis, describe_comparison
-from ....measurement.run_table import when
+from ....logbook.equal_work import comparison_basis, describe_comparison
+from ....logbook.run_table import when
 from ....records import Measurement
 from ..._core.svg import Pen, Picture, ShadedSpan, padded
 from ..._core.theme import colour

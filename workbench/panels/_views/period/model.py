@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....measurement.quantities import format_seconds
-from ....measurement.report import format_energy
+from ....logbook.quantities import format_seconds
+from ....logbook.report import format_energy
 from ....records import IterationSummary, Level, Periods
 from ..._core.svg import ShadedSpan
 

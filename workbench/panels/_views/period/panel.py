@@ -17,8 +17,8 @@ import polars as pl
 
 from .... import trace as traces
 from ....errors import MeasurementError, UsageError
+from ....logbook.store import Store
 from ....measurement.iterations import from_stored, look_at
-from ....measurement.store import Store
 from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....device.protocol import Device
 from ....errors import UsageError, describe_error
+from ....logbook.report import format_duration
 from ....measurement.recorder import Hold, Recorder
-from ....measurement.report import format_duration
 from ....measurement.sampler import REST_AFTER_S
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script

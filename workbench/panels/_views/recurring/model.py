@@ -11,7 +11,7 @@ import polars as pl
 
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Default, Outlook
-from ....measurement.quantities import format_change
+from ....logbook.quantities import format_change
 from ....search.batch_size.history import MOST_RUNS
 from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from ..._core.words import prefixed

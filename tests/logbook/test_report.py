@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from workbench.measurement import report
-from workbench.measurement.report import MIME, Report
+from workbench.logbook import report
+from workbench.logbook.report import MIME, Report
 from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 from workbench.tariff import Tariff
 

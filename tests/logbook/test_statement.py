@@ -15,8 +15,8 @@ import pytest
 import workbench
 from workbench import cli
 from workbench.errors import UsageError
-from workbench.measurement.statement import FORMATS, MARK, NUMBER
-from workbench.measurement.store import Store
+from workbench.logbook.statement import FORMATS, MARK, NUMBER
+from workbench.logbook.store import Store
 from workbench.records import GpuMeasurement, IterationSummary, Measurement, Process, WorkDone
 
 

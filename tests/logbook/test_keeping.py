@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import workbench
+from workbench.logbook.keeping import LogQueue
+from workbench.logbook.store import Store
 from workbench.measurement import session
-from workbench.measurement.keeping import LogQueue
-from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine
 
 

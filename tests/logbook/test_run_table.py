@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from workbench.measurement.run_table import SHOWN, RunLog, as_text, rows
-from workbench.measurement.store import as_frame, export
+from workbench.logbook.run_table import SHOWN, RunLog, as_text, rows
+from workbench.logbook.store import as_frame, export
 from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting, SettingSegment, WorkDone
 
 NOW_S = time.mktime((2026, 3, 14, 15, 0, 0, 0, 0, -1))

@@ -12,8 +12,8 @@ import pytest
 import workbench
 from workbench.cli import main
 from workbench.errors import UsageError
-from workbench.measurement.store import Store
-from workbench.measurement.waste import describe_waste, waste, waste_of_run
+from workbench.logbook.store import Store
+from workbench.logbook.waste import describe_waste, waste, waste_of_run
 from workbench.records import GpuMeasurement, Measurement
 from workbench.tariff import Tariff
 

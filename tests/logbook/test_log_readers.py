@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.measurement.log_readers import read_dcgm, read_log, read_nvidia_smi
+from workbench.logbook.log_readers import read_dcgm, read_log, read_nvidia_smi
 from workbench.trace import SCHEMA
 
 SMI = """timestamp, index, power.draw [W], utilization.gpu [%], utilization.memory [%], clocks.current.sm [MHz], temperature.gpu

@@ -14,8 +14,8 @@ import pytest
 import workbench
 from workbench import cli
 from workbench.errors import UsageError
-from workbench.measurement.log_readers import ENERGIES, energy_of, import_log, read_log
-from workbench.measurement.store import Store
+from workbench.logbook.log_readers import ENERGIES, energy_of, import_log, read_log
+from workbench.logbook.store import Store
 from workbench.trace import SCHEMA
 
 START_S = 1_790_000_000.0

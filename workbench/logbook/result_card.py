@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import format_duration, format_energy, format_measured, format_seconds, gpu_names
-from .work import padding_share, rates
+from .work_rates import padding_share, rates
 
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
 IDLE_FROM_S = 0.4

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 
 from workbench.errors import StoreError, UsageError
-from workbench.measurement import store as stores
-from workbench.measurement.store import SCHEMA, SCHEMA_VERSION, Store, as_frame, export, from_row
+from workbench.logbook import store as stores
+from workbench.logbook.store import SCHEMA, SCHEMA_VERSION, Store, as_frame, export, from_row
 from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 from workbench.trace import SCHEMA as TRACE
 
@@ -182,7 +182,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from workbench.records import GpuMeasurement, Measurement
-from workbench.measurement.store import Store
+from workbench.logbook.store import Store
 store = Store(Path(sys.argv[1]))
 m = Measurement("", "w", 0.0, 1.0, (GpuMeasurement("A100", "GPU-1", 1.0, 0.1, "counter", True, notes=("x" * 20000,)),))
 for number in range(int(sys.argv[3])):
@@ -337,7 +337,7 @@ import resource, signal, sys
 from pathlib import Path
 from workbench.errors import StoreError
 from workbench.records import Measurement
-from workbench.measurement.store import Store
+from workbench.logbook.store import Store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
 try:

@@ -14,7 +14,7 @@ from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
 from .quantities import format_measured, format_seconds
 from .result_card import card, why_no_energy
-from .work import rates
+from .work_rates import rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = (

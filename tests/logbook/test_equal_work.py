@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import workbench
-from workbench.measurement.equal_work import (
+from workbench.logbook.equal_work import (
     UNKNOWN_WORK,
     comparison_basis,
     describe_change,
     describe_comparison,
 )
+from workbench.logbook.store import Store, as_frame, from_row
 from workbench.measurement.setting_segments import setting_segments
-from workbench.measurement.store import Store, as_frame, from_row
 from workbench.records import GpuMeasurement, IterationSummary, Measurement, Setting, SettingSegment, WorkDone
 from workbench.simulation.machine import Machine
 

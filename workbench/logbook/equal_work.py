@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..records import IterationSummary, Measurement
 from .quantities import format_change, format_energy, student_half_width
-from .work import PADDING
+from .work_rates import PADDING
 
 WORK_FIRST = ("tokens", "samples")  # the kinds of work that are compared by, before any other
 LEAST_CHANGE = 0.0005  # share of a change that is shown: a smaller one would be printed as 0.0 %

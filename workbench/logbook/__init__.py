@@ -1,0 +1,9 @@
+"""What was measured: kept, compared and put into words. It reads records and frames, and touches no GPU.
+
+    store, keeping             measurements and traces on disk; the thread that writes them
+    run_table, equal_work      stored runs as a table; which runs did equal work and may be compared
+    quantities, work_rates     energies with their errors; joules of a token or a sample
+    report, result_card        a measurement as a line, a page and a card
+    statement, waste           a signed statement of energy; energy that did no work
+    log_readers                traces that other tools have written
+"""
