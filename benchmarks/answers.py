@@ -98,7 +98,7 @@ def compared(card: ThermalCard, seed: int) -> tuple[bool, float]:
             joules.append(100 * math.exp(log_j))
         pairs = len(way) // 2
         if pairs >= MOST_PAIRS or (pairs >= LEAST_PAIRS and enough(way, joules, warm, SMALLEST)):
-            return difference(way, joules, warm, looked=True).significant, card.at_s
+            return difference(way, joules, warm, sequential=True).significant, card.at_s
 
 
 def fixed(card: ThermalCard, pairs: int) -> tuple[bool, float]:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 MAGIC = "%%energy"
 # Those whose body is a cell of Python; what stands below any other magic (`%%writefile`) is its text.
-SEEN_THROUGH = (MAGIC, "%%time", "%%capture", "%%prun")
+TRANSPARENT = (MAGIC, "%%time", "%%capture", "%%prun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class LineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
-            words = [word.partition("=")[0][2:] for word in message.split() if word.startswith("--")]
+            parts = [word.partition("=")[0][2:] for word in message.split() if word.startswith("--")]
             known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
-            close = [near for word in words for near in difflib.get_close_matches(word, known, 1, 0.75)]
+            close = [near for word in parts for near in difflib.get_close_matches(word, known, 1, 0.75)]
             message += f" (did you mean --{', --'.join(close)}?)" if close else ""
         raise BadOptions(message)
 
@@ -56,8 +56,8 @@ class LineParser(argparse.ArgumentParser):
         except (ValueError, BadOptions) as error:
             from workbench.errors import shortened
 
-            words = shortened(f"{self.prog} {line}: {error}")
-            raise BadOptions(f"{words}; {self.prog}? lists the options") from error
+            parts = shortened(f"{self.prog} {line}: {error}")
+            raise BadOptions(f"{parts}; {self.prog}? lists the options") from error
 
 
 def add_measuring(options: argparse.ArgumentParser) -> None:
@@ -192,6 +192,6 @@ def _stacked(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
     for number in range(first, len(lines)):
         line = lines[number]
         magic, *rest = line[indent:].split(maxsplit=1) or [""]
-        if magic not in SEEN_THROUGH or line[:indent].strip() or not line[indent:].startswith("%%"):
+        if magic not in TRANSPARENT or line[:indent].strip() or not line[indent:].startswith("%%"):
             return
         yield number, magic, rest[0].strip() if rest else ""

@@ -43,12 +43,12 @@ class Commands:
         self._parsers: Any = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
-        self, name: str, act: Callable[[argparse.Namespace], int], words: str, *lines: str,
+        self, name: str, act: Callable[[argparse.Namespace], int], summary: str, *lines: str,
         **options: Any,
     ) -> argparse.ArgumentParser:
         """Add a command; `lines` are examples that can be typed, explained after `#`."""
         made: argparse.ArgumentParser = self._parsers.add_parser(
-            name, help=words, description=f"{words[0].upper()}{words[1:]}.", epilog=examples(*lines),
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=examples(*lines),
             formatter_class=argparse.RawDescriptionHelpFormatter, **options,
         )
         made.set_defaults(act=act, name=name)
@@ -58,7 +58,7 @@ class Commands:
 def examples(*lines: str, more: str = "") -> str:
     parts = [[part.strip() for part in line.split("#")] for line in lines]
     width = max(len(line) for line, _ in parts)
-    rows = [f"  {line:{width}}  # {words}" for line, words in parts]
+    rows = [f"  {line:{width}}  # {summary}" for line, summary in parts]
     return "\n".join(["Examples:", *rows, *filter(None, [more and f"\n{more}"])])
 
 

@@ -43,8 +43,8 @@ class EnergyMagics(Magics):
         self.state = KernelState()
         self.cells: dict[str, str] = {}  # measured in this kernel, by label
         if os.environ.get("WORKBENCH_SIMULATED_GPUS"):
-            told = "the GPUs of this kernel are simulated (chosen by name before it started)"
-            self.say(f"{told}; %gpu lists them")
+            origin = "the GPUs of this kernel are simulated (chosen by name before it started)"
+            self.say(f"{origin}; %gpu lists them")
 
     # %%energy and %energy
 
@@ -186,20 +186,20 @@ class EnergyMagics(Magics):
         """
         from workbench.errors import WorkbenchError, shortened
 
-        words = line.split()
+        parts = line.split()
         try:
-            if not words:
+            if not parts:
                 self._list_gpus()
-            elif words[0] == "simulate" and len(words) >= 2:
+            elif parts[0] == "simulate" and len(parts) >= 2:
                 from workbench.measurement import session
 
-                session.simulate("".join(words[1:]))
+                session.simulate("".join(parts[1:]))
                 self.say("this kernel now measures simulated GPUs: their energy is not real")
                 self._list_gpus()
-            elif words == ["restore"]:
+            elif parts == ["restore"]:
                 left = self.state.session.restore_all()
                 self.say("; ".join(left) if left else "all settings are as they were found")
-            elif words == ["advise"]:
+            elif parts == ["advise"]:
                 self._advise()
             else:
                 what = "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"
@@ -328,9 +328,9 @@ def _split(line: str) -> tuple[str, str]:
     """Options at the start of a `%energy` line, and the statement behind them."""
     valued = [action for action in parser()._actions if action.nargs is None]
     takes_value = {word for action in valued for word in action.option_strings}
-    words = line.split(" ")
+    parts = line.split(" ")
     taken = 0
-    while taken < len(words) and words[taken].startswith("-"):
-        taken += 2 if words[taken] in takes_value else 1
-    return " ".join(words[:taken]), " ".join(words[taken:])
+    while taken < len(parts) and parts[taken].startswith("-"):
+        taken += 2 if parts[taken] in takes_value else 1
+    return " ".join(parts[:taken]), " ".join(parts[taken:])
 

@@ -66,7 +66,7 @@ class Running:
         self._meter = self._session.meter
         self._sync = magics.sync if options.sync is None else options.sync
         self._quiet = bool(magics.quiet if options.quiet is None else options.quiet)
-        self._look = options.period if options.period is not None or magics.period else False
+        self._find_periods = options.period if options.period is not None or magics.period else False
         self._hold: Any = None  # of the trace, until it was stored
         self._tuning: TunerThread | None = None
         self._tuned = False  # whether a tuner may have changed settings
@@ -99,7 +99,7 @@ class Running:
         self._uuids = magics.chosen(self._options.gpus)
         self._meter = self._session.meter  # a new one where a simulated GPU was named first here
         if self._shows_live() and self._meter.recorder is not None:
-            period = self._look is not False and not self._options.tune  # which the tuner's view tells itself
+            period = self._find_periods is not False and not self._options.tune  # the tuner's view has it
             self._view = magics.live_view(self._label, self._uuids, self._meter.recorder, period=period)
 
     def _shows_live(self) -> bool:
@@ -204,14 +204,14 @@ class Running:
             from workbench.measurement.repeats import with_iterations
 
             found = [
-                self._meter.count(window, m, look=self._look)
+                self._meter.count(window, m, look=self._find_periods)
                 for window, m in zip(windows, measured, strict=True)
             ]
             known = [(each, m) for each, m in zip(found, measured, strict=True) if each is not None]
             measured[:] = map(with_iterations, measured, found)
             return pooled([each for each, _ in known], [m for _, m in known]) if known else None
 
-        if self._interrupted or self._look is False:
+        if self._interrupted or self._find_periods is False:
             return None
         try:
             return self._insist(act, lambda: None)

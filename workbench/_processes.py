@@ -56,8 +56,8 @@ def process_facts(pid: int) -> ProcessFacts | None:
     """None where it is gone or a zombie, or there is no /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            words = file.read().rpartition(b")")[2].split()
-        facts = ProcessFacts(words[0], int(words[3]), words[19].decode())
+            fields = file.read().rpartition(b")")[2].split()
+        facts = ProcessFacts(fields[0], int(fields[3]), fields[19].decode())
     except (OSError, IndexError, ValueError):
         return None
     return None if facts.state in _GONE else facts
@@ -238,11 +238,11 @@ def end(process: subprocess.Popen[bytes], *, wait_s: float, message: bytes = b""
             pipe.close()
 
 
-def last_words(process: subprocess.Popen[bytes]) -> str:
+def last_message(process: subprocess.Popen[bytes]) -> str:
     """The last line that a process which has ended has written about it, or its exit code."""
-    said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+    output = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
     process.wait()
-    return said.splitlines()[-1] if said else f"exit code {process.returncode}"
+    return output.splitlines()[-1] if output else f"exit code {process.returncode}"
 
 
 def heard(parent: int, timeout_s: float) -> bytes | None:
@@ -424,10 +424,10 @@ class ProcessReaper:
         """Nothing is left to guard; what is left behind is not touched."""
         end(self._process, wait_s=5.0, message=b"done\n")
 
-    def _tell(self, words: str) -> None:
+    def _tell(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # it was killed
             if self._process.stdin is not None:
-                self._process.stdin.write(words.encode())
+                self._process.stdin.write(text.encode())
                 self._process.stdin.flush()
 
 
@@ -441,8 +441,8 @@ def reap(argv: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     leaders: set[int] = set()
     rest = b""
-    while (said := heard(parent, 0.5)) is not None:
-        *lines, rest = (rest + said).split(b"\n")
+    while (output := heard(parent, 0.5)) is not None:
+        *lines, rest = (rest + output).split(b"\n")
         for line in lines:
             if line == b"done":
                 return

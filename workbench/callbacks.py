@@ -112,7 +112,7 @@ class _HuggingFaceHooks(_Evaluating):
     """transformers.TrainerCallback; the trainer evaluates and saves between two optimizer steps."""
 
     _tokens: float | None = None  # of all ranks so far, where the trainer counts them
-    _seen: Any = None  # metrics of an evaluation inside the epoch
+    _metrics: Any = None  # metrics of an evaluation inside the epoch
     _due = False  # the epoch is over and its evaluation is to come
     _left = math.inf  # samples of this rank that the epoch still has
     _batches = 0  # since the last step, before its last one
@@ -167,7 +167,7 @@ class _HuggingFaceHooks(_Evaluating):
         if self._evaluation is None:
             marks.since_last(EVALUATION)
         self._end()
-        self._seen = metrics
+        self._metrics = metrics
         if self._due:
             self._due = False
             self._report(control)
@@ -182,8 +182,8 @@ class _HuggingFaceHooks(_Evaluating):
         marks.since_last(CHECKPOINT)
 
     def _report(self, control: Any) -> None:
-        seen, self._seen = self._seen, None
-        if self._epoch(seen):
+        metrics_inside, self._metrics = self._metrics, None
+        if self._epoch(metrics_inside):
             control.should_training_stop = True
 
 

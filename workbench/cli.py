@@ -428,8 +428,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     print(*machine, sep="\n")
     gpus = {}
     for device in devices(arguments.gpus):
-        said = ", simulated" if device.simulated else ""
-        print(f"\nGPU {device.index}: {device.name}{said}", flush=True)
+        marked = ", simulated" if device.simulated else ""
+        print(f"\nGPU {device.index}: {device.name}{marked}", flush=True)
         load = None if arguments.no_load else any_training(device)
         gpus[device] = doctor.gpu_findings(device, load, seconds=arguments.seconds)
         print(*gpus[device], sep="\n")
@@ -446,15 +446,15 @@ def _restore(arguments: argparse.Namespace) -> int:
     from .device import restore
     from .device.discovery import devices
 
-    told = restore.owed() if arguments.dry_run else restore.recover()
+    outcome_lines = restore.owed() if arguments.dry_run else restore.recover()
     done = True
     if arguments.all:
         outcomes = [restore.to_default(device, dry_run=arguments.dry_run) for device in devices()]
-        told += [outcome.sentence for outcome in outcomes]
+        outcome_lines += [outcome.sentence for outcome in outcomes]
         done = all(outcome.settled for outcome in outcomes)
     done = done and (arguments.dry_run or not restore.owed())
-    print(*told or ["nothing is left changed by a process that is gone"], sep="\n")
-    messages = [each for each in told if each]
+    print(*outcome_lines or ["nothing is left changed by a process that is gone"], sep="\n")
+    messages = [each for each in outcome_lines if each]
     write_json(arguments, {"done": done, "dry_run": arguments.dry_run, "messages": messages})
     return int(not done)
 

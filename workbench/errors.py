@@ -187,8 +187,8 @@ def checked_value(name: str, value: Any, kinds: Iterable[str]) -> Any:
         raise UsageError(f"{name}={shown(value)} is no path of a file: it has a letter none can have, or "
                          "names a user who is not there")
     wanted = [(kind.startswith("["), _KINDS[kind.strip("[]")][2]) for kind in kinds]
-    words = " or ".join("a list, each of it " * several + word for several, word in wanted)
-    raise UsageError(f"{name}={shown(value)} is of type {type(value).__name__}; give {words}")
+    types = " or ".join("a list, each of it " * several + word for several, word in wanted)
+    raise UsageError(f"{name}={shown(value)} is of type {type(value).__name__}; give {types}")
 
 
 def checked_list(name: str, values: Iterable[Any], *kinds: str) -> tuple[Any, ...]:
@@ -225,9 +225,9 @@ def listed(names: Iterable[object], most: int = 12) -> str:
     return ", ".join(texts[:most]) + more or "none"
 
 
-def shortened(words: str, most: int = 900) -> str:
+def shortened(text: str, most: int = 900) -> str:
     """A sentence without its middle where a value in it is thousands of letters long."""
-    return words if len(words) <= most else f"{words[: most // 2]} [...] {words[-most // 2 :]}"
+    return text if len(text) <= most else f"{text[: most // 2]} [...] {text[-most // 2 :]}"
 
 
 def shown(value: object) -> str:

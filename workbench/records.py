@@ -27,8 +27,8 @@ class Setting(HtmlFacts):
             ("{:g} W", self.power_limit_w), ("SM {} MHz", self.sm_clock_mhz),
             ("memory {} MHz", self.mem_clock_mhz),
         )
-        words = [form.format(value) for form, value in knobs if value is not None]
-        return ", ".join(words) or "driver default"
+        knob_texts = [form.format(value) for form, value in knobs if value is not None]
+        return ", ".join(knob_texts) or "driver default"
 
 
 @dataclass(frozen=True, slots=True)

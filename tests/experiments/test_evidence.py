@@ -294,7 +294,7 @@ def test_the_newest_run_of_each_other_job_counts(mine: session.Session) -> None:
 
 def test_attempts_of_a_simulated_gpu_teach_no_real_one(mine: session.Session, tmp_path: Path) -> None:
     record = {
-        "batch_size": 64, "gpu": device(mine).name, "seen_unix_s": 1.79e9, "state": "reached",
+        "batch_size": 64, "gpu": device(mine).name, "heartbeat_unix_s": 1.79e9, "state": "reached",
         "profile": [[250.0, 1.0, 200.0], [200.0, 1.1, 150.0]],
     }
     path = tmp_path / "a%41 b" / "recurring.db"

@@ -19,7 +19,7 @@ ATTEMPTS = [
     ),
     Attempt(2, 16, 2, state="crashed", time_s=10.0, energy_j=100.0, target=0.7, oom=True, reason="memory"),
     Attempt(3, 16, 2, epochs=1.0, target=0.7),
-    Attempt(4, 16, 2, state="killed", epochs=1.0, metric=0.4, target=0.7, late_for=3, seen_unix_s=1e9),
+    Attempt(4, 16, 2, state="killed", epochs=1.0, metric=0.4, target=0.7, late_for=3, heartbeat_unix_s=1e9),
 ]
 
 

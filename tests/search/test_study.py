@@ -447,7 +447,7 @@ def test_a_late_result_counts_in_place_of_what_was_given_up(make: Callable[..., 
     study = make()
     attempt = study.ask(slices=False)
     elsewhere = study.update(
-        attempt, owner={"host": "other", "pid": 1, "started": "1", "boot": ""}, seen_unix_s=0.0, energy_j=7.0
+        attempt, owner={"host": "other", "pid": 1, "started": "1", "boot": ""}, heartbeat_unix_s=0.0, energy_j=7.0
     )
     other = make()  # which gives it up
     assert other.attempts[0].state == "killed"

@@ -35,7 +35,7 @@ ORIGINS = {
     "process": "another process, which holds the GPU", "program": "another program, or an administrator",
     "lost": "nobody knows: the GPU does not answer",
 }
-WORDS = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
+KNOB_NAMES = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
 UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 CLOCKS = KNOBS[1:]
 BEFORE_S, AFTER_S = 3.0, 5.0  # seconds of power shown around a change
@@ -110,7 +110,7 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
     knobs = changed(now, wanted)
     if wanted.power_limit_w is None:
         knobs = tuple(knob for knob in knobs if knob != "power_limit_w")
-    return tuple(f"{WORDS[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
+    return tuple(f"{KNOB_NAMES[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
 
 
 def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:

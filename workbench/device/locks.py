@@ -78,7 +78,7 @@ def holder(uuid: str) -> str:
                 asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
                 kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
                 if kind != fcntl.F_UNLCK:
-                    return _words(pid, os.fstat(descriptor).st_mtime)
+                    return _describe(pid, os.fstat(descriptor).st_mtime)
             except OSError:  # a file system without locks: nobody can tell
                 continue
             finally:
@@ -93,7 +93,7 @@ def _forget() -> None:
     _taken.clear()
 
 
-def _words(pid: int, since_s: float) -> str:
+def _describe(pid: int, since_s: float) -> str:
     since = time.strftime(", since %H:%M", time.localtime(since_s))
     if pid <= 0:
         return f"another process (in another container){since}"

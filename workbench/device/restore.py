@@ -36,27 +36,27 @@ class RestoreOutcome:
 
 def recover() -> list[str]:
     """Restore what processes that are gone left changed; returns a sentence for each such GPU."""
-    told = []
+    notes = []
     for path in sorted(_paths.journals().glob("*.json")):
         try:
-            told += _look_after(path)
+            notes += _restore_from(path)
         except Exception as error:  # one journal keeps no other from being restored
-            told.append(f"{path.name}, the journal of a changed GPU, could not be restored from "
+            notes.append(f"{path.name}, the journal of a changed GPU, could not be restored from "
                         f"({describe_error(error)})")
-    return told
+    return notes
 
 
 def owed() -> list[str]:
     """A sentence for each GPU that a process which is gone has left changed; restores nothing."""
-    told = []
+    notes = []
     for path in sorted(_paths.journals().glob("*.json")):
         journal = load(path)
         if journal is None:
-            told.append(f"{path.name} is no readable journal of a changed GPU")
+            notes.append(f"{path.name} is no readable journal of a changed GPU")
         elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
             what = ", ".join(journal.touched)
-            told.append(f"{journal.name} was left changed ({what}) by a process that is gone")
-    return told
+            notes.append(f"{journal.name} was left changed ({what}) by a process that is gone")
+    return notes
 
 
 def not_default(device: Device) -> str:
@@ -110,7 +110,7 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
         return RestoreOutcome(f"{device.name}: {error}", settled=False)
 
 
-def _look_after(path: Path) -> list[str]:
+def _restore_from(path: Path) -> list[str]:
     journal = load(path)
     if journal is None:
         if not path.exists():

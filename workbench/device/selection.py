@@ -62,12 +62,12 @@ def resolve(which: int | str, identities: Sequence[Identity], env: Mapping[str, 
     """The UUID of the GPU that is meant. Raises UnknownGpu, with a list, unless just one answers."""
     text = str(which).strip()
     if text.lstrip("-").isdigit():
-        seen = visible(identities, env) if "CUDA_VISIBLE_DEVICES" in env else cuda_order(identities, env)
-        if 0 <= int(text) < len(seen):
-            return seen[int(text)]
+        known = visible(identities, env) if "CUDA_VISIBLE_DEVICES" in env else cuda_order(identities, env)
+        if 0 <= int(text) < len(known):
+            return known[int(text)]
         listed = env.get("CUDA_VISIBLE_DEVICES")
         hidden = "" if listed is None else f" (CUDA_VISIBLE_DEVICES={listed})"
-        span = f"0..{len(seen) - 1}" if seen else "none at all"
+        span = f"0..{len(known) - 1}" if known else "none at all"
         raise UnknownGpu(f"there is no GPU {text} here; there is {span}{hidden}")
     if _PCI.match(text):
         address = text.lower().split(".")[0]
@@ -116,10 +116,10 @@ def local_rank(environment: Mapping[str, str]) -> int | None:
     (3, None)
     """
     for rank, size in _RANKS:
-        told = environment.get(rank, "")
+        text_of_rank = environment.get(rank, "")
         ranks = re.fullmatch(r"(\d+)(\(x\d+\))?", environment.get(size, ""))  # Slurm: 4(x2) is 4 on each of 2
-        if told.isdigit() and ranks and int(ranks[1]) > 1:
-            return int(told)
+        if text_of_rank.isdigit() and ranks and int(ranks[1]) > 1:
+            return int(text_of_rank)
     return None
 
 

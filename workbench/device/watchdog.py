@@ -35,7 +35,7 @@ def start() -> None:
     assert dog.stdout is not None
     assert dog.stderr is not None
     if dog.stdout.read(1) != b".":  # the sign of life
-        problem = _processes.last_words(dog)
+        problem = _processes.last_message(dog)
         _processes.end(dog, wait_s=0.0)
         raise DeviceError(f"{_NOT_CHANGED} ended at its start ({problem})")
     dog.stderr.close()
@@ -60,10 +60,10 @@ def watch(argv: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.write(1, b".")
     while os.getppid() == parent:
-        said = _processes.heard(parent, 0.5)
-        if said:
+        answer = _processes.heard(parent, 0.5)
+        if answer:
             return
-        if said is None:
+        if answer is None:
             time.sleep(0.02)  # the parent is ending, or has closed everything and lives on
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:

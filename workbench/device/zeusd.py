@@ -210,8 +210,8 @@ def _power_limit_w(gpu: int) -> float | None:
 def _post(what: str, gpu: int, **values: int) -> None:
     status, text = _ask("POST", f"/gpu/{what}?{urlencode({'gpu_ids': gpu, **values, 'block': 'true'})}")
     if status != 200:
-        words = text.strip()[:200]
-        raise NotPermitted(f"the Zeus daemon at {_path()} refused {what} (HTTP {status}): {words}")
+        body = text.strip()[:200]
+        raise NotPermitted(f"the Zeus daemon at {_path()} refused {what} (HTTP {status}): {body}")
 
 
 def _ask(method: str, request: str) -> tuple[int, str]:

@@ -135,7 +135,7 @@ def compare(
         if len(labels) != 2:
             raise UsageError(f"labels of {shown(labels)}: give two names, one for each way")
         names = (str(labels[0]), str(labels[1]))
-    return _Turns(ways, names, gpus).run(smallest, budget_s, pairs, seed)
+    return _Alternation(ways, names, gpus).run(smallest, budget_s, pairs, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _setting_name(setting: Setting) -> str:
     return ", ".join(parts) or "default"
 
 
-class _Turns:
+class _Alternation:
     """Two ways that take turns on the GPUs of this process."""
 
     def __init__(self, ways: tuple[Way, Way], labels: tuple[str, str], gpus: Gpus) -> None:
@@ -186,21 +186,21 @@ class _Turns:
         kept: list[str] = []
         try:
             with ExitStack() as held:
-                ended = self._take_turns(held, smallest, budget_s, most, seed)
+                ended = self._alternate(held, smallest, budget_s, most, seed)
         finally:
             kept = self._keep()
         measured = [_of_one_call(self._measured[row["way"]].pop(0), row["calls"]) for row in self._rows]
-        return _result(self._labels, pl.DataFrame(self._rows, schema=RUNS), ended, measured, looked=True,
+        return _result(self._labels, pl.DataFrame(self._rows, schema=RUNS), ended, measured, sequential=True,
                        notes=tuple(kept))
 
-    def _take_turns(
+    def _alternate(
         self, held: ExitStack, smallest: float, budget_s: float, most: int, seed: int | None
     ) -> str:
-        clock, turns = self._meter.clock, order(seed)
+        clock, order_of_ways = self._meter.clock, order(seed)
         calls = [self._warm(held, number) for number in (0, 1)]
         began_s = clock()
         while True:
-            for number in (next(turns), next(turns)):
+            for number in (next(order_of_ways), next(order_of_ways)):
                 self._once(held, number, calls[number])
             pairs = len(self._rows) // 2
             if pairs >= LEAST_PAIRS and enough(*_columns(self._rows, "energy_j"), smallest):
@@ -247,12 +247,12 @@ class _Turns:
 
     def _keep(self) -> list[str]:
         """Both ways into the log, each as one measurement of several runs."""
-        said: list[str] = []
+        found_notes: list[str] = []
         for number, window in self._windows.items():
             calls = {row["calls"] for row in self._rows if row["way"] == number}
             run = _of_one_call(repeated(self._measured[number]), max(calls, default=1))
-            said += session.keep(run, window, self._meter, Store(), kind="comparison")
-        return said
+            found_notes += session.keep(run, window, self._meter, Store(), kind="comparison")
+        return found_notes
 
 
 def calls_of_a_run(meter: Meter, call: Work) -> int:
@@ -318,7 +318,7 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
     first, second = ([each for each, way in zip(found, whole["way"], strict=True) if way == number]
                      for number in (0, 1))
     plural = "" if whole.height == 1 else "s"
-    return _result((a, b), runs, f"{whole.height} logged run{plural}", found, looked=False,
+    return _result((a, b), runs, f"{whole.height} logged run{plural}", found, sequential=False,
                    notes=tuple(_differences(first, second, runs)))
 
 
@@ -335,17 +335,17 @@ def _differences(
     first: Sequence[Measurement], second: Sequence[Measurement], runs: pl.DataFrame
 ) -> list[str]:
     """What besides the way differs between logged runs."""
-    said = caveats(*first, *second)
+    found_notes = caveats(*first, *second)
     settings = [{gpu.setting for m in side for gpu in m.gpus} for side in (first, second)]
     if settings[0] != settings[1]:
-        said.append("the two ran under different settings: that is part of the difference")
+        found_notes.append("the two ran under different settings: that is part of the difference")
     warm = [runs.filter(way=number)["temperature_c"].drop_nulls().to_numpy() for number in (0, 1)]
     means = [float(each.mean()) if len(each) else math.nan for each in warm]
     if abs(means[1] - means[0]) > WARM_C:
-        said.append(f"they began at {means[0]:.0f} and {means[1]:.0f} °C on average")
+        found_notes.append(f"they began at {means[0]:.0f} and {means[1]:.0f} °C on average")
     if runs.height < 2 * LEAST_PAIRS:
-        said.append("few runs; workbench.compare of two functions lets them take turns until it is clear")
-    return said
+        found_notes.append("few runs; workbench.compare of two functions runs both until the result is clear")
+    return found_notes
 
 
 def _columns(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[int], list[float], list[float]]:
@@ -355,9 +355,9 @@ def _columns(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[int], list
 
 def _result(
     labels: tuple[str, str], runs: pl.DataFrame, ended: str, measured: Sequence[Measurement], *,
-    looked: bool, notes: tuple[str, ...] = (),
+    sequential: bool, notes: tuple[str, ...] = (),
 ) -> EnergyComparison:
-    basis, unit = comparison_basis(measured), "call" if looked else "run"
+    basis, unit = comparison_basis(measured), "call" if sequential else "run"
     if basis.unit != "run":
         unit, columns = basis.unit, ("energy_j", "energy_uncertainty_j", "time_s")
         costs = zip(columns, zip(*basis.costs, strict=True), strict=False)
@@ -366,7 +366,9 @@ def _result(
     elif basis.problem == UNKNOWN_WORK:
         notes += ("how much work a call does is not known: each call is taken to do the same",)
     rows = runs.to_dicts()
-    energy, time = (difference(*_columns(rows, name), looked=looked) for name in ("energy_j", "time_s"))
+    energy, time = (
+        difference(*_columns(rows, name), sequential=sequential) for name in ("energy_j", "time_s")
+    )
     if energy is UNKNOWN and runs.height == 2:
         energy = _by_errors(rows)
     shared = [m for m in measured if any(gpu.other_processes for gpu in m.gpus)]
@@ -424,9 +426,9 @@ def _picture(found: EnergyComparison) -> str:
     def y(joules: float) -> float:
         return 20 + (HEIGHT - 40) * (high - joules) / (high - low)
 
-    def text(x: float, at: float, words: str, anchor: str = "start", colour: str = "currentColor") -> str:
+    def text(x: float, at: float, caption: str, anchor: str = "start", colour: str = "currentColor") -> str:
         return (f'<text x="{x:.1f}" y="{at:.1f}" text-anchor="{anchor}" font-size="12" fill="{colour}">'
-                f"{html.escape(words)}</text>")
+                f"{html.escape(caption)}</text>")
 
     step = (WIDTH - LEFT - 130) / max(runs.height - 1, 1)
     out = [text(0, 12, f"J per {found.unit}, run after run")]

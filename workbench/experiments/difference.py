@@ -78,7 +78,7 @@ def order(seed: int | None = None) -> Iterator[int]:
 
 
 def difference(
-    way: ArrayLike, values: ArrayLike, temperature_c: ArrayLike | None = None, *, looked: bool = False
+    way: ArrayLike, values: ArrayLike, temperature_c: ArrayLike | None = None, *, sequential: bool = False
 ) -> Ratio:
     """The ratio of the second way's values to the first's, other things being equal.
 
@@ -86,7 +86,7 @@ def difference(
         way: (n,) of 0 and 1, in the order in which the runs were made.
         values: (n,) of joules or seconds, above zero.
         temperature_c: (n,) when each run began; nan where unknown.
-        looked: Whether it was looked at after every pair, to stop when it is narrow.
+        sequential: Whether the interval was tested after every pair, to stop when it is narrow.
 
     Raises:
         UsageError: values that are no numbers above zero, or arrays of different lengths.
@@ -95,7 +95,7 @@ def difference(
     if fit is None:
         return UNKNOWN
     log_ratio, error, degrees, notes = fit
-    half = error * _quantile(degrees, 0.975, looked)
+    half = error * _quantile(degrees, 0.975, sequential)
     return Ratio(math.exp(log_ratio), math.exp(log_ratio - half), math.exp(log_ratio + half), degrees, notes)
 
 
@@ -113,8 +113,8 @@ def enough(
     return bool(wide <= max(math.log1p(smallest), 0.3 * abs(log_ratio)))
 
 
-def _quantile(degrees: int, share: float, looked: bool) -> float:
-    return float(stdtrit(degrees, share)) * (1 + (LOOKING / degrees if looked else 0.0))
+def _quantile(degrees: int, share: float, sequential: bool) -> float:
+    return float(stdtrit(degrees, share)) * (1 + (LOOKING / degrees if sequential else 0.0))
 
 
 def _fit(

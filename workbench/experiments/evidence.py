@@ -241,12 +241,12 @@ def _sweeps(label: str) -> Iterator[_Found]:
 
 def _recurring(label: str) -> Iterator[_Found]:
     path = _paths.home()[0] / "recurring.db"
-    seen = set()
+    taken = set()
     records = newest_records(path, None, MOST_RECORDS)
     for name, record in [*(newest_records(path, label, MOST_RECORDS) if label else ()), *records]:
         try:
             batch_size, gpu = int(record["batch_size"]), str(record["gpu"])
-            unix_s, simulated = float(record["seen_unix_s"]), record["simulated"]
+            unix_s, simulated = float(record["heartbeat_unix_s"]), record["simulated"]
             costs = {
                 Setting(power_limit_w=float(limit_w)): (float(epoch_s), float(epoch_s) * float(power_w))
                 for limit_w, epoch_s, power_w in record.get("profile", ())
@@ -255,8 +255,8 @@ def _recurring(label: str) -> Iterator[_Found]:
         except (KeyError, TypeError, ValueError, AttributeError, UsageError):
             continue
         usable = len(costs) > 1 and batch_size > 0 and math.isfinite(unix_s) and isinstance(simulated, bool)
-        if usable and (name, gpu, batch_size) not in seen:
-            seen.add((name, gpu, batch_size))
+        if usable and (name, gpu, batch_size) not in taken:
+            taken.add((name, gpu, batch_size))
             yield _Found(
                 name, gpu, "a recurring job", unix_s, costs, _highest(costs), batch_size, simulated,
             )

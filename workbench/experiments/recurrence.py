@@ -75,7 +75,7 @@ class Recurrence:
         self._lease = Lease(self._meter.devices)
         self._limiter = PowerLimitSetter(self._lease)
         self._profiling: OnlinePowerProfiler | None = None
-        self._told_s = 0.0
+        self._heartbeat_s = 0.0
         self._settled = (0.0, 0.0)  # a moment that is long past, and the energy up to it
 
     @property
@@ -120,7 +120,7 @@ class Recurrence:
             self.job.study.end(self.attempt, state="interrupted")
             raise
         marks.attach(self._notebook)
-        self._told_s = time.monotonic()
+        self._heartbeat_s = time.monotonic()
         return self
 
     def step(self) -> None:
@@ -237,9 +237,9 @@ class Recurrence:
         devices, name = self._meter.devices, self.job.name
         if not (self.job.earlier and devices):
             return ()
-        known, words = known_limits(name, devices[0], self.batch_size, among)
-        if words:
-            self.reason = "; ".join(filter(None, (self.reason, words)))
+        known, reading_note = known_limits(name, devices[0], self.batch_size, among)
+        if reading_note:
+            self.reason = "; ".join(filter(None, (self.reason, reading_note)))
             self.attempt = self.job.study.update(self.attempt, reason=self.reason)
         return known
 
@@ -253,7 +253,7 @@ class Recurrence:
         self._steps += 1
         if self._profiling is not None:
             self._profiling.step()
-        if time.monotonic() - self._told_s > BEAT_S:
+        if time.monotonic() - self._heartbeat_s > BEAT_S:
             with self._stored():
                 self._beat(*self._spent())
 
@@ -294,7 +294,7 @@ class Recurrence:
                 self.notes.append(note)
 
     def _beat(self, time_s: float, energy_j: float) -> None:
-        self._told_s = time.monotonic()
+        self._heartbeat_s = time.monotonic()
         self.attempt = self.job.study.update(
             self.attempt, epochs=self.epochs, time_s=time_s, energy_j=energy_j, metric=_finite(self.metric),
             milestones=tuple(self._milestones.items()),

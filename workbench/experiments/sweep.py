@@ -108,7 +108,7 @@ class Sweep:
         self._earlier = len(self._rows)
         if earlier and name is not None and order == "frontier":
             self._search.assume(self._known())
-        self._known_words = self._search.earlier.words
+        self._known_text = self._search.earlier.words
 
     # what is known
 
@@ -132,10 +132,10 @@ class Sweep:
         """What is known from before, and a card that follows no usual curve, as a sentence, while the
         frontier is looked for; else empty.
         """
-        known = f"{self._known_words}: " + (
+        known = f"{self._known_text}: " + (
             "as these trials measure" if self._search.earlier.agreed else
             "tried first" if self._search.earlier.open else "these trials measure otherwise: left out"
-        ) if self._known_words else ""
+        ) if self._known_text else ""
         notes = (known, self._search.note)
         return "" if self.order == "grid" or self.reason else "; ".join(filter(None, notes))
 
@@ -152,13 +152,13 @@ class Sweep:
 
     def summary(self) -> str:
         """What was measured, why the sweep ended, and the first failure."""
-        words = f"{len(self.points)} configurations measured"
+        status = f"{len(self.points)} configurations measured"
         if self.reason:
-            words += f": {self.reason}"
+            status += f": {self.reason}"
         if self.failure and self.failure not in self.reason:
             count = sum(row["outcome"] in FAILED for row in self._rows[self._earlier :])
-            words += f"; {count} trial{'s' * (count != 1)} failed, the first one: {self.failure}"
-        return words
+            status += f"; {count} trial{'s' * (count != 1)} failed, the first one: {self.failure}"
+        return status
 
     def __repr__(self) -> str:
         return f"Sweep: {self.summary()}"
@@ -239,38 +239,38 @@ class Sweep:
 
     def _end(self, row: int, future: Future[dict[str, Any]]) -> dict[str, Any]:
         try:
-            told = future.result()
+            record = future.result()
         except Exception as error:  # the process died each time, or the cluster has gone
-            told = trial.blank(self._configuration(row), len(self._rows)) | {
+            record = trial.blank(self._configuration(row), len(self._rows)) | {
                 "outcome": "lost", "reason": str(error),
             }
         self._run_here += 1
-        self._take(told)
+        self._take(record)
         self._store()
-        return told
+        return record
 
-    def _take(self, told: dict[str, Any]) -> None:
+    def _take(self, record: dict[str, Any]) -> None:
         """Learn from a trial; one for another unit of work than those before compares with none of them."""
         before = {row["unit"] for row in self._rows if row["outcome"] == "ok"}
-        if told["outcome"] == "ok" and before and told["unit"] not in before:
-            units = [each or "piece of work" for each in (told["unit"], *before)]
+        if record["outcome"] == "ok" and before and record["unit"] not in before:
+            units = [each or "piece of work" for each in (record["unit"], *before)]
             reason = (f"its time and energy are for one {units[0]}, those of the trials before for one "
                       f"{units[1]}; take another name for this sweep")
-            told |= {"outcome": "error", "reason": reason}
-        self._rows.append(told)
-        row = self._keys.get(self._key(told))
+            record |= {"outcome": "error", "reason": reason}
+        self._rows.append(record)
+        row = self._keys.get(self._key(record))
         if row is None:
             return  # of an earlier space
-        outcome, reason = told["outcome"], told["reason"]
+        outcome, reason = record["outcome"], record["reason"]
         if outcome == "ok":
             self._alike = []
-            self._search.tell(row, told["time_s"], told["energy_j"])
+            self._search.tell(row, record["time_s"], record["energy_j"])
             return
         self._bar(row, reason)
-        if outcome == "out of memory" and told["batch_size"] is not None:
-            self._bar_where(pl.col("batch_size") >= told["batch_size"], reason)
+        if outcome == "out of memory" and record["batch_size"] is not None:
+            self._bar_where(pl.col("batch_size") >= record["batch_size"], reason)
         if outcome in ("not permitted", "not supported"):
-            knobs = [knob for knob in KNOBS if knob in self.space.columns and told[knob] is not None]
+            knobs = [knob for knob in KNOBS if knob in self.space.columns and record[knob] is not None]
             self._bar_where(pl.any_horizontal(pl.col(knobs).is_not_null()), reason)
             self.reason = reason
         if outcome in FAILED:
@@ -278,33 +278,33 @@ class Sweep:
             if self._failed[row] < REPEATED:
                 self._search.allow(row)
                 self._out.discard(row)
-            self._give_up(told)
+            self._give_up(record)
 
-    def _give_up(self, told: dict[str, Any]) -> None:
+    def _give_up(self, record: dict[str, Any]) -> None:
         """Measure no more at a batch size with `ALIKE` equal failures in a row; end where another goes on
         with them.
 
         The batch size is all that the work is given, so other settings do not mend it.
         """
-        if self._alike and _way(self._alike[0]) != _way(told):
+        if self._alike and _way(self._alike[0]) != _way(record):
             self._alike = []
-        self._alike.append(told)
+        self._alike.append(record)
         if len(self._alike) < ALIKE:
             return
         several = "batch_size" in self.space.columns and self.space["batch_size"].n_unique() > 1
-        here = pl.col("batch_size").eq_missing(told["batch_size"]) if several else pl.lit(True)
-        self._bar_where(here, told["reason"])
+        here = pl.col("batch_size").eq_missing(record["batch_size"]) if several else pl.lit(True)
+        self._bar_where(here, record["reason"])
         if len({row["batch_size"] for row in self._alike}) > 1 or not several:
             self._given_up = True
             first = self._describe(self._alike[0])
             self.reason = f"{len(self._alike)} trials in a row failed in the same way: {first}"
 
-    def _describe(self, told: dict[str, Any]) -> str:
+    def _describe(self, record: dict[str, Any]) -> str:
         """A failed trial in words."""
-        if not told["raised_at"]:
-            return str(told["reason"])
+        if not record["raised_at"]:
+            return str(record["reason"])
         name = getattr(getattr(self.work, "func", self.work), "__name__", "the work")
-        return f"{name}({told['batch_size']}) raised {told['reason']} ({_place(told['raised_at'])})"
+        return f"{name}({record['batch_size']}) raised {record['reason']} ({_place(record['raised_at'])})"
 
     def _bar(self, row: int, reason: str) -> None:
         if row not in self._search.measured:
@@ -461,13 +461,13 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     return typed.unique(maintain_order=True)
 
 
-def _way(told: dict[str, Any]) -> tuple[str, ...]:
+def _way(record: dict[str, Any]) -> tuple[str, ...]:
     """How a trial failed: failures with the same answer are alike, whatever numbers their messages name."""
-    if told["outcome"] == "lost":
+    if record["outcome"] == "lost":
         return ("lost",)
-    if told["raised_at"]:
-        return ("error", told["raised_at"], told["reason"].partition(":")[0])
-    return (told["outcome"], told["reason"])
+    if record["raised_at"]:
+        return ("error", record["raised_at"], record["reason"].partition(":")[0])
+    return (record["outcome"], record["reason"])
 
 
 def _place(raised_at: str) -> str:
@@ -507,5 +507,5 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> d
 def _line(running: Sweep) -> None:
     left_s = running.remaining_s
     rest = "" if left_s is None else f", at most {left_s:.0f} s more"
-    words = f"\r{len(running.points)} of at most {running.budget} configurations measured{rest}"
-    print(words.ljust(79), end="", file=sys.stderr, flush=True)
+    status = f"\r{len(running.points)} of at most {running.budget} configurations measured{rest}"
+    print(status.ljust(79), end="", file=sys.stderr, flush=True)

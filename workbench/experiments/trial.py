@@ -115,17 +115,17 @@ def failure(error: BaseException) -> dict[str, Any]:
     for kind, outcome in REFUSED:
         if isinstance(error, kind):
             return {"outcome": outcome, "reason": str(error)}
-    words = str(error) or type(error).__name__
+    message = str(error) or type(error).__name__
     if out_of_memory(error):
-        return {"outcome": "out of memory", "reason": words}
-    return {"outcome": "error", "reason": f"{type(error).__name__}: {words}"}
+        return {"outcome": "out of memory", "reason": message}
+    return {"outcome": "error", "reason": f"{type(error).__name__}: {message}"}
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
-    words = f"{type(error).__name__} {error}".casefold().replace("_", " ")
-    said = ("outofmemory", "out of memory", "resource exhausted")
-    return isinstance(error, MemoryError) or any(each in words for each in said)
+    message = f"{type(error).__name__} {error}".casefold().replace("_", " ")
+    phrases = ("outofmemory", "out of memory", "resource exhausted")
+    return isinstance(error, MemoryError) or any(each in message for each in phrases)
 
 
 def raised_at(error: BaseException, work: Work) -> str | None:

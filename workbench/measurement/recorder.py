@@ -273,7 +273,7 @@ class Recorder:
         """Why the sampling process ended by itself; empty while it runs."""
         if self._stop.is_set() or not self._failed or self._process is None:
             return ""
-        return f"the sampling process ended ({_processes.last_words(self._process)})"
+        return f"the sampling process ended ({_processes.last_message(self._process)})"
 
     # reading
 

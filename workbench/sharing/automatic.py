@@ -21,7 +21,7 @@ from typing import Any
 WATCHED = "torch.optim.optimizer"
 OPTIMIZER = 1  # the place of "optimizer" in `marks.KINDS`
 OTHERS = 10  # steps of other optimizers in a row after which the one that counted is taken to be done
-_TOLD = struct.Struct("<IIdd")
+_MARK_ROW = struct.Struct("<IIdd")
 
 
 class OptimizerSteps:
@@ -43,7 +43,7 @@ class OptimizerSteps:
         self._others = 0
         now_s = time.monotonic()
         with contextlib.suppress(OSError):
-            os.write(self._file, _TOLD.pack(os.getpid(), OPTIMIZER, now_s, now_s))
+            os.write(self._file, _MARK_ROW.pack(os.getpid(), OPTIMIZER, now_s, now_s))
 
 
 class OptimizerFinder:

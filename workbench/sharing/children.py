@@ -32,7 +32,7 @@ OPERATORS = {"&&", "||", "|", ";", ">", ">>", "<", "&", "2>", "2>&1"}
 GRACE_S = 10.0  # real seconds between asking a job to end and making it
 PAUSE_S = 5.0  # real seconds in which a process stops; in a call that cannot be interrupted it does not
 LONGEST_LABEL = 80  # bytes: it is part of a file's name
-_TOLD = np.dtype([("pid", "<u4"), ("kind", "<u4"), ("start_s", "<f8"), ("end_s", "<f8")])
+_MARK_ROWS = np.dtype([("pid", "<u4"), ("kind", "<u4"), ("start_s", "<f8"), ("end_s", "<f8")])
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE
 )
@@ -48,13 +48,13 @@ def label_of(work: Work, number: int) -> str:
         name = getattr(work, "__name__", type(work).__name__)
         name = "" if name == "<lambda>" else name
     else:
-        words = _words(work)
-        scripts = [Path(word).stem for word in words[1:] if word.endswith((".py", ".sh"))]
-        name = scripts[0] if scripts else Path(words[0]).name if words else ""
+        arguments = _arguments(work)
+        scripts = [Path(word).stem for word in arguments[1:] if word.endswith((".py", ".sh"))]
+        name = scripts[0] if scripts else Path(arguments[0]).name if arguments else ""
     return name.encode(errors="replace")[:LONGEST_LABEL].decode(errors="ignore") or f"job {number + 1}"
 
 
-def _words(work: str | Sequence[str]) -> list[str]:
+def _arguments(work: str | Sequence[str]) -> list[str]:
     if not isinstance(work, str):
         return [str(word) for word in work]
     try:
@@ -69,17 +69,17 @@ def arguments_of(work: str | Sequence[str]) -> list[str]:
     """A command as a list; in a notebook `python` is the kernel's, as its packages are those that the caller
     has. Raises UsageError where it cannot be run as it is.
     """
-    words = _words(work)
-    if not words:
+    arguments = _arguments(work)
+    if not arguments:
         raise UsageError("an empty command cannot be run; give for example 'python train.py --lr 0.1'")
-    if isinstance(work, str) and (found := OPERATORS.intersection(words)):
+    if isinstance(work, str) and (found := OPERATORS.intersection(arguments)):
         raise UsageError(f"{work!r} takes a shell for {sorted(found)[0]!r}; give ['bash', '-c', {work!r}]")
-    known = shutil.which(words[0]) is not None
-    if words[0] in ("python", "python3") and ("ipykernel" in sys.modules or not known):
-        return [sys.executable, *words[1:]]
+    known = shutil.which(arguments[0]) is not None
+    if arguments[0] in ("python", "python3") and ("ipykernel" in sys.modules or not known):
+        return [sys.executable, *arguments[1:]]
     if not known:
-        raise UsageError(f"there is no program {words[0]!r} to run")
-    return words
+        raise UsageError(f"there is no program {arguments[0]!r} to run")
+    return arguments
 
 
 def mark_of(path: str) -> bytes:
@@ -116,9 +116,9 @@ class JobProcess:
         self.label, self.paused = label, False
         self.resumed_s = -math.inf  # when it was last continued or started, on the monotonic clock
         self.log = directory / f"{label}.log"
-        self._told = directory / f"{label}.marks"
-        self._told.touch()
-        self._mark = mark_of(str(self._told)) + b"\0"
+        self._marks_path = directory / f"{label}.marks"
+        self._marks_path.touch()
+        self._mark = mark_of(str(self._marks_path)) + b"\0"
         self._guardian, self._writer, self.client = guardian, writer, client
         self._read, self._rest = 0, b""
         # ends of iterations by process: told, and seen in an optimizer
@@ -128,7 +128,7 @@ class JobProcess:
         paths = [str(_hook(directory)), *filter(None, [environment.get("PYTHONPATH")])]
         self._environment = {
             **environment,
-            marks.ENVIRONMENT_VARIABLE: str(self._told),
+            marks.ENVIRONMENT_VARIABLE: str(self._marks_path),
             "PYTHONPATH": os.pathsep.join(paths),
         }
         self._command = self._launcher(work, directory)
@@ -142,10 +142,10 @@ class JobProcess:
         code = f"import runpy, sys; runpy.run_path({launch!r})['main'](sys.argv[1:])"
         end = [str(os.getpid()), str(int(signal.SIGINT if self.client else signal.SIGKILL))]
         if not callable(work):
-            words = arguments_of(work)
-            self.words = shlex.join(_words(work))
-            return [sys.executable, "-I", "-S", "-c", code, *end, "command", *words]
-        self.words = label_of(work, 0)
+            arguments = arguments_of(work)
+            self.command_line = shlex.join(_arguments(work))
+            return [sys.executable, "-I", "-S", "-c", code, *end, "command", *arguments]
+        self.command_line = label_of(work, 0)
         import cloudpickle
 
         try:
@@ -237,7 +237,7 @@ class JobProcess:
     @staticmethod
     def _moving(pids: set[int]) -> set[int]:
         facts = {pid: _processes.process_facts(pid) for pid in pids}
-        return {pid for pid, seen in facts.items() if seen and seen.state not in _processes.STOPPED}
+        return {pid for pid, each in facts.items() if each and each.state not in _processes.STOPPED}
 
     def resume(self) -> None:
         if self.paused and self.running:
@@ -287,10 +287,10 @@ class JobProcess:
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-                said = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
+                messages = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
         except OSError:
             return ""
-        return "\n".join([line for line in said if line][-lines:])
+        return "\n".join([line for line in messages if line][-lines:])
 
     @property
     def out_of_memory(self) -> bool:
@@ -314,16 +314,16 @@ class JobProcess:
 
     def _listen(self) -> None:
         try:
-            with self._told.open("rb") as file:
+            with self._marks_path.open("rb") as file:
                 file.seek(self._read)
                 fresh = file.read()
         except FileNotFoundError:  # all is over and tidied up
             return
         self._read += len(fresh)
         whole = self._rest + fresh
-        usable = len(whole) // _TOLD.itemsize * _TOLD.itemsize
+        usable = len(whole) // _MARK_ROWS.itemsize * _MARK_ROWS.itemsize
         self._rest = whole[usable:]
-        for row in np.frombuffer(whole[:usable], _TOLD).tolist():
+        for row in np.frombuffer(whole[:usable], _MARK_ROWS).tolist():
             pid, kind, start_s, end_s = row
             if kind < len(self._steps):
                 self._steps[kind].setdefault(pid, array("d")).append(end_s)
@@ -383,7 +383,7 @@ def stop_all(
     """Ask jobs to end, wait, insist, and in the end make them; returns sentences about those that had to
     be made to.
     """
-    said = []
+    messages = []
     clients = any(child.client for child in children)
     grace_s = max(grace_s, mps.GRACE_S) if clients else grace_s
     for number in (signal.SIGINT,) if clients else (signal.SIGINT, signal.SIGTERM):
@@ -401,5 +401,5 @@ def stop_all(
                 f"was left alone (process {child.pid}): killing a client of MPS may take others with it"
             )
             waited = f"{grace_s if clients else 1.5 * grace_s:g} s"
-            said.append(f"{child.label} did not end within {waited} of being asked to and {what}")
-    return said
+            messages.append(f"{child.label} did not end within {waited} of being asked to and {what}")
+    return messages

@@ -42,7 +42,7 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
     def y(watts: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * watts / high_w
 
-    out = [_words(
+    out = [_text(
         LEFT, 12, "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means",
         "start",
     )]
@@ -58,7 +58,7 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
         )
         name = members[0] if len(members) == 1 else "together"
         if wide > 6.2 * len(name):
-            out.append(_words(left + wide / 2, TOP - 6, name, "middle", colour))
+            out.append(_text(left + wide / 2, TOP - 6, name, "middle", colour))
         inside = (every_s >= from_s) & (every_s <= to_s)
         if inside.sum() > 1:
             mean_w = float(np.trapezoid(every_w[inside], every_s[inside]) / np.ptp(every_s[inside]))
@@ -72,9 +72,9 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(watts):.1f}" y2="{y(watts):.1f}" '
             'stroke="#808080" opacity="0.25"/>'
         )
-        out.append(_words(LEFT - 6, y(watts) + 4, f"{watts:g}", "end"))
+        out.append(_text(LEFT - 6, y(watts) + 4, f"{watts:g}", "end"))
     out += [
-        _words(x(start_s + seconds), HEIGHT - 6, f"{seconds:g}", "middle")
+        _text(x(start_s + seconds), HEIGHT - 6, f"{seconds:g}", "middle")
         for seconds in _ticks(end_s - start_s)
     ]
     if idle_w is not None:
@@ -112,8 +112,8 @@ def _ticks(high: float) -> list[float]:
     return [round(step * number, 9) for number in range(int(high / step) + 1)]
 
 
-def _words(x: float, y: float, words: str, anchor: str, colour: str = "#808080") -> str:
+def _text(x: float, y: float, label: str, anchor: str, colour: str = "#808080") -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11" '
-        f'fill="{colour}">{html.escape(words)}</text>'
+        f'fill="{colour}">{html.escape(label)}</text>'
     )

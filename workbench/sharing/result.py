@@ -17,7 +17,7 @@ RULE = (
     "attributed: the idle power in equal parts; what the board draws over it by each job's progress, an "
     "iteration weighing what it drew over idle when it ran alone"
 )
-TOLD = (
+REPORTED = (
     "gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w", "memory_used_bytes",
     "memory_bytes", "watched",
 )
@@ -95,7 +95,7 @@ class Shared:
         """Everything but the trace, as JSON can hold it; errors are half widths of 95 % intervals."""
         found, board = self.comparison, self.board
         jobs = [asdict(job) for job in self.jobs]
-        whole: dict[str, Any] = {name: getattr(self, name) for name in TOLD}
+        whole: dict[str, Any] = {name: getattr(self, name) for name in REPORTED}
         whole |= {
             "jobs": jobs, "notes": list(self.notes), "rule": RULE,
             "total_j": None if board is None else board.energy_j,
@@ -127,12 +127,12 @@ class Shared:
 
     def _repr_html_(self) -> str:
         """Plain HTML: no script, colours inherited, readable in any theme."""
-        told = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(self))
+        items = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(self))
         labels = [job.label for job in self.jobs]
         drawn = picture(self.trace, self.spans, labels, self.idle_w) if self.trace is not None else ""
         return (
             f"<div class='gpu-sharing'><p><b>{html.escape(_heading(self))}</b></p>"
-            f"{table(*_rows(self))}{drawn}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></div>"
+            f"{table(*_rows(self))}{drawn}<ul style='margin:.3em 0;opacity:.8'>{items}</ul></div>"
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -156,11 +156,11 @@ def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds:
         for label, each in zip(labels, found.slowdown, strict=True)
     ]
     saving = found.saving
-    said = f"saves {_percent(saving.value)} ± {_points(saving)} of the energy" if saving.value >= 0 else (
+    headline = f"saves {_percent(saving.value)} ± {_points(saving)} of the energy" if saving.value >= 0 else (
         f"costs {_percent(-saving.value)} ± {_points(saving)} more energy")
     if saving.low <= 0 <= saving.high:
-        said = "makes no measurable difference in energy"
-    facts = f"sharing {said}, slows {', '.join(slow)}"
+        headline = "makes no measurable difference in energy"
+    facts = f"sharing {headline}, slows {', '.join(slow)}"
     broken = [label for label, each in zip(labels, found.slowdown, strict=True) if each.low > bound]
     if broken:
         return (

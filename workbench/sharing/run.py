@@ -108,9 +108,9 @@ class FirstEpoch:
             sure = f"no job is beyond the bound with {100 * SURE:g} % certainty"
             held = f"{self.judgement.verdict}; {self.newcomer.label} goes on, as {sure}"
         lasted = format_duration(seconds)
-        words = f"watched for {lasted} after the measurement, as long as the first epoch is looked at: {held}"
-        self.jobs.say(words)
-        return words
+        message = f"watched for {lasted} after the measurement, for its first epoch: {held}"
+        self.jobs.say(message)
+        return message
 
     def _epoch_ended(self, job: int, since_s: float) -> bool:
         return any(
@@ -143,22 +143,22 @@ class FirstEpoch:
         """Take the newcomer off the GPU at a safe point; returns what was done."""
         child = self.newcomer
         if callable(self.plan.on_break):
-            words = f"{why}; left to the function given as on_break"
-            self.plan.on_break(self.shared(words), child.label)
+            message = f"{why}; left to the function given as on_break"
+            self.plan.on_break(self.shared(message), child.label)
         else:
             point = self._safe_point()
             self.jobs.left_out.add(self.jobs.everyone[-1])
-            words = f"{why}; {child.label} was asked to end {point}"
+            message = f"{why}; {child.label} was asked to end {point}"
             if self.plan.on_break == "stop":
                 child.ask_to_stop()
             else:
                 try:
                     child.pause()
-                    words = f"{why}; {child.label} was paused {point} and goes on when the others have ended"
+                    message = f"{why}; {child.label} was paused {point} until the others end"
                 except CannotPause as error:
-                    words = f"{why}; {error}, and was left alone"
-        self.jobs.say(words)
-        return words
+                    message = f"{why}; {error}, and was left alone"
+        self.jobs.say(message)
+        return message
 
     def _safe_point(self) -> str:
         """Wait for the end of an evaluation, checkpoint or epoch if the job tells of such, else of an
@@ -211,13 +211,13 @@ def see_to_the_end(jobs: JobSet) -> None:
 def _tell_end(jobs: JobSet, job: int) -> None:
     """Tell once that a job has ended, and how."""
     child = jobs.children[job]
-    if not child.started or job in jobs.told:
+    if not child.started or job in jobs.reported:
         return
-    jobs.told.add(job)
+    jobs.reported.add(job)
     outcome = child.outcome()
     if outcome not in ("ok", "stopped"):
-        said = f": {short(child.tail())}" if child.tail() else ""
-        jobs.note(f"{child.label} ended ({outcome}, status {child.status}){said}")
+        ending = f": {short(child.tail())}" if child.tail() else ""
+        jobs.note(f"{child.label} ended ({outcome}, status {child.status}){ending}")
 
 
 class SharingRun:
@@ -280,7 +280,7 @@ class SharingRun:
         found, judgement, device = self.jobs, self.judgement, self.jobs.device
         jobs = tuple(
             SharedJob(
-                child.label, child.words, "hung" if number in found.hung else child.outcome(),
+                child.label, child.command_line, "hung" if number in found.hung else child.outcome(),
                 found.memory.jobs.get(number), str(child.log),
                 child.source or ("power" if number in found.watcher.rhythms else ""),
             )

@@ -28,7 +28,7 @@ SETTLE = 2  # iterations after a job was continued that do not count
 # `LONGER` times its seconds
 FEW = 12
 LONGER = 4.0
-LOOK = 0.25  # of a stage's seconds between two looks at whether it can be compared
+CHECK_SHARE = 0.25  # of a stage's seconds between two looks at whether it can be compared
 # a job that keeps the GPU busy for so long without a mark makes none: compilers may take that long before the
 # first
 BUSY_S = 60.0
@@ -41,7 +41,7 @@ HANG_BUSY = 10.0
 UNUSED = 0.005  # utilisation
 BUSY_OVER_IDLE = 1.1  # power of a job over that at rest, below which a pause does not show
 STILL = 0.9  # of the rise in power: what draws more of it is not paused
-PAUSE_LOOK_S = 0.3
+PAUSE_CHECK_S = 0.3
 SAMPLED_S = 5.0  # real seconds after which samples are there, also of a simulated GPU that runs faster
 
 Say = Callable[[str], None]
@@ -78,7 +78,7 @@ class MemoryUse:
         self.jobs: dict[int, int] = {}
         self.together: int | None = None
 
-    def look(
+    def check(
         self, device: OpenGpu, children: Sequence[JobProcess], *, together: bool
     ) -> list[Process]:
         """Take in what is held now; returns the processes on the GPU that are no job's.
@@ -86,10 +86,10 @@ class MemoryUse:
         Raises:
             DeviceError: the driver does not tell.
         """
-        seen = device.processes()
+        listed = device.processes()
         for job, child in enumerate(children):
             mine = [
-                process.memory_bytes for process in seen
+                process.memory_bytes for process in listed
                 if process.memory_bytes is not None and child.has(process.pid)
             ]
             if mine:
@@ -98,7 +98,7 @@ class MemoryUse:
             with contextlib.suppress(DeviceError):
                 self.together = max(self.together or 0, device.memory_bytes()[0])
         return [
-            each for each in seen if not any(child.has(each.pid) for child in children) and each.name != "?"
+            each for each in listed if not any(child.has(each.pid) for child in children) and each.name != "?"
         ]
 
 
@@ -134,7 +134,7 @@ class JobSet:
         self.unmarked: dict[int, str] = {}
         self.hung: set[int] = set()
         self.left_out: set[int] = set()
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         self.silent: set[int] = set()
         self.memory = MemoryUse()
         self.idle_w: float | None = None
@@ -143,10 +143,10 @@ class JobSet:
     def names(self, members: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.labels[job] for job in members)
 
-    def note(self, words: str) -> None:
+    def note(self, message: str) -> None:
         """Say a sentence that stands in the result, too."""
-        self.notes.append(words)
-        self.say(words)
+        self.notes.append(message)
+        self.say(message)
 
     def tick(self, jobs: Sequence[int] = ()) -> None:
         """A moment later. Raises Ended where one of these jobs is not there any more."""
@@ -213,7 +213,7 @@ class JobSet:
             go_on = f"; {', '.join(others)} {'goes' if len(others) == 1 else 'go'} on"
         if job in self.silent:
             return f"{child.label} made no iterations for too long and could not be compared{go_on}"
-        self.told.add(job)
+        self.reported.add(job)
         self.left_out.add(job)
         held = [
             f"{self.labels[other]} holds {used / 2**30:.1f} GiB" for other, used in self.memory.jobs.items()
@@ -289,7 +289,7 @@ class Stages:
     def _alone(self, job: int) -> None:
         self._settle([job])
         self._stage([job])
-        self._look_at_memory()
+        self._check_memory()
         last = self.jobs.intervals[-1]
         used = self.watcher.mean_utilisation(last.from_s, last.to_s)
         if used is not None and used < UNUSED:
@@ -309,18 +309,18 @@ class Stages:
         if job in self._pauses or idle_w is None or drew_w is None or drew_w < BUSY_OVER_IDLE * idle_w:
             return
         self._pauses.add(job)
-        until_s, seen_by = self.clock() + DRAIN_S, time.monotonic() + SAMPLED_S
+        until_s, sampled_by_s = self.clock() + DRAIN_S, time.monotonic() + SAMPLED_S
         while True:
-            self._pause(PAUSE_LOOK_S)
+            self._pause(PAUSE_CHECK_S)
             self.watcher.settled()
-            from_s, to_s = self.clock() - PAUSE_LOOK_S, self.clock()
+            from_s, to_s = self.clock() - PAUSE_CHECK_S, self.clock()
             now_w = self.watcher.mean_power_w(from_s, to_s)
             now_used = self.watcher.mean_utilisation(from_s, to_s)
             if now_w is not None and now_w - idle_w <= STILL * (drew_w - idle_w):
                 return
             if used is not None and now_used is not None and now_used <= STILL * used:
                 return
-            if to_s > until_s and time.monotonic() > seen_by:
+            if to_s > until_s and time.monotonic() > sampled_by_s:
                 break
         if now_w is not None:
             raise CannotPause(
@@ -334,7 +334,7 @@ class Stages:
         everyone = [job for job in self.jobs.everyone if job not in self.jobs.left_out]
         self._settle(everyone)
         self._stage(everyone)
-        self._look_at_memory(together=True)
+        self._check_memory(together=True)
 
     def _settle(self, jobs: Sequence[int]) -> None:
         """Wait until each has made a few iterations since now: a pause is none, and what was paused works
@@ -355,20 +355,20 @@ class Stages:
         an evaluation left too little that can be compared.
         """
         from_s, seconds = self.clock(), self.plan.seconds
-        look_s = from_s + seconds
+        check_s = from_s + seconds
         have = self._counts(jobs)
         while True:
             self.jobs.tick(jobs)
             self._check_hang(jobs)
             now_s = self.clock()
-            if now_s < look_s:
+            if now_s < check_s:
                 continue
             enough = not self._have_few(have, FEW) and self.watcher.comparable(
                 Interval(tuple(jobs), from_s, now_s)
             )
             if enough or now_s >= from_s + LONGER * seconds:
                 break
-            look_s = now_s + LOOK * seconds
+            check_s = now_s + CHECK_SHARE * seconds
         self.jobs.intervals.append(Interval(tuple(jobs), from_s, self.clock()))
 
     def _counts(self, jobs: Sequence[int]) -> dict[int, int]:
@@ -404,9 +404,9 @@ class Stages:
         stop_all([self.children[job]], grace_s=self.plan.grace_s)
         raise Ended(job)
 
-    def _look_at_memory(self, *, together: bool = False) -> None:
+    def _check_memory(self, *, together: bool = False) -> None:
         with contextlib.suppress(DeviceError):
-            strangers = self.jobs.memory.look(self.jobs.device, self.children, together=together)
+            strangers = self.jobs.memory.check(self.jobs.device, self.children, together=together)
             if together and strangers and not any("other processes use" in note for note in self.jobs.notes):
                 self.jobs.notes.append(_of_strangers(strangers))
 
@@ -426,9 +426,9 @@ def _why_gone(child: JobProcess, outcome: str, held: Sequence[str]) -> str:
     if outcome == "ok":
         more = "give it more work, or measure for less (seconds=...)"
         return f"{child.label} ended before it was compared; {more}"
-    said = f": {short(child.tail())}" if child.tail() else ""
-    return f"{child.label} ended with status {child.status} before it was compared{said}"
+    ending = f": {short(child.tail())}" if child.tail() else ""
+    return f"{child.label} ended with status {child.status} before it was compared{ending}"
 
 
-def short(words: str, most: int = 300) -> str:
-    return words if len(words) <= most else words[: most - 3] + "..."
+def short(message: str, most: int = 300) -> str:
+    return message if len(message) <= most else message[: most - 3] + "..."

@@ -36,16 +36,16 @@ class Activity(NamedTuple):
     pcie_rx_mib_per_s: float = 0.0
 
 
-def pack(seen: Activity) -> int:
+def pack(activity: Activity) -> int:
     """The bits above a segment's event reasons.
 
     >>> unpack(pack(Activity(sm_active=1.0, dram_active=0.5, pcie_rx_mib_per_s=64.0)) | 0x4)[-2:]
     (0.5039370078740157, 64.0)
     """
-    rate = seen.pcie_rx_mib_per_s
+    rate = activity.pcie_rx_mib_per_s
     traffic = 0 if rate < _LEAST_MIB_PER_S else min(15, 1 + round(math.log2(rate / _LEAST_MIB_PER_S)))
     bits = traffic << _TRAFFIC_AT
-    for place, share in enumerate(seen[: len(SHARES)]):
+    for place, share in enumerate(activity[: len(SHARES)]):
         bits |= round(min(1.0, max(0.0, share)) * _STEPS) << (_SHARES_AT + _BITS * place)
     return bits
 

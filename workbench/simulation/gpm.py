@@ -26,15 +26,15 @@ _TX_SHARE = 1 / 16  # of what is received over PCIe goes back
 # Metric -> short name, unit, and its value from the mean utilisation and activity.
 METRICS: dict[int, tuple[bytes, bytes, Callable[[float, counters.Activity], float]]] = {
     1: (b"graphics_util", b"%", lambda busy, _: 100 * busy),
-    2: (b"sm_util", b"%", lambda _, seen: 100 * seen.sm_active),
-    3: (b"sm_occupancy", b"%", lambda _, seen: 100 * seen.sm_occupancy),
-    5: (b"any_tensor_util", b"%", lambda _, seen: 100 * seen.tensor_active),
-    10: (b"dram_bw_util", b"%", lambda _, seen: 100 * seen.dram_active),
-    11: (b"fp64_util", b"%", lambda _, seen: 100 * seen.fp64_active),
-    12: (b"fp32_util", b"%", lambda _, seen: 100 * seen.fp32_active),
-    13: (b"fp16_util", b"%", lambda _, seen: 100 * seen.fp16_active),
-    20: (b"pcie_tx_per_sec", b"MiB/s", lambda _, seen: _TX_SHARE * seen.pcie_rx_mib_per_s),
-    21: (b"pcie_rx_per_sec", b"MiB/s", lambda _, seen: seen.pcie_rx_mib_per_s),
+    2: (b"sm_util", b"%", lambda _, activity: 100 * activity.sm_active),
+    3: (b"sm_occupancy", b"%", lambda _, activity: 100 * activity.sm_occupancy),
+    5: (b"any_tensor_util", b"%", lambda _, activity: 100 * activity.tensor_active),
+    10: (b"dram_bw_util", b"%", lambda _, activity: 100 * activity.dram_active),
+    11: (b"fp64_util", b"%", lambda _, activity: 100 * activity.fp64_active),
+    12: (b"fp32_util", b"%", lambda _, activity: 100 * activity.fp32_active),
+    13: (b"fp16_util", b"%", lambda _, activity: 100 * activity.fp16_active),
+    20: (b"pcie_tx_per_sec", b"MiB/s", lambda _, activity: _TX_SHARE * activity.pcie_rx_mib_per_s),
+    21: (b"pcie_rx_per_sec", b"MiB/s", lambda _, activity: activity.pcie_rx_mib_per_s),
 }
 
 
@@ -90,13 +90,13 @@ class GpmAnswers:
         if to_s <= from_s:
             return NO_DATA
         spans = [(span_s, at.utilisation, at.reasons) for span_s, at in self.state.spans(gpu, from_s, to_s)]
-        busy, seen = counters.mean(spans, to_s - from_s)
+        busy, activity = counters.mean(spans, to_s - from_s)
         for metric in asked.metrics[: asked.numMetrics]:
             known = METRICS.get(metric.metricId)
             metric.nvmlReturn = OK if known else UNSUPPORTED
             if known:
                 metric.metricInfo.shortName, metric.metricInfo.unit, value = known
-                metric.value = value(busy, seen)
+                metric.value = value(busy, activity)
         return OK
 
     def _counts(self, gpu: int) -> bool:

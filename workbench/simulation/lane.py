@@ -103,7 +103,7 @@ class Lane:
         there = tenants.present(self.machine.state, self.gpu, rows=rows)
         return [tenant for tenant in there if tenant.slot != self._slot and tenant.until_s > since_s]
 
-    def _look_around(self) -> bool:
+    def _survey(self) -> bool:
         """Take note of who else runs here; whether that has changed."""
         if not self._crowd and tenants.alone(self.machine.state, self.gpu):
             return False
@@ -137,11 +137,11 @@ class Lane:
         """Whether the setting, or who shares the card, has changed since this was last asked."""
         generation = self.machine.state.generation(self.gpu)
         changed, self._generation = generation != self._generation, generation
-        around = self._look_around()
+        around = self._survey()
         if changed:
             # The job's own demand has changed: its stretch is worked out anew.
             self._crowd = (*self._crowd, (0, 0.0))
-            self._look_around()
+            self._survey()
         return changed or around
 
     def queue(self, start_s: float, phases: Sequence[WorkloadPhase]) -> float:
@@ -149,7 +149,7 @@ class Lane:
         state = self.machine.state
         with state.writing():
             now_s = state.now_s()
-            self._look_around()
+            self._survey()
             self._queued = [row for row in self._queued if row[1] > now_s]
             plan, rows, end_s = self.plan(start_s, phases)
             self._queued += rows

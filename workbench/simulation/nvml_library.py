@@ -182,7 +182,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
             arguments[0]._obj.value = 1
             return OK
         if name == "nvmlDeviceGetDeviceHandleFromMigDeviceHandle":
-            return _hand_out(arguments[0], gpu)
+            return _write_out(arguments[0], gpu)
         return UNSUPPORTED
 
     def _number(self, ask: Callable[..., int], gpu: int, out: Any) -> int:
@@ -243,7 +243,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         number = int(getattr(index, "value", index))
         if not 0 <= number < self.state.count:
             return INVALID
-        return _hand_out(handle, number)
+        return _write_out(handle, number)
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> int:
         text = uuid.value.decode()
@@ -251,7 +251,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
             for gpu in range(self.state.count):
                 whole = self.state.card(gpu, "uuid")
                 if self.state.card(gpu, "mig") and whole[4:].upper() == text[4:].upper():
-                    return _hand_out(handle, _INSTANCES + gpu)
+                    return _write_out(handle, _INSTANCES + gpu)
         return self._by("uuid", text, handle)
 
     def _nvmlDeviceGetHandleByPciBusId_v2(self, pci: Any, handle: Any) -> int:
@@ -261,7 +261,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
     def _by(self, field: str, value: str, handle: Any) -> int:
         for gpu in range(self.state.count):
             if self.state.card(gpu, field).upper() == value.upper():
-                return _hand_out(handle, gpu)
+                return _write_out(handle, gpu)
         return NOT_FOUND
 
     # what the card is
@@ -587,7 +587,7 @@ def _index(handle: Any, count: int) -> tuple[int, bool]:
     return (number if 0 <= number < count else -1), instance
 
 
-def _hand_out(handle: Any, gpu: int) -> int:
+def _write_out(handle: Any, gpu: int) -> int:
     ctypes.c_void_p.from_address(ctypes.addressof(handle._obj)).value = _HANDLE_BASE + gpu
     return OK
 

@@ -298,8 +298,8 @@ def _reasons(rows: Sequence[TimelineStretch]) -> int:
         held |= row.reasons & counters.REASONS
     if not any(row.reasons > counters.REASONS for row in rows):
         return held
-    seen = [counters.unpack(row.reasons) for row in rows]
-    sums = [sum(each[place] for each in seen) for place in range(len(counters.Activity._fields))]
+    activities = [counters.unpack(row.reasons) for row in rows]
+    sums = [sum(each[place] for each in activities) for place in range(len(counters.Activity._fields))]
     return held | counters.pack(
         counters.Activity._make([*(min(1.0, share) for share in sums[: len(counters.SHARES)]), sums[-1]])
     )

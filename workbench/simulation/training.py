@@ -34,7 +34,7 @@ AHEAD_S = 0.010  # how far the host may run ahead of the device
 # The same where much is queued in one go, as a share of that: what steps the clock further than it was asked
 # to must not make the host late, or the job would begin again in step with whoever looked.
 AHEAD_OF_GRAIN = 0.1
-LOOK_S = 0.005  # how often a blocked host looks for a changed setting
+CHECK_S = 0.005  # how often a blocked host looks for a changed setting
 ITERATION_JITTER = 0.01
 GAP_JITTER = 0.15
 
@@ -193,11 +193,11 @@ class TrainingJob:
         while (left_s := self._end_s - ahead_s - state.now_s()) > 0:
             # A stepped clock is stepped no further than a change needs to take effect, so that none is
             # noticed too late.
-            look_s = (
+            check_s = (
                 state.arrival_s(self.gpus[0]) if clock.stepped
-                else LOOK_S * state.header("scale")
+                else CHECK_S * state.header("scale")
             )
-            clock.sleep(min(left_s, max(look_s, 2 * GUARD_S)))
+            clock.sleep(min(left_s, max(check_s, 2 * GUARD_S)))
             self.follow()
 
     def follow(self) -> None:

@@ -64,7 +64,7 @@ class Attempt:
     stop_after_epochs: float = math.inf
     stop_after_cost: float = math.inf
     owner: dict[str, Any] = field(default_factory=dict)
-    seen_unix_s: float = 0.0
+    heartbeat_unix_s: float = 0.0
     late_for: int | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def current_owner() -> dict[str, Any]:
     return {"host": host, "boot": boot, "pid": pid, "started": started}
 
 
-def is_abandoned(owner: dict[str, Any], seen_unix_s: float, *, patience_s: float = PATIENCE_S) -> str:
+def is_abandoned(owner: dict[str, Any], heartbeat_unix_s: float, *, patience_s: float = PATIENCE_S) -> str:
     """Why an attempt is nobody's any more; empty while it may still end."""
     if owner.get("host") == socket.gethostname():
         if owner.get("boot") != _processes.boot_id() and owner.get("boot") and _processes.boot_id():
@@ -253,6 +253,6 @@ def is_abandoned(owner: dict[str, Any], seen_unix_s: float, *, patience_s: float
         pid = int(owner.get("pid", 0))
         gone = not (pid > 0 and _processes.runs(pid, owner.get("started", "")))
         return f"its process ({owner.get('pid')}) is gone" if gone else ""
-    silent_s = time.time() - seen_unix_s
+    silent_s = time.time() - heartbeat_unix_s
     where = owner.get("host", "its machine")
     return f"nothing was heard from {where} for {silent_s / 3600:.0f} hours" if silent_s > patience_s else ""

@@ -20,7 +20,7 @@ COLUMNS = {
     "power_limit_w": pl.Float64, "state": pl.String, "epochs": pl.Float64, "time_s": pl.Float64,
     "energy_j": pl.Float64, "profile_time_s": pl.Float64, "profile_energy_j": pl.Float64,
     "metric": pl.Float64, "target": pl.Float64, "gpu": pl.String, "oom": pl.Boolean,
-    "iterations_per_epoch": pl.Float64, "reason": pl.String, "seen_unix_s": pl.Float64,
+    "iterations_per_epoch": pl.Float64, "reason": pl.String, "heartbeat_unix_s": pl.Float64,
 }
 LISTS = {  # columns of rows: (limit, time, power) of each profiled epoch, (level, epoch) of the metric
     "profile": ("power_limit_w", "epoch_time_s", "power_w"), "milestones": ("level", "epoch"),
@@ -141,5 +141,6 @@ def missing(rows: Iterable[Attempt], there: Iterable[Attempt]) -> list[Attempt]:
 
 def _content(each: Attempt) -> tuple[object, ...]:
     return (
-        each.batch_size, each.state, each.purpose, each.epochs, each.time_s, each.energy_j, each.seen_unix_s,
+        each.batch_size, each.state, each.purpose, each.epochs, each.time_s, each.energy_j,
+        each.heartbeat_unix_s,
     )

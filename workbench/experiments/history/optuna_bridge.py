@@ -51,11 +51,11 @@ class AttemptLedger:
         self.damaged: dict[int, str] = {}
         self._evidence: tuple[Space, int, Evidence] | None = None
         self._bars: tuple[int, Bars] | None = None
-        self.seen = 0
+        self.trials_read = 0
 
     def read(self, trials: list[optuna.trial.FrozenTrial]) -> None:
         """Take note of what is new."""
-        self.open, self.blank, self.seen = {}, set(), len(trials)
+        self.open, self.blank, self.trials_read = {}, set(), len(trials)
         settled = self._settled
         from_there = settled < len(trials) and trials[settled].number == settled
         for trial in trials[settled:] if from_there else trials:

@@ -78,9 +78,9 @@ class Recorded:
     def _show(self) -> None:
         known = {a.number for a in self.ledger.ended}
         firsts = sorted({a.recurrence for a in self._all})[: self.shown]
-        seen = set(firsts)
+        replayed = set(firsts)
         for attempt in self._all:
-            if attempt.recurrence in seen and attempt.number not in known:
+            if attempt.recurrence in replayed and attempt.number not in known:
                 self.ledger.take(attempt)
 
 

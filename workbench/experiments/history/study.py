@@ -187,7 +187,7 @@ class JobStudy:
                 trial.number, proposal.batch_size, recurrence if recurrence >= 0 else trial.number,
                 proposal.purpose, power_limit_w=proposal.power_limit_w, reason=proposal.reason,
                 target=self.space.target, gpu=gpu or self.space.gpu, owner=current_owner(),
-                seen_unix_s=time.time(), stop_after_epochs=proposal.stop_after_epochs,
+                heartbeat_unix_s=time.time(), stop_after_epochs=proposal.stop_after_epochs,
                 stop_after_cost=proposal.stop_after_cost,
             )
             trial.set_user_attr(KEY, attempt.as_json())
@@ -216,7 +216,7 @@ class JobStudy:
         """A sign of life of an attempt, and how far it is."""
         import optuna
 
-        attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
+        attempt = replace(attempt, **{"heartbeat_unix_s": time.time(), **changes})
         trial = self._trials.get(attempt.number)
         # Where others have given it up, its end will be late.
         with (
@@ -233,7 +233,7 @@ class JobStudy:
         Raises:
             MeasurementError: a time or energy that cannot be; the attempt is kept as crashed, without it.
         """
-        attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
+        attempt = replace(attempt, **{"heartbeat_unix_s": time.time(), **changes})
         try:
             check_measured(attempt.time_s, attempt.energy_j)
             check_measured(attempt.profile_time_s, attempt.profile_energy_j)
@@ -279,7 +279,7 @@ class JobStudy:
         self.refresh()
         messages, ledger = [], self.ledger
         for attempt in list(ledger.open.values()):
-            why = is_abandoned(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
+            why = is_abandoned(attempt.owner, attempt.heartbeat_unix_s, patience_s=self.patience_s)
             if why and self._close(attempt.number, attempt if attempt.ended else None):
                 messages.append(
                     f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}"
