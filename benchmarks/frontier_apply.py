@@ -169,11 +169,11 @@ def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> 
             if not lease.holder(device.uuid) and not lease.owes(device.uuid):
                 found_w = _limit_w(machine)
             if act == "apply":
-                said += hand.apply(_wanted(rng)).words
+                said += hand.apply(_wanted(rng)).text
             elif act == "undo":
                 said.append(hand.undo())
             elif act == "default":
-                said += hand.restore_default().words
+                said += hand.restore_default().text
             elif act == "others":
                 others_w = float(rng.choice([110, 185, 215]))
                 machine.state.change_setting(0, limit_w=others_w)
@@ -193,23 +193,23 @@ def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> 
     return _end(machine, hand, found_w, said), story
 
 
-def _end(machine: Machine, hand: manual.ManualControl, found_w: float, words: list[str]) -> str:
+def _end(machine: Machine, hand: manual.ManualControl, found_w: float, text: list[str]) -> str:
     """Undo everything, in the trouble that there is; then without it, where something is said to be left."""
-    words += sessions.current().restore()
+    text += sessions.current().restore()
     said = ""
     try:
         said = hand.undo_all()
     except DeviceError as error:
         said = str(error)
     if said:
-        words.append(said)
+        text.append(said)
     if (_limit_w(machine), _locked_mhz(machine)) == (found_w, 0):
         return "restored"
-    if not words:
+    if not text:
         return "silent"
-    if any(f"left alone at {_limit_w(machine):g} W" in each for each in words) and not _locked_mhz(machine):
+    if any(f"left alone at {_limit_w(machine):g} W" in each for each in text) and not _locked_mhz(machine):
         return "left alone what another program has set, and said so"
-    if any("nothing that was set from here is left" in each for each in words) and not _locked_mhz(machine):
+    if any("nothing that was set from here is left" in each for each in text) and not _locked_mhz(machine):
         return "left alone what another program has set, and said so"
     machine.state.clear_faults()
     machine.state.set_control(0, "lost", 0)
@@ -219,7 +219,7 @@ def _end(machine: Machine, hand: manual.ManualControl, found_w: float, words: li
         return "silent"
     if (_limit_w(machine), _locked_mhz(machine)) == (found_w, 0):
         return "said what was left, and restored it when the GPU answered again"
-    said_so = any(f"left alone at {_limit_w(machine):g} W" in each for each in [*words, hand.left])
+    said_so = any(f"left alone at {_limit_w(machine):g} W" in each for each in [*text, hand.left])
     return (
         "left alone what another program has set, and said so"
         if said_so and not _locked_mhz(machine)

@@ -204,7 +204,7 @@ class Running:
             from workbench.measurement.repeats import with_iterations
 
             found = [
-                self._meter.count(window, m, look=self._find_periods)
+                self._meter.count(window, m, detect_periods=self._find_periods)
                 for window, m in zip(windows, measured, strict=True)
             ]
             known = [(each, m) for each, m in zip(found, measured, strict=True) if each is not None]
@@ -227,11 +227,11 @@ class Running:
                 return ""
             self._tuning.end()
             result = self._tuning.tuner.end()
-            words, self._must_tell = result.words, bool(result.left)
+            text, self._must_tell = result.text, bool(result.left)
             self._tuning = None  # not before: who is interrupted in here tries again
             if self._clocks is not None:
                 self._clocks.finish("")
-            return words
+            return text
 
         return self._insist(act, act)
 

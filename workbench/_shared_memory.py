@@ -56,7 +56,7 @@ def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path
 
 
 @contextlib.contextmanager
-def turn(timeout_s: float = 1.0) -> Iterator[None]:
+def lock(timeout_s: float = 1.0) -> Iterator[None]:
     """One process at a time, of those that share this directory, looks for a file and makes it if there is
     none; who waits for too long goes on.
     """

@@ -237,7 +237,7 @@ def _share(arguments: argparse.Namespace) -> int:
             *arguments.jobs, gpus=arguments.gpus, max_slowdown=arguments.max_slowdown / 100,
             seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until, watch=arguments.watch,
             on_break=arguments.on_break,
-            say=lambda words: print(f"workbench: {words}", file=sys.stderr, flush=True),
+            say=lambda ending: print(f"workbench: {ending}", file=sys.stderr, flush=True),
         )
     except KeyboardInterrupt:
         interrupted = True
@@ -295,10 +295,10 @@ def _run(arguments: argparse.Namespace) -> int:
                     tuning.end()
             measurement = meter.measure(window, outcome=_outcome(status))
             if tuning is not None:
-                words = tuning.tuner.end().words
-                print(f"workbench: {words}", file=sys.stderr)
-                measurement = replace(measurement, notes=(*measurement.notes, words))
-            found = meter.count(window, measurement, look=arguments.period)
+                ending = tuning.tuner.end().text
+                print(f"workbench: {ending}", file=sys.stderr)
+                measurement = replace(measurement, notes=(*measurement.notes, ending))
+            found = meter.count(window, measurement, detect_periods=arguments.period)
             measurement = with_iterations(measurement, found)
             with contextlib.suppress(Exception):  # notes less, and no measurement lost
                 wasted = meter.waste(window, measurement, found)

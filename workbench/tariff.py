@@ -17,7 +17,7 @@ class Tariff:
     currency: str = "EUR"
     g_co2_per_kwh: float | None = None
 
-    def words(self, energy_j: float | None) -> str:
+    def text(self, energy_j: float | None) -> str:
         """Money and CO2 of an energy, as far as they are configured."""
         if energy_j is None:
             return ""

@@ -35,7 +35,7 @@ from workbench.cluster.views import (
     frame,
     notable,
     rows,
-    seen,
+    view,
 )
 from workbench.errors import UsageError
 from workbench.experiments.executors import HereExecutor
@@ -123,11 +123,11 @@ def test_trimming_says_what_it_leaves_out_and_cuts() -> None:
     done = trim(jobs)
     assert done.jobs["job_id"].to_list() == ["c", "a"]
     assert done.jobs["duration_s"].to_list() == [259200.0, 100.0]
-    assert done.words == (
+    assert done.text == (
         "3 of 5 jobs are left out (no GPU, more than 8 GPUs, or less than 60 s) and 1 durations are cut at 3 "
         "days"
     )
-    assert trim(jobs.head(1)).words == ""
+    assert trim(jobs.head(1)).text == ""
 
 
 def test_weeks_are_cut_by_rule() -> None:
@@ -698,7 +698,7 @@ def test_what_is_told_of_jobs_is_worked_out_from_their_times() -> None:
 def test_distributions_are_of_all_jobs() -> None:
     outcome = done(replace(FOUR, policies=("ours",)))[0]
     assert outcome.record is not None
-    found = seen(outcome.record.result).distributions
+    found = view(outcome.record.result).distributions
     assert found["slowdown"].min() >= 1 - 1e-9
     assert found["inflation"].min() >= -1e-9
     assert Cluster.of(4).size == outcome.record.result.nodes.height

@@ -66,3 +66,25 @@ def private_words() -> list[str]:
 
 def test_no_screen_and_no_document_speaks_a_language_of_its_own() -> None:
     assert private_words() == []
+
+
+IDENTIFIERS = {"told", "said", "seen", "look", "looks", "looked", "hand", "words", "purse", "turn", "turns", "world", "worlds"}
+LIBRARIES = {"get_world_size", "num_input_tokens_seen"}  # names of PyTorch's and of transformers'
+
+
+def _names(path: Path) -> Iterator[tuple[int, str]]:
+    """Each name that a module binds or asks for, and its line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for field in ("id", "attr", "name", "arg", "asname"):
+            if isinstance(name := getattr(node, field, None), str):
+                yield getattr(node, "lineno", 0), name
+
+
+def test_identifiers_use_the_terms_of_the_field() -> None:
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{line}: {name}"
+        for folder in ("workbench", "kernels_ext") for path in sorted((REPOSITORY / folder).rglob("*.py"))
+        for line, name in _names(path)
+        if name not in LIBRARIES and IDENTIFIERS & {each.lower() for each in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+    ]
+    assert found == []

@@ -54,11 +54,11 @@ def test_without_energy_the_line_has_the_reason_and_no_joule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "words"),
+    ("outcome", "text"),
     [("error", "the cell ended with an error"), ("interrupted", "interrupted"), ("ok", "W, simulated")],
 )
-def test_how_it_ended_is_said(outcome: str, words: str) -> None:
-    assert words in report.line(replace(M, outcome=outcome))
+def test_how_it_ended_is_said(outcome: str, text: str) -> None:
+    assert text in report.line(replace(M, outcome=outcome))
 
 
 def test_several_gpus_and_several_runs_are_said() -> None:
@@ -70,7 +70,7 @@ def test_several_gpus_and_several_runs_are_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("energy_j", "bar_j", "words"),
+    ("energy_j", "bar_j", "text"),
     [
         (123.4321, 12.0, "123 ± 12 J"),
         (0.00213, 0.0004, "0.00213 ± 0.00040 J"),
@@ -84,13 +84,13 @@ def test_several_gpus_and_several_runs_are_said() -> None:
     ],
 )
 def test_joules_are_rounded_to_what_their_error_allows(
-    energy_j: float | None, bar_j: float | None, words: str
+    energy_j: float | None, bar_j: float | None, text: str
 ) -> None:
-    assert report.format_energy(energy_j, bar_j) == words
+    assert report.format_energy(energy_j, bar_j) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [
         (0.0, "0 ms"),
         (0.0999, "99.9 ms"),
@@ -103,8 +103,8 @@ def test_joules_are_rounded_to_what_their_error_allows(
         (86400.0, "24 h 0 min"),
     ],
 )
-def test_durations_are_said_as_people_do(seconds: float, words: str) -> None:
-    assert report.format_duration(seconds) == words
+def test_durations_are_said_as_people_do(seconds: float, text: str) -> None:
+    assert report.format_duration(seconds) == text
 
 
 def test_money_and_carbon_are_shown_only_when_they_are_set() -> None:
@@ -114,7 +114,7 @@ def test_money_and_carbon_are_shown_only_when_they_are_set() -> None:
     assert "0.30 EUR" in report.line(kwh, Tariff(0.3))
     assert "400 gCO2" in report.line(kwh, Tariff(None, "EUR", 400.0))
     assert "0.25 CHF, 400 gCO2" in report.page(kwh, Tariff(0.25, "CHF", 400.0))
-    assert Tariff(0.3).words(None) == ""
+    assert Tariff(0.3).text(None) == ""
     assert "EUR" not in report.line(NONE, Tariff(0.3))
 
 
@@ -217,8 +217,8 @@ def test_the_card_says_in_its_headline_what_changes_the_meaning() -> None:
     foreign = "other processes used this GPU and are in the figure: python (7085)"
     gpu = replace(GPU, idle_share=0.995, notes=(foreign, "3 gaps in sampling; their energy comes from the counter"))
     headline, _, folded = report.page(replace(M, gpus=(gpu,), outcome="interrupted")).partition("<details")
-    for words in ("SIMULATED", "It was interrupted.", "idle 100 % of the time", "Other processes used this GPU"):
-        assert words in headline
+    for text in ("SIMULATED", "It was interrupted.", "idle 100 % of the time", "Other processes used this GPU"):
+        assert text in headline
     assert "gaps in sampling" in folded
     assert "gaps in sampling" not in headline
     assert "⚠" not in report.page(M)

@@ -142,7 +142,7 @@ def test_stamps_of_the_refresh_are_told(
     monkeypatch.setattr(
         gpu, "field_stamps", lambda: [(1 + int(10 * machine.clock()), 0, each[2]) for each in real()]
     )
-    assert doctor._stamps(doctor._looks(gpu)).found.startswith("the refresh's (")
+    assert doctor._stamps(doctor._readings(gpu)).found.startswith("the refresh's (")
 
 
 def test_a_report_names_nobody_and_holds_what_was_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from workbench.device.discovery import open_device
-from workbench.measurement.iterations import look_at
+from workbench.measurement.iterations import detect
 from workbench.measurement.recorder import Recorder
 from workbench.periods.detect import find_periods
 from workbench.simulation.machine import Machine
@@ -41,7 +41,7 @@ def test_the_counter_tells_a_beat_from_a_rhythm(
     alone = find_periods(trace.select("time_s", "power_w"))
     assert alone.iteration is not None
     assert alone.iteration.seconds == pytest.approx(3.5, rel=0.05)  # both look the same in the readings
-    found = look_at(trace)
+    found = detect(trace)
     recorder.stop()
     assert found.reason.startswith(told)
     assert found.rhythm_sure == (told == "")

@@ -19,7 +19,7 @@ from workbench.logbook.store import Store
 from workbench.measurement import iterations as counting
 from workbench.measurement import session as sessions
 from workbench.measurement.blocks import BlockResult
-from workbench.measurement.iterations import count, from_stored, look_at, pooled
+from workbench.measurement.iterations import count, from_stored, pooled
 from workbench.measurement.meter import Meter
 from workbench.periods import detect
 from workbench.periods.segment import SegmentedIterations
@@ -281,8 +281,8 @@ def test_looking_can_be_forbidden_and_asked_for(
     measurement = meter.measure(window)
     assert window.end_s is not None
     timelines = {meter.devices[0].uuid: meter.timeline(0, window.start_s, window.end_s, window)}
-    assert count(window, measurement, timelines, look=False) is None
-    found = count(window, measurement, timelines, look=True)
+    assert count(window, measurement, timelines, detect_periods=False) is None
+    found = count(window, measurement, timelines, detect_periods=True)
     assert found is not None
     assert found.summary.reason == "asked"
     assert count(window, replace(measurement, gpus=()), {}) is None
@@ -310,7 +310,7 @@ def test_an_error_of_the_detector_is_a_reason(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(detect, "find_periods", fail)
     assert (
-        look_at(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason
+        counting.detect(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason
         == "the trace goes backwards"
     )
 
@@ -328,7 +328,7 @@ def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch
 
     monkeypatch.setattr(detect, "find_periods", find)
     found = from_stored(trace)
-    assert seen == [pytest.approx(399.9 - counting.LOOK_S, abs=0.11)]
+    assert seen == [pytest.approx(399.9 - counting.SEARCH_S, abs=0.11)]
     assert found.summary.count == pytest.approx(199, abs=1)
     assert found.summary.seconds == pytest.approx(2.0, abs=0.002)
 

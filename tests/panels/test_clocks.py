@@ -27,7 +27,7 @@ from workbench.measurement.recorder import Recorder
 from workbench.panels._views.clocks.model import drawing
 from workbench.panels._views.clocks.panel import NOTHING, ClocksPanel
 from workbench.panels._views.clocks.surface import LEVELS, cells, line, surface
-from workbench.panels._views.clocks.text import saved_words, words
+from workbench.panels._views.clocks.text import describe, saved_text
 from workbench.records import Setting
 from workbench.search.clocks.make import Choice
 from workbench.simulation.machine import Machine
@@ -112,7 +112,7 @@ TRIED = [
 def tuning(tried: list[dict[str, Any]] = TRIED, **changes: Any) -> TuningView:
     given: dict[str, Any] = {
         "state": "search",
-        "words": "Trying SM 1200 MHz next",
+        "text": "Trying SM 1200 MHz next",
         "label": "train",
         "gpu": "A card",
         "simulated": True,
@@ -155,7 +155,7 @@ class Tuner:
 
     def stop(self) -> None:
         self.asked.append("stop")
-        self.seen = replace(self.seen, state="done", words="Stopped")
+        self.seen = replace(self.seen, state="done", text="Stopped")
 
     def change(self, **changes: Any) -> None:
         self.asked.append(changes)
@@ -183,21 +183,21 @@ def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved()
 
 def test_what_tuning_has_not_paid_back_is_said_to_be_spent() -> None:
     more = Saved(-300.0, 40.0, -0.004, 0.0, -0.01, 0.002, 300.0)
-    said = words(tuning(saved=more)).saved
+    said = describe(tuning(saved=more)).saved
     assert said == "300 ± 40 J spent more (0.4 %), 1.0 % faster, tuning included"
-    assert words(tuning()).saved == ""
+    assert describe(tuning()).saved == ""
 
 
 def test_a_prediction_is_called_one_and_a_held_choice_held() -> None:
     assert (
-        words(tuning(choice=replace(CHOICE, measured=False))).details[0].endswith(", predicted")
+        describe(tuning(choice=replace(CHOICE, measured=False))).details[0].endswith(", predicted")
     )
-    assert words(tuning(state="hold")).details[0].startswith("held: SM 1200 MHz")
-    assert words(tuning(state="done")).details[0].startswith("chosen: SM 1200 MHz")
+    assert describe(tuning(state="hold")).details[0].startswith("held: SM 1200 MHz")
+    assert describe(tuning(state="done")).details[0].startswith("chosen: SM 1200 MHz")
 
 
 def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
-    said = words(
+    said = describe(
         tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True))
     ).details[0]
     assert (
@@ -208,23 +208,23 @@ def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
 
 
 def test_a_refusal_gives_its_reason_and_a_pause_is_said() -> None:
-    refused = words(
+    refused = describe(
         tuning(state="refused", refused="setting clocks needs root", belief=None, choice=None)
     )
     assert refused.headline == "Not tuned: setting clocks needs root"
     assert not any(refused.commands.values())
-    paused = words(tuning(paused=True))
+    paused = describe(tuning(paused=True))
     assert paused.headline == "Paused: Trying SM 1200 MHz next"
     assert (paused.commands["start"], paused.commands["pause"]) == (True, False)
 
 
 def test_before_the_search_nothing_can_be_held() -> None:
-    assert not words(tuning(state="detect")).commands["hold"]
-    assert words(tuning()).commands["hold"]
+    assert not describe(tuning(state="detect")).commands["hold"]
+    assert describe(tuning()).commands["hold"]
 
 
 def test_without_a_bound_any_slowdown_is_allowed() -> None:
-    said = words(tuning(max_slowdown=None, objective="edp")).objective_words
+    said = describe(tuning(max_slowdown=None, objective="edp")).objective_text
     assert said == "objective: energy x time (EDP), however long it takes"
 
 
@@ -399,7 +399,7 @@ def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -
     panel._read_s = -math.inf
     _, buffers = panel.changes() or ({}, [])
     assert buffers == []
-    tuner.seen = replace(tuner.seen, words="Measuring", spent_s=36.0)
+    tuner.seen = replace(tuner.seen, text="Measuring", spent_s=36.0)
     panel._read_s = -math.inf
     content, buffers = panel.changes() or ({}, [])
     assert content["words"]["headline"] == "Measuring"
@@ -410,8 +410,8 @@ def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -
     tuner.seen = replace(tuner.seen, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
     panel._read_s = -math.inf
     content, buffers = panel.changes() or ({}, [])
-    words = [layer for layer in content["drawing"]["figure"][0][0]["layers"] if layer["kind"] == "text"]
-    assert {"1", "2", "3"} <= {text for layer in words for text in layer["rows"]["text"]}
+    text = [layer for layer in content["drawing"]["figure"][0][0]["layers"] if layer["kind"] == "text"]
+    assert {"1", "2", "3"} <= {text for layer in text for text in layer["rows"]["text"]}
     panel.end()
 
 
@@ -482,7 +482,7 @@ def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTu
         marks.step()
         if working.state not in states:
             states.append(working.state)
-    assert states[:2] == ["wait", "detect"], working.words
+    assert states[:2] == ["wait", "detect"], working.text
     assert {"baseline", "search"} <= set(states)
     seen = panel.tuning
     assert seen is not None
@@ -589,4 +589,4 @@ def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way
 
 def test_no_joules_are_named_where_no_saving_is_measurable() -> None:
     saved = Saved(614.0, 1163.0, 0.01, 0.02, 0.01, 0.002, 300.0)
-    assert saved_words(tuning(saved=saved)) == "no measurable saving, tuning included"
+    assert saved_text(tuning(saved=saved)) == "no measurable saving, tuning included"

@@ -250,14 +250,14 @@ def test_a_rule_follows_new_points_and_says_where_it_went(panel: FrontierPanel) 
 
 def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel) -> None:
     panel.select(batch_size=32)
-    assert panel.look is not None
-    assert panel.look.points["batch_size"].unique().to_list() == [32]
+    assert panel.analysis is not None
+    assert panel.analysis.points["batch_size"].unique().to_list() == [32]
     panel.select(predicted=False)
-    assert len(panel.look.points) == 3
+    assert len(panel.analysis.points) == 3
     with pytest.raises(UsageError, match="there is no batch_size 48 here; there are 32, 64"):
         panel.select(batch_size=48)
     panel.select(batch_size="all", predicted=True)
-    assert len(panel.look.points) == 8
+    assert len(panel.analysis.points) == 8
     several = pl.concat(
         [
             POINTS.with_columns(gpu=pl.lit("A"), job=pl.lit("x")),
@@ -268,13 +268,13 @@ def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel
     other = workbench.panels.frontier(several)
     assert other.title() == "Energy against time: x, A"  # the commonest of each
     other.select(gpu="all")
-    assert other.look is not None
-    assert len(other.look.points) == 11
+    assert other.analysis is not None
+    assert len(other.analysis.points) == 11
     with pytest.raises(UsageError, match="there is no job 'all' here"):
         other.select(job="all")  # different work cannot be compared
     with pytest.raises(UsageError, match="no point is left"):
         other.select(gpu="B", job="y")
-    assert len(other.look.points) == 11
+    assert len(other.analysis.points) == 11
 
 
 def test_a_default_that_is_not_selected_gives_way_to_one_that_is() -> None:
@@ -317,9 +317,9 @@ def test_the_log_tells_setting_job_gpu_error_and_measurement() -> None:
     ]
     for given in (log, as_frame(log)):
         panel = workbench.panels.frontier(given)
-        assert panel.look is not None
+        assert panel.analysis is not None
         assert panel.title() == "Energy against time: train, A card (simulated)"
-        assert panel.look.points.select("power_limit_w", "time_s", "energy_sd_j", "measurements").rows() == [
+        assert panel.analysis.points.select("power_limit_w", "time_s", "energy_sd_j", "measurements").rows() == [
             (300.0, 10.0, 1.0, ["a"]),
             (200.0, 12.0, 1.0, ["b"]),
         ]
@@ -330,8 +330,8 @@ def test_the_log_tells_setting_job_gpu_error_and_measurement() -> None:
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
 def test_a_log_that_was_exported_is_shown_as_the_log_itself(tmp_path: Path, ending: str) -> None:
     log = as_frame([measured("a", None, 10.0, 3000.0), measured("b", 200.0, 12.0, 2200.0)])
-    given = workbench.panels.frontier(log).look
-    shown = workbench.panels.frontier(export(log, tmp_path / f"energy.{ending}")).look
+    given = workbench.panels.frontier(log).analysis
+    shown = workbench.panels.frontier(export(log, tmp_path / f"energy.{ending}")).analysis
     assert given is not None
     assert shown is not None
     assert shown.points.equals(given.points)
@@ -351,8 +351,8 @@ def test_observations_know_their_configuration_and_those_that_missed_their_targe
     ]
     panel = workbench.panels.frontier(observations)
     assert panel.chosen == at(200.0, 32)
-    assert panel.look is not None
-    assert len(panel.look.points) == 1
+    assert panel.analysis is not None
+    assert len(panel.analysis.points) == 1
 
 
 def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions() -> None:
@@ -455,8 +455,8 @@ def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() 
 def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path: Path) -> None:
     for name in ("f.csv", "f.parquet"):
         again = workbench.panels.frontier(panel.export(tmp_path / name))
-        assert again.look is not None
-        assert sorted(again.look.points["energy_j"]) == sorted(POINTS["energy_j"])
+        assert again.analysis is not None
+        assert sorted(again.analysis.points["energy_j"]) == sorted(POINTS["energy_j"])
     assert panel.export(tmp_path / "f.svg").read_text().startswith("<svg")
     table = pl.read_csv(io.BytesIO((tmp_path / "f.csv").read_bytes()))
     assert table.filter("chosen")["power_limit_w"].to_list() == [250.0]
@@ -493,8 +493,8 @@ def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) ->
     content, (buffer, _) = panel.snapshot()
     view = content["view"]
     columns = np.frombuffer(buffer, np.float32).reshape(len(COLUMNS), view["count"])
-    assert panel.look is not None
-    assert columns[0].tolist() == pytest.approx(panel.look.points["time_s"].to_list())
+    assert panel.analysis is not None
+    assert columns[0].tolist() == pytest.approx(panel.analysis.points["time_s"].to_list())
     assert (view["front"], view["reference"], view["unit"]) == ([0, 1, 2], 0, "epoch")
     assert view["factors"] == {"hour": 360.0, "epoch": 1.0, "job": 90.0}
     assert (content["rule"], content["slowdown"]) == ("slowdown", 5.0)
@@ -511,7 +511,7 @@ def test_a_browser_that_moves_by_the_ranks_it_was_sent_goes_where_the_kernel_goe
         }
     )
     panel = workbench.panels.frontier(frame)
-    assert panel.look is not None
+    assert panel.analysis is not None
     content, (columns, ranks) = panel.snapshot()
     view = content["view"]
     front, bounds = view["front"], view["bounds"]

@@ -58,7 +58,7 @@ def test_the_log_has_batch_size_and_work_of_each_trial_and_its_frontier_a_point_
     assert [row[0]["amount"] for row in log["work"]] == [300.0, 600.0]
     assert log["iteration_count"].to_list() == [25, 25]
     panel = workbench.panels.frontier(Logged(Store()), live=False)
-    points = panel.look.points.sort("batch_size")  # type: ignore[union-attr]
+    points = panel.analysis.points.sort("batch_size")  # type: ignore[union-attr]
     assert points["batch_size"].to_list() == [12, 24]
     assert points["repeats"].to_list() == [1, 1]
     assert points["energy_j"][0] > points["energy_j"][1]
@@ -67,13 +67,13 @@ def test_the_log_has_batch_size_and_work_of_each_trial_and_its_frontier_a_point_
 
 def test_batch_sizes_of_unknown_work_are_shown_apart(swept: Callable[..., Sweep]) -> None:
     panel = workbench.panels.frontier(swept(marked=False), live=False)
-    assert panel.look is not None
-    assert panel.look.points["batch_size"].n_unique() == 1
+    assert panel.analysis is not None
+    assert panel.analysis.points["batch_size"].n_unique() == 1
     panel.select(batch_size="all")
-    assert panel.look.points["batch_size"].n_unique() == 1
+    assert panel.analysis.points["batch_size"].n_unique() == 1
     panel = workbench.panels.frontier(Logged(Store()), live=False)
-    assert panel.look is not None
-    assert panel.look.points["batch_size"].n_unique() == 1
+    assert panel.analysis is not None
+    assert panel.analysis.points["batch_size"].n_unique() == 1
     assert "the samples of job are not known: its batch sizes are shown apart" in panel.summary()
 
 
@@ -90,8 +90,8 @@ def test_each_job_of_the_log_has_its_own_unit_of_work() -> None:
     found = {}
     for job in ("train", "other", "marked"):
         panel.select(job=job)
-        assert panel.look is not None
-        found[job] = (panel.work.unit, panel.look.points["energy_j"].to_list())
+        assert panel.analysis is not None
+        found[job] = (panel.work.unit, panel.analysis.points["energy_j"].to_list())
     assert found == {"train": ("sample", [3.0]), "other": ("run", [300.0]), "marked": ("iteration", [3.75])}
 
 
@@ -99,4 +99,4 @@ def test_runs_whose_setting_changed_are_points_of_no_setting() -> None:
     segments = (SettingSegment(Setting(250.0), 1.0, 200.0), SettingSegment(Setting(150.0), 1.0, 100.0))
     given = source([logged(1), logged(2, gpus=(replace(GPU, segments=segments),))]).points()
     assert given.points["repeats"].to_list() == [1]
-    assert any("their setting changed inside: 1 of 2 runs" in words for words in given.said)
+    assert any("their setting changed inside: 1 of 2 runs" in words for words in given.notes)

@@ -29,7 +29,7 @@ from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
 from workbench.panels._views.period.figure import rhythm
 from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
-from workbench.panels._views.period.model import PeriodView, look
+from workbench.panels._views.period.model import PeriodView, period_view
 from workbench.panels._views.period.panel import PeriodPanel, period
 from workbench.panels._views.power.panel import PowerView
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
@@ -128,7 +128,7 @@ def periods_of(job: TrainingJob) -> Periods:
 
 
 def test_a_look_has_words_iterations_fold_and_spectrum() -> None:
-    seen = look(square(), SURE, start_s=-5.0)
+    seen = period_view(square(), SURE, start_s=-5.0)
     assert seen.sure
     assert re.match(r"One iteration takes (99\d\.\d|1\.00\d) ", seen.headline)
     assert seen.headline.endswith(" J, 97 % sure")
@@ -144,7 +144,7 @@ def test_a_look_has_words_iterations_fold_and_spectrum() -> None:
 
 
 def test_a_pause_is_no_iteration() -> None:
-    seen = look(square(30.0, pause=(12.0, 15.0)), SURE)
+    seen = period_view(square(30.0, pause=(12.0, 15.0)), SURE)
     (pause,) = [span for span in seen.spans if span.pause]
     assert (pause.start_s, pause.end_s) == pytest.approx((12.0, 15.0), abs=0.3)
     assert len([span for span in seen.spans if not span.pause]) >= 25
@@ -157,24 +157,24 @@ def test_a_wait_before_a_pause_counts_within_its_iteration_only() -> None:
         .otherwise(pl.col("power_w"))
         .alias("power_w")
     )
-    assert "24 % of each iteration waits" in look(trace, SURE).details[1]
+    assert "24 % of each iteration waits" in period_view(trace, SURE).details[1]
 
 
 def test_a_guess_is_said_to_be_one_and_not_drawn_as_known() -> None:
     guess = Periods((ONE,), reason="aperiodic: no rhythm stands out", longer_s=7.0)
-    seen = look(square(), guess)
+    seen = period_view(square(), guess)
     assert seen.headline == (
         "Perhaps one iteration takes 1.00 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would "
         "probably do"
     )
     assert (seen.sure, seen.spans, seen.waits) == (False, (), None)
     assert len(seen.folded) > 0
-    live = look(square(), guess, looking=True)
+    live = period_view(square(), guess, looking=True)
     assert live.headline.endswith(": looking for the iteration, for about 7 s more")
 
 
 def test_where_nothing_is_found_the_reason_is_said_and_the_spectrum_shown() -> None:
-    seen = look(square(), Periods(reason="flat: the power hardly changes"))
+    seen = period_view(square(), Periods(reason="flat: the power hardly changes"))
     assert seen.headline == "No iteration found: flat: the power hardly changes"
     assert (len(seen.folded), len(seen.shape), seen.level) == (0, 0, None)
     assert len(seen.spectrum) > 50
@@ -185,14 +185,14 @@ def test_another_level_can_be_folded() -> None:
     power = np.where(times % 0.25 < 0.2, 250.0, 50.0) + np.where(
         times % 1.0 > 0.9, 20.0, 0.0
     )  # each fourth is a little different
-    seen = look(pl.DataFrame({"time_s": times, "power_w": power}), SURE, level=MICRO)
+    seen = period_view(pl.DataFrame({"time_s": times, "power_w": power}), SURE, level=MICRO)
     assert seen.level == MICRO
     assert re.match(r"One micro-step takes 2(49|50)\.\d", seen.headline)
     assert np.nanmax(seen.folded[:, 0]) <= 0.25
 
 
 def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
-    seen = look(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
+    seen = period_view(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
     assert seen.headline == "Folded at 900 ms, a period of your own"
     assert seen.cycle_name == "cycle"
     assert seen.marks[-1] == ("yours 900 ms", 0.9, True)
@@ -200,7 +200,7 @@ def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
     assert np.diff([span.start_s for span in seen.spans]) == pytest.approx(0.9)
     # The shape is blurred: at every phase some iterations were busy, at the right period none is at its end.
     assert seen.shape[:, 3].min() > 150.0
-    assert look(square(), SURE).shape[:, 3].min() < 60.0
+    assert period_view(square(), SURE).shape[:, 3].min() < 60.0
 
 
 def test_a_marked_iteration_stands_in_the_spectrum_beside_what_was_detected() -> None:
@@ -211,7 +211,7 @@ def test_a_marked_iteration_stands_in_the_spectrum_beside_what_was_detected() ->
 
 def test_a_fast_long_trace_stays_a_small_message() -> None:
     fast = Periods((Level("iteration", 0.25, 0.001, 0.9, 0.0, 0.9),), sure=True)
-    seen = look(square(WINDOW_S), fast)
+    seen = period_view(square(WINDOW_S), fast)
     assert sum(table.nbytes for table in (seen.folded, seen.shape, seen.spectrum)) < 40_000
 
 
@@ -219,7 +219,7 @@ def test_marks_beat_what_the_power_says() -> None:
     trace, at = square(), tuple(np.arange(1.5, 19.0))
     frame = from_marks(Marks((at,)), energies=energies_of([trace]), within_s=(0.0, 20.0))
     known = SegmentedIterations(frame, per_iteration(frame, source="marks"), SURE)
-    seen = look(trace, Periods(reason="too short"), known=known)
+    seen = period_view(trace, Periods(reason="too short"), known=known)
     assert seen.sure
     assert seen.headline.endswith(", by its marks")
     assert [span.start_s for span in seen.spans] == pytest.approx(at[:-1])
@@ -247,12 +247,12 @@ def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: An
     rhythm, machine, followed = watched()
     machine.step(1.0)
     assert rhythm.update(machine.clock())
-    assert rhythm.look.headline.startswith("Looking for the iteration")
+    assert rhythm.view.headline.startswith("Looking for the iteration")
     assert not rhythm.update(machine.clock())
     job = train(machine)
     followed[0].tracker.find(periods_of(job))
     assert rhythm.update(machine.clock())
-    count = len(rhythm.look.spans)
+    count = len(rhythm.view.spans)
     assert count >= 10
     machine.step(PACE_S / 2)
     followed[0].tracker.version += 1
@@ -282,10 +282,10 @@ def test_a_new_iteration_is_news_without_a_new_answer(watched: Any) -> None:
     job = train(machine, iterations=10)
     followed[0].tracker.find(periods_of(job))
     rhythm.update(machine.clock())
-    before = len(rhythm.look.spans)
+    before = len(rhythm.view.spans)
     train(machine, iterations=3)
     assert rhythm.update(machine.clock())
-    assert len(rhythm.look.spans) > before
+    assert len(rhythm.view.spans) > before
     assert not rhythm.update(machine.clock())
 
 
@@ -295,13 +295,13 @@ def test_iterations_from_before_the_window_stay_where_they_were_found(watched: A
     job = train(machine, iterations=70)
     followed[0].tracker.find(periods_of(job))
     rhythm.update(job.marks[-20])
-    first = rhythm.look.spans[0]
+    first = rhythm.view.spans[0]
     train(machine, iterations=60)
     rhythm.update(machine.clock())
-    starts = np.array([span.start_s for span in rhythm.look.spans])
-    assert rhythm.look.spans[0] == first
+    starts = np.array([span.start_s for span in rhythm.view.spans])
+    assert rhythm.view.spans[0] == first
     assert np.diff(starts) == pytest.approx(np.diff(job.marks).mean(), abs=0.15)
-    whole, late = (rhythm.told(whole=whole)[0] for whole in (True, False))
+    whole, late = (rhythm.message(whole=whole)[0] for whole in (True, False))
     assert whole["since"] is None
     assert whole["spans"] == len(starts) > late["spans"] == (starts >= late["since"] - 1e-6).sum()
 
@@ -312,7 +312,7 @@ def test_of_several_gpus_the_busiest_is_followed_until_another_is_chosen(watched
     train(machine, iterations=5, gpu=2)
     assert rhythm.update(machine.clock())
     assert [each.uuid for each in followed] == [rhythm.devices[2].uuid]
-    assert rhythm.told(whole=True)[0]["gpu"] == 2
+    assert rhythm.message(whole=True)[0]["gpu"] == 2
     rhythm.choose(0)
     rhythm.choose(7)  # there is none
     assert [each.ended for each in followed] == [True, False]
@@ -328,10 +328,10 @@ def test_a_level_that_was_chosen_is_folded_from_then_on(watched: Any) -> None:
     half = Level("micro-step", one.seconds / 2, 0.002, 0.9, one.phase_s, 0.5)
     followed[0].tracker.find(Periods((half, one), sure=True))
     rhythm.update(machine.clock())
-    assert rhythm.look.level == one
+    assert rhythm.view.level == one
     rhythm.choose_level("micro-step")
     assert rhythm.update(machine.clock())
-    assert rhythm.look.level == half
+    assert rhythm.view.level == half
 
 
 def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -> None:
@@ -343,8 +343,8 @@ def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -
     rhythm.conclude(
         machine.clock(), SegmentedIterations(frame, per_iteration(frame, periods=periods), periods)
     )
-    assert rhythm.look.level == periods.iteration
-    assert rhythm.look.details[0].startswith("11 iterations")
+    assert rhythm.view.level == periods.iteration
+    assert rhythm.view.details[0].startswith("11 iterations")
 
 
 def test_a_short_cell_is_not_told_that_it_has_no_iterations(watched: Any) -> None:
@@ -374,7 +374,7 @@ def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> 
     shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow, cost_clock=lambda: 0.0)
     shown.send = lambda content, buffers=None: shown.sent.append((content, buffers or []))
     shown.machine = machine
-    monkeypatch.setattr(counting, "look_at", lambda trace: shown.followed[0].tracker.periods)
+    monkeypatch.setattr(counting, "detect", lambda trace: shown.followed[0].tracker.periods)
     yield shown
     shown.end()
     recorder.stop()
@@ -412,7 +412,7 @@ def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
     content = view.sent[-1][0]
     assert content["kind"] == "greeting"
     assert content["period"]["since"] is None
-    assert content["period"]["spans"] == len(view._rhythm.look.spans) > 10
+    assert content["period"]["spans"] == len(view._rhythm.view.spans) > 10
 
 
 def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
@@ -456,7 +456,7 @@ def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
     )
     unsure = Periods((ONE,), reason=long)
     picture = Picture("")
-    rhythm(picture, look(square(), unsure), 0)
+    rhythm(picture, period_view(square(), unsure), 0)
     words = texts(picture.svg())[1:]  # after the title
     assert words[0].startswith("Perhaps one iteration takes")
     assert words[1].endswith("that this sensor can show")

@@ -29,7 +29,7 @@ from workbench.experiments.history.study import JobStudy
 from workbench.experiments.job import RecurringJob
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
-from workbench.panels._core.words import prefixed
+from workbench.panels._core.prefixes import prefixed
 from workbench.panels._views.recurring.model import amount, unit_of, view
 from workbench.panels._views.recurring.panel import RecurringPanel, recurring
 from workbench.search.batch_size.history import Space

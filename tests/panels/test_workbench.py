@@ -20,7 +20,7 @@ from workbench.errors import UsageError
 from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
 from workbench.panels import tabs as module
-from workbench.panels.tab_sheets import progress_words, sweep_sheet
+from workbench.panels.tab_sheets import progress_text, sweep_sheet
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -117,9 +117,9 @@ def test_a_sweep_tab_names_the_first_failure() -> None:
     sweep: Any = Sweep()
     sweep.failure = "work(64) raised ValueError: no data (train.py:3)"
     words = f"12 of 40 configurations; the first failure: {sweep.failure}, 3 min 0 s left"
-    assert progress_words(sweep) == words
+    assert progress_text(sweep) == words
     sweep.reason = f"4 trials in a row failed in the same way: {sweep.failure}"
-    assert progress_words(sweep) == f"12 of 40 configurations; ended: {sweep.reason}"
+    assert progress_text(sweep) == f"12 of 40 configurations; ended: {sweep.reason}"
 
 
 def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
@@ -128,11 +128,11 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     assert sheet.summary() == "Sweep\n12 of 40 configurations, 3 min 0 s left"
     assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
     sweep.note = "this card does not follow the usual curve: measuring more"
-    assert progress_words(sweep) == f"12 of 40 configurations, 3 min 0 s left; {sweep.note}"
+    assert progress_text(sweep) == f"12 of 40 configurations, 3 min 0 s left; {sweep.note}"
     sheet._received(sheet, {"kind": "cancel", "n": 1}, None)
     assert sweep.cancelled
     assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]
-    assert progress_words(sweep).endswith("cancelled: the trials that run are finished and kept")
+    assert progress_text(sweep).endswith("cancelled: the trials that run are finished and kept")
     sheet.end()
 
 

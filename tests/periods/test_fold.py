@@ -202,7 +202,7 @@ def test_the_idle_share_is_what_is_below_half_way_to_the_waiting_level(busy: flo
     assert idle.share == pytest.approx(1 - busy, abs=0.01)
     assert idle.longest_s == pytest.approx(1 - busy, abs=0.01)
     assert idle.at_s == pytest.approx(busy, abs=0.03)
-    assert idle.words == (
+    assert idle.text == (
         f"{100 * (1 - busy):.0f} % of each iteration waits for data or the host, the longest wait "
         f"{1000 * idle.longest_s:.0f} ms, "
         f"{1000 * idle.at_s:.0f} ms after its start"
@@ -212,7 +212,7 @@ def test_the_idle_share_is_what_is_below_half_way_to_the_waiting_level(busy: flo
 def test_a_light_phase_is_no_wait() -> None:
     idle = fold.idle_share(waiting(low_w=160.0), ONE)
     assert idle is not None
-    assert (idle.share, idle.words) == (0.0, "no drop of the power within an iteration lasts 75 ms or longer")
+    assert (idle.share, idle.text) == (0.0, "no drop of the power within an iteration lasts 75 ms or longer")
 
 
 def test_a_deep_phase_with_kernels_running_is_no_wait() -> None:

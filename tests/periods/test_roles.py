@@ -15,7 +15,7 @@ from benchmarks.fixtures.traces import APERIODIC, PERIODIC
 from benchmarks.period_cases import Case, Truth
 from benchmarks.period_scores import Answer, score, summarise
 from workbench.logbook.report import describe_iterations
-from workbench.panels._views.period.model import look
+from workbench.panels._views.period.model import period_view
 from workbench.periods import detect
 from workbench.periods.detect import confirmed, find_periods
 from workbench.periods.estimators.signals import on_grid
@@ -108,7 +108,7 @@ def test_a_rhythm_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() 
 
 
 def test_the_period_view_names_a_rhythm_as_what_it_is() -> None:
-    seen = look(checkpoints(), replace(known(CYCLE, cycle_sure=True), reason=HIDDEN))
+    seen = period_view(checkpoints(), replace(known(CYCLE, cycle_sure=True), reason=HIDDEN))
     assert seen.sure
     assert seen.headline.startswith("A rhythm of 13.2")
     assert seen.headline.endswith("; the iterations inside it are too fast for this sensor")

@@ -174,7 +174,7 @@ def test_the_iteration_of_a_training_is_found_and_followed(
     assert training.tracker.periods.iteration.seconds == pytest.approx(true_s, rel=0.02)
     found_s = training.locked_s(true_s, 0.0) - job.marks[0]
     assert found_s < max(6.0, 6 * true_s)
-    assert training.tracker.words.startswith("one iteration takes ")
+    assert training.tracker.text.startswith("one iteration takes ")
 
 
 def test_boundaries_stay_on_the_same_point_of_the_iteration(training: Training) -> None:
@@ -217,7 +217,7 @@ def test_without_a_rhythm_the_answer_is_no_and_the_looking_goes_on() -> None:
     tracker = PeriodTracker(plain)
     states = {tracker.state for _ in watched(tracker, rows_of(time_s, 200 + noise))}
     assert states == {"looking", "none"}
-    assert (tracker.state, tracker.periods.levels, tracker.words) == ("none", (), "no rhythm")
+    assert (tracker.state, tracker.periods.levels, tracker.text) == ("none", (), "no rhythm")
     later_s = np.arange(300, 400, 0.1)
     tracker.feed(rows_of(later_s, wave(later_s / 2.0)))
     assert tracker.state == "locked"
@@ -371,14 +371,14 @@ def test_a_long_evaluation_with_a_rhythm_of_its_own_is_held() -> None:
     evaluates = (time_s > 120) & (time_s < 145)
     power = np.where(evaluates, 150 + 40 * np.sign(np.sin(2 * np.pi * time_s / 0.83)), wave(time_s / 1.3))
     tracker = PeriodTracker(plain)
-    states, words = set(), set()
+    states, text = set(), set()
     for at_s in watched(tracker, rows_of(time_s, power)):
         if at_s > 20:
             states.add(tracker.state)
             if 130 < at_s < 144:
-                words.add(tracker.words.rpartition(";")[2].lstrip().rpartition(" for ")[0])
+                text.add(tracker.text.rpartition(";")[2].lstrip().rpartition(" for ")[0])
     assert states == {"locked"}
-    assert words == {"something else"}
+    assert text == {"something else"}
     assert tracker.periods.iteration is not None
     assert tracker.periods.iteration.seconds == pytest.approx(1.3, rel=0.01)
 
@@ -386,8 +386,8 @@ def test_a_long_evaluation_with_a_rhythm_of_its_own_is_held() -> None:
 def test_a_pause_is_told_and_the_same_iteration_taken_up_again(training: Training) -> None:
     training.train("squad", 32, 25.0, evaluate=False)
     training.idle(20.0)
-    assert training.tracker.words.startswith("paused: the GPU has been idle for ")
-    assert "one iteration took 0.62" in training.tracker.words
+    assert training.tracker.text.startswith("paused: the GPU has been idle for ")
+    assert "one iteration took 0.62" in training.tracker.text
     again_s = training.machine.clock()
     job = training.train("squad", 32, 25.0, evaluate=False, seed=5)
     assert training.states(8.0) == {"locked"}
@@ -398,7 +398,7 @@ def test_a_pause_is_told_and_the_same_iteration_taken_up_again(training: Trainin
 
 def test_an_idle_gpu_is_told_to_be_idle(training: Training) -> None:
     training.idle(20.0)
-    assert training.tracker.words == "paused: the GPU has been idle for 20 s"
+    assert training.tracker.text == "paused: the GPU has been idle for 20 s"
     assert training.tracker.periods.reason == "the GPU is idle"
 
 
@@ -432,7 +432,7 @@ def test_a_beat_with_the_sensor_is_no_iteration(simulated: Simulated, card: str,
     assert tracker.state == "none"
     assert not tracker.periods.sure
     assert tracker.periods.reason.startswith("aliasing suspected")
-    assert tracker.words == tracker.periods.reason
+    assert tracker.text == tracker.periods.reason
 
 
 @pytest.mark.parametrize(

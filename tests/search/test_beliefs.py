@@ -16,7 +16,7 @@ from workbench.errors import UsageError
 from workbench.experiments.history import outlook as beliefs
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.history.csv import as_frame, write_csv
-from workbench.experiments.history.outlook import attempts_paid, break_even, look, recurrences
+from workbench.experiments.history.outlook import attempts_paid, break_even, outlook_of, recurrences
 from workbench.experiments.history.replay import Recorded, space_of
 from workbench.search.batch_size.history import Space
 from workbench.search.batch_size.make import make_policy
@@ -58,7 +58,7 @@ def seen(
     space: Space = SPACE,
 ) -> beliefs.Outlook:
     made = Recorded(attempts, space, objective, policy)
-    return look(made.ledger, attempts_paid(made.ledger.attempts, space), objective, made.policy)
+    return outlook_of(made.ledger, attempts_paid(made.ledger.attempts, space), objective, made.policy)
 
 
 def rows_of(attempts: list[Attempt], objective: Objective = ETA) -> pl.DataFrame:
@@ -179,7 +179,7 @@ def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_o
 
 def test_without_a_policy_the_best_believed_is_shown_and_the_reason_said() -> None:
     made = Recorded([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)], SPACE, ETA)
-    outlook = look(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, None)
+    outlook = outlook_of(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, None)
     assert (outlook.proposal, outlook.reason, outlook.batch_size) == (
         None,
         "a sampler of Optuna's chooses the next batch size",

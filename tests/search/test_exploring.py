@@ -13,13 +13,13 @@ from workbench.search.batch_size.failures import failures
 from workbench.search.batch_size.history import Evidence, Run, Space
 from workbench.search.batch_size.knowledge_gradient import (
     PARAMS,
+    Exploration,
     KnowledgeGradient,
-    Turn,
-    next_turn,
+    next_exploration,
     run_costs,
     weigh,
 )
-from workbench.search.batch_size.policy import TURN, Progress, Proposal
+from workbench.search.batch_size.policy import UNTRIED, Progress, Proposal
 from workbench.search.batch_size.reasons import exploration_cost, why_untried
 from workbench.search.objective import Energy, ZeusCost
 
@@ -394,10 +394,10 @@ def hopeful(recurrences: int) -> Evidence:
     return evidence
 
 
-def turn_of(evidence: Evidence, turns_runs: float = PARAMS.turns_runs, purse: float = np.inf) -> Turn | None:
+def turn_of(evidence: Evidence, exploration_runs: float = PARAMS.exploration_runs, purse: float = np.inf) -> Exploration | None:
     belief = belief_of(evidence)
-    params = replace(PARAMS, turns_runs=turns_runs)
-    return next_turn(belief, evidence, COST, params, 2, purse)
+    params = replace(PARAMS, exploration_runs=exploration_runs)
+    return next_exploration(belief, evidence, COST, params, 2, purse)
 
 
 def test_a_batch_size_that_may_be_cheaper_gets_its_turn_and_the_reason_says_what_it_may_save_and_cost() -> None:
@@ -410,7 +410,7 @@ def test_a_batch_size_that_may_be_cheaper_gets_its_turn_and_the_reason_says_what
 
 
 def test_a_turn_waits_until_its_loss_fits_what_exploring_may_cost() -> None:
-    assert turn_of(hopeful(60), turns_runs=0.001) is None
+    assert turn_of(hopeful(60), exploration_runs=0.001) is None
     assert turn_of(hopeful(60), purse=0.0) is None  # safe mode that has saved nothing
 
 
@@ -453,7 +453,7 @@ def test_a_turn_that_may_well_be_as_cheap_is_not_ended_at_its_first_level(
         profile(evidence, arm, 10.0)
     for _ in range(6):
         evidence.add(Run(0, "reached", 20, 200, 2e4, milestones={0.3: 5.0}, recurrence=9))
-    turn = Proposal(512, 150.0, stop_after_epochs=90.0, reason=f"{TURN}9 runs; could save 2 %")
+    turn = Proposal(512, 150.0, stop_after_epochs=90.0, reason=f"{UNTRIED}9 runs; could save 2 %")
     ordinary = replace(turn, reason="may be cheaper")
     # The ordinary rule, what the next recurrences are worth, would end it at once.
     monkeypatch.setattr(knowledge_gradient, "_plans", lambda *_, **__: (np.array([np.inf]), np.array([1.0])))
@@ -521,8 +521,8 @@ def test_a_visit_to_a_batch_size_that_is_known_takes_nobodys_turn(
     values = knowledge_gradient.CandidateValues(
         np.array([9.0, 9.0, 1.0, 8.0]), np.full(4, 50.0), np.array([9.0, 9.0, 5.0, 4.0]), 3
     )
-    turn = Turn(0, 30.0, 0.5, 0.2, TURN + "23 runs")
+    turn = Exploration(0, 30.0, 0.5, 0.2, UNTRIED + "23 runs")
     monkeypatch.setattr(knowledge_gradient, "weigh", lambda *_: values)
-    monkeypatch.setattr(knowledge_gradient, "next_turn", lambda *_: turn)
+    monkeypatch.setattr(knowledge_gradient, "next_exploration", lambda *_: turn)
     proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
-    assert (proposal.batch_size, proposal.is_turn) == ((64, True) if turns else (256, False))
+    assert (proposal.batch_size, proposal.is_exploration) == ((64, True) if turns else (256, False))

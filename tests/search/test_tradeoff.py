@@ -16,11 +16,11 @@ from workbench.search.tradeoff import (
     choose,
     collect,
     configuration,
+    describe,
     find,
     follow,
     python,
     savings,
-    words,
 )
 from workbench.tariff import Tariff
 
@@ -191,7 +191,7 @@ def test_a_configuration_is_found_by_its_knobs_and_any_batch_size_where_none_is_
     assert configuration(points, find(points, at(200.0, 64)) or 0) == at(200.0, 64)
     assert configuration(points, find(points, at(200.0)) or 0) == at(200.0, 128)
     assert find(points, at(199.0)) is None
-    assert words(at(None, 64)) == "the driver's own setting, batch size 64"
+    assert describe(at(None, 64)) == "the driver's own setting, batch size 64"
 
 
 # savings, worked out on paper

@@ -164,9 +164,9 @@ def test_stretches_are_told_in_portions_that_double() -> None:
     assert told == [3.0, 6.0, 12.0, 24.0, 48.0]
 
 
-def in_hand(time_s: float, slowdown: float, bound: float = 0.05) -> float:
+def slack(time_s: float, slowdown: float, bound: float = 0.05) -> float:
     saved = Saved(0.0, 0.0, 0.0, 0.0, slowdown, 1.96 * 0.002, time_s, time_s * (1 + slowdown))
-    return choice.in_hand(saved, bound, PARAMS)
+    return choice.slack(saved, bound, PARAMS)
 
 
 def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slower_is_owed() -> None:
@@ -174,11 +174,11 @@ def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slo
     300 s. 6 % is 1.2 s too much, made up for in 90 s.
     """
     spare = PARAMS.aim * 0.05 - 0.04
-    assert in_hand(100, 0.04) == pytest.approx((spare - 0.5 * 1.96 * 0.002) * 100 / PARAMS.in_hand_horizon_s)
-    assert in_hand(100, 0.06) == pytest.approx((PARAMS.aim * 0.05 - 0.06) * 100 / 90.0)
-    assert in_hand(1000, 0.0) == PARAMS.most_in_hand
-    assert choice.in_hand(None, 0.05, PARAMS) == 0.0
-    assert choice.in_hand(SavingsAccounts().saved(), 0.05, PARAMS) == 0.0
+    assert slack(100, 0.04) == pytest.approx((spare - 0.5 * 1.96 * 0.002) * 100 / PARAMS.slack_horizon_s)
+    assert slack(100, 0.06) == pytest.approx((PARAMS.aim * 0.05 - 0.06) * 100 / 90.0)
+    assert slack(1000, 0.0) == PARAMS.most_slack
+    assert choice.slack(None, 0.05, PARAMS) == 0.0
+    assert choice.slack(SavingsAccounts().saved(), 0.05, PARAMS) == 0.0
 
 
 def decided(

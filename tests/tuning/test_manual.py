@@ -95,9 +95,9 @@ def test_it_says_whose_setting_is_in_force(machine: Machine, hand: ManualControl
     assert hand.active().origin == "program"
     applied = hand.apply(Setting(150.0))
     assert hand.active().origin == "applied"
-    assert hand.active().words == f"applied from this workbench at {applied.at}"
+    assert hand.active().text == f"applied from this workbench at {applied.at}"
     machine.state.change_setting(0, limit_w=180.0)
-    assert hand.active().words == "another program, or an administrator (this workbench had set 150 W)"
+    assert hand.active().text == "another program, or an administrator (this workbench had set 150 W)"
     machine.lose(0, LOST)
     lost = hand.active()
     assert (lost.setting, lost.origin) == (None, "lost")
@@ -121,12 +121,12 @@ def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: 
         Setting(150.0, 1005),
         (150.0, 1005),
     )
-    assert first.words == ("power limit 250 W (default) → 150 W", "SM clock driver default → 1005 MHz")
+    assert first.text == ("power limit 250 W (default) → 150 W", "SM clock driver default → 1005 MHz")
     second = hand.apply(Setting(sm_clock_mhz=900))  # the limit goes back to the driver
     assert (second.after, truth(machine)) == (Setting(250.0, 900), (250.0, 900))
     third = hand.apply(Configuration(Setting(175.0)))
     assert (third.after, truth(machine)) == (Setting(175.0), (175.0, 0))
-    assert hand.apply(Setting(175.0)).words == ("the GPU was at this setting already",)
+    assert hand.apply(Setting(175.0)).text == ("the GPU was at this setting already",)
     assert [each.after for each in hand.history] == [
         Setting(150.0, 1005),
         Setting(250.0, 900),
@@ -180,7 +180,7 @@ def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(
     rights = hand.rights(Setting(150.0, 900))
     smi = f"sudo nvidia-smi -i {hand.device.uuid}"
     assert (rights.who, rights.command) == ("", f"{smi} -pl 150\n{smi} -lgc 135,900")
-    assert "root" in rights.words
+    assert "root" in rights.text
     hand.apply(Setting(150.0, 900))
     assert hand.rights(Setting(200.0)).command == f"{smi} -pl 200\n{smi} -rgc"
     assert hand.refused == ""
@@ -203,7 +203,7 @@ def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand:
     session = sessions.current()
     session.set_power_limit(hand.device.uuid, 170.0)
     applied = hand.apply(Setting(150.0))
-    assert applied.words[0] == "the limit slider of the live view handed over"
+    assert applied.text[0] == "the limit slider of the live view handed over"
     assert applied.before == Setting(250.0)
     session.restore()
     assert truth(machine) == (150.0, 0)
@@ -217,7 +217,7 @@ def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand:
 
 def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, hand: ManualControl) -> None:
     with lease.applied(hand.device, Setting(200.0)):
-        assert hand.apply(Setting(150.0)).words[0].startswith("a run of this process holds the GPU too")
+        assert hand.apply(Setting(150.0)).text[0].startswith("a run of this process holds the GPU too")
         hand.undo()
         assert truth(machine) == (200.0, 0)
         hand.apply(Setting(150.0))
@@ -235,7 +235,7 @@ def test_a_tuner_at_work_is_stopped(machine: Machine, hand: ManualControl) -> No
     else:
         pytest.fail("the tuner never held the GPU")
     applied = hand.apply(Setting(150.0))
-    assert applied.words[0] == "the tuner of 'train' was told to stop"
+    assert applied.text[0] == "the tuner of 'train' was told to stop"
     assert tuner.ended
     driver.end()
     assert truth(machine) == (150.0, 0)
@@ -291,7 +291,7 @@ def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: ManualContro
     job = RecurringJob("nightly", [32, 64, 128], 128, target=0.6, seed=1)
     assert job.next().batch_size == 128
     applied = hand.apply(Configuration(Setting(200.0), 64), jobs=(job,))
-    assert applied.words[-1] == (
+    assert applied.text[-1] == (
         "batch size 64 cannot change inside a job that runs: it is in workbench.chosen.batch_size, "
         "and the next recurrence of 'nightly' takes it"
     )
@@ -319,18 +319,18 @@ def test_the_power_follows_the_limit(machine: Machine, hand: ManualControl) -> N
     assert followed.before_w is not None
     assert followed.after_w == pytest.approx(125.0, rel=0.05)
     assert followed.before_w > 180.0
-    assert followed.words.startswith(f"the power went from {followed.before_w:.0f} W to 1")
+    assert followed.text.startswith(f"the power went from {followed.before_w:.0f} W to 1")
 
 
 @pytest.mark.parametrize(
-    ("power", "words"),
+    ("power", "text"),
     [(np.where(np.arange(80) < 30, 200.0, 150.0), "the power went from 200 W to 150 W within 0.1 s"),
      (np.full(80, 200.0), "the power stays at 200 W"),
      (np.full(30, 200.0), "no reading of the power since the change yet"),
      (np.full(0, 200.0), "the power before the change was not recorded")],
 )
-def test_what_is_said_of_the_power(power: np.ndarray, words: str) -> None:
-    assert control.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).words == words
+def test_what_is_said_of_the_power(power: np.ndarray, text: str) -> None:
+    assert control.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).text == text
 
 
 def test_the_zeus_daemons_rights_are_said_to_be_lent(

@@ -21,7 +21,7 @@ def test_two_tuned_jobs_in_two_threads_count_their_own_steps(simulated: Callable
                 workbench.step()
             both_have_begun.wait()
             assert tuning.tuner is not None
-            counted[gpu] = tuning.tuner._told.marks.total
+            counted[gpu] = tuning.tuner._marked.marks.total
 
     threads = [threading.Thread(target=train, args=each) for each in ((0, 5), (1, 8))]
     for thread in threads:

@@ -37,7 +37,7 @@ from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
 from workbench.tuning.iteration_sources import Counter, guessed, in_rows
 from workbench.tuning.logbook import Logbook
-from workbench.tuning.options import check_slowdown, objective_words
+from workbench.tuning.options import check_slowdown, objective_text
 from workbench.tuning.phases import Checking, Retuning, Watching
 from workbench.tuning.probe import Reading
 from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
@@ -191,9 +191,9 @@ def test_a_training_is_tuned_and_what_is_said_to_be_saved_is_what_is_saved(lab: 
     assert result.settled_iterations is not None
     assert result.settled_iterations <= 80
     assert here.as_found
-    assert result.words.startswith(f"saved {100 * saved.share:.1f} ± ")
-    assert "tuning included" in result.words
-    assert "simulated" in result.words
+    assert result.text.startswith(f"saved {100 * saved.share:.1f} ± ")
+    assert "tuning included" in result.text
+    assert "simulated" in result.text
 
 
 def test_a_training_that_tells_nothing_is_tuned_by_its_power_trace(lab: Callable[..., Lab]) -> None:
@@ -272,7 +272,7 @@ def test_a_job_without_iterations_is_tuned_by_a_rate_that_errs_on_the_safe_side(
     assert result.saved is not None
     assert tuned_s / plain_s - 1 < result.saved.slowdown + 0.01
     assert tuned_j < plain_j
-    assert "by a rate" in result.words
+    assert "by a rate" in result.text
 
 
 def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[..., Lab]) -> None:
@@ -289,8 +289,8 @@ def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[.
         marked=False,
         until=lambda t: t.state in ("hold", "watch"),
     )
-    told = [words for _, words in tuner.log.events]
-    assert any("beat of the sensor" in words or "aliasing suspected" in words for words in told)
+    told = [text for _, text in tuner.log.events]
+    assert any("beat of the sensor" in text or "aliasing suspected" in text for text in told)
     assert tuner.result.source == "rate"
     tuner.end()
     assert here.as_found
@@ -327,7 +327,7 @@ def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab])
     here.train(
         tuner,
         30,
-        until=lambda t: any(words == "SM 210 MHz is too slow: ended early" for _, words in t.log.events),
+        until=lambda t: any(text == "SM 210 MHz is too slow: ended early" for _, text in t.log.events),
     )
     assert at_work(tuner).gpus.current != slow
     assert here.machine.clock() - begun_s < 8.0  # of the 20 s and 40 iterations that it was to take
@@ -384,14 +384,14 @@ def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_b
     first = job_of(tuner).choice
     probes = tuner.result.probes
     here.train(tuner, 300, workload="squad", batch_size=32)
-    assert any("the job has changed" in words for _, words in tuner.log.events)
+    assert any("the job has changed" in text for _, text in tuner.log.events)
     assert tuner.state == "watch", tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.retuned == 1
     assert tuner.result.probes > probes
     probes = tuner.result.probes
     here.train(tuner, 120, seed=5)
-    assert any("job from before" in words for _, words in tuner.log.events), tuner.log.events
+    assert any("job from before" in text for _, text in tuner.log.events), tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.probes <= probes + 3
     assert job_of(tuner).choice.setting.sm_clock_mhz == pytest.approx(first.setting.sm_clock_mhz, abs=60)
@@ -407,7 +407,7 @@ def test_another_job_that_tells_nothing_is_noticed_by_its_power(lab: Callable[..
     assert tuner.result.retuned == 0
     from_s = here.machine.clock() - tuner.log.begun_s
     here.train(tuner, 14, workload="librispeech", batch_size=192, marked=False)
-    noticed = [at_s for at_s, words in tuner.log.events if "the job has changed" in words]
+    noticed = [at_s for at_s, text in tuner.log.events if "the job has changed" in text]
     assert noticed, tuner.log.events
     assert noticed[0] - from_s < 15.0
     tuner.end()
@@ -458,7 +458,7 @@ def test_a_checkpoint_does_not_restart_the_first_measurements_of_reported_steps(
     here.machine.clock.on_step.remove(beside)
     here.until(tuner, "predict")
     assert "detect" not in here.states[here.states.index("baseline") :]
-    assert any(words == "the GPU works again" for _, words in tuner.log.events)
+    assert any(text == "the GPU works again" for _, text in tuner.log.events)
     tuner.end()
 
 
@@ -473,7 +473,7 @@ def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     for _ in range(100):
         here.machine.step(0.1)
     here.machine.clock.on_step.remove(beside)
-    assert tuner.words == "the GPU is idle: tuning waits until it works again"
+    assert tuner.text == "the GPU is idle: tuning waits until it works again"
     assert at_work(tuner).gpus.current == held
     before = tuner.log.accounts.saved()
     here.train(tuner, 60)
@@ -492,12 +492,12 @@ def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> N
     stranger = workbench.records.Process(1, "init")
     here.device.processes = lambda: (stranger,)
     here.train(tuner, 60)
-    assert "other processes use this GPU (init (1))" in tuner.words
+    assert "other processes use this GPU (init (1))" in tuner.text
     assert here.as_found  # the neighbour is not slowed down
     here.device.processes = lambda: real(here.device)
     here.train(tuner, 150)
     assert tuner.state in ("hold", "watch")
-    assert any("alone again" in words for _, words in tuner.log.events)
+    assert any("alone again" in text for _, text in tuner.log.events)
     tuner.end()
 
 
@@ -575,7 +575,7 @@ def test_a_cell_that_ends_leaves_nothing_behind(lab: Callable[..., Lab], state: 
     assert tuner.advance() == "done"
     assert (result.settled_s is None) == (state != "watch")
     if state != "watch":
-        assert result.words.startswith("not tuned: ")
+        assert result.text.startswith("not tuned: ")
 
 
 def test_an_interrupt_leaves_nothing_behind(lab: Callable[..., Lab]) -> None:
@@ -619,7 +619,7 @@ def test_without_rights_the_job_runs_untuned_and_the_way_out_is_said(lab: Callab
     assert tuner.state == "refused"
     assert "root" in tuner.refused
     assert here.as_found
-    assert tuner.end().words.startswith("not tuned: ")
+    assert tuner.end().text.startswith("not tuned: ")
 
 
 def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., Lab]) -> None:
@@ -631,7 +631,7 @@ def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., La
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         ({"max_slowdown": -0.1}, "share from 0 to 1"),
         ({"max_slowdown": 5}, r"did you mean 0\.05"),
@@ -643,10 +643,10 @@ def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., La
     ],
 )
 def test_bad_input_is_told_before_anything_runs(
-    lab: Callable[..., Lab], options: dict[str, object], words: str
+    lab: Callable[..., Lab], options: dict[str, object], text: str
 ) -> None:
     here = lab()
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=text):
         here.tuner(**options)
 
 
@@ -664,7 +664,7 @@ def test_a_model_that_cannot_be_read_is_one_sentence(lab: Callable[..., Lab], tm
     here = lab()
     tuner = here.tuner(model=broken)
     here.until(tuner, "search")
-    assert any("tuning goes on without a model" in words for _, words in tuner.log.events), tuner.log.events
+    assert any("tuning goes on without a model" in text for _, text in tuner.log.events), tuner.log.events
     tuner.end()
 
 
@@ -680,7 +680,7 @@ def test_a_person_can_pause_step_and_hold(lab: Callable[..., Lab]) -> None:
     tuner.pause()
     here.train(tuner, 20)
     assert tuner.view().paused
-    assert tuner.words == "paused at the default setting"
+    assert tuner.text == "paused at the default setting"
     before = tuner.view().probes.height
     tuner.step_once()
     here.train(tuner, 25)
@@ -727,7 +727,7 @@ def test_a_view_can_be_had_in_every_state(lab: Callable[..., Lab]) -> None:
     here.train(tuner, 120, each=look)
     assert {"wait", "detect", "search", "watch"} <= set(seen)
     assert set(seen) <= set(STATES)
-    assert all(view.words and view.label == "train" for view in seen.values())
+    assert all(view.text and view.label == "train" for view in seen.values())
     view = seen["watch"]
     assert view.belief is not None
     assert {"time_ratio", "energy_ratio", "p_allowed"} <= set(view.belief.columns)
@@ -843,7 +843,7 @@ def test_a_change_of_a_tenth_is_noticed_above_the_noise() -> None:
     for length, power in np.exp(0.01 * rng.standard_normal((300, 2))).tolist():
         assert feed(watch, length, 200.0 * power) == ""
     told = [feed(watch, 1.10) for _ in range(6)]
-    assert any("an iteration takes 1.1 s" in words for words in told)
+    assert any("an iteration takes 1.1 s" in text for text in told)
 
 
 def test_heavy_tailed_stretches_are_no_other_job() -> None:
@@ -919,10 +919,10 @@ def test_a_bound_is_a_share() -> None:
 
 def test_a_result_says_no_more_than_it_knows() -> None:
     saved = Saved(5.0, 40.0, 0.001, 0.008, 0.01, 0.008, 100.0)
-    words = TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks").words
-    assert words.startswith("no measurable saving (tuning included")
-    assert "settled after 12 s / 30 iterations at SM 1200 MHz" in words
-    assert TuningResult("detect", reason="no iterations").words == "not tuned: no iterations"
+    text = TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks").text
+    assert text.startswith("no measurable saving (tuning included")
+    assert "settled after 12 s / 30 iterations at SM 1200 MHz" in text
+    assert TuningResult("detect", reason="no iterations").text == "not tuned: no iterations"
 
 
 # what may go wrong beside it
@@ -993,7 +993,7 @@ def test_a_baseline_is_of_the_job_alone(lab: Callable[..., Lab]) -> None:
     real = type(here.device).processes
     here.device.processes = lambda: (workbench.records.Process(1, "init"),)
     here.train(tuner, 60)
-    assert "other processes use this GPU" in tuner.words
+    assert "other processes use this GPU" in tuner.text
     here.device.processes = lambda: real(here.device)
     alone_s: list[float] = []
 
@@ -1023,7 +1023,7 @@ def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
 
     tuner = here.tuner(progress=progress)
     here.train(tuner, 120, marked=False, each=each)
-    assert any("counter of iterations failed: RuntimeError: gone" in words for _, words in tuner.log.events), (
+    assert any("counter of iterations failed: RuntimeError: gone" in text for _, text in tuner.log.events), (
         tuner.log.events
     )
     tuner.end()
@@ -1054,7 +1054,7 @@ def test_a_lost_gpu_of_others_is_no_reason(lab: Callable[..., Lab]) -> None:
 
 
 def test_zeus_cost_with_another_eta_is_not_said_to_be_half_and_half() -> None:
-    assert objective_words(ZeusCost(0.9, 300.0)) != OBJECTIVES["zeus"]
+    assert objective_text(ZeusCost(0.9, 300.0)) != OBJECTIVES["zeus"]
 
 
 def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: Callable[..., Lab]) -> None:
@@ -1072,7 +1072,7 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
 def test_what_a_result_lacks_is_said_with_it() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
     result = TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",))
-    assert result.words.endswith("; the model is of another card")
+    assert result.text.endswith("; the model is of another card")
 
 
 def test_a_model_that_is_none_is_told_before_anything_runs(lab: Callable[..., Lab]) -> None:
@@ -1130,8 +1130,8 @@ def test_a_bound_may_be_any_number() -> None:
 
 def test_a_job_that_was_made_worse_is_said_to_be() -> None:
     saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
-    words = TuningResult("watch", None, saved, 12.0, 30, "marks").words
-    assert words.startswith("spent 12.0 ± 3.0 % more (tuning included)")
+    text = TuningResult("watch", None, saved, 12.0, 30, "marks").text
+    assert text.startswith("spent 12.0 ± 3.0 % more (tuning included)")
 
 
 def test_a_long_stretch_takes_little_memory() -> None:
@@ -1153,7 +1153,7 @@ def test_a_long_stretch_takes_little_memory() -> None:
 def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0, time_s=40.0)
     most, whole = (
-        TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=elapsed_s).words for elapsed_s in (100.0, 45.0)
+        TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=elapsed_s).text for elapsed_s in (100.0, 45.0)
     )
     assert ", counted over 40 s of 100 s)" in most
     assert "counted" not in whole
@@ -1200,7 +1200,7 @@ def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
         here = lab("V100")
         tuner = here.tuner(over="power", label="my training")
         here.until(tuner, "watch")
-        made.append((tuner.log.probes.made, [words for _, words in tuner.log.events]))
+        made.append((tuner.log.probes.made, [text for _, text in tuner.log.events]))
         ((baseline, measured),) = at_work(tuner).measured()
         tuner.end()
         if source == "a sweep":  # the same points, as a sweep keeps them
@@ -1214,10 +1214,10 @@ def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
                 } for setting, cost in ({Setting(): baseline} | measured).items()
             ], schema=TRIALS).write_parquet(sweep_file("my training"))
     (first, before), (second, after) = made
-    assert not any("of this job" in words for words in before)
-    assert any(f"of this job are known from {source} of 20" in words for words in after)
-    assert any(words.endswith("as this run measures") for words in after)
-    assert not any("measures otherwise" in words for words in after)
+    assert not any("of this job" in text for text in before)
+    assert any(f"of this job are known from {source} of 20" in text for text in after)
+    assert any(text.endswith("as this run measures") for text in after)
+    assert not any("measures otherwise" in text for text in after)
     assert second <= first
 
 
@@ -1226,5 +1226,5 @@ def test_a_tuner_may_leave_out_what_is_known(lab: Callable[..., Lab]) -> None:
         here = lab("V100")
         tuner = here.tuner(over="power", label="my training", earlier=earlier)
         here.until(tuner, "search" if not earlier else "watch")
-        assert not any("of this job" in words for _, words in tuner.log.events)
+        assert not any("of this job" in text for _, text in tuner.log.events)
         tuner.end()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from workbench.panels._views.apply.model import ApplyView
-from workbench.panels._views.clocks.text import Words
+from workbench.panels._views.clocks.text import TuningText
 from workbench.panels._views.cluster.drill import Drilled
 from workbench.panels._views.cluster.model import Bar, TableLine
 
@@ -198,7 +198,7 @@ class ClocksNews(TypedDict):
     kind: str
     title: str
     simulated: bool
-    words: Words | None
+    words: TuningText | None
     begins: bool
     wanted: ClocksWanted
     asked: NotRequired[int | None]
@@ -259,7 +259,7 @@ class ClusterRun(TypedDict):
 class DrawnCurve(TypedDict):
     policy: str
     number: int
-    words: str
+    text: str
     places: dict[str, tuple[int, int]]
     open: bool
     notable: dict[str, list[str]]
@@ -267,7 +267,7 @@ class DrawnCurve(TypedDict):
 
 class ClusterSwept(TypedDict):
     number: int
-    words: str
+    text: str
     values: list[Number]
     energy_mwh: list[Number]
     error: list[Number]
@@ -397,10 +397,10 @@ class RecurringGreeting(Greeting, RecurringNews):
 
 
 NAMES = {
-    Words: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
+    TuningText: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
     TableLine: "ClusterLine",
 }
-RECORDS = (ApplyView, Words, Drilled, Bar, TableLine)
+RECORDS = (ApplyView, TuningText, Drilled, Bar, TableLine)
 # Of each panel: what greets a view, and by its kind what comes later.
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),

@@ -13,7 +13,7 @@ from .state import NEVER_S, Gpu, Job
 REFUSED_S = NEVER_S
 # GPUs that are asked for one job at most: all of a cluster of that size, and a bound on what a job costs in a
 # larger one
-LOOKS = 512
+MOST_CHECKS = 512
 
 
 @dataclass(slots=True, eq=False)
@@ -87,26 +87,26 @@ class CapacityIndex:
                 bucket.log.append((gpu, stamp))
         profile = job.profile
         order = self._order
-        looks = LOOKS
+        checks_left = MOST_CHECKS
         for at in range(bisect_right(order, (limit + 1,)) - 1, -1, -1):
             bucket = order[at][3]
             log = bucket.log
             cursor = bucket.cursors.get(profile, 0)
-            seen = bucket.kept.get(profile)
-            if (cursor == len(log) and not seen) or not fits(job, bucket.mix):
+            earlier = bucket.kept.get(profile)
+            if (cursor == len(log) and not earlier) or not fits(job, bucket.mix):
                 continue
             fresh = log[cursor:]
-            entries = [*seen, *fresh] if seen else fresh
+            entries = [*earlier, *fresh] if earlier else fresh
             kept: list[tuple[Gpu, int]] = []
             found: Gpu | None = None
             for number, entry in enumerate(entries):
                 gpu, stamp = entry
                 if gpu.stamp != stamp or gpu.note is not bucket:
                     continue
-                if not looks:
+                if not checks_left:
                     kept = entries[number:] + kept  # next time these come first
                     break
-                looks -= 1
+                checks_left -= 1
                 until_s = accepts(job, gpu)
                 if until_s is None:
                     kept.append(entry)
@@ -119,7 +119,7 @@ class CapacityIndex:
                     heapq.heappush(later, (until_s, self._seq, gpu, stamp))
             bucket.cursors[profile] = len(log)
             bucket.kept[profile] = kept
-            if found is not None or not looks:
+            if found is not None or not checks_left:
                 return found
         return None
 

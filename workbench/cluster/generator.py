@@ -57,16 +57,16 @@ def draw(
         "sensitivity": rng.lognormal(0.0, sigma, size=jobs.height),
     }, schema_overrides={"memory_bytes": pl.Int64})
     together = ("model", "utilisation", "memory_bytes")
-    told = pl.lit(True)
+    given = pl.lit(True)
     for name in together:
-        told = told & (jobs[name].is_not_null() if name in jobs.columns else pl.lit(False))
+        given = given & (jobs[name].is_not_null() if name in jobs.columns else pl.lit(False))
     columns = []
     for name in drawn.columns:
         if name not in jobs.columns:
             columns.append(drawn[name])
         elif name in together:
             # One model's utilisation with another's memory would be a job that nobody measured.
-            known = pl.when(told).then(jobs[name].cast(SCHEMA[name]))
+            known = pl.when(given).then(jobs[name].cast(SCHEMA[name]))
             columns.append(pl.select(known.otherwise(drawn[name]).alias(name)).to_series())
         else:
             columns.append(jobs[name].cast(SCHEMA[name]).fill_null(drawn[name]))

@@ -23,7 +23,7 @@ class Trimmed:
 
     jobs: pl.DataFrame
     left_out: int
-    words: str
+    text: str
 
 
 def trim(
@@ -40,15 +40,15 @@ def trim(
     times = pl.col("submit_s", "duration_s").cast(pl.Float64)
     whole = kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=longest_s))
     whole = whole.sort("submit_s", maintain_order=True)
-    said = []
+    notes = []
     if left := jobs.height - kept.height:
-        said.append(
+        notes.append(
             f"{left:,} of {jobs.height:,} jobs are left out (no GPU, more than {widest} GPUs, or less than "
             f"{shortest_s:g} s)"
         )
     if long:
-        said.append(f"{long:,} durations are cut at {longest_s / DAY_S:g} days")
-    return Trimmed(whole, left, " and ".join(said))
+        notes.append(f"{long:,} durations are cut at {longest_s / DAY_S:g} days")
+    return Trimmed(whole, left, " and ".join(notes))
 
 
 def parts(jobs: pl.DataFrame) -> dict[str, Callable[[], pl.DataFrame]]:

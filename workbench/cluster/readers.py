@@ -73,9 +73,9 @@ def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_val
         if given.dtype == pl.Null:
             frame = frame.with_columns(pl.col(name).cast(pl.Float64))
         elif given.dtype == pl.String:
-            told = given.str.strip_chars()
-            found = told.cast(pl.Float64, strict=False)
-            wrong = (found.is_null() & told.is_not_null() & (told != "")).arg_true()
+            stripped = given.str.strip_chars()
+            found = stripped.cast(pl.Float64, strict=False)
+            wrong = (found.is_null() & stripped.is_not_null() & (stripped != "")).arg_true()
             if len(wrong) and not keep_valid:
                 at = int(wrong[0])
                 raise UsageError(

@@ -29,7 +29,7 @@ from ..errors import UsageError, WorkbenchError, describe_error
 from .scenario import Task, prepared
 from .simulator import Simulator
 from .summary import summarise
-from .views import RunOutcome, seen
+from .views import RunOutcome, view
 
 SLICE_S = 0.05  # between two looks at whether it is to end
 FIRST_SLICE = 500  # events
@@ -91,7 +91,7 @@ def work(
     row = summarise(result)
     if channel is not None:
         channel.tell(DONE)
-    drawn = seen(result) if task.keep else None
+    drawn = view(result) if task.keep else None
     return RunOutcome(task, row, time.process_time() - began_s, drawn, record)
 
 
@@ -195,11 +195,11 @@ class Runs:
     def progress(self) -> list[float]:
         """Of each task, 0..1."""
         try:
-            told = self._path.read_bytes()
+            content = self._path.read_bytes()
         except OSError:
-            told = b""
+            content = b""
         shares = [
-            struct.unpack_from("d", told, 8 * n)[0] if len(told) >= 8 * n + 8 else 0.0
+            struct.unpack_from("d", content, 8 * n)[0] if len(content) >= 8 * n + 8 else 0.0
             for n in range(len(self.tasks))
         ]
         return [1.0 if n in self.outcomes else value for n, value in enumerate(shares)]

@@ -182,15 +182,15 @@ def label(name: str, scenario: Scenario) -> str:
     'EaCO, 2 jobs, 100 %'
     """
     if name == "eaco":
-        words = scenario.at(None).maker(name)().name
-        return words.replace("%", " %").replace("  %", " %").replace(" 1 jobs", " 1 job")
-    words = LABELS.get(name, name)
+        text = scenario.at(None).maker(name)().name
+        return text.replace("%", " %").replace("  %", " %").replace(" 1 jobs", " 1 job")
+    text = LABELS.get(name, name)
     known = takes(name)
     if scenario.max_jobs is not None and "max_jobs" in known:
-        words += f", {scenario.max_jobs} job{'s' * (scenario.max_jobs != 1)}"
+        text += f", {scenario.max_jobs} job{'s' * (scenario.max_jobs != 1)}"
     if scenario.load_threshold is not None and "load_threshold" in known:
-        words += f", {scenario.load_threshold:.0%}".replace("%", " %")
-    return words
+        text += f", {scenario.load_threshold:.0%}".replace("%", " %")
+    return text
 
 
 def prepared(jobs: pl.DataFrame, scenario: Scenario, seed: int) -> pl.DataFrame:

@@ -57,7 +57,7 @@ class Job:
     energy_j: float = 0.0
     gpus: tuple[Gpu, ...] = ()
     stays: tuple[tuple[Node, int, float, float], ...] = ()
-    seen: dict[Mix, float] | None = None
+    observed: dict[Mix, float] | None = None
     watch: object = None  # both are the policy's own
     note: object = None
 

@@ -75,7 +75,7 @@ class RunOutcome:
     task: Task
     row: dict[str, Any]
     cpu_s: float
-    seen: RunView | None
+    view: RunView | None
     record: RunRecord | None
 
 
@@ -149,15 +149,15 @@ def course(
     known_s = np.append(time_s, result.end_s)
     energy_j = np.interp(edges, known_s, np.append(timeline["energy_j"].to_numpy(), result.energy_j))
     place = np.clip(np.searchsorted(edges, time_s, side="right") - 1, 0, count - 1)
-    seen = np.bincount(place, minlength=count)
+    view = np.bincount(place, minlength=count)
     columns: dict[str, np.ndarray[Any, Any]] = {
         "hours": (edges[1:] - start_s) / 3600,
         "power_w": np.diff(energy_j) / np.diff(edges),
     }
-    last = np.maximum.accumulate(np.where(seen > 0, np.arange(count), 0))
+    last = np.maximum.accumulate(np.where(view > 0, np.arange(count), 0))
     for name in names:
         sums = np.bincount(place, weights=timeline[name].to_numpy().astype(float), minlength=count)
-        columns[name] = (sums / np.maximum(seen, 1))[last]
+        columns[name] = (sums / np.maximum(view, 1))[last]
     return columns
 
 
@@ -202,7 +202,7 @@ class RunView:
     notable: dict[str, list[str]]
 
 
-def seen(result: Result) -> RunView:
+def view(result: Result) -> RunView:
     """All that is drawn of a run with a timeline."""
     jobs = per_job(result.jobs)
     shares = {name: distribution(jobs[name].to_numpy()) for name in DISTRIBUTIONS}

@@ -48,7 +48,7 @@ class Rights:
     """What a change takes: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and what if not."""
 
     who: str
-    words: str
+    text: str
     command: str
 
 
@@ -60,7 +60,7 @@ class StepResponse:
     power_w: np.ndarray
     before_w: float | None
     after_w: float | None
-    words: str
+    text: str
 
 
 def highest_limit_w(device: Device) -> float | None:
@@ -100,7 +100,7 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
     wanted = whole(wanted, device)
     default_w = device.limits.default_power_limit_w
 
-    def words(knob: str, setting: Setting) -> str:
+    def describe(knob: str, setting: Setting) -> str:
         value = getattr(setting, knob)
         if value is None:
             return "driver default"
@@ -110,26 +110,26 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
     knobs = changed(now, wanted)
     if wanted.power_limit_w is None:
         knobs = tuple(knob for knob in knobs if knob != "power_limit_w")
-    return tuple(f"{KNOB_NAMES[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
+    return tuple(f"{KNOB_NAMES[knob]} {describe(knob, now)} → {describe(knob, wanted)}" for knob in knobs)
 
 
 def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:
     """What rights a change of a GPU takes; `refused` is how an attempt has failed."""
     if refused:
-        who, words = "", refused
+        who, text = "", refused
     elif driver.read_only():
-        who, words = "", driver.read_only()
+        who, text = "", driver.read_only()
     elif device.simulated:
-        who, words = "simulated", "simulated GPU: no privileges needed"
+        who, text = "simulated", "simulated GPU: no privileges needed"
     elif zeusd.present():
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
-        who, words = "lent", f"{daemon} lends its rights where this process has none"
+        who, text = "lent", f"{daemon} lends its rights where this process has none"
     elif driver.current().is_privileged():
-        who, words = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
+        who, text = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
     else:
         takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
-        who, words = "", f"{takes}; an administrator can type the command"
-    return Rights(who, words, "\n".join(device.commands(now, whole(wanted, device))))
+        who, text = "", f"{takes}; an administrator can type the command"
+    return Rights(who, text, "\n".join(device.commands(now, whole(wanted, device))))
 
 
 def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:
@@ -148,16 +148,16 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     if not len(earlier):
         return StepResponse(t, p, None, None, "the power before the change was not recorded")
     if not len(later):
-        words = "no reading of the power since the change yet"
-        return StepResponse(t, p, float(earlier.mean()), None, words)
+        text = "no reading of the power since the change yet"
+        return StepResponse(t, p, float(earlier.mean()), None, text)
     before_w, after_w = float(earlier.mean()), float(later.mean())
     step_w = after_w - before_w
     if abs(step_w) < max(SAME_SHARE * before_w, LEAST_W):
         return StepResponse(t, p, before_w, after_w, f"the power stays at {after_w:.0f} W")
     near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
     within = f" within {max(float(t[near][0]), update_s):.1f} s" if near.any() else ""
-    words = f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}"
-    return StepResponse(t, p, before_w, after_w, words)
+    text = f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}"
+    return StepResponse(t, p, before_w, after_w, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class EffectiveSetting(HtmlFacts):
 
     setting: Setting | None
     origin: str
-    words: str
+    text: str
     holder: str = ""
     computing: tuple[Process, ...] = ()
 
@@ -185,7 +185,7 @@ class Applied(HtmlFacts):
     after: Setting
     at_s: float
     at: str
-    words: tuple[str, ...]
+    text: tuple[str, ...]
     chosen_before: Configuration | None = None
     jobs: tuple[Any, ...] = ()
 
@@ -215,13 +215,13 @@ class Control:
 
     def active(self) -> EffectiveSetting:
         """Setting in force, and whose it is. Never raises: a GPU that does not answer is lost."""
-        device, words = self.device, ORIGINS
+        device, text = self.device, ORIGINS
         holder = lease.holder(device.uuid)
         try:
             now = device.setting()
             computing = device.processes()
         except DeviceError as error:
-            return EffectiveSetting(None, "lost", f"{words['lost']} ({error})", holder)
+            return EffectiveSetting(None, "lost", f"{text['lost']} ({error})", holder)
         origin, more = self._origin(now, holder), ""
         if origin == "process":
             more = f": {holder}"
@@ -230,7 +230,7 @@ class Control:
             more = {
                 "applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"
             }.get(origin, "")
-        return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
+        return EffectiveSetting(now, origin, text[origin] + more, holder, computing)
 
     def _origin(self, now: Setting, holder: str) -> str:
         uuid = self.device.uuid
@@ -297,8 +297,8 @@ class Control:
                     raise UsageError(
                         f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed"
                     )
-            words: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
-            words += self._make_way()
+            text: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
+            text += self._make_way()
             before = self.device.setting()
             try:
                 after = self._to(target, before)
@@ -310,12 +310,12 @@ class Control:
                 raise
             self.refused = self.left = ""
             changed = difference(before, configuration.setting, self.device)
-            words += changed or ("the GPU was at this setting already",)
-            words += self._choose(configuration, jobs)
+            text += changed or ("the GPU was at this setting already",)
+            text += self._choose(configuration, jobs)
             at = time.strftime("%H:%M:%S")
             theirs = jobs if size is not None else ()
             done = Applied(
-                configuration, before, after, self.device.clock(), at, words, chosen.configuration, theirs
+                configuration, before, after, self.device.clock(), at, text, chosen.configuration, theirs
             )
             chosen.choose(configuration)
             self._done.append(done)
@@ -434,13 +434,13 @@ class Control:
 
     def _make_way(self) -> tuple[str, ...]:
         """What else of this process changes the GPU ends; sentences on what that was."""
-        words: tuple[str, ...] = ()
+        text: tuple[str, ...] = ()
         for slider in lease.changes(self.device.uuid, "slider"):
             left = slider.restore()
-            words += ("the limit slider of the live view handed over" + (f"; {left}" if left else ""),)
+            text += ("the limit slider of the live view handed over" + (f"; {left}" if left else ""),)
         if lease.holder(self.device.uuid) == "this process" and not self._ours():
-            words += ("a run of this process holds the GPU too: when it ends, it puts the GPU back",)
-        return words
+            text += ("a run of this process holds the GPU too: when it ends, it puts the GPU back",)
+        return text
 
     def _wake(self) -> None:
         """A change comes, whose effect is to be sampled at full pace."""

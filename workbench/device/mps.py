@@ -82,7 +82,7 @@ def running(environment: Mapping[str, str] | None = None) -> bool:
     return not names.isdisjoint((DAEMON, DAEMON[:15]))
 
 
-def words(mps: bool, simulated: bool) -> str:
+def describe(mps: bool, simulated: bool) -> str:
     """How the jobs share, for a person."""
     if simulated:
         return "time slicing (simulated)"

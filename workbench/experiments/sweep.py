@@ -108,7 +108,7 @@ class Sweep:
         self._earlier = len(self._rows)
         if earlier and name is not None and order == "frontier":
             self._search.assume(self._known())
-        self._known_text = self._search.earlier.words
+        self._known_text = self._search.earlier.text
 
     # what is known
 

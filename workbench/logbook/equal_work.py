@@ -75,8 +75,8 @@ def comparison_basis(runs: Sequence[Measurement]) -> Basis:
         return Basis(problem=UNKNOWN_WORK)
     sizes = sorted({run.batch_size for run in runs if run.batch_size is not None})
     if len(sizes) > 1:
-        told = ", ".join(map(str, sizes))
-        return Basis(problem=f"batch sizes {told} differ, so iterations are not equal work; {COUNT}")
+        listed = ", ".join(map(str, sizes))
+        return Basis(problem=f"batch sizes {listed} differ, so iterations are not equal work; {COUNT}")
     if _equal([each.count / run.repeats for each, run in zip(known, runs, strict=True)]):
         return Basis(costs=tuple(map(_of_run, runs)))
     return Basis("iteration", tuple(cost for each in known if (cost := _of_iteration(each)) is not None))
@@ -135,7 +135,7 @@ def describe_change(a: Measurement, b: Measurement) -> str:
 
 def describe_comparison(a: Measurement, b: Measurement) -> str:
     """Two measurements compared: how much more energy and time the second took, with 95 % intervals."""
-    words = f"{b.label or b.id} against {a.label or a.id}: {describe_change(a, b)}"
+    text = f"{b.label or b.id} against {a.label or a.id}: {describe_change(a, b)}"
     basis = comparison_basis((a, b))
     if basis.costs:
         one, two = basis.costs
@@ -143,8 +143,8 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
         error_j = math.hypot(one.energy_half_j, two.energy_half_j)
         if abs(difference_j) > error_j:
             more = "less" if difference_j < 0 else "more"
-            words += f"; {format_energy(abs(difference_j), error_j)} {more}{basis.per_unit}"
-    return "; ".join([words, *caveats(a, b)] if basis.costs else [words])
+            text += f"; {format_energy(abs(difference_j), error_j)} {more}{basis.per_unit}"
+    return "; ".join([text, *caveats(a, b)] if basis.costs else [text])
 
 
 def caveats(*runs: Measurement) -> list[str]:

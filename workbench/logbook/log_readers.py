@@ -356,7 +356,7 @@ def _series(name: str, labels: Mapping[str, str]) -> tuple[Gpu, str, float] | No
 def _exporter(lines: Sequence[str], path: Path, every_s: float | None) -> EnergyLog:
     """Scrapes of an exporter, one after another; without times of their own they need `every_s`."""
     samples: list[Sample] = []
-    seen: dict[tuple[Gpu, str], int] = {}
+    count: dict[tuple[Gpu, str], int] = {}
     timed = True
     for line in lines:
         found = EXPOSED.match(line)
@@ -365,11 +365,11 @@ def _exporter(lines: Sequence[str], path: Path, every_s: float | None) -> Energy
         if not found or not series or value is None:
             continue
         gpu, column, factor = series
-        number = seen[gpu, column] = seen.get((gpu, column), -1) + 1
+        number = count[gpu, column] = count.get((gpu, column), -1) + 1
         timed &= found["at"] is not None
         at_s = int(found["at"]) / 1000 if found["at"] else float(number)
         samples.append((at_s, gpu, column, value * factor))
-    if not timed and max(seen.values(), default=0) > 0:
+    if not timed and max(count.values(), default=0) > 0:
         if every_s is None or not every_s > 0:
             raise UsageError(f"{path.name} has scrapes without times; say how many seconds apart they are: "
                              "read_log(path, every_s=15)")
@@ -422,9 +422,9 @@ def _mlflow_folder(folder: Path) -> EnergyLog:
     except OSError as error:
         raise UsageError(f"{folder} cannot be read: {error.strerror or error}") from error
     triples = [
-        (words[0], file.name, words[1]) for file in files if _named(file.name)
+        (parts[0], file.name, parts[1]) for file in files if _named(file.name)
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
-        if len(words := line.split()) >= 2
+        if len(parts := line.split()) >= 2
     ]
     if not triples:
         raise UsageError(f"{folder} is no regular file, and no run of MLflow with GPU metrics; give the "

@@ -136,13 +136,13 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
                                  f"{' '.join(again)}); split it")
             names = again
             continue
-        words = line.split()
-        entity = len(words) - len(names) - 2
+        fields = line.split()
+        entity = len(fields) - len(names) - 2
         # units, other entities, a line that was cut off
-        if entity < 0 or not re.fullmatch(r"v?GPU(-I|-CI)?", words[entity]):
+        if entity < 0 or not re.fullmatch(r"v?GPU(-I|-CI)?", fields[entity]):
             continue
-        when, gpu = " ".join(words[:entity]), " ".join(words[entity : entity + 2])
-        rows.append([when or None, gpu, *words[entity + 2 :]])
+        when, gpu = " ".join(fields[:entity]), " ".join(fields[entity : entity + 2])
+        rows.append([when or None, gpu, *fields[entity + 2 :]])
     table = _table(["", "#gpu", *names], rows)
     if not any(name in names for name, _ in (*DMON["power_w"], *DMON["energy_j"])):
         raise UsageError(

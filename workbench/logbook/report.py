@@ -37,14 +37,14 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
     parts += map(str, rates(m))
-    if worth := tariff.words(m.energy_j):
+    if worth := tariff.text(m.energy_j):
         parts.append(worth)
     if m.outcome != "ok":
         parts.append("the cell ended with an error" if m.outcome == "error" else m.outcome)
     if m.simulated:
         parts.append("simulated")
-    told = describe_iterations(m.iterations)
-    return label + ", ".join(parts) + (f"; {told}" if told else "")
+    iterations_text = describe_iterations(m.iterations)
+    return label + ", ".join(parts) + (f"; {iterations_text}" if iterations_text else "")
 
 
 def describe_iterations(found: IterationSummary | None) -> str:
@@ -75,12 +75,14 @@ def describe_iterations(found: IterationSummary | None) -> str:
               if level.name not in kinds and not level.setting]
     under = [f"{format_energy(level.each_j, None)} at {level.setting}" for level in found.levels
              if level.setting and level.each_j is not None]
-    words = (f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
-             f"iteration{plural} ({found.source})")
+    message = (
+        f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
+        f"iteration{plural} ({found.source})"
+    )
     check = "" if "off the marks" in found.check else found.check
-    told = ", ".join(under) if len(under) <= 3 else f"{len(under)} settings, see details"
-    settings = [told] if under else []
-    return "; ".join([words, *settings, *others[:2], *([check] if check else [])])
+    iterations_text = ", ".join(under) if len(under) <= 3 else f"{len(under)} settings, see details"
+    settings = [iterations_text] if under else []
+    return "; ".join([message, *settings, *others[:2], *([check] if check else [])])
 
 
 def _describe_level(level: LevelCost) -> str:
@@ -113,9 +115,11 @@ def page(
         notes.append(CALIBRATION)
     if (found := m.iterations) is not None:
         notes[:0] = filter(None, ("" if found.count else describe_iterations(found), found.check))
-    told = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    iterations_text = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     heads = ("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source")
-    folded = f"{table(heads, map(_cells, m.gpus))}{_levels(found)}<ul style='margin:.3em 0'>{told}</ul>"
+    folded = (
+        f"{table(heads, map(_cells, m.gpus))}{_levels(found)}<ul style='margin:.3em 0'>{iterations_text}</ul>"
+    )
     return card(m, tariff, against=against, details=folded, remarks=remarks)
 
 

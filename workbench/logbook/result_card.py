@@ -41,7 +41,7 @@ def card(
     title = " · ".join(filter(None, (m.label, names)))
     badge = " <b>SIMULATED</b>" * m.simulated
     alarms = "".join(f"<div>⚠ {html.escape(each)}</div>" for each in warnings(m))
-    said = "".join(f"<div>{html.escape(each)}</div>" for each in remarks)
+    lines = "".join(f"<div>{html.escape(each)}</div>" for each in remarks)
     facts = " ".join(
         f"<span style='margin-right:1.2em;white-space:nowrap'><span style='opacity:.7'>{name}</span> "
         f"<b>{html.escape(value)}</b></span>"
@@ -53,7 +53,7 @@ def card(
     return (
         f"{CARD}<div>{html.escape(title)}{badge}</div><div><span style='{BIG}'>{html.escape(energy)}</span>"
         f"<span style='opacity:.7;margin-right:1.2em'>{html.escape(bracket + errors)}</span> {facts}</div>"
-        f"{alarms}{said}{folded}</div>"
+        f"{alarms}{lines}{folded}</div>"
     )
 
 
@@ -81,7 +81,7 @@ def _facts(m: Measurement, tariff: Tariff, against: str) -> Iterable[tuple[str, 
         yield rate.name, f"{rate}, {significant(rate.per_s)}/s"
     if padding := padding_share(m):
         yield "padding", f"{100 * padding:.0f} % of all tokens"
-    if worth := tariff.words(m.energy_j):
+    if worth := tariff.text(m.energy_j):
         yield "worth", worth
     if against:
         yield "against the last run", against
@@ -101,9 +101,9 @@ def warnings(m: Measurement) -> list[str]:
         if gpu.idle_share is not None and gpu.idle_share >= IDLE and m.time_s >= IDLE_FROM_S:
             idle = f"{100 * gpu.idle_share:.0f} %"
             found.append(f"{who} was idle {idle} of the time: this code hardly used it.")
-        said = [note for note in decisive_notes(gpu.notes)
+        lines = [note for note in decisive_notes(gpu.notes)
                 if not (m.kind.startswith("tuned") and "setting changed" in note)]
-        found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in said]
+        found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in lines]
     return list(dict.fromkeys(found))
 
 
@@ -115,4 +115,4 @@ def why_no_energy(m: Measurement) -> str:
 
 def decisive_notes(notes: Iterable[str]) -> list[str]:
     """Those of a GPU's notes that change what its energy means."""
-    return [note for note in notes if any(words in note for words in DECISIVE)]
+    return [note for note in notes if any(text in note for text in DECISIVE)]

@@ -207,11 +207,13 @@ def verify(path: str | Path) -> list[str]:
         raise UsageError(f"the log has no measurement {', '.join(missing[:5])}; verify where it was "
                          "measured, or bring its files along")
     again = EnergyStatement([from_row(known[each]) for each in kept["ids"]], kept["surroundings"])
-    told = []
+    problems = []
     if again.provenance["sha256"] != kept["sha256"]:
-        told.append("the digest differs: the last line of the report or a measurement in the log was changed")
+        problems.append(
+            "the digest differs: the last line of the report or a measurement in the log was changed"
+        )
     fresh = getattr(again, FORMATS.get(Path(path).suffix, "markdown"))()
-    return told + _differences(text, fresh)
+    return problems + _differences(text, fresh)
 
 
 def digest(measurements: Sequence[Measurement]) -> str:
@@ -239,20 +241,20 @@ def _kept(text: str, path: Path) -> dict[str, Any]:
 
 def _differences(given: str, fresh: str) -> list[str]:
     """Numbers, and otherwise lines, in which two texts differ."""
-    told = []
+    problems = []
     old, new = given.splitlines(), fresh.splitlines()
     for number, (line, right) in enumerate(zip(old, new, strict=False), start=1):
         if line == right:
             continue
         if MARK in line or MARK in right:
-            told.append(f"line {number}: the line that names the measurements was changed or moved")
+            problems.append(f"line {number}: the line that names the measurements was changed or moved")
             continue
         numbers, rights = NUMBER.findall(line), NUMBER.findall(right)
         wrong = [f"{a} should be {b}" for a, b in zip(numbers, rights, strict=False) if a != b]
-        told.append(f"line {number}: " + ("; ".join(wrong) or f"the text is not {right[:80]!r}"))
+        problems.append(f"line {number}: " + ("; ".join(wrong) or f"the text is not {right[:80]!r}"))
     if len(old) != len(new):
-        told.append(f"it has {len(old)} lines and should have {len(new)}")
-    return told
+        problems.append(f"it has {len(old)} lines and should have {len(new)}")
+    return problems
 
 
 def _complete(measured: Sequence[Measurement]) -> list[Measurement]:

@@ -98,9 +98,9 @@ def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
     rows = []
     for m in measurements:
         row = asdict(m) | {name: getattr(m, name) for name in _DERIVED}
-        told = row.pop("iterations") or {}
-        row |= {column: told.get(name) for column, name in _FIELDS.items()}
-        row |= {"iteration_levels": told.get("levels"), "schema_version": SCHEMA_VERSION}
+        summary = row.pop("iterations") or {}
+        row |= {column: summary.get(name) for column, name in _FIELDS.items()}
+        row |= {"iteration_levels": summary.get("levels"), "schema_version": SCHEMA_VERSION}
         rows.append({name: row[name] for name in SCHEMA})
     return pl.DataFrame(rows, schema=SCHEMA)
 
@@ -146,7 +146,7 @@ class Store:
             self.problem = f"there is no place to write to ({_reason(error)}); nothing will be kept"
         self.directory, self.quota_bytes = found, quota_bytes
         self._measurements, self._traces = found / "measurements", found / "traces"
-        self._told: list[str] = []
+        self._messages: list[str] = []
         self._gone = False
 
     def save(
@@ -211,7 +211,7 @@ class Store:
             return self._read(path, lambda frame: _cast(frame, ITERATIONS, needed=()))
         return None
 
-    def tag(self, measurement_id: str, words: str) -> None:
+    def tag(self, measurement_id: str, tag_text: str) -> None:
         """Keep a few words with a measurement; none take them away.
 
         Raises:
@@ -222,9 +222,9 @@ class Store:
             raise UsageError(f"{measurement_id!r} is no id of a measurement; the log lists them")
         path = self.directory / "tags" / measurement_id
         try:
-            if words:
+            if tag_text:
                 with _paths.replacing(path) as file:
-                    file.write(words[:MOST_TAG].encode("utf-8", "replace"))
+                    file.write(tag_text[:MOST_TAG].encode("utf-8", "replace"))
             else:
                 path.unlink(missing_ok=True)
         except OSError as error:
@@ -241,11 +241,11 @@ class Store:
 
     def messages(self) -> list[str]:
         """What was met since the last call: damaged files, a directory that is not the wanted one."""
-        told, self._told = self._told, []
+        summary, self._messages = self._messages, []
         if self.problem:
-            told.insert(0, self.problem)
+            summary.insert(0, self.problem)
             self.problem = ""
-        return told
+        return summary
 
     def _files(self, directory: Path) -> list[Path]:
         try:
@@ -293,8 +293,8 @@ class Store:
             return None
 
     def _tell(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.append(sentence)
+        if sentence not in self._messages:
+            self._messages.append(sentence)
 
     def _make_room(self) -> None:
         with contextlib.suppress(OSError):
@@ -337,11 +337,11 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _check_values(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame; raises ValueError where a row does not tell what `from_row` needs."""
-    _check_told(frame, _NEEDED, ("gpus", "iteration_levels", "notes"))
+    _check_columns(frame, _NEEDED, ("gpus", "iteration_levels", "notes"))
     gpus, levels = (_items(frame[name]).struct.unnest() for name in ("gpus", "iteration_levels"))
-    _check_told(gpus, _GPU_NEEDED, ("notes", "throttle_reasons", "other_processes"))
-    _check_told(levels, ("name", "count", "time_s"))
-    _check_told(frame.filter(pl.col("iteration_count").is_not_null()), _COUNTED_NEEDED)
+    _check_columns(gpus, _GPU_NEEDED, ("notes", "throttle_reasons", "other_processes"))
+    _check_columns(levels, ("name", "count", "time_s"))
+    _check_columns(frame.filter(pl.col("iteration_count").is_not_null()), _COUNTED_NEEDED)
     times = frame.select((pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(),
                          (pl.col("time_s").abs() < math.inf).all())
     if not all(times.row(0)):
@@ -370,7 +370,7 @@ def _items(lists: pl.Series) -> pl.Series:
     return lists.filter(lists.list.len() > 0).explode()
 
 
-def _check_told(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] = ()) -> None:
+def _check_columns(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] = ()) -> None:
     """Raises ValueError where one of these columns has a null, or one of these lists."""
     unknown = [name for name in names if frame[name].null_count()]
     unknown += [name for name in lists if _items(frame[name]).null_count()]
@@ -401,14 +401,14 @@ def for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(pl.String).str.replace(r"^([=+@\t\r-])", "'$1"))
 
 
-def _told_flat(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+def _flattened(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     """The columns for a spreadsheet: of a log those that a person reads come first, in a word each."""
     if "gpus" not in frame.columns:
         return texts
-    told = rows(frame)
+    summary = rows(frame)
     local = [datetime.fromtimestamp(unix_s).astimezone() for unix_s in frame["started_unix_s"]]
     read = {"started": pl.Series([each.isoformat(" ", "milliseconds") for each in local], dtype=pl.String)}
-    read |= {name.lower(): pl.Series([row[name] for row in told], dtype=pl.String)
+    read |= {name.lower(): pl.Series([row[name] for row in summary], dtype=pl.String)
              for name in ("GPU", "setting", "note")}
     return texts.select("label", **read).hstack(texts.drop("label"))
 
@@ -444,7 +444,7 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
                 pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
                 for name, kind in frame.schema.items() if kind.is_nested()
             ]
-            for_spreadsheets(_told_flat(frame.with_columns(texts), frame)).write_csv(target)
+            for_spreadsheets(_flattened(frame.with_columns(texts), frame)).write_csv(target)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target

@@ -95,12 +95,12 @@ class WasteFinding(_html.HtmlFacts):
     def advice(self) -> str:
         return ADVICE.get(self.kind, ADVICE[""])
 
-    def words(self, tariff: Tariff = NO_TARIFF) -> str:
+    def text(self, tariff: Tariff = NO_TARIFF) -> str:
         """What was wasted: `waits: 3.9 to 4.4 s (7 %), 310 to 420 J (2 to 3 % of the energy)`."""
         percent = f"{100 * (self.low_s + self.high_s) / 2 / max(self.run_s, 1e-9):.0f} %"
         time = f"{_between(self.low_s, self.high_s, format_duration)} ({percent})"
         joules = _between(self.low_j, self.high_j, _joules)
-        worth = tariff.words(self.high_j)
+        worth = tariff.text(self.high_j)
         return (f"{self.kind}: {time}, {joules} ({_percent(self)} of the energy)"
                 f"{f', at most {worth}' if worth else ''}")
 
@@ -149,7 +149,7 @@ class Waste:
                              for each in self.findings], schema=schema)
 
     def __repr__(self) -> str:
-        lines = [f"{' '.join(filter(None, (each.label, each.gpu)))}: {each.words(self.tariff)}"
+        lines = [f"{' '.join(filter(None, (each.label, each.gpu)))}: {each.text(self.tariff)}"
                  for each in _together(self.findings)]
         kinds = dict.fromkeys(each.kind for each in self.findings)
         lines += [f"{kind}: {ADVICE.get(kind, ADVICE[''])}" for kind in kinds]
@@ -158,7 +158,7 @@ class Waste:
     def _repr_html_(self) -> str:
         rows = [(each.label, each.gpu, each.kind, _between(each.low_s, each.high_s, format_duration),
                  _between(each.low_j, each.high_j, _joules), _percent(each),
-                 self.tariff.words(each.high_j), each.advice) for each in _together(self.findings)]
+                 self.tariff.text(each.high_j), each.advice) for each in _together(self.findings)]
         heads = ("label", "GPU", "kind", "time", "energy", "of the energy", "worth at most", "what to do")
         kept = [n for n, _ in enumerate(heads) if any(row[n] for row in rows)]
         drawn = _html.table([heads[n] for n in kept], [[row[n] for n in kept] for row in rows])
@@ -302,7 +302,7 @@ def _of_trace(
                      < longest_s]
         for each in stretches:
             resting[each] = True
-            readings.seen_at_rest(each)
+            readings.count_at_rest(each)
         if stretches:
             bounds = np.sum([readings.rest(each) for each in stretches], axis=0)
             found.append((kind, (float(bounds[0]), float(bounds[1]), float(bounds[2]), float(bounds[3]))))
@@ -359,7 +359,7 @@ class _Readings:
         return [slice(first, end) for first, end in pairs
                 if end - first >= 3 and self.times[end - 1] - self.times[first] >= REST_S]
 
-    def seen_at_rest(self, stretch: slice) -> None:
+    def count_at_rest(self, stretch: slice) -> None:
         """Take the power at rest for the least: a card that waits between work draws more than one at rest.
         """
         self.least_w = max(self.least_w, 0.9 * float(np.quantile(self.watts[stretch], 0.1)))
@@ -369,11 +369,11 @@ class _Readings:
         does too, each by `LATE_S` at most; power is slow to fall.
         """
         first, last = stretch.start, stretch.stop - 1
-        seen_s = float(self.times[last] - self.times[first])
+        observed_s = float(self.times[last] - self.times[first])
         before_s = float(self.times[first] - self.times[first - 1]) + LATE_S if first else 0.0
         after_s = float(self.times[last + 1] - self.times[last]) if last + 1 < len(self.times) else 0.0
-        low_s = max(seen_s - (LATE_S if after_s else 0.0), 0.0) * (1 - IDLE)
-        high_s = seen_s + before_s + after_s
+        low_s = max(observed_s - (LATE_S if after_s else 0.0), 0.0) * (1 - IDLE)
+        high_s = observed_s + before_s + after_s
         watts = self.watts[stretch]
         low_w, mean_w = float(np.quantile(watts, 0.1)), float(watts.mean())
         return low_s, high_s, low_s * low_w, high_s * max(mean_w, low_w)
@@ -419,12 +419,12 @@ def describe_waste(
     used = {gpu.uuid: number for number, gpu in enumerate(measurement.gpus)
             if (gpu.idle_share or 0.0) < result_card.IDLE}
     several = len(measurement.gpus) > 1
-    said = []
+    sentences = []
     for each in findings:
         if each.gpu not in used or not each.idle:
             continue
         of_all = replace(each, run_j=measurement.energy_j or each.run_j) if several else each
         if of_all.high_j > least * of_all.run_j:
             where = f"GPU {used[each.gpu]}" if several else "the GPU"
-            said.append(f"{of_all.words()} were drawn while {where} did nothing: {each.advice}")
-    return said
+            sentences.append(f"{of_all.text()} were drawn while {where} did nothing: {each.advice}")
+    return sentences

@@ -166,8 +166,12 @@ class BlockResult:
     def traces(self) -> dict[str, pl.DataFrame]:
         """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
         window, devices = self._training.closed, self._meter.devices
-        seen = {} if window is None else self._meter.traces(window)
-        return {f"GPU {number}, {each.name}": seen[each.uuid] for number, each in enumerate(devices) if seen}
+        power_traces = {} if window is None else self._meter.traces(window)
+        return {
+            f"GPU {number}, {each.name}": power_traces[each.uuid]
+            for number, each in enumerate(devices)
+            if power_traces
+        }
 
     @property
     def found(self) -> SegmentedIterations:
@@ -176,7 +180,7 @@ class BlockResult:
         """
         measurement, window = self.measurement, self._training.closed
         if window is not None and (self._found is None or self._found.periods is None):
-            self._found = self._meter.count(window, measurement, look=True)
+            self._found = self._meter.count(window, measurement, detect_periods=True)
         if self._found is None:
             raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no "
                                    "marks (workbench.step())")

@@ -14,7 +14,7 @@ from ..errors import DeviceError
 from .recorder import Recorder
 from .sampled_counter import PART_TIME, sums_readings
 
-LOOK_BACK_S, AGAIN_S = 60.0, 4.0
+HISTORY_S, AGAIN_S = 60.0, 4.0
 
 
 class CounterKind:
@@ -44,7 +44,7 @@ class CounterKind:
             self.part_time = False
         elif (now_s := recorder.clock()) >= self._due_s:
             self._due_s = now_s + AGAIN_S
-            self.part_time = sums_readings(recorder.rows(uuid, now_s - LOOK_BACK_S, now_s))
+            self.part_time = sums_readings(recorder.rows(uuid, now_s - HISTORY_S, now_s))
             self._keep()
 
     def note(self) -> str:

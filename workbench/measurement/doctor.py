@@ -35,7 +35,7 @@ PASS, INFO, WARN, FAIL = "PASS", "INFO", "WARN", "FAIL"
 CALLS = 60  # of the driver that are timed
 LONGEST_S = 300.0  # of each check
 FEWEST = 20  # readings for a mean
-LOOKS, LOOK_S = 60, 0.011  # at time stamps
+READINGS, READING_INTERVAL_S = 60, 0.011  # at time stamps
 LOOP_S = 10.0  # of a load without the sampler
 FEWEST_ITERATIONS, SLOWER = 5, 0.02  # of a load, and the share from which it is slower
 ALWAYS = 0.9  # of the looks, at which a counter moves that moves at every one
@@ -61,7 +61,7 @@ class Finding:
     what: str
     found: str
     means: str
-    seen: tuple[float, ...] = ()
+    readings_s: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.grade:4}  {self.what:24} {self.found}\n{'':32}{self.means}"
@@ -109,13 +109,13 @@ def gpu_findings(
         raise UsageError(f"{seconds:g} seconds for each check; give more than 0, at most {LONGEST_S:g}")
     if load is not None and (not callable(load) or isinstance(load, type)):
         raise UsageError(f"load={shown(load)} makes no training; give a function, or None to run nothing")
-    looks = _looks(device)
-    found = [*_modes(device), _call_cost(device), _stamps(looks), _processes_named(device)]
+    readings = _readings(device)
+    found = [*_modes(device), _call_cost(device), _stamps(readings), _processes_named(device)]
     alone_s = _run(device, load, min(LOOP_S, seconds))[1] if load is not None else np.empty(0)
     recorder = Recorder([device])
     try:
         rest_s = _wait(device, seconds)
-        found.append(_refreshes(device, recorder, looks))
+        found.append(_refreshes(device, recorder, readings))
         found.append(_counter_over_readings(device, recorder, rest_s, "at rest"))
         if load is None:
             found.append(Finding(
@@ -298,13 +298,13 @@ def _last(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(float(f"{each:.6g}") for each in [*values][-LAST:] if math.isfinite(each))
 
 
-def _looks(device: OpenGpu) -> list[tuple[int, int, float]]:
+def _readings(device: OpenGpu) -> list[tuple[int, int, float]]:
     """Time stamp (us), latency (us) and number of the first field, energy as a rule, at successive looks."""
     found = []
-    for _ in range(LOOKS):
+    for _ in range(READINGS):
         with contextlib.suppress(DeviceError):
             found += device.field_stamps()[:1]
-        device.clock.sleep(LOOK_S)
+        device.clock.sleep(READING_INTERVAL_S)
     return found
 
 
@@ -314,12 +314,14 @@ def _stamps(first: list[tuple[int, int, float]]) -> Finding:
     stamps, values = {stamp for stamp, _, _ in first}, {value for _, _, value in first}
     if not first or stamps == {0}:
         return Finding(INFO, what, "none", "refreshes are found by looking often for a moment")
-    seen = _last((stamp - first[0][0]) / 1e6 for stamp, _, _ in first)
+    readings_s = _last((stamp - first[0][0]) / 1e6 for stamp, _, _ in first)
     if len(stamps) > ALWAYS * len(first) or len(stamps) > 2 * len(values):
-        return Finding(INFO, what, "the call's", "refreshes are found by looking often for a moment", seen)
+        return Finding(
+            INFO, what, "the call's", "refreshes are found by looking often for a moment", readings_s
+        )
     return Finding(
         INFO, what, f"the refresh's ({len(stamps)} in {len(first)} looks)",
-        "they would give the refreshes for free; please attach --report to an issue", seen,
+        "they would give the refreshes for free; please attach --report to an issue", readings_s,
     )
 
 
@@ -374,12 +376,12 @@ def _run(
     return (ends_s[0], device.clock()), np.diff(ends_s[3:])
 
 
-def _refreshes(device: OpenGpu, recorder: Recorder, looks: list[tuple[int, int, float]]) -> Finding:
+def _refreshes(device: OpenGpu, recorder: Recorder, readings: list[tuple[int, int, float]]) -> Finding:
     """The time between two refreshes of the sensors."""
-    if device.can("energy") and len({value for _, _, value in looks}) > ALWAYS * LOOKS:
+    if device.can("energy") and len({value for _, _, value in readings}) > ALWAYS * READINGS:
         return Finding(
             PASS, "sensor refresh", "the counter changes at every sample",
-            "its joules are those of the moment of the call", _last(value for _, _, value in looks),
+            "its joules are those of the moment of the call", _last(value for _, _, value in readings),
         )
     update_s = recorder.update_s(device.uuid)
     now_s = recorder.clock()

@@ -140,12 +140,12 @@ class EnergyTimeline:
         opened, closed = self._opened, self._closed
         assert opened is not None
         assert closed is not None
-        seen_s, seen_j = _counter_readings(self.rows)
-        inside = (seen_s > opened.time_s) & (seen_s < closed.time_s)
-        inside &= (seen_j > opened.energy_j) & (seen_j < closed.energy_j)
-        at_s = np.concatenate([[opened.time_s], seen_s[inside], [closed.time_s]])
+        observed_s, observed_j = _counter_readings(self.rows)
+        inside = (observed_s > opened.time_s) & (observed_s < closed.time_s)
+        inside &= (observed_j > opened.energy_j) & (observed_j < closed.energy_j)
+        at_s = np.concatenate([[opened.time_s], observed_s[inside], [closed.time_s]])
         joules = np.maximum.accumulate(
-            np.concatenate([[opened.energy_j], seen_j[inside], [closed.energy_j]])
+            np.concatenate([[opened.energy_j], observed_j[inside], [closed.energy_j]])
         )
         mean_w = (joules[-1] - joules[0]) / max(at_s[-1] - at_s[0], self._update_s)
         before_w, most_w = self._power_near(moments, mean_w)
@@ -193,25 +193,27 @@ class EnergyTimeline:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;
         beyond them, and where the counter goes back, the power goes on.
         """
-        seen_s, seen_j = _counter_readings(self.rows)
-        if len(seen_s) < 2:
+        observed_s, observed_j = _counter_readings(self.rows)
+        if len(observed_s) < 2:
             return None
         power_s, area_j = _area_under_power(self.rows)
-        gains, spans = np.diff(seen_j), np.diff(seen_s)
+        gains, spans = np.diff(observed_j), np.diff(observed_s)
         back = gains < 0
-        gains = np.where(back, np.diff(np.interp(seen_s, power_s, area_j)) if len(power_s) else 0.0, gains)
+        gains = np.where(
+            back, np.diff(np.interp(observed_s, power_s, area_j)) if len(power_s) else 0.0, gains
+        )
         joules = np.concatenate([[0.0], np.cumsum(gains)])
-        before, after = power_s < seen_s[0], power_s > seen_s[-1]
-        first_j, last_j = np.interp(seen_s[[0, -1]], power_s, area_j) if len(power_s) else (0.0, 0.0)
-        at_s = np.concatenate([power_s[before], seen_s, power_s[after]])
+        before, after = power_s < observed_s[0], power_s > observed_s[-1]
+        first_j, last_j = np.interp(observed_s[[0, -1]], power_s, area_j) if len(power_s) else (0.0, 0.0)
+        at_s = np.concatenate([power_s[before], observed_s, power_s[after]])
         curve_j = np.concatenate([area_j[before] - first_j, joules, joules[-1] + area_j[after] - last_j])
-        gap = np.clip(np.searchsorted(seen_s, moments) - 1, 0, len(gains) - 1)
+        gap = np.clip(np.searchsorted(observed_s, moments) - 1, 0, len(gains) - 1)
         late = spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans)))
-        lost = late[gap] | (moments < seen_s[0]) | (moments > seen_s[-1])
+        lost = late[gap] | (moments < observed_s[0]) | (moments > observed_s[-1])
         half_j = half_widths(np.where(lost, np.inf, UNIFORM * gains[gap]))
         parts = EnergyParts(np.diff(np.interp(moments, at_s, curve_j)), half_j)
         for number in np.flatnonzero(back):
-            across = (moments[:-1] < seen_s[number + 1]) & (moments[1:] > seen_s[number])
+            across = (moments[:-1] < observed_s[number + 1]) & (moments[1:] > observed_s[number])
             parts.uncertainty_j[across] = np.inf
         return parts
 
@@ -232,8 +234,8 @@ class EnergyTimeline:
         place = np.searchsorted(at_s, moments)
         energy_j, variance = (np.diff(np.append(0.0, np.cumsum(each))[place]) for each in areas)
         half_j = 1.96 * np.sqrt(variance) + 0.02 * energy_j / np.maximum(np.diff(place) + 1, 1)
-        seen = (times[0] <= moments) & (moments <= times[-1] + 0.3)
-        return EnergyParts(energy_j, np.where(seen[1:] & seen[:-1], half_j, np.inf))
+        covered = (times[0] <= moments) & (moments <= times[-1] + 0.3)
+        return EnergyParts(energy_j, np.where(covered[1:] & covered[:-1], half_j, np.inf))
 
 
 def _power_readings(rows: Rows) -> tuple[Floats, Floats]:

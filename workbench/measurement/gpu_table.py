@@ -36,8 +36,8 @@ def lines(devices: Sequence[OpenGpu], recorder: Recorder | None = None) -> Itera
             yield "    energy: integrated from power readings (this GPU has no energy counter)"
         else:
             yield f"    energy: cannot be measured: {device.why_not('power')}"
-        if recorder and (said := recorder.slow_calls(device.uuid)):
-            yield f"    {said}"
+        if recorder and (slow := recorder.slow_calls(device.uuid)):
+            yield f"    {slow}"
         absent = [each.name for each in device.capabilities if not each.present]
         if without := [name for name in absent if name not in ("energy", "power")]:
             yield f"    without: {', '.join(without)}"

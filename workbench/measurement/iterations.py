@@ -24,8 +24,8 @@ from ..periods.setting_parts import (
     SETTINGS,
     SettingPart,
     limits_differ,
+    number_settings,
     setting_parts,
-    told_apart,
     unknown_part,
     whole_part,
 )
@@ -36,13 +36,13 @@ from .sensor_updates import Floats
 
 MOST_VOTES = 4  # GPUs whose traces are looked at
 CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, unless it has marks
-MOST_LOOKS = 2  # parts of one setting in which a rhythm is looked for: the longest may have been idle
-LOOK_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
+MOST_SEARCHES = 2  # parts of one setting in which a rhythm is looked for: the longest may have been idle
+SEARCH_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
 
 def count(
     window: Window, measurement: Measurement, timelines: Mapping[str, EnergyTimeline], *,
-    look: bool | None = None,
+    detect_periods: bool | None = None,
 ) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
@@ -59,28 +59,38 @@ def count(
     assert window.end_s is not None
     marked = window.marks.count >= 1
     long_enough = window.end_s - window.start_s >= CHEAP_S
-    if look is False or not (look or marked or long_enough) or not (measurement.gpus or marked):
+    if (
+        detect_periods is False
+        or not (detect_periods or marked or long_enough)
+        or not (measurement.gpus or marked)
+    ):
         return None
     require_polars()
     within_s = (window.start_s, window.end_s)
     gpus = sorted(measurement.gpus, key=lambda gpu: -(gpu.energy_j or 0.0))
-    seen = [timelines[gpu.uuid] for gpu in gpus if gpu.uuid in timelines]
-    traces = [trace_of(each, *within_s) for each in seen[:MOST_VOTES]] if len(seen) == len(gpus) else []
+    found_timelines = [timelines[gpu.uuid] for gpu in gpus if gpu.uuid in timelines]
+    traces = (
+        [trace_of(each, *within_s) for each in found_timelines[:MOST_VOTES]]
+        if len(found_timelines) == len(gpus)
+        else []
+    )
     trace = traces[0] if traces else None
     shown = trace is not None and _readings(trace) >= 2
     periods, parts = None, tuple[SettingPart, ...]()
-    if traces and (look or long_enough):
-        periods = look_at_all(traces, within_s)
+    if traces and (detect_periods or long_enough):
+        periods = detect_all(traces, within_s)
         if marked:
             parts = setting_parts(traces, within_s)
         else:
-            periods, parts = look_in_parts(traces, within_s, periods)
+            periods, parts = detect_in_parts(traces, within_s, periods)
             parts = parts or whole_part(traces, within_s)
     if marked:
-        frame = from_marks(window.marks, energies=energies_of(seen), within_s=within_s)
+        frame = from_marks(window.marks, energies=energies_of(found_timelines), within_s=within_s)
     elif trace is not None and shown:
         assert periods is not None
-        frame = iterations(trace, periods, energies=energies_of(seen), within_s=within_s, parts=parts)
+        frame = iterations(
+            trace, periods, energies=energies_of(found_timelines), within_s=within_s, parts=parts
+        )
     else:
         summary = IterationSummary(0, sure=False, reason="the power was not recorded")
         return SegmentedIterations(from_marks(Marks((within_s,)), within_s=within_s).clear(), summary)
@@ -93,9 +103,12 @@ def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float) -> pl.DataF
     return as_trace(timeline.rows[(times >= start_s - 0.5) & (times <= end_s + 0.5)])
 
 
-def energies_of(seen: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetween:
+def energies_of(found_timelines: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetween:
     """What is known of the energy of GPUs together, from their timelines or traces."""
-    timelines = [each if isinstance(each, EnergyTimeline) else EnergyTimeline(as_rows(each)) for each in seen]
+    timelines = [
+        each if isinstance(each, EnergyTimeline) else EnergyTimeline(as_rows(each))
+        for each in found_timelines
+    ]
 
     def between(moments_s: Floats) -> Floats | None:
         energy_j = add_parts(timelines, moments_s).energy_j
@@ -104,14 +117,14 @@ def energies_of(seen: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetwee
     return between
 
 
-def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
+def detect(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
     """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error.
     """
     from ..periods.detect import find_periods
     from ..periods.online import aliasing
 
     start_s, end_s = within_s or (-math.inf, float(trace["time_s"].max() or 0.0))  # type: ignore[arg-type]
-    part = trace.filter(pl.col("time_s").is_between(max(start_s, end_s - LOOK_S), end_s))
+    part = trace.filter(pl.col("time_s").is_between(max(start_s, end_s - SEARCH_S), end_s))
     try:
         found = find_periods(part)
     except WorkbenchError as error:
@@ -121,17 +134,17 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
     return aliasing.with_counter(found, as_rows(part)) if counted else found
 
 
-def look_at_all(traces: Sequence[pl.DataFrame], within_s: tuple[float, float] | None = None) -> Periods:
+def detect_all(traces: Sequence[pl.DataFrame], within_s: tuple[float, float] | None = None) -> Periods:
     """The periods of GPUs of one job, the busiest first; the others are asked where that one is not sure."""
     from ..periods.vote import vote
 
-    found = look_at(traces[0], within_s)
+    found = detect(traces[0], within_s)
     if found.sure:
         return found
-    return vote([found, *(look_at(trace, within_s) for trace in traces[1:MOST_VOTES])])
+    return vote([found, *(detect(trace, within_s) for trace in traces[1:MOST_VOTES])])
 
 
-def look_in_parts(
+def detect_in_parts(
     traces: Sequence[pl.DataFrame], within_s: tuple[float, float], whole: Periods
 ) -> tuple[Periods, tuple[SettingPart, ...]]:
     """The periods of a window and its parts where settings changed inside; see `segment.with_periods`."""
@@ -143,16 +156,16 @@ def look_in_parts(
     for part in sorted(parts, key=lambda each: each.start_s - each.end_s):
         known = found.get(part.number)
         sure = known is not None and known[1].rhythm_sure
-        if sure or asked_in[part.number] == MOST_LOOKS or part.end_s - part.start_s < CHEAP_S:
+        if sure or asked_in[part.number] == MOST_SEARCHES or part.end_s - part.start_s < CHEAP_S:
             continue
         asked_in[part.number] += 1
-        seen = look_at_all(traces, (part.start_s, part.end_s))
-        if known is None or seen.rhythm_sure:
-            found[part.number] = part, seen
+        found_timelines = detect_all(traces, (part.start_s, part.end_s))
+        if known is None or found_timelines.rhythm_sure:
+            found[part.number] = part, found_timelines
     asked = []
     for part in parts:
         where, periods = found.get(part.number, (None, None))
-        asked.append(replace(part, periods=periods, looked=part is where))
+        asked.append(replace(part, periods=periods, detected=part is where))
     return with_periods(traces[0], whole, asked)
 
 
@@ -168,8 +181,8 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
     errors_j = [m.energy_uncertainty_j for m in measurements]
     known_j = [each for each in errors_j if each is not None]
     error_j = math.sqrt(sum(each**2 for each in known_j)) if len(known_j) == len(errors_j) else None
-    seen = [found.periods for found in founds if found.periods is not None]
-    periods = max(seen, key=lambda each: (each.sure, each.rhythm_sure), default=None)
+    found_timelines = [found.periods for found in founds if found.periods is not None]
+    periods = max(found_timelines, key=lambda each: (each.sure, each.rhythm_sure), default=None)
     parts = _parts_of(founds)
     return _found(pl.concat(frames), source, periods, error_j, parts)
 
@@ -186,7 +199,7 @@ def _parts_of(founds: Sequence[SegmentedIterations]) -> tuple[SettingPart, ...]:
     known = [part for part in parts if part.limits_w]
     if limits_differ(known):
         changed.add("power_limit_w")
-    return told_apart(parts, [name for name in SETTINGS if name in changed])
+    return number_settings(parts, [name for name in SETTINGS if name in changed])
 
 
 def from_stored(
@@ -210,10 +223,10 @@ def from_stored(
     if frame is not None and frame.height:  # of several runs only the last one's trace is kept
         first_s, last_s = frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
         within_s = (max(first_s, within_s[0]), min(last_s, within_s[1]))
-    periods = look_at_all(parts, within_s)
+    periods = detect_all(parts, within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
-    periods, settings = look_in_parts(parts, within_s, periods)
+    periods, settings = detect_in_parts(parts, within_s, periods)
     settings = settings or whole_part(parts[:MOST_VOTES], within_s)
     frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s, parts=settings)
     return _found(frame, "detected", periods, None, settings)

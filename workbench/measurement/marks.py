@@ -33,7 +33,7 @@ from ..records import NO_MARKS, Marks, Phase, WorkDone
 # a file in which a process tells another one, which watches it, of its marks
 ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"
 # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
-TOLD = struct.Struct("<IIdd")
+MARK_ROW = struct.Struct("<IIdd")
 # the second: a step that was seen, not told
 KINDS = "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase"
 BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
@@ -128,8 +128,8 @@ class MarkRecorder:
     def marks(self, start_s: float, end_s: float) -> Marks:
         """What was noted between two moments: steps before loops, inner loops before those around them."""
         if _child_file is not None:
-            told = os.fstat(_child_file.fileno())
-            if told.st_size and told.st_mtime >= self._made_unix_s:
+            file_facts = os.fstat(_child_file.fileno())
+            if file_facts.st_size and file_facts.st_mtime >= self._made_unix_s:
                 self.notes.append(IN_CHILDREN)
         if not (self.steps or self.phases or self.loops or self.work or self.notes):
             return NO_MARKS
@@ -298,7 +298,7 @@ class MarkWriter(MarkRecorder):
 
     def _write(self, place: int, start_s: float, end_s: float) -> None:
         try:
-            os.write(self._file, TOLD.pack(os.getpid(), place, start_s, end_s))
+            os.write(self._file, MARK_ROW.pack(os.getpid(), place, start_s, end_s))
         except OSError:  # the reader is gone; no reason to stop a training
             detach(self)
 

@@ -169,9 +169,9 @@ class Meter:
         for counter in self._counters:
             counter.learn()
         numbers = range(len(self.devices))
-        seen = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
-        self._measured = (window, seen)
-        gpus = tuple(self._gpu(number, window, seen[number]) for number in numbers)
+        timeline_of = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
+        self._measured = (window, timeline_of)
+        gpus = tuple(self._gpu(number, window, timeline_of[number]) for number in numbers)
         if id(window.key) not in self._notebooks:
             self._starts.pop(id(window.key), None)
         seconds = window.end_s - window.start_s
@@ -191,8 +191,8 @@ class Meter:
             note for note in (getattr(device, "note", ""), self._counters[number].note()) if note
         ]
         if self.recorder is not None:
-            said = (self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid))
-            notes += [sentence for sentence in said if sentence]
+            problems = (self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid))
+            notes += [sentence for sentence in problems if sentence]
         rows = timeline.rows
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
         duration_s = window.end_s - window.start_s
@@ -216,8 +216,8 @@ class Meter:
         by_time = by_setting(segments)
         setting = by_time[0].setting
         if len(by_time) > 1:
-            told = ", ".join(f"{each.setting} for {format_duration(each.time_s)}" for each in by_time[:3])
-            notes.append(f"the setting changed inside: {told}{', and others' * (len(by_time) > 3)}")
+            used = ", ".join(f"{each.setting} for {format_duration(each.time_s)}" for each in by_time[:3])
+            notes.append(f"the setting changed inside: {used}{', and others' * (len(by_time) > 3)}")
         # What is asked five times a second and looks back as long tells nothing of a shorter window.
         status = inside if duration_s >= STATUS_S else inside[:0]
         bits = int(np.bitwise_or.reduce(status["throttle"]))
@@ -236,12 +236,12 @@ class Meter:
         )
 
     def count(
-        self, window: Window, measurement: Measurement, *, look: bool | None = None
+        self, window: Window, measurement: Measurement, *, detect_periods: bool | None = None
     ) -> SegmentedIterations | None:
         """The iterations of a measured window; see `iterations.count`."""
         from .iterations import count
 
-        return count(window, measurement, self._seen(window), look=look)
+        return count(window, measurement, self._traces_of(window), detect_periods=detect_periods)
 
     def waste(
         self, window: Window, measurement: Measurement, found: SegmentedIterations | None = None
@@ -254,7 +254,7 @@ class Meter:
         if measurement.energy_j is None or window.end_s is None or window.end_s - window.start_s < CHEAP_S:
             return ()
         traces = {uuid: trace_of(each, window.start_s, window.end_s)
-                  for uuid, each in self._seen(window).items()}
+                  for uuid, each in self._traces_of(window).items()}
         frame = found.frame if found is not None else None
         return tuple(describe_waste(waste_of_run(measurement, traces, frame)[0], measurement))
 
@@ -265,11 +265,11 @@ class Meter:
         from .iterations import trace_of
 
         assert window.end_s is not None
-        seen = self._seen(window)
+        timeline_of = self._traces_of(window)
         self._measured = None
-        return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in seen.items()}
+        return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in timeline_of.items()}
 
-    def _seen(self, window: Window) -> dict[str, EnergyTimeline]:
+    def _traces_of(self, window: Window) -> dict[str, EnergyTimeline]:
         """The GPUs' timelines of a closed window, by UUID; fetched once for the last measured window."""
         if self.recorder is None:
             return {}

@@ -72,8 +72,8 @@ class Recorder:
         self._stop = threading.Event()
         _shared_memory.sweep()
         self._attach()
-        told = weakref.ref(self), self._stop
-        threading.Thread(target=_drain, args=told, name="energy-drain", daemon=True).start()
+        arguments = weakref.ref(self), self._stop
+        threading.Thread(target=_drain, args=arguments, name="energy-drain", daemon=True).start()
 
     # starting and stopping
 
@@ -83,7 +83,7 @@ class Recorder:
         stepped = getattr(self.clock, "stepped", False)
         # Two simulated machines of one seed have the same UUIDs.
         machine = zlib.crc32(os.environ.get(ENVIRONMENT_VARIABLE, "").encode())
-        with _shared_memory.turn():
+        with _shared_memory.lock():
             found = None if stepped else _shared(uuids, machine)
             if found is None:
                 name = f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
@@ -432,15 +432,15 @@ def _shared(uuids: Sequence[str], machine: int) -> tuple[Ring, int] | None:
 
 def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
     """Empties the ring now and then, so that a long quiet cell loses nothing, and sees that there is one."""
-    turns = 0
+    rounds = 0
     while not stop.wait(TEND_EVERY_S):
         alive = recorder()
         if alive is None:
             return
-        turns += 1
+        rounds += 1
         try:
-            if turns * TEND_EVERY_S >= DRAIN_EVERY_S:
-                turns = 0
+            if rounds * TEND_EVERY_S >= DRAIN_EVERY_S:
+                rounds = 0
                 alive.drain()
             alive.tend()
         except (ValueError, RuntimeError, OSError, WorkbenchError):

@@ -60,7 +60,7 @@ class _Watched:
         self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
         self.calm_s = -math.inf  # until then no step is near
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
-        self.turn = 0
+        self.next_part = 0
         self.missing, self.search_s, self.search_gap_s = False, -math.inf, 0.5
         self.moves_s = math.nan  # between two changes of a counter that changes at every look
         self.last: Sample | None = None
@@ -101,7 +101,7 @@ class Sampler:
         pause: Waits between the looks of a burst; a stepped clock is moved instead.
     """
 
-    BURST_S, LOOK_S, CLOSE_S, EARLY_S, MARGIN_S = 0.35, 0.0007, 0.0001, 0.002, 0.008
+    BURST_S, POLL_S, CLOSE_S, EARLY_S, MARGIN_S = 0.35, 0.0007, 0.0001, 0.002, 0.008
     # Calls wait for one lock of the driver, also those of what is measured: slow ones are made seldom.
     SLOW_S, SELDOM_S, LONG_S = 0.0003, 0.004, 2.5
     QUICK_S = 0.15  # of looks one after the other, where a burst found no steps
@@ -127,7 +127,7 @@ class Sampler:
         the first of them where the driver is slow; the others' follow, one a tick.
         """
         for watched in self._all:
-            self._look(watched)
+            self._read(watched)
             self._time_calls(watched)
         self.attend()
         needed = [watched for watched in self._all if watched.pace == AWAKE]
@@ -169,22 +169,22 @@ class Sampler:
         now_s = self._clock()
         if now_s - self._attended_s >= ATTEND_S:
             self.attend()
-        self._look_where_due(now_s)
+        self._read_where_due(now_s)
         vague = [watched for watched in self._all if watched.refine_s <= now_s and watched.pace == AWAKE]
         if astray := [watched for watched in vague if watched.astray]:
             self._search(self._together(astray)[0])
         elif vague:
             self._refine(vague[0])  # one a tick: a burst keeps the others waiting
 
-    def _look_where_due(self, now_s: float) -> None:
+    def _read_where_due(self, now_s: float) -> None:
         due = any(watched.due_s <= now_s for watched in self._all)
         for watched in self._all:
             # Where a step has passed and none is near, a look between two devices' moments saves a wake-up.
             if (watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s
                     or (due and self._many and now_s < watched.calm_s)):
-                self._look(watched)
+                self._read(watched)
 
-    def _look(self, watched: _Watched) -> None:
+    def _read(self, watched: _Watched) -> None:
         stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
         sample = self._sample(watched, None if stale else watched.status)
         if sample is None:
@@ -278,11 +278,11 @@ class Sampler:
         call_s = max(watched.call_s for watched in group)
         if call_s > self.SLOW_S:
             return max(self.SELDOM_S, 2 * call_s)
-        return self.SELDOM_S if searching and any(watched.inside for watched in group) else self.LOOK_S
+        return self.SELDOM_S if searching and any(watched.inside for watched in group) else self.POLL_S
 
     def _search_s(self, group: Sequence[_Watched]) -> float:
         """How long a search may take: longer where looks are far apart."""
-        return self.LONG_S if self._gap_s(group) > self.LOOK_S else self.BURST_S
+        return self.LONG_S if self._gap_s(group) > self.POLL_S else self.BURST_S
 
     def _burst(
         self, group: Sequence[_Watched], end_s: float, *, until: int, gap_s: float | None = None
@@ -290,11 +290,13 @@ class Sampler:
         """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
         gap_s = gap_s or self._gap_s(group)
         last: dict[int, tuple[float, Sample]] = {}
-        seen = {(watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())}
+        changes = {
+            (watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())
+        }
         end_s = min(end_s, self.horizon_s)
-        while (now_s := self._clock()) < end_s and min(seen.values()) < until:
+        while (now_s := self._clock()) < end_s and min(changes.values()) < until:
             if any(watched.due_s <= now_s for watched in self._all):
-                self._look_where_due(now_s)  # a burst keeps nobody waiting, and leaves no hole in the rows
+                self._read_where_due(now_s)  # a burst keeps nobody waiting, and leaves no hole in the rows
             for watched in group:
                 with contextlib.suppress(DeviceError):
                     before_s = self._clock()
@@ -304,16 +306,16 @@ class Sampler:
                     for part, (edges, value) in enumerate(watched.followed()):
                         if known is not None and _changed(value(sample), value(known[1])):
                             edges.add(known[0], after_s)
-                            seen[watched.number, part] += 1
+                            changes[watched.number, part] += 1
                     last[watched.number] = before_s, sample
             self._pause(gap_s)
 
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
         known = [edges for edges, _ in watched.followed() if edges.locked]
-        now_s, edges = self._clock(), known[watched.turn % len(known)]
+        now_s, edges = self._clock(), known[watched.next_part % len(known)]
         gap_s = self._gap_s([watched], searching=False)
-        if gap_s == self.LOOK_S:  # some six looks, ever closer together
+        if gap_s == self.POLL_S:  # some six looks, ever closer together
             gap_s = min(gap_s, max(self.CLOSE_S, 2 * watched.call_s, edges.error_s(now_s)))
         half_s = min(watched.widen * (gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
@@ -326,7 +328,7 @@ class Sampler:
         self._pause(max(0.0, begin_s - now_s))
         before = edges.edges[-1]
         self._burst([watched], edge_s + half_s, until=1, gap_s=gap_s)
-        watched.turn += 1
+        watched.next_part += 1
         if edges.edges[-1] != before:
             watched.widen = 1.0
             watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
@@ -368,7 +370,7 @@ class Sampler:
         changes_s: list[float] = []
         end_s, last_j = min(self._clock() + self.QUICK_S, self.horizon_s), math.nan
         gap_s = self._gap_s([watched])
-        gap_s = gap_s if gap_s > self.LOOK_S else self.LOOK_S / 14
+        gap_s = gap_s if gap_s > self.POLL_S else self.POLL_S / 14
         with contextlib.suppress(DeviceError):
             while len(changes_s) < 16 and (before_s := self._clock()) < end_s:
                 energy_j = watched.device.energy_j()

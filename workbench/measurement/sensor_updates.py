@@ -297,8 +297,8 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
     half_j = SHORT * np.array(bars)
     usable = np.flatnonzero(updates.known)
     if len(usable) > 2:
-        seen = updates.tick_s[usable], _between(updates, usable)[0]
-        hidden_j = np.array([_hidden_j(updates, *seen, at_s) for at_s in moments.tolist()])
+        readings = updates.tick_s[usable], _between(updates, usable)[0]
+        hidden_j = np.array([_hidden_j(updates, *readings, at_s) for at_s in moments.tolist()])
         half_j = np.maximum(half_j, half_widths(hidden_j))
     return EnergyParts(energy_j, np.hypot(half_j, _unseen_within(updates, moments)))
 

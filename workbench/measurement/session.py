@@ -47,7 +47,7 @@ class Session:
         self.gpus, self.sync = gpus, sync
         self._meter: Meter | None = None
         self._lock = threading.RLock()
-        self._by_rank, self._rank_words = True, ""  # until somebody asks for another GPU
+        self._by_rank, self._rank_note = True, ""  # until somebody asks for another GPU
         self._leases: dict[str, Lease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
@@ -127,10 +127,10 @@ class Session:
         rank = selection.local_rank(os.environ)
         if not self._by_rank or rank is None or len(found) < 2 or rank >= len(found):
             return found
-        words = f"rank {rank} of this node measures GPU {rank}; gpus=... measures others too"
-        if words != self._rank_words:  # once, though the meter may be made again
-            self._rank_words = words
-            self.messages.append(words)
+        note = f"rank {rank} of this node measures GPU {rank}; gpus=... measures others too"
+        if note != self._rank_note:  # once, though the meter may be made again
+            self._rank_note = note
+            self.messages.append(note)
         return [found[rank]]
 
     def _make(self) -> Meter:
@@ -206,9 +206,11 @@ def keep(
         store: Where to.
         kind: What was measured, as the log says it.
     """
-    seen, measurement = meter.traces(window), replace(measurement, kind=kind)
+    traces, measurement = meter.traces(window), replace(measurement, kind=kind)
     try:
-        store.save(measurement, {gpu.uuid: seen[gpu.uuid] for gpu in measurement.gpus if seen}, iterations)
+        store.save(
+            measurement, {gpu.uuid: traces[gpu.uuid] for gpu in measurement.gpus if traces}, iterations
+        )
     except StoreError as error:
         return [str(error)]
     return store.messages()

@@ -163,7 +163,7 @@ class PrometheusSink:
                 self.end_headers()
                 self.wfile.write(text)
 
-            def log_message(self, format: str, *words: Any) -> None:
+            def log_message(self, format: str, *arguments: Any) -> None:
                 """Scrapes are no news."""
 
         try:
@@ -415,8 +415,8 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
 
 def _rank() -> int:
     """Of this process in its job; 0 where it is the only one."""
-    told = (os.environ.get(name, "") for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"))
-    return next((int(each) for each in told if each.isdigit()), local_rank(os.environ) or 0)
+    ranks = (os.environ.get(name, "") for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"))
+    return next((int(each) for each in ranks if each.isdigit()), local_rank(os.environ) or 0)
 
 
 def _sink(where: str, rank: int) -> Sink:

@@ -30,16 +30,16 @@ class HtmlPanel(LivePanel):
     _esm = script("sheet")
 
     def __init__(
-        self, name: str, read: Callable[[], str], seen: Callable[[], Hashable], words: Callable[[], str],
+        self, name: str, read: Callable[[], str], version: Callable[[], Hashable], text: Callable[[], str],
         sweep: Sweep | None = None,
     ) -> None:
-        self.name, self._read, self._seen, self._words, self._sweep = name, read, seen, words, sweep
-        self._told: Hashable = None
+        self.name, self._read, self._version, self._text, self._sweep = name, read, version, text, sweep
+        self._sent_version: Hashable = None
         super().__init__()
         self._read_s = -math.inf
 
     def summary(self) -> str:
-        return f"{self.name}\n{self._words()}"
+        return f"{self.name}\n{self._text()}"
 
     def html(self) -> str:
         return self._read()
@@ -50,13 +50,13 @@ class HtmlPanel(LivePanel):
         return self._sweep is not None and not self._sweep.cancelled and not self._sweep.reason
 
     def news(self, *, whole: bool = False) -> Message | None:
-        told, sweep, bar = self._seen(), self._sweep, None
-        if told == self._told and not whole:
+        current, sweep, bar = self._version(), self._sweep, None
+        if current == self._sent_version and not whole:
             return None
-        self._told = told
+        self._sent_version = current
         if sweep is not None:
             bar = {
-                "share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": self._words(),
+                "share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": self._text(),
                 "can_cancel": self.going,
             }
         return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}, []
@@ -67,21 +67,21 @@ class HtmlPanel(LivePanel):
             self.tell()
 
 
-def progress_words(sweep: Sweep) -> str:
+def progress_text(sweep: Sweep) -> str:
     """How far a sweep is: "12 of 40 configurations, 3 min left"."""
-    words = f"{sweep.done} of {sweep.budget} configurations"
+    text = f"{sweep.done} of {sweep.budget} configurations"
     left_s = sweep.remaining_s
     if sweep.failure and sweep.failure not in sweep.reason:
-        words += f"; the first failure: {sweep.failure}"
+        text += f"; the first failure: {sweep.failure}"
     if sweep.reason:
-        return f"{words}; ended: {sweep.reason}"
+        return f"{text}; ended: {sweep.reason}"
     if sweep.cancelled:
-        return f"{words}; cancelled: the trials that run are finished and kept"
-    words += f", {format_duration(left_s)} left" if left_s else ""
-    return "; ".join(each for each in (words, sweep.note) if each)
+        return f"{text}; cancelled: the trials that run are finished and kept"
+    text += f", {format_duration(left_s)} left" if left_s else ""
+    return "; ".join(each for each in (text, sweep.note) if each)
 
 
 def sweep_sheet(sweep: Sweep) -> HtmlPanel:
     """How far a sweep is, and a button that ends it."""
-    words = partial(progress_words, sweep)
-    return HtmlPanel("Sweep", lambda: f"<p>{html.escape(words())}</p>", words, words, sweep)
+    text = partial(progress_text, sweep)
+    return HtmlPanel("Sweep", lambda: f"<p>{html.escape(text())}</p>", text, text, sweep)

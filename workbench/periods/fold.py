@@ -36,7 +36,7 @@ class Idle:
     shortest_s: float  # waits shorter than this cannot be seen with this sensor
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """One sentence."""
         if self.longest_s <= 0 or self.share < 0.005:
             return f"no drop of the power within an iteration lasts {_short(self.shortest_s)} or longer"
@@ -66,9 +66,9 @@ def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -
     number = np.searchsorted(starts, times, side="right") - 1
     inside = (number >= 0) & (times < ends[number])
     number, times, power = number[inside], times[inside], power[inside]
-    seen = np.bincount(number, minlength=len(starts))
-    rate = seen / (ends - starts)
-    keep = (rate >= 0.5 * np.median(rate[seen > 0]))[number] if len(number) else np.empty(0, bool)
+    readings = np.bincount(number, minlength=len(starts))
+    rate = readings / (ends - starts)
+    keep = (rate >= 0.5 * np.median(rate[readings > 0]))[number] if len(number) else np.empty(0, bool)
     number, times, power = number[keep], times[keep], power[keep]
     since_s = times - starts[number]
     return _folded(number, since_s / (ends - starts)[number], since_s, power)
@@ -190,8 +190,8 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     if 0 < float(np.median(longest)) < shortest_s:
         return None
     waits = longest[number] == found[:, 1]
-    turns = 2j * np.pi * ((found[:, 0] - starts[number]) / (ends - starts)[number])[waits]
-    middle = np.angle(np.exp(turns).mean()) / (2 * np.pi) % 1.0 if len(turns) else 0.0
+    rotations = 2j * np.pi * ((found[:, 0] - starts[number]) / (ends - starts)[number])[waits]
+    middle = np.angle(np.exp(rotations).mean()) / (2 * np.pi) % 1.0 if len(rotations) else 0.0
     return Idle(share, float(np.median(longest)), float(middle) * level.seconds, shortest_s)
 
 

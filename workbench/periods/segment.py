@@ -150,7 +150,9 @@ def with_periods(
             followed through all of them.
     """
     single = tuple(replace(part, periods=None) for part in parts)
-    asked = [part for part in parts if part.looked and part.periods is not None and part.periods.rhythm_sure]
+    asked = [
+        part for part in parts if part.detected and part.periods is not None and part.periods.rhythm_sure
+    ]
     itself = moved_by_itself(parts)
     if itself:
         whole = replace(whole, notes=(*whole.notes, CLOCK_NOTE))
@@ -163,16 +165,16 @@ def with_periods(
     level = best.rhythm
     assert level is not None
     least = ALIKE * _match(known, surest, level)
-    looked = {part.number: part for part in parts if part.looked} | {surest.number: surest}
-    chosen = [replace(part, periods=_like(known, part, surest, looked, least)) for part in parts]
+    detected = {part.number: part for part in parts if part.detected} | {surest.number: surest}
+    chosen = [replace(part, periods=_like(known, part, surest, detected, least)) for part in parts]
     one = [replace(surest, start_s=parts[0].start_s, end_s=parts[-1].end_s, periods=whole)]
     apart_s, together_s = (_iterated_s(_through(known, each)) for each in (chosen, one))
     if not apart_s or (_standing(best), apart_s) < (_standing(whole), (1 + SAME) * together_s):
         return whole, single
     takes = {part.number: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
              if (level := _followed(part.periods)) is not None}
-    told = ", ".join(list(takes.values())[:SHOWN])
-    note = CLOCK_NOTE if itself else f"iteration length by setting: {told}"
+    named = ", ".join(list(takes.values())[:SHOWN])
+    note = CLOCK_NOTE if itself else f"iteration length by setting: {named}"
     return replace(best, notes=(*best.notes, note)), tuple(chosen)
 
 
@@ -188,7 +190,7 @@ def _followed(periods: Periods | None) -> Level | None:
 
 
 def _like(
-    known: pl.DataFrame, part: SettingPart, surest: SettingPart, looked: Mapping[int, SettingPart],
+    known: pl.DataFrame, part: SettingPart, surest: SettingPart, detected: Mapping[int, SettingPart],
     least: float,
 ) -> Periods | None:
     """The periods to follow in a part, whose rhythm is that of the surest part, or that of the part of the
@@ -209,7 +211,7 @@ def _like(
     if mine is not None:
         fits = [times for times in TIMES if part.may_take(times * mine.seconds, surest, level.seconds)]
         if own is not None and own.rhythm_sure and 1.0 in fits:
-            again = part.looked or _again(known, part, looked[part.number], mine, least)
+            again = part.detected or _again(known, part, detected[part.number], mine, least)
             return own if again else None
         candidates += [replace(mine, seconds=times * mine.seconds) for times in fits
                        if limited or times == 1.0]
@@ -221,7 +223,7 @@ def _like(
 
 
 def _again(
-    known: pl.DataFrame, part: SettingPart, looked: SettingPart, level: Level, least: float
+    known: pl.DataFrame, part: SettingPart, detected: SettingPart, level: Level, least: float
 ) -> bool:
     """Whether iterations are recognised in another part of their setting, where another job may run, or none;
     one that takes a half of their time or a third fills them as well.
@@ -231,7 +233,7 @@ def _again(
     for share in SHORTER:
         short = replace(level, seconds=level.seconds / share)
         match = _match(known, part, short)
-        if match >= least and match > _match(known, looked, short) + CLEARLY:
+        if match >= least and match > _match(known, detected, short) + CLEARLY:
             return False
     return True
 
@@ -371,13 +373,13 @@ def from_marks(
     if marks.edges:
         _with_edges(runs, marks.phases, start_s, end_s)
     inner: list[Span] = []
-    told = sorted(marks.phases, key=lambda phase: phase.start_s)
+    named = sorted(marks.phases, key=lambda phase: phase.start_s)
     number = next_phase = 0
     for run in runs:
         for begin_s, until_s in itertools.pairwise(run):
             at_s = begin_s
-            while next_phase < len(told) and told[next_phase].start_s < until_s:
-                kind, from_s, to_s = told[next_phase]
+            while next_phase < len(named) and named[next_phase].start_s < until_s:
+                kind, from_s, to_s = named[next_phase]
                 if from_s > at_s:  # a phase between two runs begins before this one
                     inner.append(Span("iteration", at_s, from_s, number))
                 inner.append(Span(kind, from_s, to_s))
@@ -386,7 +388,7 @@ def from_marks(
             if until_s > at_s:
                 inner.append(Span("iteration", at_s, until_s, number))
             number += 1
-    inner.extend(Span(*phase) for phase in told[next_phase:])
+    inner.extend(Span(*phase) for phase in named[next_phase:])
     return _framed(_tiled(_without_long(inner), start_s, end_s), energies)
 
 

@@ -60,7 +60,7 @@ class SettingPart(HtmlFacts):
     sm_clock_mhz: float  # mean of the slowest GPU while it was busy
     mem_clock_mhz: float
     periods: Periods | None = None
-    looked: bool = False  # whether `periods` were found in this very part
+    detected: bool = False  # whether `periods` were found in this very part
     number: int = 0
     changed: tuple[str, ...] = ()  # of `SETTINGS`, inside the window
 
@@ -99,7 +99,7 @@ def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float])
     if not 3 <= len(borders_s) <= PARAMS.most + 1:
         return ()
     parts = [_part(tables, *pair_s) for pair_s in itertools.pairwise(borders_s)]
-    return told_apart(parts, [name for name in SETTINGS if any(changes[name])])
+    return number_settings(parts, [name for name in SETTINGS if any(changes[name])])
 
 
 def whole_part(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) -> tuple[SettingPart, ...]:
@@ -107,7 +107,7 @@ def whole_part(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) ->
     tables = [_table(trace, within_s) for trace in traces]
     if len(_borders(_changes(tables), within_s)) > 2:
         return ()
-    return told_apart([_part(tables, *within_s)], ())
+    return number_settings([_part(tables, *within_s)], ())
 
 
 def unknown_part(start_s: float, end_s: float) -> SettingPart:
@@ -115,7 +115,7 @@ def unknown_part(start_s: float, end_s: float) -> SettingPart:
     return SettingPart(start_s, end_s, "", (), math.nan, math.nan)
 
 
-def told_apart(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[SettingPart, ...]:
+def number_settings(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[SettingPart, ...]:
     """Parts with the number and the name of their setting, as far as it `changed`: that of its first part, as
     mean clocks are never quite the same. Where the limits tell all settings apart the clocks, which follow
     them, are not named.
@@ -129,9 +129,9 @@ def told_apart(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[
             known = replace(part, number=len(first))
             first.append(known)
         found.append(replace(part, number=known.number, changed=tuple(changed)))
-    names = [_words(each, [name for name in changed if name == "power_limit_w"]) for each in first]
+    names = [_describe(each, [name for name in changed if name == "power_limit_w"]) for each in first]
     if len(set(names)) < len(first) or UNKNOWN in names:
-        names = [_words(each, changed) for each in first]
+        names = [_describe(each, changed) for each in first]
     return tuple(replace(each, setting=names[each.number]) for each in found)
 
 
@@ -149,17 +149,17 @@ def moved_by_itself(parts: Sequence[SettingPart]) -> bool:
     return bool(known) and all(np.ptp(each) <= PARAMS.little * np.max(each) for each in known)
 
 
-def _words(part: SettingPart, changed: Collection[str]) -> str:
+def _describe(part: SettingPart, changed: Collection[str]) -> str:
     if not changed:
         return ""
-    words = []
+    labels = []
     limits_w = [f"{limit_w:.4g}" for limit_w in part.limits_w if math.isfinite(limit_w)]
     if "power_limit_w" in changed and limits_w:
-        words.append("/".join(limits_w if len(set(limits_w)) > 1 else limits_w[:1]) + " W")
+        labels.append("/".join(limits_w if len(set(limits_w)) > 1 else limits_w[:1]) + " W")
     for name, mhz, kind in zip(CLOCKS, part.clocks, ("", " memory"), strict=True):
         if name in changed and math.isfinite(mhz):
-            words.append(f"{mhz:.0f} MHz{kind}")
-    return ", ".join(words) or UNKNOWN
+            labels.append(f"{mhz:.0f} MHz{kind}")
+    return ", ".join(labels) or UNKNOWN
 
 
 def _other(part: SettingPart, other: SettingPart, name: str) -> bool:

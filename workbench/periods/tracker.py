@@ -69,13 +69,13 @@ class _Locked:
     step_s: float
     from_s: float  # the first reading of this workload
     since_s: float
-    seen_s: float
+    observed_s: float
     good_s: float
     review_s: float
     unlike: float = 0.0
     doubt: _Doubt | None = None
     left: _Doubt | None = None
-    look_s: float = math.inf
+    search_s: float = math.inf
     misses: int = 0
 
     @property
@@ -119,7 +119,7 @@ class PeriodTracker:
         return self._search.from_s if self._search is not None else -math.inf
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """One sentence: the known period (s), or how much longer the search takes."""
         level, now_s = main(self.periods), self._memory.newest_s
         if not math.isnan(self._paused_s):
@@ -146,13 +146,13 @@ class PeriodTracker:
     def _work(self, fresh: Array, now_s: float) -> None:
         # Changed settings and a GPU at rest are looked for twice a second.
         self._due_s = now_s + 0.5
-        self._look_at_settings(fresh)
+        self._check_settings(fresh)
         if self._idle(fresh, now_s):
             return
         if self._locked is not None:
             self._follow(self._locked, now_s)
         elif self._search is not None:
-            self._look(self._search, now_s)
+            self._run_search(self._search, now_s)
         self._due_s = max(self._due_s, now_s + 0.01)
 
     # the GPU at rest, and put to other settings
@@ -179,12 +179,12 @@ class PeriodTracker:
         rested_s, self._paused_s = at_s - self._paused_s, math.nan
         self.version += 1
         if self._locked is not None:
-            self._locked.doubt, self._locked.seen_s = _Doubt(at_s, "after a pause", pause=True), at_s
-            self._locked.look_s = at_s + SEARCH_PARAMS.first_s
+            self._locked.doubt, self._locked.observed_s = _Doubt(at_s, "after a pause", pause=True), at_s
+            self._locked.search_s = at_s + SEARCH_PARAMS.first_s
         elif self._search is None or rested_s > 5 * PARAMS.idle_s:  # a slow data loader's pauses are short
             self._begin(at_s)
 
-    def _look_at_settings(self, fresh: Array) -> None:
+    def _check_settings(self, fresh: Array) -> None:
         limits = fresh["power_limit_w"]
         limit_w, before_w = float(limits[-1]), self._limit_w
         if math.isnan(limit_w):
@@ -197,8 +197,8 @@ class PeriodTracker:
         if self._locked is None:
             self._begin(at_s + PARAMS.settle_s)
         elif self._locked.doubt is None:
-            self._locked.doubt, self._locked.seen_s = _Doubt(at_s, evidence), at_s + PARAMS.settle_s
-            self._locked.look_s = at_s + SEARCH_PARAMS.first_s
+            self._locked.doubt, self._locked.observed_s = _Doubt(at_s, evidence), at_s + PARAMS.settle_s
+            self._locked.search_s = at_s + SEARCH_PARAMS.first_s
         else:
             self._locked.doubt.evidence = evidence
 
@@ -215,7 +215,7 @@ class PeriodTracker:
         self.state = "looking"
         self._say(Periods(reason="looking for a rhythm", longer_s=first_s))
 
-    def _look(self, search: Search, now_s: float) -> None:
+    def _run_search(self, search: Search, now_s: float) -> None:
         if search.before is not None and self._is_back(search, search.before, now_s):
             return
         found = search.step(self._memory, now_s)
@@ -238,13 +238,13 @@ class PeriodTracker:
             rows, self._returned_s = self._memory.since(now_s - length_s), now_s
             if len(rows) < phase_lock.PARAMS.least_readings // 2:
                 return False
-            seen = phase_lock.compare(before.lock, rows, anywhere=True)
-            self._returned = self._returned + 1 if phase_lock.oddness(before.lock, seen) < 0.8 else 0
+            compared = phase_lock.compare(before.lock, rows, anywhere=True)
+            self._returned = self._returned + 1 if phase_lock.oddness(before.lock, compared) < 0.8 else 0
             if self._returned >= 3:
                 back_s = now_s - 3 * length_s
                 away = f"{back_s - before.left_s:.0f} s at {before.left_s:.1f} s"
                 self._note(f"something else for {away}, then the iteration from before again")
-                self._take_up_again(before, phase_lock.rephase(before.lock, seen, now_s), back_s, now_s)
+                self._take_up_again(before, phase_lock.rephase(before.lock, compared, now_s), back_s, now_s)
                 return True
         return False
 
@@ -274,31 +274,31 @@ class PeriodTracker:
         self._publish(self._locked)
 
     def _follow(self, locked: _Locked, now_s: float) -> None:
-        if now_s < locked.seen_s + 0.98 * locked.stretch_s:
+        if now_s < locked.observed_s + 0.98 * locked.stretch_s:
             return
-        rows, lock, doubt = self._memory.since(locked.seen_s), locked.lock, locked.doubt
-        locked.seen_s = now_s
+        rows, lock, doubt = self._memory.since(locked.observed_s), locked.lock, locked.doubt
+        locked.observed_s = now_s
         # A hole in the samples: where in an iteration the job goes on is not known.
         if len(rows) < phase_lock.PARAMS.least_readings // 2:
             locked.doubt = doubt or _Doubt(now_s)
             return
-        seen = phase_lock.compare(lock, rows, anywhere=doubt is not None)
-        odd = phase_lock.oddness(lock, seen)
+        compared = phase_lock.compare(lock, rows, anywhere=doubt is not None)
+        odd = phase_lock.oddness(lock, compared)
         if doubt is not None:
             if odd < 1.0:
-                self._come_back(locked, doubt, phase_lock.rephase(lock, seen, now_s), now_s)
+                self._come_back(locked, doubt, phase_lock.rephase(lock, compared, now_s), now_s)
             else:
                 self._hold(locked, doubt, now_s)
             return
         # A one-sided cumulative sum (Page, Biometrika 41, 1954): one very odd stretch, or a few odd ones.
         locked.unlike = max(0.0, locked.unlike + odd - 1.0)
         if odd < 1.3:
-            locked.lock = phase_lock.follow(lock, seen, now_s)
+            locked.lock = phase_lock.follow(lock, compared, now_s)
         if locked.unlike == 0.0:
             locked.good_s, locked.left = now_s, None
         elif locked.unlike > 1.5:
             locked.doubt = locked.left or _Doubt(locked.good_s)
-            locked.look_s = locked.good_s + SEARCH_PARAMS.first_s
+            locked.search_s = locked.good_s + SEARCH_PARAMS.first_s
         if locked.doubt is None and now_s >= locked.review_s:
             self._review(locked, now_s)
         else:
@@ -334,8 +334,8 @@ class PeriodTracker:
             longer_s = max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
             self._say(Periods(reason=f"changed: {why}", longer_s=longer_s))
             return
-        if now_s >= locked.look_s:
-            locked.look_s = now_s + max(1.0, (SEARCH_PARAMS.growth - 1) * away_s)
+        if now_s >= locked.search_s:
+            locked.search_s = now_s + max(1.0, (SEARCH_PARAMS.growth - 1) * away_s)
             rows = self._memory.since(doubt.since_s + PARAMS.settle_s)
             found = self._detect(buffer.frame(rows)) if len(rows) >= SEARCH_PARAMS.least_rows else Periods()
             level = main(found)
@@ -346,11 +346,11 @@ class PeriodTracker:
         self.version += 1
 
     @staticmethod
-    def _until_review_s(found: Periods, seen_s: float) -> float:
+    def _until_review_s(found: Periods, observed_s: float) -> float:
         """How soon the detector is asked again: for the role of a rhythm as often as for a rhythm."""
         if found.sure:
-            return min(max(seen_s, 10.0), 600.0)
-        return min(max(0.5, (SEARCH_PARAMS.growth - 1) * seen_s), SEARCH_PARAMS.rarest_s)
+            return min(max(observed_s, 10.0), 600.0)
+        return min(max(0.5, (SEARCH_PARAMS.growth - 1) * observed_s), SEARCH_PARAMS.rarest_s)
 
     def _review(self, locked: _Locked, now_s: float) -> None:
         """Ask the detector again, with more data: for a cycle, or another level as the iteration."""

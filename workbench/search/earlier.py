@@ -138,7 +138,7 @@ class EarlierRuns:
         return len({int(row) for each in (*self.open, *self.agreed) for row in each.rows})
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What is known, in words; empty where nothing is."""
         curves = [*self.open, *self.agreed]
         if not curves:

@@ -50,7 +50,7 @@ class Collected(NamedTuple):
     """
 
     points: pl.DataFrame
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     separate: frozenset[str | None] = frozenset()
 
 
@@ -66,7 +66,7 @@ def collect(frame: pl.DataFrame) -> Collected:
         raise UsageError(f"points are a frame with time_s and energy_j, not {shown(frame)}")
     if not {"time_s", "energy_j"} <= set(frame.columns):
         pareto.check(frame)
-    usable, said = _usable(frame)
+    usable, notes = _usable(frame)
     if usable.is_empty():
         pareto.check(frame)
     nameless = not any(name in usable.columns for name in KNOBS)
@@ -80,14 +80,14 @@ def collect(frame: pl.DataFrame) -> Collected:
     )
     keys = [*KNOBS, "gpu", "job"]
     if nameless:  # nothing tells them apart, so each is a configuration of its own
-        return Collected(points.with_columns(pl.col("time_sd_s", "energy_sd_j").fill_null(0.0)), said)
+        return Collected(points.with_columns(pl.col("time_sd_s", "energy_sd_j").fill_null(0.0)), notes)
     measured = _pooled(points.filter(pl.col("measured")), keys)
     predicted = points.filter(~pl.col("measured"))
     if not predicted.is_empty():
         known = measured.select(keys)
         predicted = _pooled(predicted, keys).join(known, on=keys, how="anti", nulls_equal=True)
         measured = pl.concat([measured, predicted])
-    return Collected(measured.select(POINTS.names()).cast(dict(POINTS)), said)  # type: ignore[arg-type]
+    return Collected(measured.select(POINTS.names()).cast(dict(POINTS)), notes)  # type: ignore[arg-type]
 
 
 def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -106,10 +106,10 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     wrong = "energy_j" if table["time_s"][row] else "time_s"
     left = int((~good).sum())
     value = numbers[wrong][row]
-    words = "no" if value is None else f"{value:g} as its"
+    text = "no" if value is None else f"{value:g} as its"
     return numbers.filter(good), (
         f"{left} of {len(frame)} observations {'is' if left == 1 else 'are'} left out for want of a finite "
-        f"time and energy above 0 (row {row} has {words} {wrong})",
+        f"time and energy above 0 (row {row} has {text} {wrong})",
     )
 
 
@@ -254,7 +254,7 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
         row = find(points, default)
         if row is None:
             raise UsageError(
-                f"the default, {words(default)}, is none of the {len(points)} points; measure it, or name "
+                f"the default, {describe(default)}, is none of the {len(points)} points; measure it, or name "
                 "one of them"
             )
         return row, "as given"
@@ -304,7 +304,7 @@ def find(points: pl.DataFrame, wanted: Configuration) -> int | None:
     return None if rows.is_empty() else int(rows.sort("time_s")["row"][0])
 
 
-def words(chosen: Configuration) -> str:
+def describe(chosen: Configuration) -> str:
     """A configuration in words: power limit (W), clocks (MHz), batch size.
 
     >>> words(Configuration(Setting(power_limit_w=150.0, sm_clock_mhz=1200), 64))
@@ -338,9 +338,9 @@ def choose(
                 "it to one"
             )
     check_slowdown(max_slowdown)
-    seen = analyse_frontier(points, default=default, max_power_w=max_power_w)
-    place = seen.allowed(max_slowdown) - 1 if eta is None else seen.optimum(eta, max_slowdown)
-    return configuration(points, int(seen.front[place]))
+    analysis = analyse_frontier(points, default=default, max_power_w=max_power_w)
+    place = analysis.allowed(max_slowdown) - 1 if eta is None else analysis.optimum(eta, max_slowdown)
+    return configuration(points, int(analysis.front[place]))
 
 
 def check_slowdown(max_slowdown: float | None) -> None:
@@ -372,7 +372,7 @@ class CarriedChoice(NamedTuple):
     """Row of a choice among new points, and a sentence where the choice had to move."""
 
     row: int
-    said: str = ""
+    notes: str = ""
 
 
 def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> CarriedChoice:
@@ -391,7 +391,7 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> Carri
     at = was if now is None else after.points.row(now, named=True)
     to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
     why = "is no longer among the points" if now is None else "is not on the frontier any more"
-    name, other = words(configuration(before.points, row)), words(configuration(after.points, to))
+    name, other = describe(configuration(before.points, row)), describe(configuration(after.points, to))
     return CarriedChoice(to, f"{name} {why}; the choice has moved to the nearest, {other}")
 
 
@@ -460,11 +460,11 @@ class Saving:
         return self.energy_j / J_PER_KWH
 
 
-def savings(seen: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> list[Saving]:
+def savings(analysis: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> list[Saving]:
     """Savings of a point against the default, per hour, epoch and job; none of the default itself."""
-    if seen.reference in (None, row):
+    if analysis.reference in (None, row):
         return []
-    one, other = (seen.rows[number] for number in (row, seen.reference))
+    one, other = (analysis.rows[number] for number in (row, analysis.reference))
     saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
     error_j = Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
     rows = []

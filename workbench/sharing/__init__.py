@@ -114,7 +114,7 @@ def share(
                            client=clients)
                 for name, work in zip(names, works, strict=True)
             ]
-            mode = mps.words(clients, device.simulated)
+            mode = mps.describe(clients, device.simulated)
             plan = SharingPlan(
                 1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break,
                 grace_s,

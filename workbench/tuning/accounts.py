@@ -11,7 +11,7 @@ import numpy as np
 from ..measurement.meter import Meter
 from ..records import Setting
 from .cost_ratios import cost_ratios
-from .iteration_sources import Count, Guess, IterationSource, Told
+from .iteration_sources import Count, Guess, IterationSource, Marked
 from .posterior import SettingPosterior
 from .probe import PARAMS as PROBE_PARAMS
 from .probe import Reading, energy
@@ -314,7 +314,7 @@ class SavingsLedger:
         """Everything up to a time was one stretch."""
         if source is None or not to_s > self.cursor_s:
             return
-        if isinstance(source, Told):  # borders lie between iterations
+        if isinstance(source, Marked):  # borders lie between iterations
             times = source.since(self.cursor_s, to_s)
             if len(times) < 2:
                 return
@@ -328,7 +328,7 @@ class SavingsLedger:
         if not self._pieces or source is None or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
             return []
         piece = self._pieces.pop(0)
-        kind, exact = piece.kind, isinstance(source, Told)
+        kind, exact = piece.kind, isinstance(source, Marked)
         runs: list[Reading | Count] = [] if piece.known is None or exact else [piece.known]
         if not runs:
             runs += source.runs(piece.from_s if exact else piece.count_from_s, piece.to_s, piece.guess)

@@ -79,7 +79,7 @@ class Tuning:
     ) -> None:
         result = self.end()
         if result.state == "refused" and error is None:
-            warnings.warn(result.words, RuntimeWarning, stacklevel=2)
+            warnings.warn(result.text, RuntimeWarning, stacklevel=2)
 
 
 @checked

@@ -115,7 +115,7 @@ class ForeignProcessMonitor:
         self._last: deque[bool] = deque(maxlen=2)
         self.processes: tuple[Process, ...] = ()
 
-    def look(self, now_s: float) -> bool:
+    def observe(self, now_s: float) -> bool:
         """Whether others use the GPU too: asked every few seconds, gone after two looks without."""
         if now_s >= self._due_s:
             self._due_s = now_s + self._every_s
@@ -129,7 +129,7 @@ class ForeignProcessMonitor:
         return any(self._last)
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         names = ", ".join(f"{each.name} ({each.pid})" for each in self.processes[:3])
         return f"other processes use this GPU ({names}), so its energy is not this job's alone"
 
@@ -139,27 +139,27 @@ class IdleMonitor:
 
     def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
         self._recorder, self._uuids = recorder, tuple(uuids)
-        self._looked_s = -math.inf
+        self._checked_s = -math.inf
         # When one was last seen at all (a sampling that stutters says nothing of the GPU), and working.
-        self._seen_s = self._busy_s = -math.inf
+        self._observed_s = self._busy_s = -math.inf
 
-    def look(self, now_s: float) -> None:
-        if now_s < self._looked_s + 0.4:
+    def observe(self, now_s: float) -> None:
+        if now_s < self._checked_s + 0.4:
             return
         for uuid in self._uuids:
-            rows = self._recorder.rows(uuid, max(self._looked_s, now_s - 3.0), now_s)
+            rows = self._recorder.rows(uuid, max(self._checked_s, now_s - 3.0), now_s)
             if len(rows):
-                self._seen_s = max(self._seen_s, float(rows["time_s"][-1]))
+                self._observed_s = max(self._observed_s, float(rows["time_s"][-1]))
             # A GPU that does not tell is taken to be busy.
             active = np.flatnonzero(~(rows["utilisation"] <= 0))
             if len(active):
                 self._busy_s = max(self._busy_s, float(rows["time_s"][active[-1]]))
-        self._looked_s = now_s
+        self._checked_s = now_s
 
     @property
     def idle_s(self) -> float:
         """For how long; 0 while nothing was seen working."""
-        return max(0.0, self._seen_s - self._busy_s) if math.isfinite(self._busy_s) else 0.0
+        return max(0.0, self._observed_s - self._busy_s) if math.isfinite(self._busy_s) else 0.0
 
 
 class PowerLevelDetector:
@@ -172,7 +172,7 @@ class PowerLevelDetector:
         self._recorder, self._uuids = recorder, tuple(uuids)
         self.setting: Setting | None = None  # at which the power is watched
         self._off_s = math.nan  # since when it is another
-        self._looked_s = -math.inf
+        self._checked_s = -math.inf
         self.patience_s = PARAMS.lasts_s
 
     def false_alarm(self) -> None:
@@ -181,14 +181,14 @@ class PowerLevelDetector:
 
     def begin(self, setting: Setting, from_s: float) -> None:
         """Another setting is in force from now on, and the power settled from `from_s`."""
-        self.setting, self._off_s, self._looked_s = setting, math.nan, from_s
+        self.setting, self._off_s, self._checked_s = setting, math.nan, from_s
 
-    def look(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
+    def observe(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
         """A sentence, if the mean power over the last iterations was another for long enough."""
         window_s = max(PARAMS.level_s, 2.0 * iteration_s)
-        if now_s < self._looked_s + window_s:
+        if now_s < self._checked_s + window_s:
             return ""
-        self._looked_s = now_s - 0.75 * window_s
+        self._checked_s = now_s - 0.75 * window_s
         power_w = 0.0
         for uuid in self._uuids:
             mean_w = mean_power_w(self._recorder.rows(uuid, now_s - window_s, now_s))

@@ -14,7 +14,7 @@ from .results import Saved
 
 
 def best(
-    belief: SettingPosterior, bound: float | None, *, in_hand: float, common: float, params: TunerParams
+    belief: SettingPosterior, bound: float | None, *, slack: float, common: float, params: TunerParams
 ) -> Choice:
     """The best by what is known, farther inside the bound where that is unsure or the job is behind.
 
@@ -25,7 +25,7 @@ def best(
     if bound is None:
         return belief.choice(None)
     reference = belief.space.reference
-    allowed = min(bound + in_hand - common, 1.0)
+    allowed = min(bound + slack - common, 1.0)
     choice = belief.choice(max(0.0, allowed))
     if choice.setting != reference:
         allowed -= params.caution * choice.time_sd * choice.time_ratio
@@ -40,7 +40,7 @@ def best(
     return choice
 
 
-def in_hand(saved: Saved | None, bound: float | None, params: TunerParams) -> float:
+def slack(saved: Saved | None, bound: float | None, params: TunerParams) -> float:
     """Share by which an iteration may exceed the bound without the whole job doing so; below 0 it owes."""
     if bound is None or saved is None:
         return 0.0
@@ -50,15 +50,15 @@ def in_hand(saved: Saved | None, bound: float | None, params: TunerParams) -> fl
         return left_s / max(params.make_up_s, 0.25 * would_s)
     if left_s > 0:  # what is in hand is known no better than the baseline
         left_s = max(0.0, left_s - 0.5 * saved.slowdown_uncertainty * would_s)
-    return min(left_s / max(params.in_hand_horizon_s, would_s), params.most_in_hand)
+    return min(left_s / max(params.slack_horizon_s, would_s), params.most_slack)
 
 
-def keeps(belief: SettingPosterior, setting: Setting, bound: float | None, in_hand: float) -> float:
+def keeps(belief: SettingPosterior, setting: Setting, bound: float | None, slack: float) -> float:
     """Probability that a setting keeps what is allowed for, with what the job has in hand, 0..1."""
     if bound is None:
         return 1.0
     ratio, sd, _ = belief.ratios(setting)
-    apart = math.log(max(1.0 + bound + in_hand, 1.0)) - math.log(ratio)
+    apart = math.log(max(1.0 + bound + slack, 1.0)) - math.log(ratio)
     return 0.5 * math.erfc(-apart / max(sd, 1e-6) / math.sqrt(2.0))
 
 

@@ -60,7 +60,7 @@ class DetectedIterations:
     iteration_s: float
     variation: float
     from_s: float
-    words: str
+    text: str
 
     @property
     def iterations(self) -> int:
@@ -106,16 +106,16 @@ class IterationDetector:
         self._following: Following | None = None
         self._uuid = devices[0].uuid
         self.only_rate = False
-        self.words = "none was told yet"
+        self.text = "none was told yet"
 
-    def look(self, now_s: float) -> DetectedIterations | None:
+    def observe(self, now_s: float) -> DetectedIterations | None:
         """The iterations, once they are known."""
         if self._counter is not None and not self._counter.failed:
-            times, values = self._counter.seen
-            return self._told(times, values, self._counter, now_s)
+            times, values = self._counter.observed
+            return self._from_counter(times, values, self._counter, now_s)
         moments = self._marks.since(self.from_s)
         if len(moments):
-            found = self._told(moments, np.arange(float(len(moments))), self._marks, now_s)
+            found = self._from_counter(moments, np.arange(float(len(moments))), self._marks, now_s)
             usual_s = float(np.median(np.diff(moments))) if len(moments) > 2 else moments[-1] - self.from_s
             if found is not None or now_s - moments[-1] < max(10.0, 6.0 * usual_s):
                 return found
@@ -123,12 +123,12 @@ class IterationDetector:
             return self._rate(now_s)
         return self._followed(now_s)
 
-    def _told(
+    def _from_counter(
         self, times: np.ndarray, values: np.ndarray, source: IterationSource, now_s: float
     ) -> DetectedIterations | None:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]
-        self.words = f"{len(times)} were told so far"
+        self.text = f"{len(times)} were told so far"
         if len(times) < PARAMS.steady_iterations + PARAMS.warm_iterations:
             return None
         # Of very many the newest tell enough.
@@ -143,7 +143,7 @@ class IterationDetector:
         variation = float(np.std(fine)) / usual if len(fine) > 2 else 0.02
         unsteady = apart > max(PARAMS.unsteady, 2.0 * variation / math.sqrt(half))
         if unsteady and len(times) < PARAMS.patience_iterations:
-            self.words = "the iterations are not steady yet"
+            self.text = "the iterations are not steady yet"
             return None
         first = 0 if apart <= PARAMS.unsteady else half
         from_s = max(float(times[first]), now_s - 60.0)
@@ -157,7 +157,7 @@ class IterationDetector:
             self._uuid = max(self._devices, key=lambda device: self._mean_w(device.uuid, now_s)).uuid
             self._following = Following(self._recorder, self._uuid, self.from_s)
         tracker = self._following.update()
-        self.words = tracker.words
+        self.text = tracker.text
         level = main(tracker.periods)
         if tracker.state == "locked" and tracker.periods.rhythm_sure and level is not None:
             refresh_s = self._refresh_s(now_s)
@@ -181,17 +181,17 @@ class IterationDetector:
         shown_s = aliasing.intervals(self._recorder.rows(self._uuid, now_s - 10.0, now_s))
         return float(np.nanmax([*shown_s, self._recorder.update_s(self._uuid) or 0.0]))
 
-    def _traced(self, seconds: float, from_s: float, now_s: float, words: str) -> DetectedIterations:
+    def _traced(self, seconds: float, from_s: float, now_s: float, text: str) -> DetectedIterations:
         from_s = max(from_s, now_s - 60.0)
         source = Trace(self._recorder, self._uuid, seconds)
         source.learn(from_s, now_s, seconds)
-        return DetectedIterations(source, seconds, source.variation, from_s, words)
+        return DetectedIterations(source, seconds, source.variation, from_s, text)
 
     def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
         from_s = max(self.from_s, now_s - 30.0)
         if now_s - from_s < PARAMS.rate_s:
-            self.words = "no iterations are seen; looking at the rate instead"
+            self.text = "no iterations are seen; looking at the rate instead"
             return None
         rows = self._recorder.rows(self._uuid, from_s, now_s)
         busy, clock_mhz = busy_and_clock(rows)
@@ -206,11 +206,11 @@ class IterationDetector:
         source = Rate(
             self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan
         )
-        words = (
+        text = (
             f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
             "told too high rather than too low; workbench.step() in the training's loop would tell more"
         )
-        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - PARAMS.rate_s, words)
+        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - PARAMS.rate_s, text)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

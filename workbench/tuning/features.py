@@ -33,7 +33,7 @@ FEATURE_SETS: dict[str, tuple[str, ...]] = {"gpm": NAMES, "nvml": LOAD}  # best 
 
 SHORTEST_S = 0.1  # between two samples of GPM counters (nvml.h)
 # Utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before.
-LOOKS_BACK_S = 1.0
+HISTORY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class FeatureReader:
 
     def __init__(self, device: Device, recorder: Recorder | None = None) -> None:
         self.device, self.recorder = device, recorder
-        reason, told = _no_counters(device), ("utilisation", "power", "energy", "sm_clock")
+        reason, needed = _no_counters(device), ("utilisation", "power", "energy", "sm_clock")
         nothing = f"{device.name} tells neither utilisation nor power nor clocks"
-        loads = any(device.can(name) for name in told)
+        loads = any(device.can(name) for name in needed)
         self.sources = (
             Capability("gpm", not reason, reason),
             Capability("nvml", loads, "" if loads else nothing),
@@ -152,7 +152,7 @@ class FeatureReader:
         if self.recorder is not None:
             rows = self.recorder.rows(self.device.uuid, self._start_s, self.device.clock())
         if rows is not None and len(rows) >= 3:
-            later = rows[rows["time_s"] >= self._start_s + min(LOOKS_BACK_S, 0.5 * seconds)]
+            later = rows[rows["time_s"] >= self._start_s + min(HISTORY_S, 0.5 * seconds)]
             means = {name: _mean(later[name].tolist()) for name in names}
             power_w = _by_counter(rows["tick_s"].tolist(), rows["energy_j"].tolist())
             power_w = _mean(rows["power_w"].tolist()) if power_w is None else power_w

@@ -228,8 +228,8 @@ class TunedGpus:
 
     def check(self) -> None:
         """Raises UsageError where another program has set the limit."""
-        if words := self._lease.changed_externally():
-            raise UsageError(f"{words}; tuning has ended")
+        if change := self._lease.changed_externally():
+            raise UsageError(f"{change}; tuning has ended")
 
     def lost(self) -> str:
         """Why one of them cannot be read any more; empty where all can."""

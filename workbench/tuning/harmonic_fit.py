@@ -175,8 +175,8 @@ def variation(time_s: Array, power_w: Array, seconds: float) -> float | None:
     count = int(number[-1]) if len(number) else 0
     if count < 6 or len(time_s) < 6 * count:
         return None
-    turn = np.exp(-2j * np.pi * (time_s - time_s[0]) / seconds) * (power_w - power_w.mean())
-    sums = np.bincount(number, turn.real, count + 1) + 1j * np.bincount(number, turn.imag, count + 1)
+    rotation = np.exp(-2j * np.pi * (time_s - time_s[0]) / seconds) * (power_w - power_w.mean())
+    sums = np.bincount(number, rotation.real, count + 1) + 1j * np.bincount(number, rotation.imag, count + 1)
     phase = np.unwrap(np.angle(sums[:count])) / (2 * np.pi)
     one, two = np.diff(phase), phase[2:] - phase[:-2]
     return math.sqrt(max(float(np.var(two) - np.var(one)), 0.0))

@@ -141,8 +141,8 @@ class Counter:
     def __init__(self, read: Callable[[], float], clock: Callable[[], float]) -> None:
         self._read, self._clock = read, clock
         self._times, self._values = array("d"), array("d")
-        self._look_s = 0.1
-        self._looked_s = math.nan
+        self._check_s = 0.1
+        self._checked_s = math.nan
         self.failed = ""
 
     def sample(self, now_s: float) -> None:
@@ -156,17 +156,17 @@ class Counter:
         if not math.isfinite(value) or (len(self._values) and value < self._values[-1]):
             self.failed = f"the counter of iterations must be a number that grows, and is now {value:g}"
             return
-        if not math.isnan(self._looked_s):
-            self._look_s += 0.1 * (now_s - self._looked_s - self._look_s)
+        if not math.isnan(self._checked_s):
+            self._check_s += 0.1 * (now_s - self._checked_s - self._check_s)
         if not len(self._values) or value > self._values[-1]:
             # It has grown at some moment since the last look.
-            at_s = now_s if math.isnan(self._looked_s) else 0.5 * (now_s + self._looked_s)
+            at_s = now_s if math.isnan(self._checked_s) else 0.5 * (now_s + self._checked_s)
             self._times.append(at_s)
             self._values.append(value)
-        self._looked_s = now_s
+        self._checked_s = now_s
 
     @property
-    def seen(self) -> tuple[Array, Array]:
+    def observed(self) -> tuple[Array, Array]:
         """When it grew, and to what."""
         return np.array(self._times), np.array(self._values)
 
@@ -176,17 +176,17 @@ class Counter:
         return np.array(self._times[low : bisect.bisect_right(self._times, to_s, low)])
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        times, values = self.seen
+        times, values = self.observed
         low, high = np.searchsorted(times, from_s), np.searchsorted(times, to_s, side="right")
         found = in_rows(times[low:high], np.diff(values[low:high]), guess.seconds, [])
-        looking_s = self._look_s / math.sqrt(6.0)  # either end may be off by half a look
+        looking_s = self._check_s / math.sqrt(6.0)  # either end may be off by half a look
         return [replace(each, sd_s=math.hypot(each.sd_s, looking_s / each.iterations)) for each in found]
 
 
-Told = MarkSource | Counter
+Marked = MarkSource | Counter
 
 
-class ToldIterations:
+class MarkedIterations:
     """Iterations that the job tells: marks of this process, and a user's counter where one was given."""
 
     def __init__(
@@ -225,12 +225,15 @@ class Trace:
 
     def __init__(self, recorder: Recorder, uuid: str, seconds: float) -> None:
         self._recorder, self._uuid, self.seconds = recorder, uuid, seconds
-        self._squares, self._seen = PARAMS.guessed_iterations * PARAMS.variation**2, PARAMS.guessed_iterations
+        self._squares, self._observed = (
+            PARAMS.guessed_iterations * PARAMS.variation**2,
+            PARAMS.guessed_iterations,
+        )
         self._shape: Array | None = None  # amplitudes of its first harmonics at the default setting
 
     @property
     def variation(self) -> float:
-        return math.sqrt(self._squares / self._seen)
+        return math.sqrt(self._squares / self._observed)
 
     def learn(self, from_s: float, to_s: float, seconds: float) -> None:
         """How much iterations differ in a stretch at one setting."""
@@ -242,7 +245,7 @@ class Trace:
             if found is not None:
                 count = min((to_s - from_s) / seconds, 40.0)
                 self._squares = PARAMS.forget * self._squares + count * min(found, 0.3) ** 2
-                self._seen = PARAMS.forget * self._seen + count
+                self._observed = PARAMS.forget * self._observed + count
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))

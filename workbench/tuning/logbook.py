@@ -79,7 +79,7 @@ class Logbook:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock, self.begun_s = clock, clock()
-        self.words = "waiting for the GPU to work"
+        self.text = "waiting for the GPU to work"
         self.events: list[tuple[float, str]] = []
         self.remarks: list[str] = []
         self.accounts, self.ledger = SavingsAccounts(), SavingsLedger()
@@ -101,15 +101,15 @@ class Logbook:
         except Exception:  # a simulated machine that was taken away
             return self.events[-1][0] if self.events else 0.0
 
-    def note(self, words: str) -> None:
+    def note(self, text: str) -> None:
         """Add an event."""
-        self.events.append((self.elapsed_s, words))
+        self.events.append((self.elapsed_s, text))
 
-    def remark(self, words: str) -> None:
+    def remark(self, text: str) -> None:
         """Add an event that belongs to the result."""
-        self.note(words)
-        if words not in self.remarks:
-            self.remarks.append(words)
+        self.note(text)
+        if text not in self.remarks:
+            self.remarks.append(text)
 
     def probed(self, probe: Probe, named: Setting, outcome: str, reason: str) -> None:
         """Add a probe that is over; `named` is its setting as the search calls it."""

@@ -50,14 +50,14 @@ class ManualControl(Control):
             present.wake()
 
     def _make_way(self) -> tuple[str, ...]:
-        words: tuple[str, ...] = ()
+        text: tuple[str, ...] = ()
         for tuner in _tuners():
             if tuner.works_on(self.device.uuid):
                 tuner.stop()
                 label = tuner.request.label
                 named = f"the tuner of '{label}'" if label else "the tuner"
-                words += (f"{named} was told to stop",)
-        return words + super()._make_way()
+                text += (f"{named} was told to stop",)
+        return text + super()._make_way()
 
 
 def _tuners() -> tuple[_Tuner, ...]:

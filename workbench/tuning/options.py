@@ -133,6 +133,6 @@ def objective_name(value: str | Objective) -> str:
     return f"Zeus' cost with eta {value.eta:g}" if isinstance(value, ZeusCost) else type(value).__name__
 
 
-def objective_words(value: str | Objective) -> str:
+def objective_text(value: str | Objective) -> str:
     """Words for an objective, for the person."""
     return OBJECTIVES.get(objective_name(value), objective_name(value))

@@ -19,12 +19,12 @@ class TunerParams:
     trace_error: float = 0.008  # relative, of times from the power trace: what all of them have in common
     trace_margin: float = 0.5  # standard deviations of that by which a setting stays farther inside the bound
     aim: float = 0.94  # of the bound: what a setting, and the whole job, is believed to take at most
-    in_hand_horizon_s: float = 300.0  # for which the time that the job has in hand must last at least
+    slack_horizon_s: float = 300.0  # for which the time that the job has in hand must last at least
     make_up_s: float = 90.0  # in which what it has lost is made up for
     # standard deviations that a setting stays farther inside the bound than the search asks: an error
     # of the baseline is in all of them
     caution: float = 1.2
-    most_in_hand: float = 0.008  # of time: more than this an error is not relied on to be
+    most_slack: float = 0.008  # of time: more than this an error is not relied on to be
     stretch_s: float = 3.0  # of a look at the held setting, at least,
     stretch_iterations: int = 5  # and in iterations
     trace_stretch_s: float = 6.0  # the same where iterations are seen in the power trace

@@ -55,19 +55,19 @@ class Detecting:
 
     def __init__(self, work: Workplace, from_s: float, failures: int = 0, *, only_rate: bool = False) -> None:
         self._work, self._failures = work, failures
-        gpus, told = work.gpus, work.told
-        self._finder = IterationDetector(gpus.recorder, gpus.devices, told.marks, told.counter, from_s)
+        gpus, marked = work.gpus, work.marked
+        self._finder = IterationDetector(gpus.recorder, gpus.devices, marked.marks, marked.counter, from_s)
         self._finder.only_rate = only_rate
         work.log.ledger.drop()
 
     def step(self, now_s: float) -> TunerPhase:
-        found, log = self._finder.look(now_s), self._work.log
-        log.words = f"looking for the iterations: {self._finder.words}"
+        found, log = self._finder.observe(now_s), self._work.log
+        log.text = f"looking for the iterations: {self._finder.text}"
         if found is None:
             return self
         self.close()
         log.found = found
-        log.note(found.words)
+        log.note(found.text)
         log.ledger.begin(found.from_s)
         return Profiling(self._work, found, self._failures)
 
@@ -87,15 +87,15 @@ class Profiling:
     def step(self, now_s: float) -> TunerPhase:
         work, found, gpus = self._work, self.found, self._work.gpus
         forecast = Forecast(gpus.devices[0], gpus.recorder, work.request.model)
-        for words in forecast.remarks:
-            work.log.remark(words)
+        for text in forecast.remarks:
+            work.log.remark(text)
         guess = guessed(found.iteration_s, work.request.params.baseline_sd)
         probe = Probe(
             "baseline", gpus.meter, found.source, Setting(), found.from_s, found.iterations, found.least_s,
             guess,
         )
         probe.since_s = found.from_s
-        work.log.words = "measuring what an iteration takes at the default setting"
+        work.log.text = "measuring what an iteration takes at the default setting"
         return Baseline(work, found, forecast, probe, self._failures)
 
 
@@ -164,7 +164,7 @@ class Predicting:
         job.cut(now_s, "baseline", reading)
         if job.chosen != Setting():
             saving = f"{100 * (1 - job.choice.energy_ratio):.0f} % less energy"
-            log.words = f"expected best: {work.gpus.name(job.chosen)}, {saving}"
+            log.text = f"expected best: {work.gpus.name(job.chosen)}, {saving}"
         return Searching(job)
 
     def _known(self) -> int | None:
@@ -188,7 +188,7 @@ class Predicting:
             work.log.model = str(prior.source)
             work.log.note(f"predicted by {prior.source}")
         if isinstance(source, Rate):
-            space = _seen_by_rate(space, source)
+            space = _space_by_rate(space, source)
         baseline = reading.iteration_s, reading.iteration_j
         known = KnownJob()
         if request.earlier:
@@ -199,7 +199,7 @@ class Predicting:
             seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
         )
         if belief.earlier:
-            work.log.note(belief.earlier.words)
+            work.log.note(belief.earlier.text)
         return belief
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class Predicting:
         self._forecast.close()
 
 
-def _seen_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
+def _space_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
     """Settings whose cost in time a rate can tell: a lock's clock is known, a limit's is only sampled."""
     pairs = zip(space.settings, space.mu, strict=True)
     settings = [each for each, mu in pairs if mu >= 1.0 or rate.sees_memory]
@@ -265,7 +265,7 @@ class Searching:
             "probe", gpus.meter, job.source, gpus.own(setting), now_s, step.iterations, step.seconds,
             job.expected(setting), None if test else breaks, settled_s=gpus.settled_s,
         )
-        job.log.words = f"probing {gpus.name(setting)}: {step.reason}"
+        job.log.text = f"probing {gpus.name(setting)}: {step.reason}"
         return Trying(job, probe)
 
 
@@ -312,7 +312,7 @@ class Trying:
         job.read(reading)
         job.cut(now_s, "probe", None if probe.early else reading)
         job.choose()
-        job.work.probed(probe, "ended early" if probe.early else "kept", job.log.words)
+        job.work.probed(probe, "ended early" if probe.early else "kept", job.log.text)
         return self._next()
 
     def _failed(self, now_s: float) -> TunerPhase:
@@ -364,7 +364,7 @@ class Holding:
             job.check_s = now_s + job.check_every_s
         log.settle(job.belief.named(wanted), now_s)
         log.note(f"held at {gpus.name(wanted)}")
-        log.words = f"holding {gpus.name(wanted)}"
+        log.text = f"holding {gpus.name(wanted)}"
         return Watching(job, now_s)
 
 
@@ -381,11 +381,11 @@ class Watching:
     state = "watch"
 
     def __init__(self, job: TunedJob, now_s: float) -> None:
-        self.job, self.seen_s, self._pool = job, now_s, Pool()
+        self.job, self.observed_s, self._pool = job, now_s, Pool()
 
     def step(self, now_s: float) -> TunerPhase:
         job, params, request = self.job, self.job.params, self.job.work.request
-        if not job.told and job.work.told.going(now_s):
+        if not job.marked and job.work.marked.going(now_s):
             return Retuning(job, now_s, "the training tells its iterations now")
         cursor_s, long_s = job.log.ledger.cursor_s, job.stretch_s
         if now_s - (job.since_s if math.isnan(cursor_s) else max(cursor_s, job.since_s)) < long_s:
@@ -396,19 +396,19 @@ class Watching:
         if due and job.pinned is None and job.gpus.current != Setting():
             return self._check(now_s)
         hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
-        if now_s - self.seen_s > hold_s:
-            why = f"its iterations have not been seen for {now_s - self.seen_s:.0f} s"
+        if now_s - self.observed_s > hold_s:
+            why = f"its iterations have not been seen for {now_s - self.observed_s:.0f} s"
             return Retuning(job, now_s, why)
         return self
 
-    def look(self, held: list[Counted], now_s: float) -> TunerPhase:
+    def observe(self, held: list[Counted], now_s: float) -> TunerPhase:
         """Learn from stretches at the held setting, and see whether they are of the same job."""
         job = self.job
         mine = [each for each in held if each.stretch.setting == job.gpus.current]
         if not mine:
             return self
         stretch, run = max(mine, key=lambda each: each.stretch.iterations)
-        self.seen_s = now_s
+        self.observed_s = now_s
         if isinstance(job.source, Trace):
             job.source.learn(run.start_s, run.end_s, run.iteration_s)
         usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
@@ -416,7 +416,7 @@ class Watching:
         time_sd = math.hypot(max(run.sd_s / run.iteration_s, usual), ratio_sd)
         # A rate has no lengths that could change, and one of two iterations may contain a checkpoint.
         shows = not isinstance(job.source, Rate) and stretch.iterations > 2
-        scatter = run.sd_s * math.sqrt(stretch.iterations) / run.iteration_s if job.told else 0.0
+        scatter = run.sd_s * math.sqrt(stretch.iterations) / run.iteration_s if job.marked else 0.0
         if shows and (why := job.watch.feed(
             stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter,
             (ratio, energy_ratio / ratio),
@@ -483,7 +483,7 @@ class Watching:
             "re-check", gpus.meter, job.source, Setting(), now_s, iterations, 2.0, guess,
             settled_s=gpus.settled_s,
         )
-        job.log.words = "measuring the default setting again, for a moment"
+        job.log.text = "measuring the default setting again, for a moment"
         return Checking(self, probe)
 
 
@@ -520,7 +520,7 @@ class Checking:
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             if why := self._watching.contradicts(reading):
                 return Retuning(job, now_s, why)
-            self._watching.seen_s = now_s
+            self._watching.observed_s = now_s
             job.read(reading)
             job.cut(now_s, "re-check", reading)
             after = self._watching.reconsider(now_s)
@@ -530,7 +530,7 @@ class Checking:
         job.check_s = now_s + job.check_every_s
         job.since_s = now_s
         held = job.chosen if isinstance(after, Holding) else held
-        job.log.words = f"holding {job.gpus.name(held)}"
+        job.log.text = f"holding {job.gpus.name(held)}"
         job.gpus.put_or_owe(held)
         return after
 
@@ -544,7 +544,7 @@ class Retuning:
         self.job = job
         log, gpus = job.log, job.gpus
         log.note(f"the job has changed: {why}")
-        log.words = f"the job has changed: {why}; looking again"
+        log.text = f"the job has changed: {why}; looking again"
         log.end_workload()
         log.retuned += 1
         gpus.put_or_owe(Setting())

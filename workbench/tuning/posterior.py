@@ -56,7 +56,7 @@ class SettingPosterior:
             "prior": prior, "gpus": gpus, "counter_update_s": update_s, "wait_share": wait_share,
             "learns_later": learns_later,
         }
-        self._told: list[tuple[Any, ...]] = []
+        self._measured: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
         self.earlier = EarlierRuns(expected(each, space) for each in place_in(same, space))
         self._others = mixtures_of(others, space)
@@ -75,8 +75,8 @@ class SettingPosterior:
             self.name, replace(self.space, known=known), self.objective, self.max_slowdown,
             rng=np.random.default_rng(self._seed), **self._options,
         )
-        for setting, *told in self._told:
-            search.tell(self.named(setting), *told)
+        for setting, *measurement in self._measured:
+            search.tell(self.named(setting), *measurement)
         for setting, reason in self._barred:
             search.cannot(self.named(setting), reason)
         self._frame = None
@@ -86,7 +86,11 @@ class SettingPosterior:
         """The same job under another objective or bound, with everything that was measured."""
         other = copy(self)
         other.objective, other.max_slowdown = objective, max_slowdown
-        other._told, other._barred, other.earlier = [*self._told], [*self._barred], deepcopy(self.earlier)
+        other._measured, other._barred, other.earlier = (
+            [*self._measured],
+            [*self._barred],
+            deepcopy(self.earlier),
+        )
         other.search = other._search()
         return other
 
@@ -94,8 +98,8 @@ class SettingPosterior:
         """The next probe, or why there is none: what was best in an earlier run first, and no choice at the
         end that only an earlier run has measured.
         """
-        if self._told and (row := self._first_row()) is not None:
-            return self.search.trial(row, f"{self.earlier.words}: tried first")
+        if self._measured and (row := self._first_row()) is not None:
+            return self.search.trial(row, f"{self.earlier.text}: tried first")
         step = self.search.next()
         if isinstance(step, Done) and self.earlier.agreed:
             setting = self.search.choice().setting
@@ -126,7 +130,7 @@ class SettingPosterior:
     def measured(self) -> dict[Setting, tuple[float, float]]:
         """Time (s) and energy (J) of an iteration at each setting that this run has measured, pooled."""
         sums: dict[Setting, np.ndarray] = {}
-        for setting, iterations, time_s, energy_j, *_ in self._told:
+        for setting, iterations, time_s, energy_j, *_ in self._measured:
             own = Setting() if self.named(setting) == self.space.reference else setting
             sums[own] = sums.get(own, np.zeros(3)) + np.array([iterations, time_s, energy_j])
         return {setting: (total[1] / total[0], total[2] / total[0]) for setting, total in sums.items()}
@@ -141,7 +145,7 @@ class SettingPosterior:
     ) -> None:
         """Report a measurement of a setting to the search."""
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
-        self._told.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
+        self._measured.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
         self._frame = None
         verdicts = self.earlier.see(self.search.measured()) if self.earlier else []
         self.news = "; ".join(
@@ -195,12 +199,15 @@ class SettingPosterior:
 
     def visited(self, setting: Setting) -> bool:
         """Whether a setting was measured."""
-        return any(told[0] == setting or self.named(told[0]) == self.named(setting) for told in self._told)
+        return any(
+            measurement[0] == setting or self.named(measurement[0]) == self.named(setting)
+            for measurement in self._measured
+        )
 
     def near(self, setting: Setting, step: float) -> bool:
         """Whether something was measured within this share of its clocks and its limit."""
         space, row = self.space, self.space.row(self.named(setting))
-        rows = [space.row(self.named(told[0])) for told in self._told]
+        rows = [space.row(self.named(measurement[0])) for measurement in self._measured]
         return any(
             max(abs(each[row] / each[other] - 1.0) for each in (space.x, space.mu, space.limit)) <= step
             for other in rows

@@ -11,7 +11,7 @@ import numpy as np
 from ..measurement.energy_estimate import EnergyEstimate
 from ..measurement.meter import Meter
 from ..records import Setting
-from .iteration_sources import Count, Guess, IterationSource, Told
+from .iteration_sources import Count, Guess, IterationSource, Marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class ProbeParams:
 
     read_s: float = 0.25  # after a stretch's end: the sensors have refreshed
     wait_s: float = 2.5  # after a stretch's end: its last edge is known
-    look: float = 0.25  # of an iteration, between looks at the power trace
-    least_look_s: float = 0.3  # between looks, at least
+    check_share: float = 0.25  # of an iteration, between looks at the power trace
+    least_check_s: float = 0.3  # between looks, at least
     trace_sd: float = 0.012  # relative error of a length from the trace that ends a probe
     patience_iterations: float = 6.0  # more than wanted, before a probe is given up
     blind_iterations: float = 6.0  # that show nothing
@@ -117,7 +117,7 @@ class Probe:
         self.failed = ""
         self.early = False
         self.count: Count | None = None
-        self._look_s = -math.inf
+        self._check_s = -math.inf
         self.since_s = meter.clock()
         self._begin(from_s, self.since_s)
 
@@ -153,11 +153,11 @@ class Probe:
             self._read(self.count, now_s)
 
     def _count(self, now_s: float) -> None:
-        if now_s < self._look_s:
+        if now_s < self._check_s:
             return
-        told, self._look_s = isinstance(self._source, Told), now_s
-        if not told:
-            self._look_s += max(PARAMS.least_look_s, PARAMS.look * self.guess.seconds)
+        marked, self._check_s = isinstance(self._source, Marked), now_s
+        if not marked:
+            self._check_s += max(PARAMS.least_check_s, PARAMS.check_share * self.guess.seconds)
         runs = self._source.runs(self.from_s, now_s, self.guess)
         found = max(runs, key=lambda run: run.iterations, default=None)
         if found is not None:
@@ -165,7 +165,7 @@ class Probe:
             if enough and self._source.name == "power":
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
                 enough = found.sd_s <= PARAMS.trace_sd * found.iteration_s or found.time_s >= long_s
-            if told and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
+            if marked and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
                 # Checkpoints may leave no longer row.
                 least = max(4, min(self.iterations / 3, PARAMS.many_iterations))
                 enough = enough or found.iterations >= least
@@ -179,7 +179,7 @@ class Probe:
             if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
                 self.count, self.early = found, True
                 return
-        elif isinstance(self._source, Told):
+        elif isinstance(self._source, Marked):
             ended = self._source.since(self.from_s, now_s)
             since_s = float(ended[-1]) if len(ended) else self.from_s
             lasts_s = now_s - since_s  # the one that goes on: so long, or longer

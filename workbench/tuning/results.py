@@ -85,7 +85,7 @@ class TuningView(HtmlFacts):
     """
 
     state: str
-    words: str
+    text: str
     paused: bool = False
     label: str = ""
     gpu: str = ""
@@ -151,7 +151,7 @@ class TuningResult(HtmlFacts):
     simulated: bool = False
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What tuning has saved, or why it has not: one sentence."""
         left = "".join(f"; {each}" for each in (*self.remarks, *self.left) if each not in self.reason)
         saved, refused = self.saved, self.state == "refused"
@@ -186,4 +186,4 @@ class TuningResult(HtmlFacts):
         return asdict(self)
 
     def __repr__(self) -> str:
-        return self.words
+        return self.text

@@ -11,7 +11,7 @@ from ..records import Setting
 from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, PowerLevelDetector, busy_gpus
 from .gpus import TunedGpus
-from .iteration_sources import ToldIterations, guessed
+from .iteration_sources import MarkedIterations, guessed
 from .logbook import Logbook
 from .options import TuningRequest
 from .phases import (
@@ -35,8 +35,8 @@ class Waiting:
 
     state = "wait"
 
-    def __init__(self, meter: Meter, request: TuningRequest, log: Logbook, told: ToldIterations) -> None:
-        self._meter, self._request, self.log, self._told = meter, request, log, told
+    def __init__(self, meter: Meter, request: TuningRequest, log: Logbook, marked: MarkedIterations) -> None:
+        self._meter, self._request, self.log, self._marked = meter, request, log, marked
         self._busy: tuple[Device, ...] = ()
         self._busy_s = self._any_busy_s = math.nan  # since when just these GPUs work, since when any does
 
@@ -51,15 +51,15 @@ class Waiting:
         if problems and not among:  # another one of the machine may be lost
             raise GpuLost(problems[0])
         busy = busy_gpus(recorder, among, now_s)
-        if not busy and self._told.marks.total >= 3 and now_s - self.log.begun_s > WATCH_PARAMS.idle_s:
+        if not busy and self._marked.marks.total >= 3 and now_s - self.log.begun_s > WATCH_PARAMS.idle_s:
             busy = tuple(among)  # the training says that it goes on
         if not busy:
-            self.log.words = "waiting for the GPU to work"
+            self.log.text = "waiting for the GPU to work"
             return self
         if len(busy) < len(among) and self._others_may_begin(busy, now_s):
             return self
         gpus = TunedGpus(busy, self._meter, recorder, self._request, self.log)
-        return AtWork(self._request, self.log, self._told, gpus)
+        return AtWork(self._request, self.log, self._marked, gpus)
 
     def _others_may_begin(self, busy: tuple[Device, ...], now_s: float) -> bool:
         """Whether other GPUs may still begin: a job on several does not begin on all in one moment."""
@@ -67,7 +67,7 @@ class Waiting:
             self._any_busy_s = now_s
         if busy != self._busy:
             self._busy, self._busy_s = busy, now_s
-        self.log.words = "waiting for other GPUs that the job may use"
+        self.log.text = "waiting for other GPUs that the job may use"
         return (
             now_s - self._busy_s < 2.0 * WATCH_PARAMS.idle_s
             and now_s - self._any_busy_s < 6.0 * WATCH_PARAMS.idle_s
@@ -81,10 +81,12 @@ class AtWork:
         crowded, idle: Whether it waits, and why.
     """
 
-    def __init__(self, request: TuningRequest, log: Logbook, told: ToldIterations, gpus: TunedGpus) -> None:
+    def __init__(
+        self, request: TuningRequest, log: Logbook, marked: MarkedIterations, gpus: TunedGpus
+    ) -> None:
         uuids = [device.uuid for device in gpus.devices]
         self._request, self.log, self.gpus = request, log, gpus
-        self._work = Workplace(request, log, told, gpus, PowerLevelDetector(gpus.recorder, uuids))
+        self._work = Workplace(request, log, marked, gpus, PowerLevelDetector(gpus.recorder, uuids))
         self._company = ForeignProcessMonitor(gpus.devices)
         self._vitals = IdleMonitor(gpus.recorder, uuids)
         self.crowded = self.idle = False
@@ -111,15 +113,15 @@ class AtWork:
         ]
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """One sentence: what goes on and what is next."""
         if self.crowded:
-            return f"{self._company.words}: tuning waits until they are gone"
+            return f"{self._company.text}: tuning waits until they are gone"
         if self.idle:
             return "the GPU is idle: tuning waits until it works again"
         if self._request.paused:
             return f"paused at {self.gpus.name(self.gpus.current)}"
-        return self.log.words
+        return self.log.text
 
     def step(self, now_s: float) -> AtWork:
         """Do the next short thing, if nothing keeps it from it."""
@@ -127,7 +129,7 @@ class AtWork:
             raise GpuLost(problem)
         self.gpus.settle()
         if not self._wait(now_s):
-            self._look(now_s)
+            self._observe(now_s)
             self.phase = self.phase.step(now_s)
             self.gpus.settle()
         return self
@@ -136,22 +138,22 @@ class AtWork:
 
     def _wait(self, now_s: float) -> bool:
         """Whether nothing can be done now: others are on the GPUs, or they are idle."""
-        crowded = self._company.look(now_s)
-        self._turn(crowded, self.crowded, self._company.words, "the GPU is this job's alone again", now_s)
+        crowded = self._company.observe(now_s)
+        self._switch(crowded, self.crowded, self._company.text, "the GPU is this job's alone again", now_s)
         if crowded and not self.crowded:
             self.gpus.put(Setting())
         self.crowded = crowded
         if crowded:
             return True
-        self._vitals.look(now_s)
+        self._vitals.observe(now_s)
         looking = isinstance(self.phase, (Detecting, Retuning))
         usual_s = self.log.found.iteration_s if self.log.found is not None else 0.0
         idle = not looking and self._vitals.idle_s > max(WATCH_PARAMS.idle_s, 1.5 * usual_s)
-        self._turn(idle, self.idle, "the GPU is idle", "the GPU works again", now_s)
+        self._switch(idle, self.idle, "the GPU is idle", "the GPU works again", now_s)
         self.idle = idle
         return idle
 
-    def _turn(self, now: bool, before: bool, begins: str, ends: str, now_s: float) -> None:
+    def _switch(self, now: bool, before: bool, begins: str, ends: str, now_s: float) -> None:
         """Stop what is under way where an interruption begins, and go on where it ends."""
         if now and not before:
             self.log.note(begins)
@@ -169,26 +171,26 @@ class AtWork:
         """After an interruption."""
         phase = self.phase
         early = isinstance(phase, (Profiling, Baseline, Predicting))
-        told = self.log.source in ("marks", "counter")  # no iteration contains a pause
-        if (early and (self.crowded or not told)) or (self.crowded and isinstance(phase, Detecting)):
+        marked = self.log.source in ("marks", "counter")  # no iteration contains a pause
+        if (early and (self.crowded or not marked)) or (self.crowded and isinstance(phase, Detecting)):
             self.close()  # what was measured meanwhile is not of this job alone
             self.phase = Detecting(self._work, now_s)
         elif isinstance(phase, Watching):
             job = phase.job
-            job.since_s = phase.seen_s = now_s
+            job.since_s = phase.observed_s = now_s
             if self.crowded or (self.gpus.current != job.chosen and not self._request.paused):
                 self.phase = Holding(job)  # a check was cut short
         if early or isinstance(phase, (Searching, Holding, Watching)):
             self.log.ledger.begin(now_s)
 
-    def _look(self, now_s: float) -> None:
+    def _observe(self, now_s: float) -> None:
         """Whether what was seen since is of the same job."""
         job = self.job
         if job is None:
             return
         held = self.log.count(self.gpus.meter, job.source, now_s)
         if isinstance(self.phase, Watching):
-            self.phase = self.phase.look(held, now_s)
+            self.phase = self.phase.observe(held, now_s)
         going = isinstance(self.phase, (Searching, Trying, Watching, Checking))
         if going and (why := job.level_changed(now_s)):
             self.phase = Retuning(job, now_s, why)
@@ -281,6 +283,6 @@ class Finished:
         self.was = last.state if state == "done" else state
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """One sentence: how it ended."""
         return f"not tuned: {self.reason}" if self.state == "refused" else "tuning has ended"

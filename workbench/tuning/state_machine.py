@@ -20,7 +20,7 @@ from ..errors import Transient, UsageError, WorkbenchError
 from ..experiments.evidence import keep
 from ..measurement.meter import Meter
 from ..search.objective import Objective
-from .iteration_sources import ToldIterations
+from .iteration_sources import MarkedIterations
 from .logbook import Logbook
 from .options import (
     TuningRequest,
@@ -28,7 +28,7 @@ from .options import (
     check_options,
     check_slowdown,
     objective_name,
-    objective_words,
+    objective_text,
 )
 from .params import PARAMS, TunerParams
 from .phases import Watching
@@ -74,11 +74,11 @@ class Tuner:
         )
         self._lock = threading.RLock()
         self._meter, self.clock, self.log = meter, meter.clock, Logbook(meter.clock)
-        self._told = ToldIterations(meter.clock, progress, uuids if own_thread else None)
+        self._marked = MarkedIterations(meter.clock, progress, uuids if own_thread else None)
         self._result: TuningResult | None = None
         ledger, recorder = self.log.ledger, meter.recorder
         self._refusals = 0  # of the driver, in a row
-        self.phase: Waiting | AtWork | Finished = Waiting(meter, self.request, self.log, self._told)
+        self.phase: Waiting | AtWork | Finished = Waiting(meter, self.request, self.log, self._marked)
         global _latest
         _latest = self
         if recorder is None:
@@ -87,7 +87,7 @@ class Tuner:
         else:
             self._holds = [recorder.hold(lambda: ledger.oldest_s), recorder.hold(recorder.clock)]
             _running.append(self)
-        self._view = self._look()
+        self._view = self._observe()
 
     # what is known from outside
 
@@ -107,11 +107,11 @@ class Tuner:
         return self.phase.reason if isinstance(self.phase, Finished) else ""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """One sentence: what goes on and what is next."""
         if isinstance(self.phase, Waiting):
-            return "paused at the default setting" if self.request.paused else self.log.words
-        return self.phase.words
+            return "paused at the default setting" if self.request.paused else self.log.text
+        return self.phase.text
 
     @property
     def at_work(self) -> AtWork | None:
@@ -129,12 +129,12 @@ class Tuner:
         """Everything there is to see now; while a step is under way, what was before it."""
         if self._lock.acquire(timeout=0.02):
             try:
-                self._view = self._look()
+                self._view = self._observe()
             finally:
                 self._lock.release()
         return self._view
 
-    def _look(self) -> TuningView:
+    def _observe(self) -> TuningView:
         work, request, log = self.at_work, self.request, self.log
         devices = work.gpus.devices if work is not None else self._meter.devices
         job = work.job if work is not None else None
@@ -154,7 +154,7 @@ class Tuner:
         elif log.found is not None:
             known["period_s"] = log.found.iteration_s
         return TuningView(
-            state=self.state, words=self.words, paused=request.paused, label=request.label,
+            state=self.state, text=self.text, paused=request.paused, label=request.label,
             over=request.over, objective=objective_name(request.objective),
             max_slowdown=request.max_slowdown, refused=self.refused, saved=book.saved(),
             probes=log.probes.frame, period_source=log.source, elapsed_s=log.elapsed_s,
@@ -179,7 +179,7 @@ class Tuner:
                 return self.state
             try:
                 now_s = self.clock()
-                if failed := self._told.sample(now_s):
+                if failed := self._marked.sample(now_s):
                     self.log.remark(failed)
                 self.phase = self.phase.step(now_s)
                 self._refusals = 0
@@ -241,7 +241,7 @@ class Tuner:
         if self.at_work is not None:
             self.log.left = self.at_work.gpus.restore() or self.log.left
             self.at_work.close()
-        self._told.marks.end()
+        self._marked.marks.end()
         self.log.ledger.drop()  # and with it what the recorder keeps for it
         if self in _running:
             _running.remove(self)
@@ -319,13 +319,13 @@ class Tuner:
                 return
             request.objective, request.max_slowdown = new_objective, new_bound
             bound = "no bound" if new_bound is None else f"at most {100 * new_bound:g} % slower"
-            self.log.note(f"now {objective_words(new_objective)}, {bound}")
+            self.log.note(f"now {objective_text(new_objective)}, {bound}")
             if isinstance(self.phase, AtWork):
                 self.phase.change()
 
     def _must_go_on(self, what: str) -> None:
         if self.ended:
-            raise UsageError(f"this tuning has ended ({self.words}); it cannot {what} any more")
+            raise UsageError(f"this tuning has ended ({self.text}); it cannot {what} any more")
 
 
 def running() -> tuple[Tuner, ...]:

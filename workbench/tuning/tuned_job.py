@@ -17,7 +17,7 @@ from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ModelWatch, PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
-from .iteration_sources import Count, Guess, Told, ToldIterations, guessed
+from .iteration_sources import Count, Guess, Marked, MarkedIterations, guessed
 from .logbook import Logbook
 from .options import TuningRequest, resolve_objective
 from .params import TunerParams
@@ -36,7 +36,7 @@ class Workplace:
 
     request: TuningRequest
     log: Logbook
-    told: ToldIterations
+    marked: MarkedIterations
     gpus: TunedGpus
     level: PowerLevelDetector
     steering: choice.Steering = field(default_factory=choice.Steering)
@@ -102,9 +102,9 @@ class TunedJob:
         return last.iteration_s, last.iteration_j
 
     @property
-    def told(self) -> bool:
+    def marked(self) -> bool:
         """Whether the job tells its iterations itself."""
-        return isinstance(self.source, Told)
+        return isinstance(self.source, Marked)
 
     @property
     def traced(self) -> bool:
@@ -138,7 +138,7 @@ class TunedJob:
             return
         common = self.params.trace_margin * self.params.trace_error if self.traced else 0.0
         self.choice = choice.best(
-            self.belief, self.work.request.max_slowdown, in_hand=self._in_hand, common=common,
+            self.belief, self.work.request.max_slowdown, slack=self._slack, common=common,
             params=self.params,
         )
 
@@ -153,8 +153,8 @@ class TunedJob:
         return self.chosen if self.choice.measured else Setting()
 
     @property
-    def _in_hand(self) -> float:
-        return choice.in_hand(self.log.accounts.saved(), self.work.request.max_slowdown, self.params)
+    def _slack(self) -> float:
+        return choice.slack(self.log.accounts.saved(), self.work.request.max_slowdown, self.params)
 
     def reconsider(self, now_s: float) -> str:
         """Choose anew; returns what is to be done then: "hold" another setting, "search", or "" to stay."""
@@ -163,7 +163,7 @@ class TunedJob:
         new = self.choice
         if new.setting == held.setting:
             return ""
-        keeps = choice.keeps(self.belief, held.setting, self.work.request.max_slowdown, self._in_hand)
+        keeps = choice.keeps(self.belief, held.setting, self.work.request.max_slowdown, self._slack)
         why = self.work.steering.decide(
             now_s, held.setting, new.setting, self.belief, self.baseline, keeps, self.params
         )
@@ -227,14 +227,14 @@ class TunedJob:
     def level_changed(self, now_s: float) -> str:
         """Where iterations are not told: a sentence, if the power is that of another job."""
         level, setting = self.work.level, self.gpus.current
-        if self.told:
+        if self.marked:
             return ""
         if setting != level.setting:  # settles first
             level.begin(setting, max(now_s, self.gpus.settled_by_s(now_s)))
             return ""
         iteration_s, power_w = self.expected_power(setting)
         sd = 0.01 if self.belief.visited(setting) else max(self.belief.ratios(setting)[1], 0.06)
-        return level.look(now_s, iteration_s, power_w, sd)
+        return level.observe(now_s, iteration_s, power_w, sd)
 
     def view(self) -> dict[str, Any]:
         """What a view shows of it."""

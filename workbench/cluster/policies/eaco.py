@@ -259,8 +259,8 @@ class Eaco(FreeNodesPolicy):
             deadline_s = other.deadline_s
             left_s = other.expected_left_s(now)
             excess = expected
-            if other.seen is not None:
-                excess = other.seen.get(after, expected)
+            if other.observed is not None:
+                excess = other.observed.get(after, expected)
             if deadline_s - now < left_s * (1 + excess) and deadline_s - now >= left_s:
                 # Its slack grows while it runs faster than it must: the moment when it suffices can be told.
                 gain = other.rate * (1 + excess) - 1
@@ -275,8 +275,8 @@ class Eaco(FreeNodesPolicy):
 
     def _predict(self, job: Job, mix: Mix) -> float:
         """Excess of this job in a mix: as measured on it, else as measured on others."""
-        if job.seen is not None and mix in job.seen:
-            return job.seen[mix]
+        if job.observed is not None and mix in job.observed:
+            return job.observed[mix]
         return self.history.predict(mix)
 
     def _measured(self, job: Job, excess: float) -> None:
@@ -287,9 +287,9 @@ class Eaco(FreeNodesPolicy):
         if mix.size < 2:
             return
         self.history.learn(mix, excess)
-        if job.seen is None:
-            job.seen = {}
-        job.seen[mix] = excess
+        if job.observed is None:
+            job.observed = {}
+        job.observed[mix] = excess
 
     # The queue
 

@@ -36,7 +36,7 @@ class EnergyAwareParams:
     cap_slowdown_w: float = 250.0
     margin: float = 1.6
     # nodes without a free GPU that are asked for one job at most, which bounds what a job costs
-    looks: int = 64
+    checks: int = 64
     quiet_nodes: int = 8  # while no more than 1 node in so many is awake, `quiet_excess` holds
     # measured excess over the predicted one of a job, at least and at most
     sensitivity: tuple[float, float] = (0.25, 4.0)
@@ -225,7 +225,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         """The cheapest GPUs of nodes with jobs; of nodes being emptied last, and never for a moving job."""
         best: Sequence[Gpu] | None = None
         least = NEVER_S
-        looks = self.params.looks
+        checks = self.params.checks
         joined: dict[Mix, float] = {}
         drained: list[Node] = []
         for bound_j, node in self.ranking.least_first(job, left_s, now, self.limit - job.load, self.memory):
@@ -233,8 +233,8 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 break
             if node.index in self.draining:
                 drained.append(node)
-            elif (looks > 0 or node.free >= job.num_gpus) and (not moving or node.state == AWAKE):
-                looks -= node.free < job.num_gpus
+            elif (checks > 0 or node.free >= job.num_gpus) and (not moving or node.state == AWAKE):
+                checks -= node.free < job.num_gpus
                 cost, gpus = self._on_node(job, node, left_s, now, joined)
                 if gpus is not None and cost < least:
                     least, best = cost, gpus

@@ -103,7 +103,7 @@ class Outlook:
         return None if self.arm is None else self.space.batch_sizes[self.arm]
 
 
-def look(
+def outlook_of(
     ledger: AttemptLedger, paid: pl.DataFrame, objective: Objective, policy: BatchSizePolicy | None, *,
     pardoned: dict[int, int] | None = None, seed: int = 0,
 ) -> Outlook:

@@ -271,8 +271,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self.start()
 
     def _bundle(self) -> dict[str, Any]:
-        words = {"text/plain": self.summary()}
-        return words if self.comm is None else {**words, **widget_bundle(self.model_id)}
+        plain = {"text/plain": self.summary()}
+        return plain if self.comm is None else {**plain, **widget_bundle(self.model_id)}
 
     def finish(self) -> None:
         """Put a picture of what there is now in the place where it was displayed last, and end the panel."""

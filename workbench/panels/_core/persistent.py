@@ -154,12 +154,12 @@ def captioned(picture: str, result: Any, problem: str = "") -> dict[str, Any]:
         bundle: dict[str, Any] = {"text/plain": result, "text/html": _line(result)}
     else:
         bundle = result._repr_mimebundle_()
-    words = "\n".join(filter(None, (bundle["text/plain"], problem)))
-    return {**bundle, "text/plain": words, "text/html": f"{bundle['text/html']}{_line(problem)}{picture}"}
+    plain = "\n".join(filter(None, (bundle["text/plain"], problem)))
+    return {**bundle, "text/plain": plain, "text/html": f"{bundle['text/html']}{_line(problem)}{picture}"}
 
 
-def _line(words: str) -> str:
-    body = html.escape(words).replace("\n", "<br>")
+def _line(plain: str) -> str:
+    body = html.escape(plain).replace("\n", "<br>")
     return f'<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>\n' if body else ""
 
 

@@ -89,12 +89,12 @@ class Picture:
         """Words with their lines, in as many rows as it takes."""
         x = float(LEFT)
         self.y += 16
-        for words, pen in entries:
-            wide = 34 + LETTER * len(words)
+        for text, pen in entries:
+            wide = 34 + LETTER * len(text)
             if x + wide > WIDTH and x > LEFT:
                 x, self.y = float(LEFT), self.y + 16
             self.swatch(x, self.y - 4, pen)
-            self.text(x + 24, self.y, words)
+            self.text(x + 24, self.y, text)
             x += wide
 
     def frame(self, height: float, x_span: Span, y_span: Span, *, side: str = "") -> Frame:
@@ -120,13 +120,13 @@ class Picture:
 
     def svg(self) -> str:
         """The `<svg>` element; it needs no scripts and no network."""
-        words = html.escape(self.title)
+        text = html.escape(self.title)
         most = 1000 if self.width == WIDTH else self.width
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.y:g}" '
-            f'width="{self.width}" role="img" aria-label="{words}" fill="none" '
+            f'width="{self.width}" role="img" aria-label="{text}" fill="none" '
             f'style="width:100%;max-width:{most}px;height:auto;display:block" '
-            f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(self._parts)}</svg>'
+            f'font-family="system-ui, sans-serif"><title>{text}</title>{"".join(self._parts)}</svg>'
         )
 
     def described(self) -> list[list[dict[str, Any]]]:
@@ -136,13 +136,13 @@ class Picture:
     # elements, in pixels
 
     def text(
-        self, x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "",
+        self, x: float, y: float, text: str, *, size: int = 11, anchor: str = "", weight: str = "",
         opacity: float = 1.0, ink: str = INK,
     ) -> None:
         more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
         more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
         self._parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{ink}"{more}>{html.escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{ink}"{more}>{html.escape(text)}</text>'
         )
 
     def path(self, drawn: str, pen: Pen, *, more: str = "") -> None:
@@ -193,10 +193,10 @@ class Frame:
     def described(self) -> dict[str, Any]:
         """The frame for a browser: its axes, and its layers as columns; what looks the same is one layer."""
         layers: dict[str, dict[str, Any]] = {}
-        for look, rows in self._layers:
-            known = layers.setdefault(repr(look), {**look, "rows": {name: [] for name in rows}})["rows"]
+        for style, rows in self._layers:
+            known = layers.setdefault(repr(style), {**style, "rows": {name: [] for name in rows}})["rows"]
             for name, values in rows.items():
-                if look["kind"] in ("line", "steps") and known[name]:
+                if style["kind"] in ("line", "steps") and known[name]:
                     known[name].append(None)  # the next line begins
                 known[name] += map(_plain, values)
         axes = {name: [*map(list, at.items())] if isinstance(at, Mapping) else at
@@ -205,11 +205,11 @@ class Frame:
         return {**axes, **size, "layers": list(layers.values())}
 
     def _layer(
-        self, kind: str, row: dict[str, Any], pen: Pen, hover: Hover | None = None, **look: Any
+        self, kind: str, row: dict[str, Any], pen: Pen, hover: Hover | None = None, **style: Any
     ) -> None:
         row = row | {f"hover{n}": texts for n, texts in enumerate((hover or {}).values())}
-        look = {"kind": kind, **pen._asdict(), "hover": list(hover or ()), **look}
-        self._layers.append((look, row if kind in MANY else {name: [value] for name, value in row.items()}))
+        style = {"kind": kind, **pen._asdict(), "hover": list(hover or ()), **style}
+        self._layers.append((style, row if kind in MANY else {name: [value] for name, value in row.items()}))
 
     # axes
 
@@ -218,10 +218,10 @@ class Frame:
         self.name(name, swatch)
         self._about["left"] = about
         named = about if isinstance(about, Mapping) else {at: f"{at:g}" for at in ticks(*self.y_span, about)}
-        for value, words in named.items():
+        for value, text in named.items():
             if named is not about:
                 self.picture.path(f"M{self.left:.1f} {self.y(value):.1f}H{self.right:.1f}", Pen(opacity=0.16))
-            self.picture.text(self.left - 6, self.y(value) + 4, words, anchor="end")
+            self.picture.text(self.left - 6, self.y(value) + 4, text, anchor="end")
 
     def name(self, name: str, swatch: Pen | None = None) -> None:
         self._about["title"] = name
@@ -236,16 +236,16 @@ class Frame:
             values = {value: f"{value:g}" for value in ticks(*self.x_span, values)}
         ends, y = "".join(f"M{self.x(value):.1f} {self.bottom:.1f}v4" for value in values), self.bottom
         self.picture.path(f"M{self.left:g} {y:.1f}H{self.right:g}{ends}", Pen(opacity=0.5))
-        for value, words in values.items():
-            self.picture.text(self.x(value), y + 16, words, anchor="middle")
+        for value, text in values.items():
+            self.picture.text(self.x(value), y + 16, text, anchor="middle")
         self.picture.text((self.left + self.right) / 2, y + 30, name, anchor="middle", opacity=0.75)
 
-    def upright(self, x: float, pen: Pen, *, words: str = "", row: int = 0, weight: str = "") -> None:
+    def upright(self, x: float, pen: Pen, *, text: str = "", row: int = 0, weight: str = "") -> None:
         """A vertical line over the whole height, and words at its upper end, on the side that has room."""
         if self.holds(x):
             self._layer("upright", {"x": x}, pen)
             self.picture.path(f"M{self.x(x):.1f} {self.top:.1f}v{self.height:g}", pen)
-            self.label(x, self.y_span[1], words, dx=4, dy=11 + 13 * row, turns=True, weight=weight)
+            self.label(x, self.y_span[1], text, dx=4, dy=11 + 13 * row, rotated=True, weight=weight)
 
     def level(self, y: float, pen: Pen, *, x: Span | None = None) -> None:
         """A horizontal line over the whole width, or between two values."""
@@ -284,8 +284,8 @@ class Frame:
     def bands(self, spans: Sequence[ShadedSpan]) -> None:
         """Every other iteration on a light ground, what is no iteration on a darker one."""
         shown = [span for span in spans if span.end_s > self.x_span[0] and span.start_s < self.x_span[1]]
-        turns, pauses = ([span for span in shown if span.pause is pause] for pause in (False, True))
-        for opacity, each in ((0.07, turns[1::2]), (0.2, pauses)):
+        rotated, pauses = ([span for span in shown if span.pause is pause] for pause in (False, True))
+        for opacity, each in ((0.07, rotated[1::2]), (0.2, pauses)):
             self.fill((self.rectangle(span.start_s, span.end_s) for span in each), opacity=opacity)
 
     def narrow(self, spans: Sequence[ShadedSpan]) -> bool:
@@ -370,8 +370,8 @@ class Frame:
         self.picture.path(bars, pen)
 
     def label(
-        self, x: float, y: float, words: str, *, dx: float = 0.0, dy: float = 0.0, anchor: str = "",
-        size: int = 11, weight: str = "", opacity: float = 1.0, ink: str = INK, turns: bool = False,
+        self, x: float, y: float, text: str, *, dx: float = 0.0, dy: float = 0.0, anchor: str = "",
+        size: int = 11, weight: str = "", opacity: float = 1.0, ink: str = INK, rotated: bool = False,
         spread: bool = False,
     ) -> None:
         """Words at a place, below the frame's upper end.
@@ -384,16 +384,16 @@ class Frame:
             turns: Put them on the other side of the place where there is no room to the right.
             spread: A browser may put them on any side of the place, or leave them out where there is no room.
         """
-        if not words:
+        if not text:
             return
-        row = {"x": x, "y": y, "text": words, "dx": dx, "dy": dy, "anchor": anchor, "turns": turns}
+        row = {"x": x, "y": y, "text": text, "dx": dx, "dy": dy, "anchor": anchor, "turns": rotated}
         self._layer("text", row, Pen(ink, opacity=opacity), size=size, weight=weight, spread=spread)
-        if turns and self.x(x) + dx + LETTER * len(words) > self.right:
+        if rotated and self.x(x) + dx + LETTER * len(text) > self.right:
             dx, anchor = -dx, "end"
         at = self.x(x) + dx
         top = max(self.y(y) + dy, self.top + 11)
         self.picture.text(
-            at, top, words, size=size, anchor=anchor, weight=weight, opacity=opacity, ink=ink
+            at, top, text, size=size, anchor=anchor, weight=weight, opacity=opacity, ink=ink
         )
 
 
@@ -403,15 +403,15 @@ def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) 
     return low - room, high + room
 
 
-def page(picture: str, words: str, more: str = "") -> str:
+def page(picture: str, text: str, more: str = "") -> str:
     """A picture, what else stands below it, and its words folded away for a reader who cannot see it."""
-    said = html.escape(words).replace("\n", "<br>")
-    return f'{picture}{more}<details style="font-size:12px"><summary>in words</summary>{said}</details>'
+    text_html = html.escape(text).replace("\n", "<br>")
+    return f'{picture}{more}<details style="font-size:12px"><summary>in words</summary>{text_html}</details>'
 
 
-def titled(words: str, simulated: bool) -> str:
+def titled(text: str, simulated: bool) -> str:
     """A title that says so where no joule is real."""
-    return words + (" (simulated)" if simulated and "simulated" not in words else "")
+    return text + (" (simulated)" if simulated and "simulated" not in text else "")
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:

@@ -20,7 +20,7 @@ class Lines {
     this.plot = this.frame.plot;
     this.figure = figure;
     this.layer = figure.glyph(this.frame, "MultiLine", LINES);
-    figure.hover(this.frame, [this.layer], [["", "@words"], ...tooltips], { line_policy: "nearest" });
+    figure.hover(this.frame, [this.layer], [["", "@text"], ...tooltips], { line_policy: "nearest" });
   }
   plain(count) {
     this.frame.below.setv({ ticker: this.figure.ticker(count), major_label_overrides: new Map() });
@@ -35,17 +35,17 @@ class Bars {
     this.figure = figure;
     const sides = { ...columns("y"), left: column("low"), right: column("high"), height: 0.62, line_color: null };
     this.layer = figure.glyph(this.frame, "HBar", { ...sides, fill_color: column("colour"), fill_alpha: column("alpha") });
-    figure.hover(this.frame, [this.layer], [["", "@words"], ["against the first", "@ratio{0.000}"]]);
+    figure.hover(this.frame, [this.layer], [["", "@text"], ["against the first", "@ratio{0.000}"]]);
     this.errors = addErrors(figure, this.frame, { line_color: TEXT, line_width: 1.6, line_alpha: 1 });
     this.labels = figure.words(this.frame, { text_baseline: "middle", x_offset: 6 });
   }
   draw(/** @type {ClusterBar[]} */ bars, colour) {
-    const all = bars.map(({ owned, unowned, error, words, number }, n) => {
-      return { y: -n, owned, x: owned + unowned, dx: error ?? 0, words, colour: colour(number) };
+    const all = bars.map(({ owned, unowned, error, text, number }, n) => {
+      return { y: -n, owned, x: owned + unowned, dx: error ?? 0, text, colour: colour(number) };
     });
     const room = 1 - Math.min(0.5, LABEL / sizeOf(this.frame)[0]);
     fit(this.frame, [0, Math.max(0.1, ...all.map(({ x, dx }) => x + dx)) / room], [0.4 - Math.max(bars.length, 1), 0.6]);
-    this.figure.ticks(this.frame.left, all.map(({ y }) => y), all.map(({ words }) => words));
+    this.figure.ticks(this.frame.left, all.map(({ y }) => y), all.map(({ text }) => text));
     fill(this.layer, [
       ...all.map((bar) => ({ ...bar, ratio: bar.x, low: 0, high: bar.owned, alpha: 1 })),
       ...all.map((bar) => ({ ...bar, ratio: bar.x, low: bar.owned, high: bar.x, alpha: 0.4 })),
@@ -79,7 +79,7 @@ class Sweep extends Lines {
     fit(this.frame, [low - room, high + room], [0, top], { title, label: words });
     if (tried.length <= MOST_MARKS) this.figure.ticks(this.frame.below, tried);
     else this.plain(8);
-    fill(this.layer, known.map((each) => ({ ...plots.look(each), xs: each.spots.map(({ x }) => x), ys: each.spots.map(({ y }) => y) })));
+    fill(this.layer, known.map((each) => ({ ...plots.style(each), xs: each.spots.map(({ x }) => x), ys: each.spots.map(({ y }) => y) })));
     fill(this.spots, spots);
     this.errors(spots);
   }
@@ -101,9 +101,9 @@ class ClusterPlots {
   colour(number) {
     return this.about.palette[number % this.about.palette.length];
   }
-  look({ number, words }) {
+  style({ number, text }) {
     const { palette, dashes } = this.about;
-    return { colour: this.colour(number), dash: dashes[Math.floor(number / palette.length) % dashes.length], words };
+    return { colour: this.colour(number), dash: dashes[Math.floor(number / palette.length) % dashes.length], text };
   }
   /** Draw results as the kernel sends them, with their buffer: the distribution of that name, and no lines of hidden policies. */
   draw(/** @type {ClusterDrawn} */ drawn, /** @type {Float32Array} */ view, distribution, hidden) {
@@ -116,7 +116,7 @@ class ClusterPlots {
       fit(frame, [0, end / scale], [0, 1.08 * top], { title, label: `${unit} since the first submission` });
       fill(layer, curves.map((curve) => {
         const [xs, ys] = steps(values(curve, "hours"), values(curve, name), scale);
-        return { ...this.look(curve), xs, ys };
+        return { ...this.style(curve), xs, ys };
       }));
     };
     over(this.nodes, "hosting", "Active nodes: with a job");
@@ -134,7 +134,7 @@ class ClusterPlots {
     else this.shares.figure.ticks(this.shares.frame.below, marks, marks.map((n) => String(Number((10 ** n).toPrecision(3)))));
     fill(this.shares.layer, curves.map((curve) => {
       const xs = Float64Array.from(values(curve, name), (value) => at(Math.min(Math.max(value, low), high)));
-      return { ...this.look(curve), xs, ys: xs.map((_, n) => n / Math.max(1, xs.length - 1)) };
+      return { ...this.style(curve), xs, ys: xs.map((_, n) => n / Math.max(1, xs.length - 1)) };
     }));
   }
 }
@@ -221,7 +221,7 @@ class Results {
       const name = [`${policies.indexOf(policy) + 1}. `, swatch(this.plots.colour(number)), first];
       return element("tr", "", ...cells([name, ...rest]));
     }));
-    this.legend.show(drawn.curves.map(({ policy, words, number }) => [policy, this.plots.colour(number), [words], "show or hide"]));
+    this.legend.show(drawn.curves.map(({ policy, text, number }) => [policy, this.plots.colour(number), [text], "show or hide"]));
     this.drill.fill(drawn);
     this.draw();
   }

@@ -43,7 +43,7 @@ export class Drill {
     const open = drawn.curves.filter((curve) => curve.open);
     this.root.hidden = !open.length;
     const still = this.picked && open.some(({ policy }) => policy === this.policy.value);
-    offer(this.policy, open.map(({ policy, words }) => [policy, words]), still ? this.policy.value : open[open.length - 1]?.policy);
+    offer(this.policy, open.map(({ policy, text }) => [policy, text]), still ? this.policy.value : open[open.length - 1]?.policy);
     this.node.max = String(Math.max(0, drawn.nodeCount - 1));
     this.offer();
   }

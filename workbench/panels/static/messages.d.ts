@@ -29,7 +29,7 @@ export interface ClocksWords {
   saved: string;
   events: [number, string][];
   objective: string;
-  objective_words: string;
+  objective_text: string;
   bound: number | null;
   commands: Record<string, boolean>;
 }
@@ -45,7 +45,7 @@ export interface ClusterDrilled {
 }
 export interface ClusterBar {
   number: number;
-  words: string;
+  text: string;
   owned: number;
   unowned: number;
   error: number | null;
@@ -287,14 +287,14 @@ export interface ClusterRun {
 export interface DrawnCurve {
   policy: string;
   number: number;
-  words: string;
+  text: string;
   places: Record<string, [number, number]>;
   open: boolean;
   notable: Record<string, string[]>;
 }
 export interface ClusterSwept {
   number: number;
-  words: string;
+  text: string;
   values: (number | null)[];
   energy_mwh: (number | null)[];
   error: (number | null)[];

@@ -323,9 +323,9 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
         parts = round(apart / usual) if np.isfinite(apart) else 0
         inside = at + usual * np.arange(1, max(parts, 1))
         index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
-        seen = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
+        scores = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
         even = parts >= 2 and abs(apart / parts - usual) < PARAMS.stretch * usual
-        if even and len(seen) == parts - 1 and np.all(seen > 0.15):
+        if even and len(scores) == parts - 1 and np.all(scores > 0.15):
             borders = np.linspace(at, following, parts + 1)
             starts.extend(borders[:-1].tolist())
             ends.extend(borders[1:].tolist())

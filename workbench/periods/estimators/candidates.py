@@ -129,7 +129,7 @@ def signal_views(signals: Sequence[Signal], step_s: float) -> list[SignalView]:
     return _views(signals, levels, values, step_s)
 
 
-def look_between(signal: Signal, step_s: float, found: Pauses) -> SignalView:
+def view_between(signal: Signal, step_s: float, found: Pauses) -> SignalView:
     """The view of a signal between its pauses only."""
     inside = np.concatenate([signal.values[piece] for piece in found.pieces])
     part = replace(signal, name="between_pauses", values=inside - inside.mean(), weights=np.ones(len(inside)))
@@ -179,10 +179,10 @@ def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
     """At most `MOST` candidates, the most voted first."""
     longest_s = grid.seconds / 2.2
     moving = [view for view in views if view.signal.sd > 0]
-    seen = _from_levels(moving, longest_s)  # period, votes, clarity, spectral
+    proposed = _from_levels(moving, longest_s)  # period, votes, clarity, spectral
     for view in moving:
-        seen.extend(_from_spectrum(view, longest_s))
-    return _doubled(_merge(seen), views[0], longest_s)
+        proposed.extend(_from_spectrum(view, longest_s))
+    return _doubled(_merge(proposed), views[0], longest_s)
 
 
 def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list[Candidate]:
@@ -248,18 +248,18 @@ def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, floa
     return [(at, 0.6, 0.0, float(amplitude[k]) / top) for at, k in zip(places, order, strict=True)]
 
 
-def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
+def _merge(proposed: list[tuple[float, float, float, float]]) -> list[Candidate]:
     """Proposals nearer than `MERGE` become one, at their weighted mean."""
-    if not seen:
+    if not proposed:
         return []
-    seen = sorted(seen)
-    firsts, first_s, last_s = [0], seen[0][0], seen[0][0]
-    for number, (period_s, *_) in enumerate(seen):
+    proposed = sorted(proposed)
+    firsts, first_s, last_s = [0], proposed[0][0], proposed[0][0]
+    for number, (period_s, *_) in enumerate(proposed):
         if period_s > min(last_s * (1 + PARAMS.merge / 2), first_s * (1 + 2 * PARAMS.merge)):
             firsts.append(number)
             first_s = period_s
         last_s = period_s
-    table = np.array(seen)
+    table = np.array(proposed)
     weight = table[:, 1] * (0.05 + np.maximum(table[:, 2], 0.8 * table[:, 3]))
     votes = np.add.reduceat(weight, firsts)
     periods_s = np.add.reduceat(table[:, 0] * weight, firsts) / votes

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .candidates import Candidate, LevelBank, SignalView, look_between, propose, refine, signal_views
+from .candidates import Candidate, LevelBank, SignalView, propose, refine, signal_views, view_between
 from .shapes import SHAPE_NAMES, shape_table
 from .signals import PARAMS as SIGNAL_PARAMS
 from .signals import Pauses, SignalGrid, pauses
@@ -61,7 +61,7 @@ def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     views = signal_views(grid.signals, grid.step_s)
     resting = pauses(grid.signals[0], grid.step_s)
     if resting is not None:
-        views.append(look_between(grid.signals[0], grid.step_s, resting))
+        views.append(view_between(grid.signals[0], grid.step_s, resting))
     candidates = propose(grid, views)
     if not candidates:
         return np.empty(0), np.empty((0, len(NAMES))), views

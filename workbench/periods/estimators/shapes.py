@@ -46,14 +46,14 @@ class Folds(NamedTuple):
     offset: Array
 
 
-def fold(starts: Array, lengths: Array, owner: Array, turns: Array, bins: Array) -> Folds:
+def fold(starts: Array, lengths: Array, owner: Array, cycles: Array, bins: Array) -> Folds:
     """Chunks (k,) of a grid by their first steps and lengths, folded at the `turns` (owners,) that a period
     makes in a step, into (owners,) bins.
     """
     ends = np.cumsum(lengths)
     first, own = ends - lengths, bins[owner]
     at = np.arange(ends[-1]) - np.repeat(first - starts, lengths)
-    phase = at * np.repeat(turns[owner], lengths)
+    phase = at * np.repeat(cycles[owner], lengths)
     offset = np.cumsum(own) - own
     wide = np.repeat(own, lengths)
     cell = np.minimum(((phase - np.floor(phase)) * wide).astype(np.int64), wide - 1)
@@ -102,8 +102,8 @@ def _fill(shape: Array, known: Array, those: Array, folds: Folds) -> None:
     last = np.append(first[1:], len(chunk)) - 1
     # Each chunk on a line of its own: its last bin before its first one, and its first behind its last.
     ids = np.concatenate([there[last], there, there[first]])
-    turn = np.concatenate([-folds.bins[chunk[last]], np.zeros_like(there), folds.bins[chunk[first]]])
-    at = ids + turn + APART * np.concatenate([chunk[last], chunk, chunk[first]])
+    edge = np.concatenate([-folds.bins[chunk[last]], np.zeros_like(there), folds.bins[chunk[first]]])
+    at = ids + edge + APART * np.concatenate([chunk[last], chunk, chunk[first]])
     order = np.argsort(at)
     at, ids = at[order], ids[order]
     empty = cells[~known[cells]]
@@ -170,17 +170,17 @@ def _runs(below: Array, bins: Array) -> tuple[Array, Array, Array, Array]:
     rows = np.arange(len(bins))
     before = np.roll(below, 1, axis=1)
     before[:, 0] = below[rows, bins - 1]
-    row, turn = np.nonzero((below != before) & (np.arange(MOST_BINS) < bins[:, None]))
+    row, edge = np.nonzero((below != before) & (np.arange(MOST_BINS) < bins[:, None]))
     lows, highs = (np.where(below[:, 0] == kind, bins, 0) for kind in (True, False))
     number = np.bincount(row, minlength=len(bins))
     lows[number > 0] = highs[number > 0] = 0
-    kind = below[row, turn]
-    length = _to_next(row, turn, bins)
+    kind = below[row, edge]
+    length = _to_next(row, edge, bins)
     np.maximum.at(lows, row[kind], length[kind])
     np.maximum.at(highs, row[~kind], length[~kind])
     ends = row[~kind]
     bumps = np.bincount(ends, minlength=len(bins))
-    apart = _to_next(ends, turn[~kind], bins)
+    apart = _to_next(ends, edge[~kind], bins)
     mean = bins / np.maximum(bumps, 1)
     variance = np.bincount(ends, (apart - mean[ends]) ** 2, len(bins)) / np.maximum(bumps, 1)
     return lows, highs, bumps.astype(float), np.where(bumps > 1, np.sqrt(variance) / mean, 0.0)

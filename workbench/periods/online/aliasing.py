@@ -35,7 +35,7 @@ class AliasingParams:
     stays: float = 0.4
     predicted: float = 0.6
     alike: float = 0.7  # cosine of its harmonics' sizes at both
-    turns: int = 11  # frequencies that are tried for what was seen before, within half a turn of it
+    frequencies: int = 11  # frequencies that are tried for what was seen before, within half a turn of it
     steps: float = 2.5  # between two readings, that a harmonic must last to be told from others
 
 
@@ -57,13 +57,13 @@ def intervals(rows: Array) -> tuple[float, float]:
     gaps = gaps[gaps > 0]
     if len(gaps) < 4:
         return math.nan, math.nan
-    look_s = float(np.median(gaps))
+    interval_s = float(np.median(gaps))
     ticks = refreshes(rows["power_tick_s"])
     if len(ticks) >= 5:
-        return look_s, float(np.median(np.diff(rows["power_tick_s"][ticks])))
+        return interval_s, float(np.median(np.diff(rows["power_tick_s"][ticks])))
     changed = times[1:][np.diff(rows["power_w"]) != 0]
     # A value may stay the same over a refresh, so the shorter of the gaps are nearer to the truth.
-    return look_s, float(np.quantile(np.diff(changed), 0.25)) if len(changed) >= 5 else look_s
+    return interval_s, float(np.quantile(np.diff(changed), 0.25)) if len(changed) >= 5 else interval_s
 
 
 def refreshes(tick_s: Array) -> Array:
@@ -76,9 +76,9 @@ def refreshes(tick_s: Array) -> Array:
     return first
 
 
-def near_limit(seconds: float, look_s: float, refresh_s: float) -> bool:
+def near_limit(seconds: float, interval_s: float, refresh_s: float) -> bool:
     """Whether sampling alone could make a period of `seconds`: short, or an even multiple of its step."""
-    for step_s in (look_s, refresh_s):
+    for step_s in (interval_s, refresh_s):
         if not step_s > 0:
             continue
         steps = seconds / step_s
@@ -92,28 +92,28 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     another polling interval would tell. `guarded` doubts what is near the sampling's limit without a second
     witness.
     """
-    seen = testimony(rows, seconds)
-    share = seen.share if seen else None
+    evidence = testimony(rows, seconds)
+    share = evidence.share if evidence else None
     if share is not None and share < PARAMS.doubted:
         return (f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which "
                 f"misses nothing, shows {100 * share:.0f} % of that swing")
-    look_s, refresh_s = intervals(rows)
-    if guarded and seen is not None and seen.swing_w < PARAMS.weak * seen.mean_w:
+    interval_s, refresh_s = intervals(rows)
+    if guarded and evidence is not None and evidence.swing_w < PARAMS.weak * evidence.mean_w:
         # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster rhythm's swing
         # in the beat, and no GPU swings by more than it draws: a stronger beat there cannot be.
-        faster_w = seen.swing_w * seconds / refresh_s
-        if faster_w < seen.mean_w:
+        faster_w = evidence.swing_w * seconds / refresh_s
+        if faster_w < evidence.mean_w:
             return (
-                f"aliasing suspected: readings swing by {100 * seen.swing_w / seen.mean_w:.1f} % every "
-                f"{seconds:.3g} s; what this sensor leaves of an iteration shorter than {refresh_s:.3g} s "
-                "would look the same"
+                f"aliasing suspected: readings swing by {100 * evidence.swing_w / evidence.mean_w:.1f} % "
+                f"every {seconds:.3g} s; what this sensor leaves of an iteration shorter than "
+                f"{refresh_s:.3g} s would look the same"
             )
     believed = share is not None and share >= PARAMS.believed
     if not guarded or believed:
         return ""
     if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow: beats of any length
         return None
-    if not near_limit(seconds, look_s, refresh_s):
+    if not near_limit(seconds, interval_s, refresh_s):
         return ""
     return (f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor "
             "refreshes, and there is no second witness")
@@ -130,8 +130,8 @@ def with_counter(found: Periods, rows: Array) -> Periods:
         beat = check_aliasing(rows, level.seconds, guarded=False)
         return found.doubted(beat) if beat else found
     if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.seconds:
-        seen = testimony(rows, level.seconds)
-        if seen is not None and seen.share >= PARAMS.believed:
+        evidence = testimony(rows, level.seconds)
+        if evidence is not None and evidence.share >= PARAMS.believed:
             return confirmed(found)
     return found
 
@@ -177,7 +177,7 @@ def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float
     power_w, start_s = first["power_w"].astype(np.float64), first["time_s"][0]
     span_s = float(first["time_s"][-1] - start_s)
     least, best = math.inf, (np.zeros(count), 1 / seconds)
-    for shift in np.linspace(-0.5, 0.5, PARAMS.turns):
+    for shift in np.linspace(-0.5, 0.5, PARAMS.frequencies):
         frequency = 1 / seconds + shift / span_s
         found, rest = fit(first["time_s"] - start_s, power_w, frequency, harmonics)
         if rest < least:
@@ -225,11 +225,11 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     steady, noise_w, _ = swing(reading["power_tick_s"], read_w, seconds, harmonics)
     averaged, *_ = swing(middle_s, mean_w, seconds, harmonics)
     given_back = np.array([1.0 / np.sinc(h * step_s / seconds) for h in harmonics])
-    seen_w = float(np.sqrt(np.sum(steady**2)))
-    if seen_w < 3.0 * noise_w:
+    observed_w = float(np.sqrt(np.sum(steady**2)))
+    if observed_w < 3.0 * noise_w:
         return None
-    share = float(np.sqrt(np.sum((averaged * given_back) ** 2)) / seen_w)
-    return AliasEvidence(share, 2.0 * seen_w, float(np.mean(reading["power_w"])))
+    share = float(np.sqrt(np.sum((averaged * given_back) ** 2)) / observed_w)
+    return AliasEvidence(share, 2.0 * observed_w, float(np.mean(reading["power_w"])))
 
 
 def swing(

@@ -26,7 +26,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._rows = np.empty(2 * CAPACITY, ROWS)
-        self._seen = self._high = 0
+        self._read = self._high = 0
         self.newest_s = -math.inf
 
     def add(self, rows: Array) -> None:
@@ -38,21 +38,21 @@ class Memory:
         if self._high + len(rows) > len(self._rows):
             drop = self._high - CAPACITY
             self._rows[:CAPACITY] = self._rows[drop : self._high].copy()
-            self._seen, self._high = max(0, self._seen - drop), CAPACITY
+            self._read, self._high = max(0, self._read - drop), CAPACITY
         self._rows[self._high : self._high + len(rows)] = rows
         self._high += len(rows)
         self.newest_s = float(rows["time_s"][-1])
 
     def next(self, until_s: float) -> Array:
         """Rows not taken yet, up to a time (s); the first such row where none is as old."""
-        waiting = self._rows["time_s"][self._seen : self._high]
-        upto = self._seen + max(1, int(np.searchsorted(waiting, until_s, side="right")))
-        fresh, self._seen = self._rows[self._seen : upto], upto
+        waiting = self._rows["time_s"][self._read : self._high]
+        upto = self._read + max(1, int(np.searchsorted(waiting, until_s, side="right")))
+        fresh, self._read = self._rows[self._read : upto], upto
         return fresh
 
     def since(self, from_s: float) -> Array:
         """Rows taken already that have a power reading, from a time (s) on."""
-        rows = self._rows[max(0, self._seen - CAPACITY) : self._seen]
+        rows = self._rows[max(0, self._read - CAPACITY) : self._read]
         rows = rows[int(np.searchsorted(rows["time_s"], from_s)) :]
         known = np.isfinite(rows["power_w"])
         return rows if known.all() else rows[known]

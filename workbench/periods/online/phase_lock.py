@@ -91,11 +91,11 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
         shift += PARAMS.phase_gain * found.late if found.likeness > PARAMS.least_likeness else 0.0
         phases[piece] = (phases[piece] - shift) % 1.0
     lock = replace(lock, shape_w=fold(phases, power_w, bins))
-    seen = [match(lock, phases[piece], power_w[piece], NEAR) for piece in pieces]
-    levels = np.array([each.level_w for each in seen])
+    matches = [match(lock, phases[piece], power_w[piece], NEAR) for piece in pieces]
+    levels = np.array([each.level_w for each in matches])
     level_w = float(np.median(levels))
     # The same readings made the shape, so what comes later will match a little less.
-    likenesses = np.array([each.likeness for each in seen])
+    likenesses = np.array([each.likeness for each in matches])
     likeness = 0.95 * float(np.median(likenesses))
     return replace(lock, likeness=likeness,
                    likeness_sd=float(1.4826 * np.median(np.abs(likenesses - likeness))), level_w=level_w,

@@ -80,7 +80,7 @@ class _Trial:
     found: Periods
     level: Level
     from_s: float
-    look_s: float
+    search_s: float
     until_s: float
     agreed: bool  # whether nothing but the chance of a beat speaks against what was found
     obeyed: bool = False
@@ -107,7 +107,7 @@ class Search:
         self.hopeless = False
         self.rows_from_s = from_s  # what the last answer stands on
         self._guarded = guarded
-        self._looks = self._misses = 0
+        self._searches = self._misses = 0
         self._guesses: tuple[float, ...] = ()
         self._judged: tuple[tuple[float, str], ...] = ()  # periods, and what speaks against each: "" nothing
         self._trial: _Trial | None = None
@@ -122,10 +122,10 @@ class Search:
         span_s = now_s - self.from_s
         growth = PARAMS.growth if span_s < PARAMS.eager_s else PARAMS.idle_growth
         self.due_s = now_s + min(max(0.5, (growth - 1) * span_s), PARAMS.rarest_s)
-        self._looks += 1
+        self._searches += 1
         # What came first may have been of another kind: a warm-up, another cell. But a rhythm that is coming
         # needs all of it.
-        part = span_s > 30 and self._looks % 2 == 1 and not self._coming
+        part = span_s > 30 and self._searches % 2 == 1 and not self._coming
         self.rows_from_s = now_s - span_s / 3 if part else self.from_s
         rows = kept.since(self.rows_from_s)
         if len(rows) < PARAMS.least_rows:
@@ -188,8 +188,8 @@ class Search:
         """
         periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.seconds
         why = self.verdict(level.seconds, rows) if periods >= 2 else ""
-        seen = aliasing.testimony(rows, level.seconds) if why else None
-        if why and seen is not None and seen.share < aliasing.PARAMS.doubted:
+        evidence = aliasing.testimony(rows, level.seconds) if why else None
+        if why and evidence is not None and evidence.share < aliasing.PARAMS.doubted:
             return self._reject(found, level, why)
         if why is not None or periods < 3:
             return None
@@ -216,11 +216,11 @@ class Search:
         self, found: Periods, level: Level, rows: Array, now_s: float, *, agreed: bool
     ) -> Periods:
         """Ask for another pace, and wait for what it shows."""
-        look_s = aliasing.intervals(rows[-PARAMS.least_rows :])[0]  # earlier ones may have another pace
-        self.wanted_interval_s = look_s / 1.37 if look_s > 0.012 else look_s * 1.37
+        search_s = aliasing.intervals(rows[-PARAMS.least_rows :])[0]  # earlier ones may have another pace
+        self.wanted_interval_s = search_s / 1.37 if search_s > 0.012 else search_s * 1.37
         rows_s = PARAMS.least_rows * self.wanted_interval_s
         needed_s = max(PARAMS.again_periods[1] * level.seconds, PARAMS.again_s, rows_s)
-        self._trial = _Trial(found, level, now_s, look_s, now_s + needed_s + PARAMS.obey_s, agreed)
+        self._trial = _Trial(found, level, now_s, search_s, now_s + needed_s + PARAMS.obey_s, agreed)
         self.due_s = now_s + 0.5
         reason = "a rhythm that the sampling may have made is sampled again at another pace"
         return found.doubted(reason, needed_s)
@@ -256,7 +256,7 @@ class Search:
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.seconds
-        changed = abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.look_s - 1)
+        changed = abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.search_s - 1)
         trial.obeyed = changed >= 0.1
         if changed < 0.1:
             trial.from_s += 0.5
@@ -278,13 +278,13 @@ class Search:
         if trial.obeyed:  # too few readings to tell: more of them, at the usual pace first
             self.due_s = now_s + late_s
             return trial.found.doubted("too few readings yet to tell a rhythm from a beat", late_s)
-        if not aliasing.near_limit(seconds, trial.look_s, math.nan):
+        if not aliasing.near_limit(seconds, trial.search_s, math.nan):
             self._remember(trial.level, "")
             self.due_s = now_s  # nothing but the chance of a beat speaks against it
             return trial.found.doubted(SECOND)
         return self._reject(
             trial.found, trial.level,
-            f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.look_s:.3g} s, "
+            f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.search_s:.3g} s, "
             "and no other pace could be had",
         )
 

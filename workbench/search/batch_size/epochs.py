@@ -166,24 +166,24 @@ def believe(
     groups = np.array([0] * len(where) + [group for *_, group in extra])
     at = np.concatenate([where, np.array([arm for arm, *_ in extra], dtype=int)])
     values = np.concatenate([table.mean[where], np.array([value for _, value, *_ in extra])])
-    count_seen = table.count[where]
-    freedom = count_seen.sum() - len(where)
+    count_observed = table.count[where]
+    freedom = count_observed.sum() - len(where)
     sd = np.tile(prior.noise, len(prior.rough))[:, None]
     scales = np.repeat(prior.rough, len(prior.noise))
     log_levels = np.log(np.outer(prior.rough_weights, prior.noise_weights)).ravel()
-    known = sd**2 / count_seen + (prior.own_sd / count_seen) ** 2
+    known = sd**2 / count_observed + (prior.own_sd / count_observed) ** 2
     promised = sd**2 + np.array([variance for _, _, variance, _ in extra])
     within = -0.5 * table.squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0]) + log_levels
     variances = np.concatenate([known, promised], axis=1)
     # Batch sizes whose few runs may all be odd ones: at most three of one or two runs, the fewest first.
-    few = np.flatnonzero(count_seen <= 2)
-    odd = few[np.argsort(count_seen[few], kind="stable")][:3]
+    few = np.flatnonzero(count_observed <= 2)
+    odd = few[np.argsort(count_observed[few], kind="stable")][:3]
     if len(odd):
         # Once more for each: the same, but that its runs were odd ones.
         plain = len(sd)
         variances = np.tile(variances, (len(odd) + 1, 1))
-        for i, seen in enumerate(odd, start=1):
-            variances[i * plain : (i + 1) * plain, seen] += prior.tail_sd**2 / count_seen[seen]
+        for i, observed in enumerate(odd, start=1):
+            variances[i * plain : (i + 1) * plain, observed] += prior.tail_sd**2 / count_observed[observed]
         within = np.concatenate([within, *[within + np.log(prior.tail)] * len(odd)])
         scales, sd = np.tile(scales, len(odd) + 1), np.tile(sd, (len(odd) + 1, 1))
     posterior = condition(shapes, at, values, variances, within, groups, scales)

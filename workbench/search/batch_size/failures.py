@@ -100,8 +100,8 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
         rate = (lost.sum() + params.pool_runs * params.rate) / (many.sum() + params.pool_runs)
         failed = params.arm_runs * rate + lost
         reached = params.arm_runs * (1 - rate) + many - lost
-        seen_late = np.minimum(params.late_share + late_runs / np.maximum(many - lost, 1), 0.9)
-        late = np.minimum(few_late + seen_late, 0.9)
+        observed_late = np.minimum(params.late_share + late_runs / np.maximum(many - lost, 1), 0.9)
+        late = np.minimum(few_late + observed_late, 0.9)
         fails = (failed / (failed + reached))[arms]
         short = np.log(epochs) - mean[arms]
         usual, slow = 1 - ndtr(short / sd[arms]), 2 * ndtr(-short / params.late_sd)
@@ -117,7 +117,7 @@ def failures(evidence: Evidence, params: FailureParams = PARAMS) -> Failures:
             mean[tried], sd[tried], rates, late[tried], longest, params
         )
     by_run = dict(zip(ended, blame.tolist(), strict=True))
-    return Failures(failed, reached, lost, seen_late, by_run, stop, mean_epochs)
+    return Failures(failed, reached, lost, observed_late, by_run, stop, mean_epochs)
 
 
 def _in_time(short: np.ndarray, sd: np.ndarray, late: np.ndarray, late_sd: float) -> np.ndarray:

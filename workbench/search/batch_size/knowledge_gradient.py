@@ -19,7 +19,7 @@ from ..objective import Objective
 from .epochs import EpochPosterior, EpochPrior, believe, forecast
 from .failures import failures
 from .history import MOST_RUNS, Evidence, Run
-from .policy import TURN, Progress, Proposal
+from .policy import UNTRIED, Progress, Proposal
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class KnowledgeGradientParams:
     dear_quantile: float = 0.9  # of an epoch's cost that a safe try must be able to pay
     optimism: float = 0.02  # quantile of what is believed of a cost that gives a batch size its turn
     least_saving: float = 0.01  # share of the cost below which no turn is worth its noise
-    turns_runs: float = 0.2  # times the logarithm of the recurrences: what turns may cost, in runs
-    turn_pays: float = 10.0  # times its expected loss that a turn could save within the horizon
-    turn_runs: int = 2  # that reached the target, from which on a batch size needs no turn
+    exploration_runs: float = 0.2  # times the logarithm of the recurrences: what turns may cost, in runs
+    exploration_pays: float = 10.0  # times its expected loss that a turn could save within the horizon
+    explored_runs: int = 2  # that reached the target, from which on a batch size needs no turn
     few_runs: int = 5  # of a batch size, up to which its runs count as tries
     parity: float = 1.1  # times the best's cost, after which a turn cannot pay any more
     parity_chance: float = 0.1  # of being as cheap as the best, below which a turn that lags is stopped
@@ -115,8 +115,8 @@ class KnowledgeGradient:
             limit = _best_limit(evidence, settled, objective)
             return _run(evidence, settled, limit, "best so far", _give_up(evidence, settled))
         belief = believe(evidence, objective, self.prior, self.draws, rng)
-        purse = self._budget(evidence, objective, belief) if self.safe else math.inf
-        options = weigh(belief, evidence, objective, self, purse)
+        budget = self._budget(evidence, objective, belief) if self.safe else math.inf
+        options = weigh(belief, evidence, objective, self, budget)
         incumbent = options.incumbent
         may_try = self._may_try(evidence, belief, incumbent)
         arm = int(np.argmin(options.value)) if may_try else incumbent
@@ -126,17 +126,19 @@ class KnowledgeGradient:
             # once more, with more draws.
             draws = self.params.confirm_factor * self.draws
             belief = believe(evidence, objective, self.prior, draws, rng)
-            options = weigh(belief, evidence, objective, self, purse)
+            options = weigh(belief, evidence, objective, self, budget)
             incumbent = options.incumbent
             arm = int(np.argmin(options.value))
         stop, reason = float(options.stop[arm]), "may be cheaper"
         # What has been run often is known: going there is no try, and takes nobody's turn.
         known = arm == incumbent or evidence.count[arm] > self.params.few_runs
         if known and may_try:
-            turn = next_turn(belief, evidence, objective, self.params, incumbent, purse, self.horizon)
-            if turn is not None:
-                arm, stop, reason = turn.arm, turn.stop_epochs, turn.reason
-        if arm == incumbent and may_try and _slice_cost(evidence, objective) < purse - options.expected[arm]:
+            exploration = next_exploration(
+                belief, evidence, objective, self.params, incumbent, budget, self.horizon
+            )
+            if exploration is not None:
+                arm, stop, reason = exploration.arm, exploration.stop_epochs, exploration.reason
+        if arm == incumbent and may_try and _slice_cost(evidence, objective) < budget - options.expected[arm]:
             unknown = self._worth_slicing(belief, evidence, objective, incumbent)
             if unknown is not None:
                 arm = unknown
@@ -152,7 +154,7 @@ class KnowledgeGradient:
             stop, reason = _give_up(evidence, arm), "best so far"
             # Who gives up what the default would have finished pays for another run.
             worst = stop**objective.degree * float(np.nanmean(belief.epoch_cost[:, arm]))
-            if arm == evidence.default and worst + options.expected[arm] > purse:
+            if arm == evidence.default and worst + options.expected[arm] > budget:
                 stop = math.inf
         return _run(evidence, arm, limit, reason, stop)
 
@@ -227,7 +229,7 @@ class KnowledgeGradient:
         )
         # A turn was expected to lose: only one that can hardly be as cheap as the best is given up.
         hopeless = (costs[:, arm] < fallback).mean() < self.params.parity_chance
-        worse = horizon * fallback < going_on[0] and (hopeless or not proposal.is_turn)
+        worse = horizon * fallback < going_on[0] and (hopeless or not proposal.is_exploration)
         return "its metric lags behind: stopping now costs less" if worse else None
 
     def _settled(self, evidence: Evidence, objective: Objective) -> int | None:
@@ -360,7 +362,7 @@ class CandidateValues:
 
 def weigh(
     belief: EpochPosterior, evidence: Evidence, objective: Objective, policy: KnowledgeGradient,
-    purse: float = math.inf,
+    budget: float = math.inf,
 ) -> CandidateValues:
     """Expected total cost over the horizon of trying each batch size next, in the objective's unit.
 
@@ -389,13 +391,13 @@ def weigh(
         fallback = float(expected[incumbent])
         value[arms], stop[arms] = _plans(
             belief, costs, arms, fallback, allowed, objective.degree, horizon, policy.samples, policy.params,
-            purse=purse, free=evidence.default,
+            budget=budget, free=evidence.default,
         )
     return CandidateValues(value, stop, expected, incumbent)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Exploration:
     """A try of a batch size that may be cheaper than is believed.
 
     Attributes:
@@ -413,10 +415,10 @@ class Turn:
     reason: str
 
 
-def next_turn(
+def next_exploration(
     belief: EpochPosterior, evidence: Evidence, objective: Objective, params: KnowledgeGradientParams,
-    incumbent: int, purse: float = math.inf, horizon: float = 40.0,
-) -> Turn | None:
+    incumbent: int, budget: float = math.inf, horizon: float = 40.0,
+) -> Exploration | None:
     """The most hopeful batch size whose turn it is; None where none is.
 
     One whose optimistic cost is below the best's gets its turn when what that is expected to lose fits what
@@ -428,7 +430,7 @@ def next_turn(
     best = float(costs[:, incumbent].mean())
     optimistic = np.quantile(costs, params.optimism, axis=0)
     hopeful = evidence.usable & (optimistic < (1 - params.least_saving) * best)
-    hopeful &= evidence.count < params.turn_runs
+    hopeful &= evidence.count < params.explored_runs
     hopeful[[incumbent, *evidence.lost_now]] = False
     if not hopeful.any() or len(evidence.current) < params.settled_after_runs:
         return None
@@ -437,9 +439,9 @@ def next_turn(
     stop = np.ceil((params.parity * room * best / each.mean(axis=0)) ** (1 / degree))
     stop = np.clip(stop, 1, longest)
     # What is lost where it is given up there, and another run follows.
-    seen = np.exp(belief.log_epochs + belief.noise[:, None] * _shock(len(costs))[:, None])
-    lost = (seen > stop) | (_luck(len(costs))[:, None] < belief.failure_rate)
-    loss = (np.where(lost, stop, seen) ** degree * each + lost * best).mean(axis=0) / best - 1
+    observed = np.exp(belief.log_epochs + belief.noise[:, None] * _shock(len(costs))[:, None])
+    lost = (observed > stop) | (_luck(len(costs))[:, None] < belief.failure_rate)
+    loss = (np.where(lost, stop, observed) ** degree * each + lost * best).mean(axis=0) / best - 1
     dearest = stop**degree * np.quantile(each, params.dear_quantile, axis=0)
     # What tries have cost since the first dozen runs: at batch sizes that have not been chosen for good.
     few = evidence.count <= params.few_runs
@@ -448,12 +450,12 @@ def next_turn(
         if few[run.arm] and run.arm != incumbent:
             spent += float(run.epochs**degree * each[:, run.arm].mean()) / best
             spent -= float(run.state == "reached")
-    left = params.turns_runs * math.log1p(float(evidence.count.sum())) - max(spent, 0.0)
-    paid = (dearest + best <= purse) | (np.arange(evidence.arms) == evidence.default)
+    left = params.exploration_runs * math.log1p(float(evidence.count.sum())) - max(spent, 0.0)
+    paid = (dearest + best <= budget) | (np.arange(evidence.arms) == evidence.default)
     affordable = hopeful & (loss <= left) & paid
     # What it could save would have to pay for it well within what is planned for.
     saves_runs = (1 - optimistic / best) * max(horizon, float(evidence.count.sum()))
-    affordable &= saves_runs >= params.turn_pays * loss
+    affordable &= saves_runs >= params.exploration_pays * loss
     if not affordable.any():
         return None
     gain = np.maximum(best - costs, 0).mean(axis=0) / best
@@ -462,10 +464,10 @@ def next_turn(
     since = runs[::-1].index(arm) if arm in runs else len(runs)
     saves = 1 - float(optimistic[arm]) / best
     reason = (
-        f"{TURN}{since} run{'s' * (since != 1)}; could save {100 * saves:.0f} %; costs at most "
+        f"{UNTRIED}{since} run{'s' * (since != 1)}; could save {100 * saves:.0f} %; costs at most "
         f"{float(dearest[arm]) / best:.2g} runs"
     )
-    return Turn(arm, float(stop[arm]), float(loss[arm]), saves, reason)
+    return Exploration(arm, float(stop[arm]), float(loss[arm]), saves, reason)
 
 
 def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
@@ -502,7 +504,7 @@ def _luck(count: int) -> np.ndarray:
 def _plans(
     belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback: float, allowed: np.ndarray,
     degree: int, horizon: float, samples: tuple[int, ...], params: KnowledgeGradientParams, sunk: float = 0.0,
-    purse: float = math.inf, free: int = -1,
+    budget: float = math.inf, free: int = -1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best plan of tries at each of `arms`: all costs over the horizon, and the epochs after which the
     first try is to be stopped. `purse` pays for all of them but `free`.
@@ -514,28 +516,28 @@ def _plans(
     draws = len(costs)
     bins = min(params.bins, draws)
     tries = np.asarray(samples, dtype=float)[:, None, None]
-    seen = belief.log_epochs[:, arms].T + belief.noise / np.sqrt(tries) * _shock(draws)
+    observed = belief.log_epochs[:, arms].T + belief.noise / np.sqrt(tries) * _shock(draws)
     # What fails, or would need more epochs than a run may take, is stopped there at the latest.
     fails = _luck(draws)[:, None] < belief.failure_rate[:, arms]
     end = math.log(belief.max_epochs) + 1e-3
-    seen = np.where(fails.T, end, np.minimum(seen, end))
+    observed = np.where(fails.T, end, np.minimum(observed, end))
     if sunk:
         # Given that the run has gone so far, only draws in which it goes further are left; a few remain
         # always.
-        seen = np.maximum(seen, math.log(sunk + 0.5))
-    order = np.argsort(seen, axis=-1)
-    ranked = np.take_along_axis(seen, order, axis=-1)
+        observed = np.maximum(observed, math.log(sunk + 0.5))
+    order = np.argsort(observed, axis=-1)
+    ranked = np.take_along_axis(observed, order, axis=-1)
 
     def in_bins(values: np.ndarray) -> np.ndarray:
-        return np.asarray(values[..., : draws - draws % bins].reshape(*seen.shape[:2], bins, -1))
+        return np.asarray(values[..., : draws - draws % bins].reshape(*observed.shape[:2], bins, -1))
 
     def binned(values: np.ndarray) -> np.ndarray:
         """Of every draw to the mean of every bin."""
-        sorted_values = np.take_along_axis(np.broadcast_to(values, seen.shape), order, axis=-1)
+        sorted_values = np.take_along_axis(np.broadcast_to(values, observed.shape), order, axis=-1)
         return np.asarray(in_bins(sorted_values).mean(axis=-1))
 
     # Draws in which training never gets there must not tilt the line.
-    usual = np.clip(seen, ranked[..., [draws // 20]], ranked[..., [draws * 17 // 20]])
+    usual = np.clip(observed, ranked[..., [draws // 20]], ranked[..., [draws * 17 // 20]])
     centred = usual - usual.mean(axis=-1, keepdims=True)
     near = np.minimum(costs, 2 * fallback)
     off = near - near.mean(axis=0)
@@ -574,11 +576,11 @@ def _plans(
     # What is done counts for the first of the tries only.
     again = (tries - 1) * sunk**degree * each.mean(axis=-1, keepdims=True)
     total = tries * now + again + (horizon - tries) * later
-    if purse < math.inf:
+    if budget < math.inf:
         # The worst that can happen: the run gets to where it is stopped, and another one follows.
         ends = limits * np.where(after > 0, 1.0, params.margin)
         dearest = np.quantile(belief.epoch_cost[:, arms], params.dear_quantile, axis=0)[:, None]
-        paid = np.ceil(ends) ** degree * dearest + fallback <= purse
+        paid = np.ceil(ends) ** degree * dearest + fallback <= budget
         total = np.where(paid | (arms == free)[:, None], total, np.inf)
     # The best number of tries and bin of each batch size.
     flat, ends = (each.transpose(1, 0, 2).reshape(len(arms), -1) for each in (total, limits))

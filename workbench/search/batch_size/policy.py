@@ -26,7 +26,7 @@ import numpy as np
 from ..objective import Objective
 from .history import Evidence, Space
 
-TURN = "not tried for "  # what the reason of a turn begins with, in stored attempts too
+UNTRIED = "not tried for "  # what the reason of a turn begins with, in stored attempts too
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Proposal:
     reason: str = ""
 
     @property
-    def is_turn(self) -> bool:
+    def is_exploration(self) -> bool:
         """Whether this is a try that the model expects to lose: of what may be cheaper than it believes."""
-        return self.reason.startswith(TURN)
+        return self.reason.startswith(UNTRIED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class Probing:
         self.probing = probing or PARAMS
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.unreachable: dict[Setting, str] = {}
-        self._told: list[tuple[int, int, float, float, float, float | None]] = []
+        self._measured: list[tuple[int, int, float, float, float, float | None]] = []
         if prior is not None and getattr(prior, "space", space).settings != space.settings:
             raise UsageError(
                 "the prediction is for other settings than those of this search; predict for the same space"
@@ -147,7 +147,7 @@ class Probing:
     def probes(self) -> pl.DataFrame:
         """Every reported probe, in order, as a frame (`PROBES`)."""
         rows = []
-        for row, iterations, time_s, energy_j, uncertainty_j, _ in self._told:
+        for row, iterations, time_s, energy_j, uncertainty_j, _ in self._measured:
             each = self.space.settings[row]
             rows.append((
                 each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz, iterations, time_s, energy_j,
@@ -178,7 +178,7 @@ class Probing:
             raise MeasurementError(f"iterations scatter by 0 s or more, not by {iteration_sd_s:g} s")
         row = self.space.row(setting)
         numbers = float(time_s), float(energy_j), float(energy_uncertainty_j)
-        self._told.append((row, int(iterations), *numbers, iteration_sd_s))
+        self._measured.append((row, int(iterations), *numbers, iteration_sd_s))
         self._changed(row)
 
     def cannot(self, setting: Setting, reason: str) -> None:
@@ -203,9 +203,9 @@ class Probing:
         return math.log(time_s / count / reference.time_s) > math.log1p(self.max_slowdown) + Z * error
 
     @property
-    def told_rows(self) -> list[int]:
+    def measured_rows(self) -> list[int]:
         """Row of each reported probe, in order."""
-        return [told[0] for told in self._told]
+        return [entry[0] for entry in self._measured]
 
     # arithmetic that searches share
 
@@ -221,7 +221,7 @@ class Probing:
         """Relative scatter of single iterations, from timed ones and what is assumed before any."""
         count = self.probing.scatter_iterations
         squares = count * self.probing.scatter**2
-        for _, iterations, time_s, _, _, sd_s in self._told:
+        for _, iterations, time_s, _, _, sd_s in self._measured:
             if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
                 count += iterations - 1
                 squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
@@ -231,7 +231,7 @@ class Probing:
         """Relative standard errors of every probe's time and energy, (probes, 2)."""
         scatter = self.scatter
         rows = []
-        for _, iterations, _, energy_j, uncertainty_j, _ in self._told:
+        for _, iterations, _, energy_j, uncertainty_j, _ in self._measured:
             time_error, least = scatter / math.sqrt(iterations), self.probing.least_sd
             energy_error = math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, least)
             rows.append((math.hypot(time_error, least), energy_error))
@@ -239,11 +239,13 @@ class Probing:
 
     def pooled(self, row: int) -> Pooled | None:
         """All probes of a setting as one; None where it was not probed."""
-        pairs = zip(self._told, self.errors(), strict=True)
-        mine = [(told, error) for told, error in pairs if told[0] == row]
+        pairs = zip(self._measured, self.errors(), strict=True)
+        mine = [(entry, error) for entry, error in pairs if entry[0] == row]
         if not mine:
             return None
-        parts = np.array([(math.log(told[2] / told[1]), math.log(told[3] / told[1])) for told, _ in mine])
+        parts = np.array(
+            [(math.log(entry[2] / entry[1]), math.log(entry[3] / entry[1])) for entry, _ in mine]
+        )
         weights = np.array([1 / error**2 for _, error in mine])
         middle = (weights * parts).sum(axis=0) / weights.sum(axis=0)
         spread = 1 / np.sqrt(weights.sum(axis=0))
@@ -251,7 +253,7 @@ class Probing:
 
     def measured(self) -> dict[int, tuple[float, float, float, float]]:
         """By row that was probed: ln time, ln energy, and the relative standard errors of both."""
-        found = {row: self.pooled(row) for row in set(self.told_rows)}
+        found = {row: self.pooled(row) for row in set(self.measured_rows)}
         return {
             row: (math.log(each.time_s), math.log(each.energy_j), each.time_error, each.energy_error)
             for row, each in found.items() if each is not None
@@ -263,19 +265,19 @@ class Probing:
         error = probing.error if error is None else error
         iterations = math.ceil((Z * self.scatter / error) ** 2)
         edge_s = probing.edge_s * self.counter_update_s / 0.1
-        if self._told:  # an edge's error is joules, whatever the length of a window
+        if self._measured:  # an edge's error is joules, whatever the length of a window
             # one iteration that was not timed is evidence of another run, and has no edges
-            edges = [told[4] / (told[3] / told[2]) for told in self._told
-                     if told[1] > 1 or told[5] is not None]
+            edges = [entry[4] / (entry[3] / entry[2]) for entry in self._measured
+                     if entry[1] > 1 or entry[5] is not None]
             edge_s = max(edges, default=0.0) or edge_s
-            iteration_s = self._told[-1][2] / self._told[-1][1]
+            iteration_s = self._measured[-1][2] / self._measured[-1][1]
             iterations = max(1, min(iterations, math.ceil(probing.longest_s / iteration_s)))
         seconds = min(max(edge_s / error, 2 * self.counter_update_s), probing.longest_s)
         return Trial(self.space.settings[row], max(iterations, 1), seconds, reason)
 
     def first(self) -> Trial | Done | None:
         """The reference, if it was not probed yet; None once it was."""
-        if any(told[0] == self.space.reference_row for told in self._told):
+        if any(entry[0] == self.space.reference_row for entry in self._measured):
             return None
         if self.space.reference in self.unreachable:
             return Done(f"the reference cannot be set: {self.unreachable[self.space.reference]}")
@@ -305,8 +307,8 @@ class ProbedSearch(Probing):
 
     def belief(self) -> pl.DataFrame:
         """One row a setting, null where not probed; ratios and relative deviations are to the reference."""
-        counts = np.bincount([told[0] for told in self._told], minlength=len(self.space))
-        choices = [self._told_of(row) if count else None for row, count in enumerate(counts)]
+        counts = np.bincount([entry[0] for entry in self._measured], minlength=len(self.space))
+        choices = [self._choice_of(row) if count else None for row, count in enumerate(counts)]
         columns = [
             pl.Series(name, [getattr(each, name) if each else None for each in choices], dtype=pl.Float64)
             for name in ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
@@ -324,10 +326,10 @@ class ProbedSearch(Probing):
         if self.pooled(here) is None:
             raise MeasurementError("nothing is known yet; probe the reference first")
         rows = sorted({
-            told[0] for told in self._told
-            if told[0] == here or self.space.settings[told[0]] not in self.unreachable
+            entry[0] for entry in self._measured
+            if entry[0] == here or self.space.settings[entry[0]] not in self.unreachable
         })
-        found = self._told_of(self.best_of(rows, objective, bound), bound)
+        found = self._choice_of(self.best_of(rows, objective, bound), bound)
         assert found is not None
         return found
 
@@ -371,7 +373,7 @@ class ProbedSearch(Probing):
         here, reference = self._both(row)
         return float(cost(here.time_s, here.energy_j) / cost(reference.time_s, reference.energy_j))
 
-    def _told_of(self, row: int, bound: float | None = None) -> Choice | None:
+    def _choice_of(self, row: int, bound: float | None = None) -> Choice | None:
         here, reference = self.pooled(row), self.pooled(self.space.reference_row)
         if here is None or reference is None:
             return None
@@ -393,11 +395,11 @@ def predicted(search: Probing) -> int:
     """The row of least cost by a prediction, else by physics: where searches that need a start begin."""
     from ..surrogates.response_surface import fit
 
-    told = search._told
+    entry = search._measured
     reference = search.pooled(search.space.reference_row)
     response = fit(
-        search.space, [each[0] for each in told], [each[2] / each[1] for each in told],
-        [each[3] / each[1] for each in told], search.errors(), prior=search.prior,
+        search.space, [each[0] for each in entry], [each[2] / each[1] for each in entry],
+        [each[3] / each[1] for each in entry], search.errors(), prior=search.prior,
     )
     scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)
     time_s, energy_j = response.time_ratio * scale_s, response.energy_ratio * scale_j

@@ -78,10 +78,10 @@ class Scripted(ProbedSearch):
         if self._asked is not None and row == self._asked[0]:
             self._go(True)
 
-    def _go(self, told: bool | None) -> None:
+    def _go(self, entry: bool | None) -> None:
         assert self._steps is not None
         try:
-            self._asked = next(self._steps) if told is None else self._steps.send(told)
+            self._asked = next(self._steps) if entry is None else self._steps.send(entry)
         except StopIteration:
             self._asked = None
 
@@ -241,9 +241,9 @@ class Golden(Scripted):
     # helpers
 
     def _as_choice(self, row: int, time_ratio: float, energy_ratio: float) -> Choice:
-        told = self._told_of(row)
-        if told is not None:
-            return replace(told, time_ratio=time_ratio, energy_ratio=energy_ratio)
+        entry = self._choice_of(row)
+        if entry is not None:
+            return replace(entry, time_ratio=time_ratio, energy_ratio=energy_ratio)
         errors = np.median(self.errors(), axis=0) * np.sqrt(2)
         kept = 1.0 if self.max_slowdown is None else float(time_ratio <= 1 + self.max_slowdown)
         return Choice(

@@ -145,9 +145,15 @@ class ModelGuided(Probing):
             if reference is not None and self.space.max_power_limit_w is not None:
                 share = reference.energy_j / reference.time_s / self.gpus / self.space.max_power_limit_w
             self._response = fit(
-                self.space, [told[0] for told in self._told], [told[2] / told[1] for told in self._told],
-                [told[3] / told[1] for told in self._told], self.errors(), prior=self.prior,
-                power_share=share, wait_share=self.wait_share, rough=self.wary,
+                self.space,
+                [entry[0] for entry in self._measured],
+                [entry[2] / entry[1] for entry in self._measured],
+                [entry[3] / entry[1] for entry in self._measured],
+                self.errors(),
+                prior=self.prior,
+                power_share=share,
+                wait_share=self.wait_share,
+                rough=self.wary,
             )
         return self._response
 
@@ -172,13 +178,15 @@ class ModelGuided(Probing):
         if row is None:
             return Done("no other setting can be set and is likely to keep the bound")
         if value > self._enough:
-            unusual = f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._told) > 2 else ""
+            unusual = (
+                f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._measured) > 2 else ""
+            )
             return self.trial(row, f"it is expected to lower the cost by {gain:.1%}{unusual}")
         again = self._again(best) if self.wary else self._unsure(self.response, allowed, best)
         if again is not None:
             return again
         if value > 0:
-            count = len(self._told)
+            count = len(self._measured)
             return Done(f"after {count} probes none promises enough (at most {gain:.1%}); {self.summary}")
         return Done(
             f"no probe is expected to improve on {self._name(best)} by what it costs (at most "
@@ -208,7 +216,7 @@ class ModelGuided(Probing):
     @property
     def _enough(self) -> float:
         """What must be left of a probe's gain beside its price."""
-        params, count = self.params, len(self._told)
+        params, count = self.params, len(self._measured)
         if not self.wary or count < params.most:
             return 0.0
         return params.much if count < 2 * params.most else math.inf
@@ -239,7 +247,7 @@ class ModelGuided(Probing):
         Raises:
             MeasurementError: nothing was probed yet.
         """
-        if not self._told:
+        if not self._measured:
             raise MeasurementError("nothing is known yet; probe the reference first")
         objective, bound = self.asked(objective, max_slowdown)
         response = self.response
@@ -248,7 +256,7 @@ class ModelGuided(Probing):
         return Choice(
             self.space.settings[row], float(response.time_ratio[row]), float(response.energy_ratio[row]),
             float(response.time_sd[row]), float(response.energy_sd[row]), float(allowed[:, row].mean()),
-            any(told[0] == row for told in self._told),
+            any(entry[0] == row for entry in self._measured),
         )
 
     def belief(self) -> pl.DataFrame:
@@ -256,9 +264,14 @@ class ModelGuided(Probing):
         response = self.response
         _, allowed = self._charged(response, self.objective, self.max_slowdown)
         return self.space.frame().with_columns(
-            time_ratio=response.time_ratio, time_sd=response.time_sd, energy_ratio=response.energy_ratio,
-            energy_sd=response.energy_sd, p_allowed=allowed.mean(axis=0),
-            probes=np.bincount([told[0] for told in self._told], minlength=len(self.space)).astype(np.int64),
+            time_ratio=response.time_ratio,
+            time_sd=response.time_sd,
+            energy_ratio=response.energy_ratio,
+            energy_sd=response.energy_sd,
+            p_allowed=allowed.mean(axis=0),
+            probes=np.bincount([entry[0] for entry in self._measured], minlength=len(self.space)).astype(
+                np.int64
+            ),
         )
 
     # arithmetic
@@ -299,12 +312,12 @@ class ModelGuided(Probing):
 
     def _tried(self) -> np.ndarray:
         """Which settings were probed."""
-        return np.isin(np.arange(len(self.space)), [told[0] for told in self._told])
+        return np.isin(np.arange(len(self.space)), [entry[0] for entry in self._measured])
 
     def _unrefuted(self, bound: float | None) -> np.ndarray:
         """Settings that can be set and were not shown, by their own probes, to break the bound."""
         found = self._open()
-        for row in {told[0] for told in self._told}:
+        for row in {entry[0] for entry in self._measured}:
             found[row] &= self._keeps(row, bound) > self.params.chosen
         return found
 
@@ -318,7 +331,7 @@ class ModelGuided(Probing):
 
     def _unsure(self, response: Response, allowed: np.ndarray, best: int) -> Trial | None:
         """The best where it was not probed, and what is believed of it is not sure enough."""
-        params, tried = self.params, {told[0] for told in self._told}
+        params, tried = self.params, {entry[0] for entry in self._measured}
         limit = float(np.median(self.errors()[:, 0])) * params.doubted
         if self.learns_later:
             limit = params.unsure_sd
@@ -333,7 +346,7 @@ class ModelGuided(Probing):
         """The choice or the reference again, whichever was measured less, where its own probes leave the
         bound in doubt.
         """
-        here, rows = self.space.reference_row, [told[0] for told in self._told]
+        here, rows = self.space.reference_row, [entry[0] for entry in self._measured]
         if best == here or len(rows) >= self.params.most:
             return None
         if self._keeps(best, self.max_slowdown) >= self.params.kept:
@@ -365,9 +378,9 @@ class ModelGuided(Probing):
         of the highest clock, and no probe ends before its second iteration.
         """
         clocks = self.space.mu
-        if self.prior is not None or not (self.learns_later and self._told):
+        if self.prior is not None or not (self.learns_later and self._measured):
             return np.ones(len(clocks), bool)
-        lowest = float(clocks[[told[0] for told in self._told]].min())
+        lowest = float(clocks[[entry[0] for entry in self._measured]].min())
         waits = self.wait_share or 0.0
         longest = waits + (1 - waits) * lowest / clocks
         following = clocks[clocks < lowest].max(initial=lowest)
@@ -375,13 +388,13 @@ class ModelGuided(Probing):
 
     def _apart(self, row: int) -> float:
         """Distance of a setting from all probed ones, in ln clock or limit."""
-        space, tried = self.space, sorted({told[0] for told in self._told})
+        space, tried = self.space, sorted({entry[0] for entry in self._measured})
         steps = [np.abs(np.log(each[tried] / each[row])) for each in (space.x, space.mu, space.limit)]
         return float(np.max(steps, axis=0).min())
 
     def _doubtful(self, kept: np.ndarray) -> bool:
         """Whether the last probe was where the bound is as likely broken as kept."""
-        return bool(self._told) and float(kept[self._told[-1][0]]) < self.params.doubt
+        return bool(self._measured) and float(kept[self._measured[-1][0]]) < self.params.doubt
 
     def _gains(
         self, response: Response, charged: np.ndarray, allowed: np.ndarray, candidates: np.ndarray,
@@ -414,7 +427,7 @@ class ModelGuided(Probing):
     def _price(self, row: int, charged: np.ndarray, allowed: np.ndarray, best: int) -> float:
         """A probe's cost as a share of the job's: trouble, more if it may break the bound, its seconds."""
         params = self.params
-        iterations, time_s = self._told[-1][1:3]
+        iterations, time_s = self._measured[-1][1:3]
         seconds = params.settle_s + max(time_s, time_s / iterations)
         dear = max(float(charged[:, row].mean() - charged[:, best].mean()), 0.0)
         factor = params.break_wary if self.wary else params.break_factor

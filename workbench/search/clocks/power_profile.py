@@ -186,7 +186,7 @@ class PowerProfile:
     @property
     def measured(self) -> bool:
         """Whether there is a limit that can be set and was measured."""
-        return bool(self._search.told_rows)
+        return bool(self._search.measured_rows)
 
     @property
     def time_s(self) -> float:
@@ -245,7 +245,7 @@ class PowerProfile:
             "iteration_j": energy_j,
             "time_sd": log_times.std(axis=0),
             "power_sd": (log_energies - log_times).std(axis=0),
-            "measured": np.isin(np.arange(len(limits_w)), self._search.told_rows),
+            "measured": np.isin(np.arange(len(limits_w)), self._search.measured_rows),
         })
 
     def optimum(self, objective: Objective | None = None) -> Optimum:
@@ -270,29 +270,29 @@ class PowerProfile:
         able = len(self.limits_w) - len(self.unreachable)
         if not able:
             return Done(f"no limit can be set: {next(iter(self.unreachable.values()))}")
-        told = search.told_rows
-        if not told:
+        rows_measured = search.measured_rows
+        if not rows_measured:
             return self._slice(search.trial(search.space.reference_row, "the highest limit"))
-        last, spent = told[-1], self.time_s > self.budget_s
+        last, spent = rows_measured[-1], self.time_s > self.budget_s
         mine = [row for row in self._rows if row[0] == search.space.settings[last].power_limit_w]
         error = self._error_of(mine)
         short = mine[-1][2] < search.probing.longest_s and not spent  # a longer one would be surer
-        if short and error > params.error_slack * self.error and told.count(last) < params.again:
+        if short and error > params.error_slack * self.error and rows_measured.count(last) < params.again:
             why = f"its error is {error:.1%}, and {self.error:.1%} is wanted"
             return self._slice(search.trial(last, why))
-        if spent and len(set(told)) >= min(params.least_limits, able):
+        if spent and len(set(rows_measured)) >= min(params.least_limits, able):
             return Done(
                 f"the slices have taken {self.time_s:.0f} s, and {self.budget_s:g} s are what a profile may "
                 "take"
             )
-        if len(set(told)) == 1 and self._cannot_win():
+        if len(set(rows_measured)) == 1 and self._cannot_win():
             return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
         if (best := self._first_row()) is not None:
             return self._slice(search.trial(best, "the best limit of an earlier run"))
         step = search.next()
         if isinstance(step, Done):
             return step
-        if told.count(search.space.row(step.setting)) >= params.again:
+        if rows_measured.count(search.space.row(step.setting)) >= params.again:
             alike = f"{step.setting} costs too nearly the same as another limit to tell"
             return Done(f"{alike}; {search.summary}")
         return self._slice(step)
@@ -309,7 +309,7 @@ class PowerProfile:
 
     def _drawn(self) -> tuple[np.ndarray, np.ndarray]:
         """ln of an iteration's seconds and joules of all GPUs, (draws, limits that can be set)."""
-        if not self._search.told_rows:
+        if not self._search.measured_rows:
             raise MeasurementError("no limit has been measured yet; run a slice first")
         found = self._search.response
         return found.log_times + found.log_time_s[:, None], found.log_energies + found.log_energy_j[:, None]
@@ -334,7 +334,7 @@ class PowerProfile:
         best = best_row(
             curve, search.space.reference_row, measured, search.objective, search.max_slowdown
         )
-        return None if best in search.told_rows else best
+        return None if best in search.measured_rows else best
 
     def _error_of(self, mine: Sequence[tuple[float, int, float, float, float, float | None]]) -> float:
         """Relative 95 % error of slices at one limit, the larger of time's and energy's."""

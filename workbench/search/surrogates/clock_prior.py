@@ -64,8 +64,8 @@ def _numbers(power_share: float | None, wait_share: float | None = None) -> dict
     overlap = np.exp(np.log(1.3) + u[:, 1] * np.log(8 / 1.3))
     gap = 0.5 * u[:, 2] ** 3
     if wait_share is not None:  # a job that mostly waits for its host is beyond the range of what is drawn
-        seen = np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, PARAMS.most_wait)
-        gap = np.where(np.arange(PARAMS.sets) % 2 == 0, seen, gap)
+        observed = np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, PARAMS.most_wait)
+        gap = np.where(np.arange(PARAMS.sets) % 2 == 0, observed, gap)
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
     b = a * np.exp(-ratio)
     p: dict[str, np.ndarray] = {"a": a * (1 - gap), "b": b * (1 - gap), "c": gap, "n": overlap}

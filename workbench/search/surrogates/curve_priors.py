@@ -102,10 +102,12 @@ def condition(
     """
     squares = np.ones(1) if scales is None else scales**2
     prior = squares[:, None, None] * shapes.covariance + PARAMS.level_variance
-    seen = prior[:, where[:, None], where] + variances[:, :, None] * np.eye(len(where))
+    observed_covariance = prior[:, where[:, None], where] + variances[:, :, None] * np.eye(len(where))
     if groups is not None and groups.any():
-        seen += PARAMS.level_variance * ((groups[:, None] == groups[None, :]) & (groups[:, None] > 0))
-    lower = np.linalg.cholesky(seen)
+        observed_covariance += PARAMS.level_variance * (
+            (groups[:, None] == groups[None, :]) & (groups[:, None] > 0)
+        )
+    lower = np.linalg.cholesky(observed_covariance)
     residual = values - shapes.table[:, where]
     # Of a matrix with as many rows as values, a dozen: no need for anything finer.
     inverse = np.linalg.inv(lower)

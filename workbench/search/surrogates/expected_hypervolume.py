@@ -30,7 +30,7 @@ from .sweep_prior import Array, CandidateGrid, draw, grid
 class FrontierSearchParams:
     """Tuned constants of `FrontierSearch`, chosen on generated sweeps (docs/validation/frontier.md)."""
 
-    worlds: int = 4000  # sets of numbers of the physics
+    samples: int = 4000  # sets of numbers of the physics
     draws: int = 128  # of worlds with their deviations
     # Deviations of log time and log power from the physics: sizes that are smooth over the space; that jump
     # between neighbours of one axis; that each configuration has alone. All combinations are weighed.
@@ -99,22 +99,22 @@ class FrontierSearch:
         self.configurations, self.worth = configurations, worth
         self._grid: CandidateGrid = grid(configurations)
         self._rng = rng or np.random.default_rng(0)
-        self._time, self._energy = draw(self._grid, PARAMS.worlds, self._rng)
+        self._time, self._energy = draw(self._grid, PARAMS.samples, self._rng)
         self._smooth, self._jumps = _kernels(self._grid.features)  # of deviations with standard deviation 1
         tiny = 1e-6 * np.eye(len(self._grid))
         self._roots = [np.linalg.cholesky(each + tiny) for each in (self._smooth, self._jumps)]
         self._sizes, self._prior = _kinds()
         self._steps = _steps(self._grid.features)
-        self._step = np.zeros(PARAMS.worlds, dtype=int)  # worlds without a step come first
-        self._height = np.zeros((2, PARAMS.worlds))
-        some = round(PARAMS.worlds * PARAMS.stepped) if len(self._steps) > 1 else 0
+        self._step = np.zeros(PARAMS.samples, dtype=int)  # worlds without a step come first
+        self._height = np.zeros((2, PARAMS.samples))
+        some = round(PARAMS.samples * PARAMS.stepped) if len(self._steps) > 1 else 0
         if some:
             self._step[-some:] = np.sort(self._rng.integers(1, len(self._steps), some))
             size = self._rng.integers(0, len(PARAMS.step_sds), some)
             self._height[:, -some:] = np.array(PARAMS.step_sds).T[:, size]
         self._usual = 1.0
         self._last: float | None = None
-        self._told: dict[int, list[tuple[float, float]]] = {}
+        self._measured: dict[int, list[tuple[float, float]]] = {}
         self._barred: dict[int, str] = {}
         self._begun: list[int] = []
         self.earlier = EarlierRuns()
@@ -133,7 +133,7 @@ class FrontierSearch:
 
     def _learn(self) -> None:
         """See what the measurements make of earlier runs."""
-        logs = {row: np.log(np.mean(told, axis=0)) for row, told in self._told.items()}
+        logs = {row: np.log(np.mean(entries, axis=0)) for row, entries in self._measured.items()}
         own = {row: (float(time), float(energy), ERROR, ERROR) for row, (time, energy) in logs.items()}
         if not all(agreed for _, agreed in self.earlier.see(own)):
             self._ends = []
@@ -141,7 +141,7 @@ class FrontierSearch:
     @property
     def measured(self) -> list[int]:
         """Rows that were measured, in the order of their first measurement."""
-        return list(self._told)
+        return list(self._measured)
 
     def tell(self, row: int, time_s: float, energy_j: float) -> None:
         """Report time (s) and energy (J) of a configuration for a fixed amount of work; repeats are averaged.
@@ -157,7 +157,7 @@ class FrontierSearch:
             raise UsageError(
                 f"candidate {row} took {time_s:g} s and {energy_j:g} J; both are above 0 where something ran"
             )
-        self._told.setdefault(row, []).append((time_s, energy_j))
+        self._measured.setdefault(row, []).append((time_s, energy_j))
         self._learn()
         self._begun = [each for each in self._begun if each != row]
 
@@ -181,19 +181,19 @@ class FrontierSearch:
 
     def ask(self) -> Next | None:
         """The next configuration; None where none is worth it."""
-        out = {*self._told, *self._barred, *self._begun}
+        out = {*self._measured, *self._barred, *self._begun}
         left = np.array([i for i in range(len(self._grid)) if i not in out])
         if not len(left):
             return None
         for row in self._ends:
             if row not in out:
                 return Next(row, 1.0)
-        seen = [*self._told, *self._begun]
+        tried = [*self._measured, *self._begun]
         for trust in (1.0, PARAMS.doubt):  # before it ends, it asks what a rougher card could still have
-            gains = _gains(*self._draws(self._rng, trust), seen, left)
+            gains = _gains(*self._draws(self._rng, trust), tried, left)
             pick = int(np.argmax(gains))
             self._last = float(gains[pick])
-            if not seen or gains[pick] >= self.worth:
+            if not tried or gains[pick] >= self.worth:
                 return Next(int(left[pick]), float(gains[pick]))
         return None
 
@@ -202,15 +202,15 @@ class FrontierSearch:
         """That the card does not follow the usual curve of GPUs, as a sentence; empty where it does, and
         before that can be told.
         """
-        told = len(self._told) >= PARAMS.tells and self._usual < PARAMS.plain_share
-        return "this card does not follow the usual curve: measuring more" if told else ""
+        entries = len(self._measured) >= PARAMS.tells and self._usual < PARAMS.plain_share
+        return "this card does not follow the usual curve: measuring more" if entries else ""
 
     @property
     def reason(self) -> str:
         """Why `ask` had nothing more to ask for, as a sentence; empty while there is something."""
-        if len({*self._told, *self._barred}) >= len(self._grid):
+        if len({*self._measured, *self._barred}) >= len(self._grid):
             return "every configuration is measured or cannot be"
-        if self._last is None or self._last >= self.worth or not self._told:
+        if self._last is None or self._last >= self.worth or not self._measured:
             return ""
         return (
             f"the frontier is known: another measurement would add {100 * self._last:.2g} % to its area, "
@@ -228,7 +228,7 @@ class FrontierSearch:
             time_s=pl.Series(np.exp(np.log(times).mean(axis=0))),
             energy_j=pl.Series(np.exp(np.log(energies).mean(axis=0))), time_sd_s=pl.Series(times.std(axis=0)),
             energy_sd_j=pl.Series(energies.std(axis=0)),
-            measured=pl.Series([i in self._told for i in range(len(self._grid))]),
+            measured=pl.Series([i in self._measured for i in range(len(self._grid))]),
         )
 
     # arithmetic
@@ -239,18 +239,18 @@ class FrontierSearch:
         How rough the card is, is judged by the likelihood to the power of `trust`.
         """
         points = self._points()
-        rows, seen = points.rows, points.logs
-        told = (seen[:, 0], seen[:, 1] - seen[:, 0])
-        worlds = (self._time, self._energy - self._time)
+        rows, tried = points.rows, points.logs
+        entries = (tried[:, 0], tried[:, 1] - tried[:, 0])
+        samples = (self._time, self._energy - self._time)
         inside = self._covers(points)
         found = [
-            _likelihoods(each - world[:, rows], inside, self._steps[:, rows], self._step, height)
+            _likelihoods(each - sample[:, rows], inside, self._steps[:, rows], self._step, height)
             + self._prior[:, None]
-            for each, world, height in zip(told, worlds, self._height, strict=True)
+            for each, sample, height in zip(entries, samples, self._height, strict=True)
         ]
         whole = np.sum([logsumexp(each, axis=0) for each in found], axis=0)
         # How rough the card is, is judged by the worlds that fit best; which worlds there are, more widely.
-        best = rng.choice(PARAMS.worlds, PARAMS.draws, p=np.exp(trust * whole - logsumexp(trust * whole)))
+        best = rng.choice(PARAMS.samples, PARAMS.draws, p=np.exp(trust * whole - logsumexp(trust * whole)))
         kinds = np.stack([_one_each(trust * each[:, best], rng) for each in found], axis=1)
         several = len(np.unique(self._grid.features[:, 0])) > 1  # batch sizes, between which any card jumps
         small = np.array([PARAMS.usual_sds[0], np.inf, np.inf] if several else PARAMS.usual_sds)
@@ -261,22 +261,26 @@ class FrontierSearch:
         for time_kind, power_kind in np.unique(kinds, axis=0):
             mine = np.flatnonzero((kinds == (time_kind, power_kind)).all(axis=1))
             likely = heat * (found[0][time_kind] + found[1][power_kind])
-            chosen[mine] = rng.choice(PARAMS.worlds, len(mine), p=np.exp(likely - logsumexp(likely)))
+            chosen[mine] = rng.choice(PARAMS.samples, len(mine), p=np.exp(likely - logsumexp(likely)))
         drawn = []
-        for number, (told_here, world, height) in enumerate(zip(told, worlds, self._height, strict=True)):
+        for number, (measured_here, sample, height) in enumerate(
+            zip(entries, samples, self._height, strict=True)
+        ):
             out = np.empty((PARAMS.draws, len(self._grid)))
             alike = np.stack([kinds[:, number], self._step[chosen], height[chosen]], axis=1)
             for kind, at, tall in np.unique(alike, axis=0):
                 mine = (alike == (kind, at, tall)).all(axis=1)
                 sizes, step, cover = self._sizes[int(kind)], tall * self._steps[int(at)], inside[int(kind)]
-                out[mine] = self._corrected(world[chosen[mine]], points, told_here, sizes, step, cover, rng)
+                out[mine] = self._corrected(
+                    sample[chosen[mine]], points, measured_here, sizes, step, cover, rng
+                )
             drawn.append(out)
         return np.exp(drawn[0]), np.exp(drawn[0] + drawn[1])
 
     def _points(self) -> _Points:
         """What was measured, and what earlier runs measured that it bears out."""
-        rows = np.array(list(self._told), dtype=int)
-        logs = np.log(np.array([np.mean(self._told[row], axis=0) for row in rows]).reshape(-1, 2))
+        rows = np.array(list(self._measured), dtype=int)
+        logs = np.log(np.array([np.mean(self._measured[row], axis=0) for row in rows]).reshape(-1, 2))
         curves = self.earlier.agreed
         sizes = [len(rows), *(len(each.rows) for each in curves)]
         return _Points(
@@ -298,7 +302,7 @@ class FrontierSearch:
         return np.asarray(smooth * self._smooth[at] + jump * self._jumps[at] + alone + unit + errors)
 
     def _corrected(
-        self, worlds: Array, points: _Points, seen: Array, sizes: Array, step: Array, inside: Array,
+        self, samples: Array, points: _Points, tried: Array, sizes: Array, step: Array, inside: Array,
         rng: np.random.Generator,
     ) -> Array:
         """Worlds whose units, steps and deviations agree with the measurements (Matheron's rule).
@@ -312,11 +316,11 @@ class FrontierSearch:
         """
         smooth, jump, single = sizes
         rows, own = points.rows, points.runs == 0
-        out = worlds + single * rng.standard_normal(worlds.shape)
-        out = out + rng.standard_normal((len(worlds), 1)) * step
+        out = samples + single * rng.standard_normal(samples.shape)
+        out = out + rng.standard_normal((len(samples), 1)) * step
         for size, root in zip((smooth, jump), self._roots, strict=True):
             if size:
-                out = out + size * (rng.standard_normal(worlds.shape) @ root.T)
+                out = out + size * (rng.standard_normal(samples.shape) @ root.T)
         if not len(rows):
             return np.asarray(out)
         cross = smooth**2 * self._smooth[:, rows] + jump**2 * self._jumps[:, rows]
@@ -324,9 +328,9 @@ class FrontierSearch:
         cross = cross + np.outer(step, step[rows])
         cross[rows, range(len(rows))] += single**2
         inside = inside + np.outer(step[rows], step[rows])
-        slips = points.sd * rng.standard_normal((len(worlds), len(rows))) if not own.all() else 0.0
-        out = out + (seen - slips - out[:, rows]) @ np.linalg.solve(inside, cross.T)
-        out[:, rows[own]] = seen[own]
+        slips = points.sd * rng.standard_normal((len(samples), len(rows))) if not own.all() else 0.0
+        out = out + (tried - slips - out[:, rows]) @ np.linalg.solve(inside, cross.T)
+        out[:, rows[own]] = tried[own]
         return np.asarray(out)
 
 
@@ -392,7 +396,7 @@ def _heat(likelihood: Array) -> float:
     return float(heat)
 
 
-def _gains(times: Array, energies: Array, seen: list[int], left: Array) -> Array:
+def _gains(times: Array, energies: Array, tried: list[int], left: Array) -> Array:
     """Area that each of `left` would add to what `seen` dominates, as a share of the area of all, up to the
     worst of each world.
 
@@ -407,7 +411,7 @@ def _gains(times: Array, energies: Array, seen: list[int], left: Array) -> Array
     whole = (np.diff(np.hstack([corners, worst_time]), axis=1) * (worst_energy - ceilings)).sum(axis=1)
     # Between two corners of what is seen, what is not dominated lies below the faster one's energy; before
     # the first, below the worst.
-    corners, ceilings = _stairs(times[:, seen], energies[:, seen], worst_energy)
+    corners, ceilings = _stairs(times[:, tried], energies[:, tried], worst_energy)
     starts = np.hstack([np.full_like(worst_time, -np.inf), corners])
     ends = np.hstack([corners, worst_time])
     ceilings = np.hstack([worst_energy, ceilings])

@@ -44,7 +44,7 @@ class ResponseSurfaceParams:
     reach: tuple[float, float, float] = (0.35, 0.6, 0.35)
     # times the smooth deviation, sd of log time and of log power of a rough one (jumps, plateaus), and the
     # log of what is believed of each world beforehand
-    worlds: tuple[tuple[float, float, float, float], ...] = (
+    samples: tuple[tuple[float, float, float, float], ...] = (
         (0.5, 0.0, 0.0, -0.7), (1.0, 0.0, 0.0, 0.0), (2.0, 0.0, 0.0, -0.7), (4.0, 0.0, 0.0, -2.0),
         (1.0, 0.01, 0.015, -0.7), (1.0, 0.025, 0.03, -1.5), (4.0, 0.04, 0.06, -3.0),
     )
@@ -127,7 +127,7 @@ def fit(
         rough: Weigh all of `Params.worlds`; else the draws are of the likeliest one that is smooth.
     """
     rows = np.asarray(rows, dtype=int).reshape(-1)
-    seen = np.log(np.column_stack([np.asarray(each, float).reshape(-1) for each in (time_s, energy_j)]))
+    observed = np.log(np.column_stack([np.asarray(each, float).reshape(-1) for each in (time_s, energy_j)]))
     sigma = np.asarray(errors, float).reshape(len(rows), 2).copy()
     waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
     share = None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2)
@@ -139,12 +139,12 @@ def fit(
         more.append(known.others.mixtures(times, powers, PARAMS.mixtures))
     times = np.concatenate([times, *(each for each, _ in more)])
     powers = np.concatenate([powers, *(each for _, each in more)])
-    middle = seen.mean(axis=0) if len(rows) else np.zeros(2)
+    middle = observed.mean(axis=0) if len(rows) else np.zeros(2)
     predicted = None if hasattr(prior, "mixtures") else _soft(space, prior)
     soft = _joined([predicted, *(map(_earlier, known.same) if known is not None else ())])
     for again in (True, False):
         fitted, deviation, jumps = _mixed(
-            space, times, powers, _evidence(rows, seen - middle, sigma, soft), rough
+            space, times, powers, _evidence(rows, observed - middle, sigma, soft), rough
         )
         worst = np.min([each[-1] for each in fitted], axis=0)
         if not again or len(rows) < 4 or not np.any(worst > PARAMS.outlier_sds):
@@ -160,8 +160,8 @@ def fit(
 
 def prepare(space: SettingSpace) -> None:
     """Work out beforehand what every fit over a space needs."""
-    for world in PARAMS.worlds:
-        _deviations(space, *world[:3])
+    for sample in PARAMS.samples:
+        _deviations(space, *sample[:3])
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class _Evidence:
         return np.asarray(np.block([[time, time], [time, time + power]]) + self.noise)
 
 
-def _evidence(rows: np.ndarray, seen: np.ndarray, sigma: np.ndarray, soft: _Soft | None) -> _Evidence:
+def _evidence(rows: np.ndarray, observed: np.ndarray, sigma: np.ndarray, soft: _Soft | None) -> _Evidence:
     hard = len(rows)
     at = np.concatenate([rows, soft.rows]).astype(int) if soft is not None else rows
     count = len(at)
@@ -206,7 +206,7 @@ def _evidence(rows: np.ndarray, seen: np.ndarray, sigma: np.ndarray, soft: _Soft
         start = which * count
         noise[range(start, start + hard), range(start, start + hard)] = sigma[:, which] ** 2
         noise[start : start + hard, start : start + hard] += PARAMS.free_sd**2
-        target[start : start + hard] = seen[:, which]
+        target[start : start + hard] = observed[:, which]
         if soft is not None:
             noise[start + hard : start + count, start + hard : start + count] = soft.covariances[which]
             target[start + hard : start + count] = soft.values[:, which]
@@ -219,13 +219,13 @@ def _mixed(
     """Draws of each world, as many as the probes make likely; mean scale of the deviation; share of rough."""
     at = evidence.at
     rests = evidence.target - np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
-    worlds = [_deviations(space, *world[:3]) for world in PARAMS.worlds]
+    samples = [_deviations(space, *sample[:3]) for sample in PARAMS.samples]
     found = [
-        _likelihood(rests, evidence.cover(each)) if len(at) else np.zeros(len(times)) for each in worlds
+        _likelihood(rests, evidence.cover(each)) if len(at) else np.zeros(len(times)) for each in samples
     ]
-    pairs = zip(found, PARAMS.worlds, strict=True)
-    believed = np.array([float(logsumexp(each)) + world[3] for each, world in pairs])
-    smooth = np.array([world[1] == 0 == world[2] for world in PARAMS.worlds])
+    pairs = zip(found, PARAMS.samples, strict=True)
+    believed = np.array([float(logsumexp(each)) + sample[3] for each, sample in pairs])
+    smooth = np.array([sample[1] == 0 == sample[2] for sample in PARAMS.samples])
     if not rough:
         believed = np.where(smooth & (believed >= believed[smooth].max()), believed, -np.inf)
     share = np.exp(believed - logsumexp(believed))
@@ -234,10 +234,10 @@ def _mixed(
     # The same luck for every call: what is compared differs in what was measured.
     rng = np.random.default_rng(0)
     fitted = [
-        _condition(space, times, powers, evidence, found[i], worlds[i], int(draws[i]), rng)
+        _condition(space, times, powers, evidence, found[i], samples[i], int(draws[i]), rng)
         for i in np.flatnonzero(draws)
     ]
-    scales = np.array([world[0] for world in PARAMS.worlds])
+    scales = np.array([sample[0] for sample in PARAMS.samples])
     return fitted, float(draws @ scales / draws.sum()), float(draws[~smooth].sum() / draws.sum())
 
 
@@ -284,9 +284,9 @@ def _condition(
         scales = scales + PARAMS.free_sd**2 * answer @ lift
         inverse = np.diag(cho_solve(factor, np.eye(2 * count)))
         # What each probe says against all the others.
-        said = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)[chosen]
-        left = cho_solve(factor, target - said.mean(axis=0))
-        spread = np.var(said, axis=0)
+        forecast = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)[chosen]
+        left = cho_solve(factor, target - forecast.mean(axis=0))
+        spread = np.var(forecast, axis=0)
         odd = np.abs(left) / inverse / np.sqrt(1 / inverse + spread)
         worst = np.column_stack([odd[:hard], odd[count : count + hard]])
     here = space.reference_row

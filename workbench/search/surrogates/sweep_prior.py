@@ -86,27 +86,27 @@ def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Ar
     limit = np.nan_to_num(space.axes[:, 1] / space.top[1], nan=np.inf)
     clock = np.nan_to_num(space.axes[:, 2] / space.top[2], nan=1.0)
     memory = np.nan_to_num(space.axes[:, 3] / space.top[3], nan=1.0)
-    world = _prior(count, b, rng)
+    sample = _prior(count, b, rng)
     # How much of the core is at work: a small batch leaves some of it without.
-    filled = b / (b + world.half_core_b) * (b.max() + world.half_core_b) / b.max()
-    filled = world.least + (1 - world.least) * filled
-    fixed = world.static + (world.memory_static + world.memory_core * world.memory) * memory
+    filled = b / (b + sample.half_core_b) * (b.max() + sample.half_core_b) / b.max()
+    filled = sample.least + (1 - sample.least) * filled
+    fixed = sample.static + (sample.memory_static + sample.memory_core * sample.memory) * memory
     x = np.broadcast_to(clock, filled.shape).copy()
     # Few memory clocks, many limits.
-    cores = {u: world.core * _core(world, GRID, u) for u in set(memory[np.isfinite(limit)].tolist())}
+    cores = {u: sample.core * _core(sample, GRID, u) for u in set(memory[np.isfinite(limit)].tolist())}
     for i in np.flatnonzero(np.isfinite(limit)):
         free = _under(limit[i], fixed[:, [i]] + filled[:, [i]] * cores[memory[i]])
         x[:, i] = np.minimum(x[:, i], free)
-    busy = _busy(world, x, memory)
-    power = fixed + world.core * filled * _core(world, x, memory)
-    crowded = (b / b.max()) ** world.crowding
-    overhead = world.half_b / b
-    waiting = np.minimum(world.gap_power + 0.5 * world.static, power)
+    busy = _busy(sample, x, memory)
+    power = fixed + sample.core * filled * _core(sample, x, memory)
+    crowded = (b / b.max()) ** sample.crowding
+    overhead = sample.half_b / b
+    waiting = np.minimum(sample.gap_power + 0.5 * sample.static, power)
     return np.log(busy * crowded + overhead), np.log(busy * crowded * power + overhead * waiting)
 
 
 @dataclass(frozen=True)
-class _Worlds:
+class _PriorSamples:
     """Parameters of many worlds, each of shape (worlds, 1); powers relative to the highest limit."""
 
     compute: Array
@@ -127,14 +127,14 @@ class _Worlds:
     crowding: Array
 
 
-def _prior(count: int, b: Array, rng: np.random.Generator) -> _Worlds:
+def _prior(count: int, b: Array, rng: np.random.Generator) -> _PriorSamples:
     def uniform(low: float, high: float) -> Array:
         return rng.uniform(low, high, (count, 1))
 
     shares = rng.dirichlet((1.6, 1.0, 0.5), count)
     # The batch size whose iteration is half overhead: anywhere from far below the smallest to the largest.
     half_b = b.max() * np.exp(uniform(-np.log(30.0 * max(b.max() / b.min(), 1.0)), 0.3))
-    return _Worlds(
+    return _PriorSamples(
         compute=shares[:, [0]],
         memory=shares[:, [1]],
         rest=shares[:, [2]],
@@ -155,16 +155,16 @@ def _prior(count: int, b: Array, rng: np.random.Generator) -> _Worlds:
     )
 
 
-def _busy(world: _Worlds, x: Array, u: Array | float) -> Array:
-    bound = world.compute + world.memory
-    mean = (world.compute * x**-world.overlap + world.memory * np.asarray(u) ** -world.overlap) / bound
-    return np.asarray(world.rest + bound * mean ** (1 / world.overlap))
+def _busy(sample: _PriorSamples, x: Array, u: Array | float) -> Array:
+    bound = sample.compute + sample.memory
+    mean = (sample.compute * x**-sample.overlap + sample.memory * np.asarray(u) ** -sample.overlap) / bound
+    return np.asarray(sample.rest + bound * mean ** (1 / sample.overlap))
 
 
-def _core(world: _Worlds, x: Array, u: Array | float) -> Array:
+def _core(sample: _PriorSamples, x: Array, u: Array | float) -> Array:
     """Core power relative to the highest clock's: clock, voltage squared, busy share beside the memory."""
-    volts = world.v_knee + (1 - world.v_knee) * np.clip((x - world.knee) / (1 - world.knee), 0.0, None)
-    activity = world.clocked + (1 - world.clocked) / np.maximum(x * _busy(world, x, u), 1e-9)
+    volts = sample.v_knee + (1 - sample.v_knee) * np.clip((x - sample.knee) / (1 - sample.knee), 0.0, None)
+    activity = sample.clocked + (1 - sample.clocked) / np.maximum(x * _busy(sample, x, u), 1e-9)
     return np.asarray(x * volts**2 * activity)
 
 

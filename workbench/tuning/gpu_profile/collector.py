@@ -221,7 +221,7 @@ class Collector:
 
     def _stretch(self, step: Step, reader: FeatureReader | None) -> dict[str, Any]:
         clock = self.device.clock
-        told: dict[str, Any] = {}
+        features: dict[str, Any] = {}
         if reader:
             reader.start()
         begin_s = clock()
@@ -229,12 +229,12 @@ class Collector:
         end_s = clock()
         if reader:
             found = reader.read()
-            told = {**found.values, "feature_set": found.source}
+            features = {**found.values, "feature_set": found.source}
         self._iterate(step, READ_S)
         seconds, energy = end_s - begin_s, self.meter.energy(begin_s, end_s)
         if energy is None or energy.energy_j <= 0:
-            return told | {"note": "its energy was not seen"}
-        return told | {
+            return features | {"note": "its energy was not seen"}
+        return features | {
             "iteration_s": seconds / count, "power_w": energy.energy_j / seconds,
             "iteration_j": energy.energy_j / count, "iterations": count, "time_s": seconds,
             "energy_j": energy.energy_j, "energy_uncertainty_j": energy.uncertainty_j,

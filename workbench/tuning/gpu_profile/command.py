@@ -39,10 +39,10 @@ def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list
     from .. import models
     from ..features import FEATURE_SETS
 
-    told = set(frame["feature_set"].drop_nulls().to_list())
+    sets = set(frame["feature_set"].drop_nulls().to_list())
     made = []
     for name in FEATURE_SETS:
-        if name not in told and name != "nvml":
+        if name not in sets and name != "nvml":
             continue
         of_set = frame if name == "nvml" else frame.filter(pl.col("feature_set") == name)
         try:
@@ -166,11 +166,11 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> tuple[int, dict[st
             f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} "
             f"features; held-out error {time_error:.1%} of time, {power_error:.1%} of power; kept as {file}"
         )
-    told = [
+    sets = [
         {"features": model.feature_set, "file": str(file), "time_error": model.error[0],
          "power_error": model.error[1]} for file, model in made
     ]
-    return 0, {**found, "left": 0, "models": told, "notes": list(collector.notes)}
+    return 0, {**found, "left": 0, "models": sets, "notes": list(collector.notes)}
 
 
 def show(collector: Collector) -> None:
@@ -183,7 +183,7 @@ def show(collector: Collector) -> None:
         mininterval=0.2 if on_screen else 30.0, dynamic_ncols=on_screen,
     )
     with bar, contextlib.closing(collector.run()) as running:
-        for words in running:
-            bar.set_description_str(words, refresh=False)
+        for text in running:
+            bar.set_description_str(text, refresh=False)
             bar.update(collector.done - bar.n)
         bar.update(collector.done - bar.n)

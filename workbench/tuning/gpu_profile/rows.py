@@ -101,10 +101,10 @@ class Rows:
         )
         fullest = passes.filter(pl.col("references") > 0).sort("rows", "run").unique("workload", keep="last")
         chosen = measured.join(fullest, on=["workload", "run"], how="semi", maintain_order="left")
-        told = ("feature_set", *NAMES)
+        feature_columns = ("feature_set", *NAMES)
         features = chosen.filter(pl.col("reference") & pl.col("feature_set").is_not_null())
-        features = features.unique("workload", keep="first").select("workload", *told)
-        rest = chosen.drop(*told, "run", "note")
+        features = features.unique("workload", keep="first").select("workload", *feature_columns)
+        rest = chosen.drop(*feature_columns, "run", "note")
         joined = rest.join(features, on="workload", how="left", maintain_order="left")
         absent = [name for name in NAMES if joined[name].null_count() == joined.height]
         return joined.drop(absent)

@@ -79,22 +79,22 @@ def view(
     history = first.history
     names = [f"{each.name} ({each.pid})" for each in now.computing]
     more = f" and {len(names) - PROCESSES} more" if len(names) > PROCESSES else ""
-    done = tuple((each.at, "; ".join(each.words)) for each in reversed(history[-HISTORY:]))
+    done = tuple((each.at, "; ".join(each.text)) for each in reversed(history[-HISTORY:]))
     return ApplyView(
         gpu=device.name, simulated=device.simulated,
-        force=", ".join(active), origin=now.words,
+        force=", ".join(active), origin=now.text,
         holder="" if now.origin == "process" else now.holder,
         computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
-        chosen=NOTHING if chosen is None else words(wanted, device), difference=difference,
-        note=_note(wanted, jobs), rights=rights.words, allowed=bool(rights.who), command=rights.command,
+        chosen=NOTHING if chosen is None else describe(wanted, device), difference=difference,
+        note=_note(wanted, jobs), rights=rights.text, allowed=bool(rights.who), command=rights.command,
         history=done, left=first.left, earlier=first.earlier,
-        power=followed.words if followed is not None else "",
+        power=followed.text if followed is not None else "",
         can_apply=chosen is not None and not lost and not driver.read_only(),
         can_undo=any(each.history or each.left for each in controls), can_default=not driver.read_only(),
     )
 
 
-def words(wanted: Configuration, device: Device) -> str:
+def describe(wanted: Configuration, device: Device) -> str:
     """A configuration as it will be applied: "150 W, SM clock: driver default, batch size 64"."""
     whole = control.whole(wanted.setting, device)
     default_w = device.limits.default_power_limit_w

@@ -140,8 +140,8 @@ def _chosen(content: dict[str, Any]) -> Configuration:
         try:
             values[name] = None if given in (None, "") else float(given)
         except (TypeError, ValueError):
-            words = f"{given!r} is no number; type one, or leave it empty for the driver's default"
-            raise UsageError(words) from None
+            text = f"{given!r} is no number; type one, or leave it empty for the driver's default"
+            raise UsageError(text) from None
     sm, memory, batch = (None if each is None else int(each) for each in list(values.values())[1:])
     return Configuration(Setting(values["power_limit_w"], sm, memory), batch)
 

@@ -24,7 +24,7 @@ def power(followed: StepResponse | None) -> str:
     if len(times) > POINTS:
         pick = np.linspace(0, len(times) - 1, POINTS).astype(int)
         times, watts = times[pick], watts[pick]
-    picture = Picture(followed.words[:1].upper() + followed.words[1:], size=12, width=WIDTH)
+    picture = Picture(followed.text[:1].upper() + followed.text[1:], size=12, width=WIDTH)
     picture.y = 32.0
     frame = picture.frame(HEIGHT, (-BEFORE_S, AFTER_S), (0.0, max(float(watts.max()) * 1.12, 1.0)))
     frame.axes("Power (W)")
@@ -52,8 +52,8 @@ def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = ""
     head = '<th style="text-align:left;vertical-align:top;padding-right:12px;font-weight:600">'
     cells = "".join(
         f"<tr>{head}{html.escape(name)}</th>"
-        f'<td style="text-align:left;white-space:pre-wrap">{html.escape(words)}</td></tr>'
-        for name, words in rows if words
+        f'<td style="text-align:left;white-space:pre-wrap">{html.escape(text)}</td></tr>'
+        for name, text in rows if text
     )
     return (
         f'<div style="font-size:13px;font-weight:600">{html.escape(title)}</div>'

@@ -65,8 +65,8 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
     frame.upright(0, FAINT)  # where the default is
     frame.level(0, FAINT)
     if view.bound is not None:
-        words = f"within {view.bound:g} %"
-        frame.label(frame.x_span[0], frame.y_span[0], words, dx=5, dy=-6, opacity=0.8)
+        text = f"within {view.bound:g} %"
+        frame.label(frame.x_span[0], frame.y_span[0], text, dx=5, dy=-6, opacity=0.8)
     known = _drawn(frame, view.probes, lambda probe: (probe["time"], probe["energy"]))
     for probe, x, y in known:
         frame.errors(x, y, probe["time_error"], probe["energy_error"], Pen(ENERGY, opacity=0.6))
@@ -133,10 +133,10 @@ def _mark(
 ) -> None:
     if x is None or y is None or not frame.holds(x, y):
         return
-    if mark.words == "default":
+    if mark.text == "default":
         frame.mark(x, y, 4.5, DEFAULT, "square")
         frame.label(x, y, "default", dx=-8, dy=15, anchor="end", opacity=0.8)
-    elif mark.words == "now":
+    elif mark.text == "now":
         frame.mark(x, y, 11, NOW)
     else:
         frame.mark(x, y, 7.5, CHOICE)
@@ -146,7 +146,7 @@ def _mark(
         free = (each for each in sides if not _covers(frame.x(x), frame.y(y), *each, numbers))
         dx, dy = next(free, sides[0])
         anchor = "end" if dx < 0 else ""
-        frame.label(x, y, mark.words * named, dx=dx, dy=dy, anchor=anchor, weight="bold")
+        frame.label(x, y, mark.text * named, dx=dx, dy=dy, anchor=anchor, weight="bold")
 
 
 # a line of power limits, or of SM clocks
@@ -182,8 +182,8 @@ def _line_of(picture: Picture, view: Drawing, knob: str) -> None:
         at = getattr(mark, own)
         if at is not None:
             chosen = mark is view.choice
-            words = f"{at:g} {unit}" * chosen
-            frame.upright(at, Pen(colour(1), 2) if chosen else NOW, words=words, weight="bold")
+            text = f"{at:g} {unit}" * chosen
+            frame.upright(at, Pen(colour(1), 2) if chosen else NOW, text=text, weight="bold")
 
 
 def _believed(

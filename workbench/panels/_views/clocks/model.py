@@ -46,7 +46,7 @@ PROBED = (
 class SettingMark:
     """A setting that stands out: the default, the one in force, the choice. What is not known is None."""
 
-    words: str
+    text: str
     limit_w: float | None = None
     sm_mhz: int | None = None
     mem_mhz: int | None = None
@@ -112,11 +112,11 @@ def drawing(tuning: TuningView) -> tuple[Drawing, Table]:
             )
     _place_numbers(probes, planes)
     lines = {knob: line(table, knob) for knob in knobs if knob != "clocks"}
-    seen = Drawing(
+    picture = Drawing(
         bound, tuple(knobs), memories, lines, shaded, allowed, probes, default, current, choice,
         ranges,
     )
-    return seen, table
+    return picture, table
 
 
 # columns
@@ -148,16 +148,16 @@ def _change(row: dict[str, Any], name: str) -> tuple[float | None, float | None]
 def _cost(row: dict[str, Any]) -> str:
     """What a probe took in all, and how it ended where it was not kept."""
     count, took_s, outcome = row.get("iterations"), row.get("cost_s"), row.get("outcome", "kept")
-    words = [f"{count} iteration{'s' * (count != 1)}"] if count else []
-    words += [format_duration(took_s)] if took_s is not None else []
+    text = [f"{count} iteration{'s' * (count != 1)}"] if count else []
+    text += [format_duration(took_s)] if took_s is not None else []
     if outcome != "kept":
-        words.append(f"{outcome}{': ' + row['reason'] if row.get('reason') else ''}")
-    return ", ".join(words)
+        text.append(f"{outcome}{': ' + row['reason'] if row.get('reason') else ''}")
+    return ", ".join(text)
 
 
 def _chosen(choice: Choice) -> SettingMark:
-    words = "choice" if choice.measured else "choice, predicted"
-    return _mark(words, choice.setting, _percent(choice.time_ratio), _percent(choice.energy_ratio))
+    text = "choice" if choice.measured else "choice, predicted"
+    return _mark(text, choice.setting, _percent(choice.time_ratio), _percent(choice.energy_ratio))
 
 
 def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark | None:
@@ -177,9 +177,9 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark |
 
 
 def _mark(
-    words: str, put: Setting, time: float | None = None, energy: float | None = None
+    text: str, put: Setting, time: float | None = None, energy: float | None = None
 ) -> SettingMark:
-    return SettingMark(words, put.power_limit_w, put.sm_clock_mhz, put.mem_clock_mhz, time, energy)
+    return SettingMark(text, put.power_limit_w, put.sm_clock_mhz, put.mem_clock_mhz, time, energy)
 
 
 # ranges and places

@@ -26,7 +26,7 @@ from .figure import draw
 from .model import Drawing, drawing
 from .sources import LatestTuner, TunerSource, source
 from .surface import Table
-from .text import ENDED, STEPS, Words, words
+from .text import ENDED, STEPS, TuningText, describe
 
 if TYPE_CHECKING:
     from ....tuning.results import TuningView
@@ -46,10 +46,10 @@ class ClocksPanel(LivePanel):
         self.source: TunerSource = source(tuner)
         self.keeps_picture = not self.source.given  # else it becomes one when the tuner ends
         self._tuning: TuningView | None = None
-        self._words: Words | None = None
+        self._text: TuningText | None = None
         self._drawing: Drawing | None = None
         self._table: Table = np.empty((0, 8), np.float32)
-        self._drawn = self._told = 0  # how often there was something new to draw, and was sent
+        self._drawn = self._sent_version = 0  # how often there was something new to draw, and was sent
         # Of a tuner that is begun from here.
         self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05, "search": "model-guided"}
         self._over = False
@@ -73,7 +73,7 @@ class ClocksPanel(LivePanel):
                 return
             tuning = tuner.view()
             before, self._tuning = self._tuning, tuning
-            self._words = words(tuning)
+            self._text = describe(tuning)
             if before is None or not _draws_alike(before, tuning):
                 self._drawing, self._table = drawing(tuning)
                 self._drawn += 1
@@ -100,7 +100,7 @@ class ClocksPanel(LivePanel):
         return f"Tuning of {tuning.label} · {name}" if tuning.label else f"Tuning of {name}"
 
     def summary(self) -> str:
-        sentences = self._words.sentences if self._words is not None else (NOTHING,)
+        sentences = self._text.sentences if self._text is not None else (NOTHING,)
         return "\n".join([self.title(), *sentences])
 
     def svg(self) -> str:
@@ -142,15 +142,15 @@ class ClocksPanel(LivePanel):
         bound = self._wanted["max_slowdown"]
         content: dict[str, Any] = {
             "kind": "news", "title": self.title(), "simulated": bool(self._tuning and self._tuning.simulated),
-            "words": None if self._words is None else asdict(self._words), "begins": not self.source.given,
+            "words": None if self._text is None else asdict(self._text), "begins": not self.source.given,
             "wanted": {
                 "objective": self._wanted["objective"], "bound": None if bound is None else 100 * bound,
                 "search": self._wanted["search"],
             },
         }
-        if self._drawing is None or (self._told == self._drawn and not whole):
+        if self._drawing is None or (self._sent_version == self._drawn and not whole):
             return content, []
-        self._told = self._drawn
+        self._sent_version = self._drawn
         figure = draw("", (), self._drawing, self._table, every=True).described()
         return {**content, "drawing": {"knobs": self._drawing.knobs, "figure": figure}}, []
 

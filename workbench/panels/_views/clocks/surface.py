@@ -88,8 +88,8 @@ def cells(table: Table) -> tuple[Columns, Columns]:
         rows = table[(table[:, 2] == memory) & ~np.isnan(table[:, 1])]
         rows = rows[np.argsort(rows[:, 1], kind="stable")]
         edges, shades = _edges(rows[:, 1]), _shade(rows[:, 5], best)
-        turns = np.flatnonzero(np.diff(shades)) + 1
-        for first, after in zip([0, *turns], [*turns, len(shades)], strict=True):
+        changes = np.flatnonzero(np.diff(shades)) + 1
+        for first, after in zip([0, *changes], [*changes, len(shades)], strict=True):
             if shades[first]:
                 add_row(shaded, (float(edges[first]), float(edges[after]), row, int(shades[first])))
         for x0, x1 in _allowed(rows[:, 1], rows[:, 7] > 0):
@@ -111,8 +111,8 @@ def _shade(energy: Table, best: float) -> np.ndarray[Any, np.dtype[np.int_]]:
 def _allowed(values: Table, flags: Flags) -> Iterator[tuple[float, float]]:
     """From where to where settings are allowed; each reaches half way to its neighbours."""
     edges = _edges(values)
-    turns = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    for first, after in zip(turns[::2], turns[1::2], strict=True):
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    for first, after in zip(changes[::2], changes[1::2], strict=True):
         yield float(edges[first]), float(edges[after])
 
 

@@ -26,7 +26,7 @@ FOUND = {"marks": " (marked)", "power": " (from the power)", "counter": " (your 
 
 
 @dataclass(frozen=True)
-class Words:
+class TuningText:
     """What is said of a tuner.
 
     Attributes:
@@ -35,7 +35,7 @@ class Words:
         details: What is chosen, what was spent, what was found; a sentence each.
         saved: What was saved; empty while nothing is known.
         events: Seconds and words, newest last.
-        objective, objective_words: What is to be small, by its name, and with the bound in words.
+        objective, objective_text: What is to be small, by its name, and with the bound in words.
         bound: The allowed slowdown in per cent; None where any is.
         commands: What can be asked for now.
     """
@@ -48,22 +48,22 @@ class Words:
     saved: str
     events: tuple[tuple[float, str], ...]
     objective: str
-    objective_words: str
+    objective_text: str
     bound: float | None
     commands: dict[str, bool]
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """All of it, the weightiest first."""
-        return (*([self.saved] if self.saved else []), self.headline, *self.details, self.objective_words)
+        return (*([self.saved] if self.saved else []), self.headline, *self.details, self.objective_text)
 
 
-def words(tuning: TuningView) -> Words:
+def describe(tuning: TuningView) -> TuningText:
     """What there is to be said of a tuner."""
-    return Words(
+    return TuningText(
         tuning.state, STEP_OF.get(tuning.state), tuning.paused,
-        headline(tuning), tuple(details(tuning)), saved_words(tuning), tuple(tuning.events[-MOST_EVENTS:]),
-        tuning.objective, objective_words(tuning),
+        headline(tuning), tuple(details(tuning)), saved_text(tuning), tuple(tuning.events[-MOST_EVENTS:]),
+        tuning.objective, objective_text(tuning),
         None if tuning.max_slowdown is None else 100 * tuning.max_slowdown, commands(tuning),
     )
 
@@ -80,13 +80,13 @@ def commands(tuning: TuningView) -> dict[str, bool]:
 
 def headline(tuning: TuningView) -> str:
     """What goes on and what is next; why not, where it was refused."""
-    said = f"not tuned: {tuning.refused}" if tuning.refused else tuning.words
-    if tuning.paused and tuning.state not in ENDED and not said.lower().startswith("paused"):
-        said = f"paused: {said}"
-    return said[:1].upper() + said[1:]
+    lines = f"not tuned: {tuning.refused}" if tuning.refused else tuning.text
+    if tuning.paused and tuning.state not in ENDED and not lines.lower().startswith("paused"):
+        lines = f"paused: {lines}"
+    return lines[:1].upper() + lines[1:]
 
 
-def objective_words(tuning: TuningView) -> str:
+def objective_text(tuning: TuningView) -> str:
     """The objective with its bound, as a person says it."""
     bound = "however long it takes"
     if tuning.max_slowdown is not None:
@@ -96,23 +96,23 @@ def objective_words(tuning: TuningView) -> str:
 
 def details(tuning: TuningView) -> list[str]:
     """What is chosen, and what tuning has cost; a sentence each."""
-    said = []
+    lines = []
     if tuning.choice is not None:
-        said.append(choice_words(tuning.choice, tuning))
+        lines.append(choice_text(tuning.choice, tuning))
     count = 0 if tuning.probes is None else sum(kind == "probe" for kind in tuning.probes["kind"])
     if tuning.spent_s:
         probes = f", {count} probe{'s' * (count != 1)}" if count else ""
         spent = f"{format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)}"
-        said.append(f"tuning has taken {spent} of the job{probes}")
+        lines.append(f"tuning has taken {spent} of the job{probes}")
     if tuning.period_s is not None:
         takes = format_seconds(tuning.period_s, tuning.period_uncertainty_s or None)
-        said.append(f"an iteration takes {takes}{FOUND.get(tuning.period_source, '')}")
+        lines.append(f"an iteration takes {takes}{FOUND.get(tuning.period_source, '')}")
     elif tuning.period_source == "rate":
-        said.append("no iterations were found; settings are compared by the rate of work")
-    return said
+        lines.append("no iterations were found; settings are compared by the rate of work")
+    return lines
 
 
-def choice_words(choice: Choice, tuning: TuningView) -> str:
+def choice_text(choice: Choice, tuning: TuningView) -> str:
     """What is chosen and what is known of it."""
     state = tuning.state
     first = "held" if state in ("hold", "watch") else "best so far" if state not in ENDED else "chosen"
@@ -127,7 +127,7 @@ def choice_words(choice: Choice, tuning: TuningView) -> str:
     return f"{first}: {choice.setting}: energy {energy}, time {time}{predicted}"
 
 
-def saved_words(tuning: TuningView) -> str:
+def saved_text(tuning: TuningView) -> str:
     """What was saved, tuning included; empty while nothing is known."""
     saved = tuning.saved
     if saved is None:

@@ -35,17 +35,17 @@ def title(comparison: PolicyComparison) -> str:
     return f"Cluster: {what}{count}, on {where} (simulated)"
 
 
-def progress_words(comparison: PolicyComparison) -> str:
+def progress_text(comparison: PolicyComparison) -> str:
     """How far the runs are."""
     runs, state = comparison.runs, comparison.state
     if runs is None:
         return "No policy is simulated yet: press Run, or call panel.run()"
     done, count = len(runs.outcomes), len(runs.tasks)
-    words = f"{done} of {count} run{'s' * (count != 1)}, {format_duration(max(runs.seconds, 0.1))}"
-    words = words if state in ("running", "done") else f"{state}: {words}"
+    text = f"{done} of {count} run{'s' * (count != 1)}, {format_duration(max(runs.seconds, 0.1))}"
+    text = text if state in ("running", "done") else f"{state}: {text}"
     reasons = list(dict.fromkeys(runs.errors.values()))
     more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
-    return ". ".join([words, *reasons[:MOST_REASONS], *more])
+    return ". ".join([text, *reasons[:MOST_REASONS], *more])
 
 
 def invitation(comparison: PolicyComparison) -> str:
@@ -63,7 +63,7 @@ def about(comparison: PolicyComparison) -> list[str]:
     source = comparison.sources[what.log]
     with contextlib.suppress(UsageError):  # it is said where the log is chosen
         trimmed, _ = source.pieces(what.trimmed, what.keep_valid)
-        left = f"; {trimmed.words}" if trimmed is not None and trimmed.words else ""
+        left = f"; {trimmed.text}" if trimmed is not None and trimmed.text else ""
         if comparison.ran_jobs is not None and (wrong := comparison.ran_jobs.height - comparison.log.height):
             rows = f"{comparison.ran_jobs.height:,} row{'s' * (comparison.ran_jobs.height != 1)}"
             left += f"; {wrong:,} of {rows} are left out: wrong, or too large for the cluster"
@@ -122,7 +122,7 @@ def progress(comparison: PolicyComparison) -> dict[str, Any]:
             shares.setdefault(task.policy, []).append(share)
     each = [{"policy": name, "share": round(sum(found) / len(found), 3)} for name, found in shares.items()]
     return {
-        "state": comparison.state, "words": progress_words(comparison), "each": each,
+        "state": comparison.state, "words": progress_text(comparison), "each": each,
         "stale": comparison.stale,
     }
 

@@ -47,7 +47,7 @@ class Bar:
     """Energy over that of the first policy, with jobs on the node and without; the error is one sd."""
 
     number: int
-    words: str
+    text: str
     owned: float
     unowned: float
     error: float | None
@@ -61,7 +61,7 @@ class PolicyCurve:
 
     policy: str
     number: int
-    words: str
+    text: str
     course: dict[str, np.ndarray[Any, Any]]
     distributions: dict[str, np.ndarray[Any, Any]]
     notable: dict[str, list[str]]
@@ -73,7 +73,7 @@ class SweepCurve:
     """Energy over what is swept, of one policy."""
 
     number: int
-    words: str
+    text: str
     values: tuple[float, ...]
     energy_mwh: tuple[float, ...]
     error: tuple[float | None, ...]
@@ -87,7 +87,7 @@ class ClusterView:
     bars: tuple[Bar, ...] = ()
     curves: tuple[PolicyCurve, ...] = ()
     swept: tuple[SweepCurve, ...] = ()
-    swept_words: str = ""
+    swept_text: str = ""
     headline: str = ""
     details: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ def cluster_view(
     first = scenario.values[0] if scenario.sweep else None
     curves = {} if known is None else known
     for each in outcomes:
-        if each.seen is not None and each.task.policy not in curves:
+        if each.view is not None and each.task.policy not in curves:
             curves[each.task.policy] = curve(each, numbers[each.task.policy])
     at_first = [row for row in table if row.value == first]
     lines = (TableLine(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table)
@@ -115,19 +115,19 @@ def cluster_view(
     return ClusterView(
         lines=tuple(lines), bars=tuple(bars),
         curves=tuple(curves[name] for name in scenario.policies if name in curves),
-        swept=_swept(scenario, table, numbers), swept_words=UNITS[scenario.sweep] if scenario.sweep else "",
+        swept=_swept(scenario, table, numbers), swept_text=UNITS[scenario.sweep] if scenario.sweep else "",
         headline=headline(scenario, at_first), details=tuple(details(scenario, at_first)),
     )
 
 
 def curve(outcome: RunOutcome, number: int) -> PolicyCurve:
-    assert outcome.seen is not None
-    found, columns = dict(outcome.seen.course), dict(outcome.seen.distributions)
+    assert outcome.view is not None
+    found, columns = dict(outcome.view.course), dict(outcome.view.distributions)
     found["power_kw"] = found.pop("power_w") / 1000
     columns["inflation"] = 100 * columns["inflation"]
     task = outcome.task
     return PolicyCurve(
-        task.policy, number, label(task.policy, task.scenario), found, columns, outcome.seen.notable,
+        task.policy, number, label(task.policy, task.scenario), found, columns, outcome.view.notable,
         outcome.record is not None,
     )
 
@@ -149,9 +149,9 @@ def _swept(scenario: Scenario, table: Sequence[PolicyRow], numbers: dict[str, in
             for row in table if row.policy == name and row.value is not None
         )
         if mine:
-            words = label(name, scenario.at(None)) if scenario.sweep == "nodes" else LABELS.get(name, name)
+            text = label(name, scenario.at(None)) if scenario.sweep == "nodes" else LABELS.get(name, name)
             found.append(SweepCurve(
-                numbers[name], words, tuple(value for value, _ in mine),
+                numbers[name], text, tuple(value for value, _ in mine),
                 tuple(each.mean / 1000 for _, each in mine),
                 tuple(None if each.sd is None else each.sd / 1000 for _, each in mine),
             ))
@@ -165,10 +165,10 @@ def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
     """A row as `HEADS` names its columns."""
     f, name = row.figures, label(row.policy, scenario.at(row.value))
     if scenario.sweep is not None and row.value is not None:
-        name += f" · {UNITS[scenario.sweep]} {value_words(scenario.sweep, row.value)}"
+        name += f" · {UNITS[scenario.sweep]} {value_text(scenario.sweep, row.value)}"
     ratio = row.energy_ratio
     return (
-        name, energy_words(f["energy_kwh"]), "" if ratio is None else format_change(ratio.mean - 1, ratio.sd),
+        name, energy_text(f["energy_kwh"]), "" if ratio is None else format_change(ratio.mean - 1, ratio.sd),
         f"{f['active_nodes'].mean:.1f}",
         f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
         f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", format_change(f["runtime_inflation"].mean),
@@ -186,7 +186,7 @@ def headline(scenario: Scenario, table: Sequence[PolicyRow]) -> str:
     name = label(best.policy, scenario.at(best.value))
     ratio = best.energy_over(others[0]) if others else None
     if ratio is None:
-        return f"{name}: {energy_words(best.figures['energy_kwh'])}{so_far}"
+        return f"{name}: {energy_text(best.figures['energy_kwh'])}{so_far}"
     other = label(others[0].policy, scenario.at(others[0].value))
     if ratio.sd is not None and 1 - ratio.mean <= ratio.sd:
         return f"{name} and {other} use about the same energy, the least of all{so_far}"
@@ -206,54 +206,58 @@ def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
     """What that costs the jobs, and on what it stands; a sentence each."""
     if not table:
         return []
-    said = []
+    sentences = []
     best = min(table, key=lambda row: row.figures["energy_kwh"].mean)
     base = next((row for row in table if row.policy == scenario.policies[0]), None)
     if base is not None and base is not best:
         b, a = best.figures, base.figures
-        said.append(
+        sentences.append(
             f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; "
             f"waiting and running {hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; "
             f"runtime {format_change(b['runtime_inflation'].mean)}; "
             f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
         )
     if base is not None and len(table) > 2 and best.energy_ratio is not None and base is not best:
-        said.append(f"{_less(best.energy_ratio)} less than {label(base.policy, scenario.at(base.value))}")
+        sentences.append(
+            f"{_less(best.energy_ratio)} less than {label(base.policy, scenario.at(base.value))}"
+        )
     draws = min(row.draws for row in table)
     if not _complete(scenario, table):
         most = max(row.draws for row in table)
         have = str(draws) if most == draws else f"{draws} to {most}"
         policies = f"{len(table)} of {len(scenario.policies)} policies"
-        said.append(
+        sentences.append(
             f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this"
         )
     elif draws == 1:
-        said.append("One random draw of what the log lacks; more seeds show the spread")
+        sentences.append("One random draw of what the log lacks; more seeds show the spread")
     elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jct_h")):
-        said.append(f"All {draws} draws are alike: this log tells everything itself, and nothing is drawn")
+        sentences.append(
+            f"All {draws} draws are alike: this log tells everything itself, and nothing is drawn"
+        )
     else:
-        said.append(f"Means of {draws} draws, ± standard deviation")
+        sentences.append(f"Means of {draws} draws, ± standard deviation")
     if scenario.sweep is not None:
-        where = f"{UNITS[scenario.sweep]} {value_words(scenario.sweep, scenario.values[0])}"
-        said.append(f"All but the last plot is for {where}, curves of its first draw")
+        where = f"{UNITS[scenario.sweep]} {value_text(scenario.sweep, scenario.values[0])}"
+        sentences.append(f"All but the last plot is for {where}, curves of its first draw")
     elif draws > 1:
-        said.append("Plots over time and of the jobs are of the first draw")
-    return said
+        sentences.append("Plots over time and of the jobs are of the first draw")
+    return sentences
 
 
-def energy_words(energy_kwh: Spread) -> str:
+def energy_text(energy_kwh: Spread) -> str:
     """Kilowatt-hours, megawatt-hours from a hundred thousand of them on.
 
-    >>> energy_words(Spread(7231.4, 98.2)), energy_words(Spread(3.21987, None))
+    >>> energy_text(Spread(7231.4, 98.2)), energy_text(Spread(3.21987, None))
     ('7,231 (98) kWh', '3.22 kWh')
     """
     scale, unit = (1000.0, "MWh") if energy_kwh.mean >= 1e5 else (1.0, "kWh")
     mean = energy_kwh.mean / scale
-    words = f"{mean:,.0f}" if mean >= 100 else f"{rounded(mean):g}"
+    text = f"{mean:,.0f}" if mean >= 100 else f"{rounded(mean):g}"
     if energy_kwh.sd is not None:
         error = energy_kwh.sd / scale
-        words += f" ({error:,.0f})" if mean >= 100 else f" ({rounded(error, 2):g})"
-    return f"{words} {unit}"
+        text += f" ({error:,.0f})" if mean >= 100 else f" ({rounded(error, 2):g})"
+    return f"{text} {unit}"
 
 
 def hours(value: float) -> str:
@@ -268,7 +272,7 @@ def hours(value: float) -> str:
     return f"{rounded(minutes) if minutes >= 1 else round(minutes, 2):g} min"
 
 
-def value_words(sweep: str, value: float) -> str:
+def value_text(sweep: str, value: float) -> str:
     if sweep == "load_threshold":
         return f"{100 * value:g} %"
     return "never" if sweep == "sleep_after_s" and value == float("inf") else f"{value:g}"
@@ -284,7 +288,7 @@ def packed(found: ClusterView) -> tuple[list[dict[str, Any]], bytes]:
             places[name] = [at, at + len(values)]
             at += len(values)
         about.append({
-            "policy": each.policy, "number": each.number, "words": each.words, "places": places,
+            "policy": each.policy, "number": each.number, "text": each.text, "places": places,
             "open": each.open, "notable": each.notable if each.open else {},
         })
     return about, np.concatenate(pieces).tobytes() if pieces else b""

@@ -30,7 +30,7 @@ from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import page
 from . import drill
-from . import messages as told
+from . import messages as messages
 from .drill import Drilled
 from .model import DISTRIBUTION_AXES, HEADS, ClusterView, PolicyCurve, cluster_view, packed
 from .svg import axis, draw, table
@@ -45,8 +45,8 @@ class ClusterPanel(LivePanel):
     def __init__(self, comparison: PolicyComparison, *, live: bool | None = None) -> None:
         self.comparison = comparison
         self.at_once = False  # whether a change of the settings begins a run
-        self._look, self._curves = ClusterView(), dict[str, PolicyCurve]()
-        self._counted = self._failed = self._version = self._told = 0
+        self._view, self._curves = ClusterView(), dict[str, PolicyCurve]()
+        self._counted = self._failed = self._version = self._sent_version = 0
         self._drilled: Drilled | None = None
         self._distribution = DISTRIBUTIONS[1]  # where no job waits, a distribution of waiting is empty
         super().__init__(live=live)
@@ -74,7 +74,7 @@ class ClusterPanel(LivePanel):
         with self._lock:
             self.report_error("")
             self.comparison.begin()
-            self._curves, self._look, self._drilled = {}, ClusterView(), None
+            self._curves, self._view, self._drilled = {}, ClusterView(), None
             self._counted = self._failed = 0
             self._version += 1
             self.start()
@@ -130,11 +130,11 @@ class ClusterPanel(LivePanel):
 
     def job(self, policy: str, job_id: str) -> Drilled:
         """Look into one job; it is shown below the plots."""
-        return self._drill(policy, lambda record, log, words: drill.job(record, log, policy, words, job_id))
+        return self._drill(policy, lambda record, log, text: drill.job(record, log, policy, text, job_id))
 
     def node(self, policy: str, number: int) -> Drilled:
         """Look into one node; it is shown below the plots."""
-        return self._drill(policy, lambda record, log, words: drill.node(record, log, policy, words, number))
+        return self._drill(policy, lambda record, log, text: drill.node(record, log, policy, text, number))
 
     def refresh(self) -> None:
         """Take in what has ended."""
@@ -149,7 +149,7 @@ class ClusterPanel(LivePanel):
             outcomes = self.comparison.outcomes
             if len(outcomes) > self._counted:
                 self._counted = len(outcomes)
-                self._look = cluster_view(ran.scenario, outcomes, self._curves)
+                self._view = cluster_view(ran.scenario, outcomes, self._curves)
                 self._version += 1
 
     def close(self) -> None:
@@ -166,8 +166,8 @@ class ClusterPanel(LivePanel):
             record, ran = self.comparison.record(policy), self.comparison.ran
             assert ran is not None
             scenario = ran.scenario
-            words = label(policy, scenario.at(scenario.values[0] if scenario.sweep else None))
-            drilled = made(record, self.comparison.log, words)
+            text = label(policy, scenario.at(scenario.values[0] if scenario.sweep else None))
+            drilled = made(record, self.comparison.log, text)
             self._drilled = drilled
             self._picture_later()
             self._say({"kind": "drilled", "drilled": asdict(drilled)})
@@ -176,30 +176,30 @@ class ClusterPanel(LivePanel):
     # showing
 
     def title(self) -> str:
-        return told.title(self.comparison)
+        return messages.title(self.comparison)
 
     def sentences(self) -> list[str]:
         """What came of it, and on what it stands."""
-        found = [self._look.headline, *self._look.details] if self._look.headline else []
-        going = [] if self.comparison.state == "done" else [told.progress_words(self.comparison)]
-        known = not self._problem or any(self._problem in words for words in going)
-        return [*found, *going, *([] if known else [self._problem]), *told.about(self.comparison)]
+        found = [self._view.headline, *self._view.details] if self._view.headline else []
+        going = [] if self.comparison.state == "done" else [messages.progress_text(self.comparison)]
+        known = not self._problem or any(self._problem in text for text in going)
+        return [*found, *going, *([] if known else [self._problem]), *messages.about(self.comparison)]
 
     def summary(self) -> str:
-        rows = [" | ".join(line.cells) for line in self._look.lines]
+        rows = [" | ".join(line.cells) for line in self._view.lines]
         table = [" | ".join(name for name, _ in HEADS), *rows] if rows else []
         facts = () if self._drilled is None else self._drilled.facts
         drilled = [] if self._drilled is None else [self._drilled.title]
-        drilled += [f"{name}: {words}" for name, words in facts]
+        drilled += [f"{name}: {text}" for name, text in facts]
         return "\n".join([self.title(), *self.sentences(), *table, *drilled])
 
     def svg(self) -> str:
-        return draw(self.title(), self.sentences(), self._look, self._distribution)
+        return draw(self.title(), self.sentences(), self._view, self._distribution)
 
     def html(self) -> str:
         """The whole view as HTML without scripts."""
         more = "" if self._drilled is None else f'<div style="margin-top:10px">{self._drilled.picture}</div>'
-        return page(self.svg(), self.summary(), table(self._look) + more)
+        return page(self.svg(), self.summary(), table(self._view) + more)
 
     # for the views
 
@@ -218,31 +218,31 @@ class ClusterPanel(LivePanel):
         """What is said; and what is drawn, where views do not know it."""
         content = {
             "kind": "news", "title": self.title(),
-            "settings": told.sendable(told.settings(self.comparison, self.at_once)),
-            "run": told.progress(self.comparison),
+            "settings": messages.sendable(messages.settings(self.comparison, self.at_once)),
+            "run": messages.progress(self.comparison),
         }
-        if self._told == self._version and not whole:
+        if self._sent_version == self._version and not whole:
             return content, []
-        self._told = self._version
-        found = self._look
+        self._sent_version = self._version
+        found = self._view
         curves, buffer = packed(found)
         drawn = {
             "lines": [asdict(line) for line in found.lines], "bars": [asdict(bar) for bar in found.bars],
             "curves": curves, "sweptLines": [asdict(each) for each in found.swept],
-            "sweptWords": found.swept_words,
+            "sweptWords": found.swept_text,
             "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS},
-            "headline": found.headline or told.invitation(self.comparison),
-            "details": found.details, "about": told.about(self.comparison),
-            "nodeCount": told.node_count(self.comparison),
+            "headline": found.headline or messages.invitation(self.comparison),
+            "details": found.details, "about": messages.about(self.comparison),
+            "nodeCount": messages.node_count(self.comparison),
         }
-        return {**content, "drawn": told.sendable(drawn), "version": self._version}, [buffer]
+        return {**content, "drawn": messages.sendable(drawn), "version": self._version}, [buffer]
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if not self.running and kind in ("set", "run", "each change", "open"):
             raise UsageError("this panel has ended; display a new one")
         try:
             if kind == "set":
-                self.set(**told.read(content["settings"]))
+                self.set(**messages.read(content["settings"]))
             elif kind == "run":
                 self.begin()
             elif kind == "cancel":

@@ -24,7 +24,7 @@ def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution:
         picture.y += 10
         return picture.svg()
     picture.y += 6
-    picture.legend((each.words, _pen(each.number)) for each in found.curves)
+    picture.legend((each.text, _pen(each.number)) for each in found.curves)
     picture.y -= 8
     with picture.row(HEIGHT):
         _course(picture, found.curves, "hosting", "Active nodes: with a job", "left")
@@ -42,12 +42,12 @@ def _pen(number: int, width: float = 1.0) -> Pen:
     return Pen(colour(number), width, dash(number))
 
 
-def _course(picture: Picture, curves: Sequence[PolicyCurve], name: str, words: str, side: str) -> None:
+def _course(picture: Picture, curves: Sequence[PolicyCurve], name: str, text: str, side: str) -> None:
     end = max(each.course["hours"][-1] for each in curves if len(each.course["hours"]))
     high = max(float(each.course[name].max(initial=0.0)) for each in curves)
     frame = picture.frame(HEIGHT, (0.0, max(end, 1e-9)), (0.0, 1.08 * high or 1.0), side=side)
     scale, unit = (24.0, "days") if end > 72 else (1.0, "hours")
-    frame.axes(words)
+    frame.axes(text)
     marks = {value * scale: f"{value:g}" for value in ticks(0.0, end / scale, 6)}
     frame.below(f"{unit} since the first submission", marks)
     for each in curves:
@@ -92,9 +92,9 @@ def _bars(picture: Picture, found: ClusterView) -> None:
     frame.below("policies in the order of the table", {float(n): str(n + 1) for n in range(count)})
     for n, bar in enumerate(found.bars):
         whole, ink = bar.owned + bar.unowned, colour(bar.number)
-        words = f"{bar.words}: {whole:.3f}"
+        text = f"{bar.text}: {whole:.3f}"
         for y, opacity in (((0.0, bar.owned), 1.0), ((bar.owned, whole), 0.4)):
-            frame.fill(frame.rectangle(n - 0.31, n + 0.31, y), ink, opacity=opacity, title=words)
+            frame.fill(frame.rectangle(n - 0.31, n + 0.31, y), ink, opacity=opacity, title=text)
         frame.errors(n, whole, None, bar.error, Pen(width=1.6))
         frame.label(n, whole + (bar.error or 0.0), f"{whole:.2f}", dy=-4, anchor="middle")
 
@@ -113,7 +113,7 @@ def _sweep(picture: Picture, found: ClusterView) -> None:
     frame.axes("Energy (MWh)" + ("; bars: standard deviation from draw to draw" if spread else ""))
     tried = sorted(set(values))
     marks = tried if len(tried) <= MOST_MARKS else ticks(low, high, 8)
-    frame.below(found.swept_words, {value: f"{value:g}" for value in marks})
+    frame.below(found.swept_text, {value: f"{value:g}" for value in marks})
     for each in found.swept:
         spots = [*zip(each.values, each.energy_mwh, each.error, strict=True)]
         spots = [spot for spot in spots if math.isfinite(spot[0])]

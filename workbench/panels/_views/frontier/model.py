@@ -17,7 +17,7 @@ from ....logbook.report import format_duration, format_energy
 from ....logbook.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
-from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, words
+from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, describe
 from ....tariff import J_PER_KWH, Tariff, significant, with_error
 from ..._core.svg import Span, padded
 
@@ -27,8 +27,8 @@ COLUMNS = (
 )
 CHANGES = (("energy", "energy_j"), ("time", "time_s"))
 ETAS = tuple(number / 100 for number in range(101))  # of the slider
-HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
-RULES = (HAND, ETA, SLOWDOWN)
+MANUAL, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
+RULES = (MANUAL, ETA, SLOWDOWN)
 # From how many kWh on, by what, and the unit.
 HOURS = ((1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"))
 
@@ -56,63 +56,86 @@ class FrontierChoice:
         tradeoff.check_slowdown(self.max_slowdown)
 
 
-def ruled(seen: FrontierAnalysis, choice: FrontierChoice) -> int:
+def ruled(analysis: FrontierAnalysis, choice: FrontierChoice) -> int:
     """The row that a rule leads to; by hand the row itself, or the slowest that the bound allows."""
-    allowed = seen.allowed(choice.max_slowdown)
+    allowed = analysis.allowed(choice.max_slowdown)
     if choice.rule == ETA:
-        return int(seen.front[seen.optimum(choice.eta, choice.max_slowdown)])
+        return int(analysis.front[analysis.optimum(choice.eta, choice.max_slowdown)])
     if choice.rule == SLOWDOWN:
-        return int(seen.front[allowed - 1])
-    place = seen.place(choice.row)
-    return choice.row if place is None or place < allowed else int(seen.front[allowed - 1])
+        return int(analysis.front[allowed - 1])
+    place = analysis.place(choice.row)
+    return choice.row if place is None or place < allowed else int(analysis.front[allowed - 1])
 
 
-def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
+def table(analysis: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
     """`COLUMNS` of every point, shape (columns, points), NaN where there is none; and the names of the
     GPUs that `gpu` counts.
     """
-    points = seen.points
-    numbers = {name: number for number, name in enumerate(seen.gpus)}
+    points = analysis.points
+    numbers = {name: number for number, name in enumerate(analysis.gpus)}
     columns = [
-        points["time_s"], points["energy_j"], points["time_sd_s"], points["energy_sd_j"],
-        points["power_limit_w"], points["sm_clock_mhz"], points["mem_clock_mhz"], points["batch_size"],
-        points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None), pl.Series(seen.chance),
-        points["measured"], points["repeats"], points["measurements"].list.len(),
-        pl.Series(begins(seen, points)),
+        points["time_s"],
+        points["energy_j"],
+        points["time_sd_s"],
+        points["energy_sd_j"],
+        points["power_limit_w"],
+        points["sm_clock_mhz"],
+        points["mem_clock_mhz"],
+        points["batch_size"],
+        points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None),
+        pl.Series(analysis.chance),
+        points["measured"],
+        points["repeats"],
+        points["measurements"].list.len(),
+        pl.Series(begins(analysis, points)),
     ]
-    return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), seen.gpus
+    return np.stack(
+        [column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]
+    ), analysis.gpus
 
 
-def begins(seen: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
+def begins(analysis: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
     """Of each of `points`, the place on the frontier that a step begins at: the nearest, axes in shares."""
-    front, places = (np.log(frame.select("time_s", "energy_j")) for frame in (seen.frontier, points))
+    front, places = (np.log(frame.select("time_s", "energy_j")) for frame in (analysis.frontier, points))
     return np.asarray(KDTree(front).query(places)[1])
 
 
-def plane(seen: FrontierAnalysis, work: Work, tariff: Tariff) -> tuple[dict[str, Any], list[bytes]]:
+def plane(analysis: FrontierAnalysis, work: Work, tariff: Tariff) -> tuple[dict[str, Any], list[bytes]]:
     """What a browser draws the points from and moves by before the kernel answers.
 
     Buffers: `table`; for each eta of its slider the place of least cost, shape (etas, places that are
     allowed). Of each place "bounds" has the least bound in per cent that allows it.
     """
-    columns, gpus = table(seen)
+    columns, gpus = table(analysis)
     about = {
-        "bounds": (100 * seen.slowdowns).tolist(), "etas": len(ETAS), "columns": COLUMNS,
-        "count": len(seen.points), "gpus": gpus, "front": seen.front.tolist(), "names": front_names(seen),
-        "reference": seen.reference, "words": point_words(seen), "against": origin(seen),
-        "sure": [standing(seen, row) for row in seen.front.tolist()],
-        "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
-        "maxPower": seen.max_power_w, "ranges": ranges(seen), "unit": work.unit,
-        "factors": {} if seen.reference is None else work.factors(seen.reference_time_s),
-        "price": tariff.price_per_kwh, "currency": tariff.currency, "co2": tariff.g_co2_per_kwh,
+        "bounds": (100 * analysis.slowdowns).tolist(),
+        "etas": len(ETAS),
+        "columns": COLUMNS,
+        "count": len(analysis.points),
+        "gpus": gpus,
+        "front": analysis.front.tolist(),
+        "names": front_names(analysis),
+        "reference": analysis.reference,
+        "words": point_text(analysis),
+        "against": origin(analysis),
+        "sure": [standing(analysis, row) for row in analysis.front.tolist()],
+        "referenceTime": analysis.reference_time_s,
+        "knee": int(analysis.front[analysis.knee]),
+        "maxPower": analysis.max_power_w,
+        "ranges": ranges(analysis),
+        "unit": work.unit,
+        "factors": {} if analysis.reference is None else work.factors(analysis.reference_time_s),
+        "price": tariff.price_per_kwh,
+        "currency": tariff.currency,
+        "co2": tariff.g_co2_per_kwh,
     }
-    return about, [columns.tobytes(), seen.optima(ETAS).astype(np.uint32).tobytes()]
+    return about, [columns.tobytes(), analysis.optima(ETAS).astype(np.uint32).tobytes()]
 
 
-def ranges(seen: FrontierAnalysis) -> dict[str, tuple[Span, Span]]:
+def ranges(analysis: FrontierAnalysis) -> dict[str, tuple[Span, Span]]:
     """Spans of time and energy: of all points, and of the frontier with the default."""
-    time_s, energy_j = seen.points["time_s"].to_numpy(), seen.points["energy_j"].to_numpy()
-    near = seen.front if seen.reference is None else np.append(seen.front, seen.reference)
+    time_s, energy_j = analysis.points["time_s"].to_numpy(), analysis.points["energy_j"].to_numpy()
+    near = analysis.front if analysis.reference is None else np.append(analysis.front, analysis.reference)
     return {
         name: (_span(time_s[rows]), _span(energy_j[rows]))
         for name, rows in (("all", slice(None)), ("frontier", near))
@@ -127,49 +150,49 @@ def _span(values: np.ndarray) -> Span:
 # words
 
 
-def point_words(seen: FrontierAnalysis) -> dict[str, list[str]]:
+def point_text(analysis: FrontierAnalysis) -> dict[str, list[str]]:
     """Of every point: its name, what it brings, its time and energy, and how these are known."""
-    rows = range(len(seen.points))
-    times, energies = zip(*(amounts(seen, row) for row in rows), strict=True)
-    each = {of.__name__: [of(seen, row) for row in rows] for of in (name, change, known)}
+    rows = range(len(analysis.points))
+    times, energies = zip(*(amounts(analysis, row) for row in rows), strict=True)
+    each = {of.__name__: [of(analysis, row) for row in rows] for of in (name, change, known)}
     return {**each, "time": list(times), "energy": list(energies)}
 
 
-def name(seen: FrontierAnalysis, row: int) -> str:
+def name(analysis: FrontierAnalysis, row: int) -> str:
     """A point's configuration, with its GPU where there are several; and whether it is predicted."""
-    at = seen.rows[row]
-    gpu = f", {at['gpu']}" if at["gpu"] and len(seen.gpus) > 1 else ""
-    return words(tradeoff.configured(at)) + gpu + ("" if at["measured"] else " (predicted)")
+    at = analysis.rows[row]
+    gpu = f", {at['gpu']}" if at["gpu"] and len(analysis.gpus) > 1 else ""
+    return describe(tradeoff.configured(at)) + gpu + ("" if at["measured"] else " (predicted)")
 
 
-def amounts(seen: FrontierAnalysis, row: int) -> tuple[str, str]:
+def amounts(analysis: FrontierAnalysis, row: int) -> tuple[str, str]:
     """Time and energy of a point, with their errors where they are known."""
-    at = seen.rows[row]
+    at = analysis.rows[row]
     error_s, error_j = (Z95 * (at[column] or 0.0) or None for column in ("time_sd_s", "energy_sd_j"))
     exact = error_s is None or at["time_s"] >= 1e4
     time = format_duration(at["time_s"]) if exact else format_seconds(at["time_s"], error_s)
     return time, format_energy(at["energy_j"], error_j)
 
 
-def known(seen: FrontierAnalysis, row: int) -> str:
-    at = seen.rows[row]
+def known(analysis: FrontierAnalysis, row: int) -> str:
+    at = analysis.rows[row]
     if not at["measured"]:
         return "predicted, not measured"
     return f"mean of {at['repeats']} measurements" if at["repeats"] > 1 else "measured"
 
 
-def headline(seen: FrontierAnalysis, row: int) -> str:
+def headline(analysis: FrontierAnalysis, row: int) -> str:
     """What a point brings, and its configuration: "−20 % energy for +12 % time: 175 W"."""
-    return f"{change(seen, row)}: {name(seen, row)}"
+    return f"{change(analysis, row)}: {name(analysis, row)}"
 
 
-def change(seen: FrontierAnalysis, row: int) -> str:
+def change(analysis: FrontierAnalysis, row: int) -> str:
     """What a row takes against the default, what is gained first; without one what it takes."""
-    if seen.reference is None:
-        return " in ".join(reversed(amounts(seen, row)))
-    if row == seen.reference:
+    if analysis.reference is None:
+        return " in ".join(reversed(amounts(analysis, row)))
+    if row == analysis.reference:
         return "Default"
-    one, other = (seen.rows[number] for number in (row, seen.reference))
+    one, other = (analysis.rows[number] for number in (row, analysis.reference))
     shares = {name: one[column] / other[column] - 1 for name, column in CHANGES}
     gain_first = sorted(shares.items(), key=lambda item: item[1] > 0)
     parts = [f"{rounded(share)} {name}" for name, share in gain_first]
@@ -190,46 +213,47 @@ def a(unit: str) -> str:
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
-def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
+def rule_text(analysis: FrontierAnalysis, choice: FrontierChoice) -> str:
     """How a choice came to be.
 
     "least cost at eta 0.5", "least energy at most 5 % slower", "selected, step 3 of 12".
     """
     bound = "" if choice.max_slowdown is None else f" at most {100 * choice.max_slowdown:.3g} % slower"
-    place = seen.place(choice.row)
+    place = analysis.place(choice.row)
     if choice.rule == ETA:
         return f"least cost at eta {choice.eta:g}{bound}"
     if choice.rule == SLOWDOWN:
         return f"least energy{bound}"
-    return "selected, dominated" if place is None else f"selected, step {place + 1} of {len(seen.front)}"
+    return "selected, dominated" if place is None else f"selected, step {place + 1} of {len(analysis.front)}"
 
 
-def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
+def details(analysis: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
     """How it came to be chosen, what it takes, what the default is, what is saved, how sure it is."""
-    repeats, rule = seen.rows[choice.row]["repeats"], rule_words(seen, choice)
+    repeats, rule = analysis.rows[choice.row]["repeats"], rule_text(analysis, choice)
     mean = f", mean of {repeats}" * (repeats > 1)
-    costs = " and ".join(amounts(seen, choice.row))
-    said = [f"{rule[:1].upper()}{rule[1:]}: {costs} {a(work.unit)}{mean}; {origin(seen)}"]
-    said += [saving_words(each, tariff) for each in tradeoff.savings(seen, choice.row, work, tariff)]
-    said.append(standing(seen, choice.row))
-    return said
+    costs = " and ".join(amounts(analysis, choice.row))
+    sentences = [f"{rule[:1].upper()}{rule[1:]}: {costs} {a(work.unit)}{mean}; {origin(analysis)}"]
+    sentences += [saving_text(each, tariff) for each in tradeoff.savings(analysis, choice.row, work, tariff)]
+    sentences.append(standing(analysis, choice.row))
+    return sentences
 
 
-def origin(seen: FrontierAnalysis) -> str:
+def origin(analysis: FrontierAnalysis) -> str:
     """What changes are against."""
-    if seen.reference is None:
-        return seen.why
-    return f"the default is {words(tradeoff.configured(seen.rows[seen.reference]))} ({seen.why})"
+    if analysis.reference is None:
+        return analysis.why
+    default = tradeoff.configured(analysis.rows[analysis.reference])
+    return f"the default is {describe(default)} ({analysis.why})"
 
 
-def front_names(seen: FrontierAnalysis) -> list[str]:
+def front_names(analysis: FrontierAnalysis) -> list[str]:
     """Names of the frontier's rows: the knobs in which they differ, "175 W" or "175 W · 64".
 
     >>> front_names(tradeoff.analyse_frontier(tradeoff.collect(pl.DataFrame(
     ...     {"time_s": [1.0, 2.0], "energy_j": [9.0, 8.0], "power_limit_w": [250, 175]})).points))
     ['250 W', '175 W']
     """
-    front = seen.frontier
+    front = analysis.frontier
     units = {"power_limit_w": " W", "sm_clock_mhz": " MHz", "mem_clock_mhz": " MHz mem", "batch_size": ""}
     differ = [name for name in units if front[name].n_unique() > 1] or [
         name for name in units if front[name].is_not_null().any()
@@ -242,7 +266,7 @@ def front_names(seen: FrontierAnalysis) -> list[str]:
     return [" · ".join(parts) or "driver default" for parts in known] if differ else [""] * len(front)
 
 
-def saving_words(saved: Saving, tariff: Tariff) -> str:
+def saving_text(saved: Saving, tariff: Tariff) -> str:
     """A saving as a sentence."""
     periods = {"hour": "Per hour of baseline work", "epoch": "Per epoch", "job": "Per job"}
     verb = "saves" if saved.energy_j >= 0 else "costs"
@@ -250,7 +274,7 @@ def saving_words(saved: Saving, tariff: Tariff) -> str:
     amount = significant(scale * abs(saved.kwh))
     if saved.uncertainty_j:
         amount = with_error(scale * abs(saved.kwh), scale * saved.uncertainty_j / J_PER_KWH)
-    money = tariff.words(abs(saved.energy_j))
+    money = tariff.text(abs(saved.energy_j))
     longer = f"{format_duration(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
     more = "" if saved.energy_j >= 0 else " more"
     return (
@@ -259,15 +283,15 @@ def saving_words(saved: Saving, tariff: Tariff) -> str:
     )
 
 
-def standing(seen: FrontierAnalysis, row: int) -> str:
+def standing(analysis: FrontierAnalysis, row: int) -> str:
     """How sure a point's place on the frontier is, or what it leaves on the table."""
-    place = seen.place(row)
-    chance = float(seen.chance[row])
+    place = analysis.place(row)
+    chance = float(analysis.chance[row])
     if place is not None:
         likely = f" ({100 * chance:.0f} % likely)" if chance < 0.995 else ""
         return ("Pareto-optimal" if chance >= frontier.SURE else "Perhaps Pareto-optimal") + likely
-    at = seen.rows[row]
-    left = frontier.distance(seen.frontier, at["time_s"], at["energy_j"])
+    at = analysis.rows[row]
+    left = frontier.distance(analysis.frontier, at["time_s"], at["energy_j"])
     parts = []
     if left.energy_j > 0:
         parts.append(f"one at most as slow needs {format_energy(left.energy_j, None)} less")
@@ -276,34 +300,36 @@ def standing(seen: FrontierAnalysis, row: int) -> str:
     return f"Dominated: {', '.join(parts)}" if parts else "As good as a point of the frontier"
 
 
-def counts(seen: FrontierAnalysis) -> str:
+def counts(analysis: FrontierAnalysis) -> str:
     """How many points there are, and how many of them are what."""
-    measured = int(seen.points["measured"].sum())
-    total = len(seen.points)
+    measured = int(analysis.points["measured"].sum())
+    total = len(analysis.points)
     if total == 1:
         return "One configuration only, so there is nothing to step to; measure another"
     hollow = f", {total - measured} predicted" if measured < total else ""
-    return f"{measured} configurations measured{hollow}; {len(seen.front)} on the frontier"
+    return f"{measured} configurations measured{hollow}; {len(analysis.front)} on the frontier"
 
 
-def summary_table(seen: FrontierAnalysis, choice: FrontierChoice, *, most: int = 12) -> list[dict[str, Any]]:
+def summary_table(
+    analysis: FrontierAnalysis, choice: FrontierChoice, *, most: int = 12
+) -> list[dict[str, Any]]:
     """Rows of the frontier around the choice, for a reader without a live view."""
-    place = seen.place(choice.row) or 0
-    first = max(0, min(place - most // 2, len(seen.front) - most))
+    place = analysis.place(choice.row) or 0
+    first = max(0, min(place - most // 2, len(analysis.front) - most))
     rows = []
-    for number in range(first, min(first + most, len(seen.front))):
-        row = int(seen.front[number])
-        at = seen.rows[row]
+    for number in range(first, min(first + most, len(analysis.front))):
+        row = int(analysis.front[number])
+        at = analysis.rows[row]
         rows.append({
             "step": number + 1,
-            "configuration": name(seen, row),
+            "configuration": name(analysis, row),
             "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None),
             "chosen": row == choice.row,
         })
     return rows
 
 
-def table_file(seen: FrontierAnalysis, row: int, what: str) -> bytes:
+def table_file(analysis: FrontierAnalysis, row: int, what: str) -> bytes:
     """The points with what is known of each as a file ("csv" or "parquet"); `row` is the one that is chosen.
 
     Raises:
@@ -312,9 +338,9 @@ def table_file(seen: FrontierAnalysis, row: int, what: str) -> bytes:
     if what not in ("csv", "parquet"):
         hint = "; the panel's own button makes PNG" if what == "png" else ""
         raise UsageError(f"a frontier is exported as .svg, .csv or .parquet, not as .{what}{hint}")
-    rows = pl.Series(range(len(seen.points)))
-    frame = seen.points.with_columns(
-        on_frontier=rows.is_in(seen.front.tolist()), frontier_probability=pl.Series(seen.chance),
+    rows = pl.Series(range(len(analysis.points)))
+    frame = analysis.points.with_columns(
+        on_frontier=rows.is_in(analysis.front.tolist()), frontier_probability=pl.Series(analysis.chance),
         chosen=rows == row,
     )
     if what == "csv":

@@ -54,7 +54,7 @@ class FrontierPanel(LivePanel):
     ) -> None:
         self.source, self.relative = given, relative
         self._work, self._tariff, self._store = work, tariff, store
-        self._seen: Hashable = None
+        self._observed: Hashable = None
         self._frontier = shown
         self._sent_version = -1  # what views know
         self._callbacks: list[Callable[[Configuration], object]] = []
@@ -70,7 +70,7 @@ class FrontierPanel(LivePanel):
     # for the caller
 
     @property
-    def look(self) -> FrontierAnalysis | None:
+    def analysis(self) -> FrontierAnalysis | None:
         """The points that are shown, with their frontier; None before the first."""
         return self._frontier.frontier
 
@@ -87,9 +87,9 @@ class FrontierPanel(LivePanel):
     @property
     def python(self) -> str:
         """A line of Python that reproduces the choice."""
-        if self.look is None or self.chosen is None:
+        if self.analysis is None or self.chosen is None:
             return ""
-        return tradeoff.python(self.chosen, model.rule_words(self.look, self.choice))
+        return tradeoff.python(self.chosen, model.rule_text(self.analysis, self.choice))
 
     @property
     def work(self) -> Work:
@@ -147,18 +147,18 @@ class FrontierPanel(LivePanel):
         with self._lock:
             asked = getattr(self.source, "asked_unit", None)
             self.source = source(points, name=self.source.name, unit=asked)
-            self._seen = None
+            self._observed = None
             self.refresh()
             self._say_whole()
 
     def refresh(self) -> None:
         """Take in what is new."""
         with self._lock:
-            seen = self.source.read()
-            if self._frontier.version and seen == self._seen:
+            observed = self.source.read()
+            if self._frontier.version and observed == self._observed:
                 return
-            collected = collected_points(self.source, first=self.look is None)
-            self._seen = seen
+            collected = collected_points(self.source, first=self.analysis is None)
+            self._observed = observed
             self._moved(self._frontier.collect(collected))
 
     def apply(self) -> None:
@@ -201,20 +201,22 @@ class FrontierPanel(LivePanel):
 
     def sentences(self) -> list[str]:
         """The choice, what it costs and saves, and what else there is to say."""
-        if self.look is None:
-            return [self._frontier.said or NOTHING]
-        first = model.headline(self.look, self.choice.row)
-        more = model.details(self.look, self.choice, self.work, self.tariff)
-        return [first, *more, *filter(None, (self._frontier.said, self._frontier.note))]
+        if self.analysis is None:
+            return [self._frontier.notes or NOTHING]
+        first = model.headline(self.analysis, self.choice.row)
+        more = model.details(self.analysis, self.choice, self.work, self.tariff)
+        return [first, *more, *filter(None, (self._frontier.notes, self._frontier.note))]
 
     def summary(self) -> str:
-        return "\n".join([self.title(), *self.sentences(), *([self.python] if self.look is not None else [])])
+        return "\n".join(
+            [self.title(), *self.sentences(), *([self.python] if self.analysis is not None else [])]
+        )
 
     def svg(self) -> str:
-        return draw(self.title(), self.sentences(), self.look, self.choice, relative=self.relative)
+        return draw(self.title(), self.sentences(), self.analysis, self.choice, relative=self.relative)
 
     def html(self) -> str:
-        rows = [] if self.look is None else model.summary_table(self.look, self.choice)
+        rows = [] if self.analysis is None else model.summary_table(self.analysis, self.choice)
         return frontier_page(self.svg(), rows, self.python, self.summary())
 
     # for the views
@@ -252,9 +254,9 @@ class FrontierPanel(LivePanel):
         """What is active, what the last change did, and the running job's place; None without a GPU."""
         if self._applier is None:
             return None
-        applier, look = self._prepared(), self.look
+        applier, analysis = self._prepared(), self.analysis
         applier.refresh()
-        sizes = [] if look is None else look.points["batch_size"].unique().to_list()
+        sizes = [] if analysis is None else analysis.points["batch_size"].unique().to_list()
         size = last_applied.batch_size or (sizes[0] if len(sizes) == 1 else None)
         job = live_point(applier.control.device, self.work, size)
         return {"gpus": gpu_choices(), **applier.state(), "job": job}
@@ -270,13 +272,13 @@ class FrontierPanel(LivePanel):
         self._sent_version = shown.version
         about: dict[str, Any] = {
             "kind": "points", "title": self.title(), "simulated": self.source.simulated,
-            "said": shown.said or NOTHING, "filters": shown.filters.values, "options": shown.filters.options,
+            "said": shown.notes or NOTHING, "filters": shown.filters.values, "options": shown.filters.options,
             "relative": self.relative, **shown.state(), "python": self.python, "view": None,
             "hollow": shown.some_predicted,
         }
-        if self.look is None:
+        if self.analysis is None:
             return about, []
-        plane, buffers = model.plane(self.look, self.work, self.tariff)
+        plane, buffers = model.plane(self.analysis, self.work, self.tariff)
         return {**about, "view": {**plane, "version": shown.version}}, buffers
 
     def _say_whole(self) -> None:
@@ -311,8 +313,8 @@ class FrontierPanel(LivePanel):
                 self._say({"kind": "file", **about}, [self._exported("svg" if what == "png" else what)])
             elif kind == "traces":
                 row = self._frontier.row_asked(content)
-                svg, said = traces(self._frontier.must().points["measurements"][row].to_list(), self._store)
-                self._say({"kind": "traces", "row": row, "svg": svg, "said": said})
+                svg, notes = traces(self._frontier.must().points["measurements"][row].to_list(), self._store)
+                self._say({"kind": "traces", "row": row, "svg": svg, "said": notes})
 
     def _exported(self, what: str) -> bytes:
         if what == "svg":
@@ -367,9 +369,13 @@ def frontier(
         UsageError: points that are none, or an argument that makes no sense; says which and why.
     """
     given = source(points, name=name, unit=unit, simulated=simulated)
-    told = (unit, per_epoch, epochs) != (None, None, None)
+    given_work = (unit, per_epoch, epochs) != (None, None, None)
     return FrontierPanel(
-        given, ShownFrontier(eta, max_slowdown, default=default, max_power_w=max_power_w),
-        work=Work(unit or given.unit, per_epoch, epochs) if told else None, tariff=tariff, relative=relative,
-        store=store, live=live,
+        given,
+        ShownFrontier(eta, max_slowdown, default=default, max_power_w=max_power_w),
+        work=Work(unit or given.unit, per_epoch, epochs) if given_work else None,
+        tariff=tariff,
+        relative=relative,
+        store=store,
+        live=live,
     )

@@ -10,9 +10,9 @@ import polars as pl
 from ....errors import UsageError
 from ....records import Configuration
 from ....search import tradeoff
-from ....search.tradeoff import Collected, FrontierAnalysis, words
+from ....search.tradeoff import Collected, FrontierAnalysis, describe
 from . import model
-from .model import ETA, HAND, SLOWDOWN, FrontierChoice
+from .model import ETA, MANUAL, SLOWDOWN, FrontierChoice
 
 NOTHING = "Nothing is measured yet: run a cell under %%energy or a sweep; each measurement becomes a point"
 ALL = "all"
@@ -58,8 +58,8 @@ class Filters:
     def title(self, name: str) -> str:
         """What the points are of, and what of it is selected."""
         named = (name, self.values["job"], self.values["gpu"])
-        words = ", ".join(str(each) for each in named if each not in (None, "", ALL))
-        return f"Energy against time{': ' + words if words else ''}"
+        text = ", ".join(str(each) for each in named if each not in (None, "", ALL))
+        return f"Energy against time{': ' + text if text else ''}"
 
     def apply(self, points: pl.DataFrame) -> pl.DataFrame:
         """The points that are selected.
@@ -99,7 +99,7 @@ class ShownFrontier:
         self.filters = Filters()
         self.version = 0
         self.note = ""  # why the choice has moved with the points
-        self.said = ""  # of the points
+        self.notes = ""  # of the points
         self._collected = Collected(pl.DataFrame(), ())
         self._frontiers: dict[int, FrontierAnalysis] = {}
 
@@ -111,8 +111,8 @@ class ShownFrontier:
     @property
     def chosen(self) -> Configuration | None:
         """The configuration that is chosen; None before the first point."""
-        seen = self.frontier
-        return None if seen is None else tradeoff.configuration(seen.points, self.choice.row)
+        analysis = self.frontier
+        return None if analysis is None else tradeoff.configuration(analysis.points, self.choice.row)
 
     @property
     def some_predicted(self) -> bool:
@@ -127,7 +127,7 @@ class ShownFrontier:
             UsageError: there is no point yet.
         """
         if self.frontier is None:
-            raise UsageError(self.said or NOTHING)
+            raise UsageError(self.notes or NOTHING)
         return self.frontier
 
     def collect(self, collected: Collected) -> Configuration | None:
@@ -151,7 +151,7 @@ class ShownFrontier:
         """
         points = self._collected.points
         if points.is_empty():
-            self.said, self.version = ". ".join(self._collected.said), self.version + 1
+            self.notes, self.version = ". ".join(self._collected.notes), self.version + 1
             return None
         before, old = self.frontier, self.chosen
         self.filters.learn(points, self._collected.separate)
@@ -159,21 +159,21 @@ class ShownFrontier:
         if default is not None and tradeoff.find(shown, default) is None:
             # Where it is not selected, the default among what is takes its place, and is named.
             default = None if tradeoff.find(points, default) is not None else default
-        seen = tradeoff.analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
+        analysis = tradeoff.analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
         self.version += 1
         recent = {number: each for number, each in self._frontiers.items() if number > self.version - KEPT}
-        self._frontiers = {**recent, self.version: seen}
-        self.said = ". ".join([model.counts(seen), *self._collected.said])
+        self._frontiers = {**recent, self.version: analysis}
+        self.notes = ". ".join([model.counts(analysis), *self._collected.notes])
         self.note = ""
-        if before is not None and self.choice.rule == HAND:
-            row, self.note = tradeoff.follow(before, self.choice.row, seen)
+        if before is not None and self.choice.rule == MANUAL:
+            row, self.note = tradeoff.follow(before, self.choice.row, analysis)
             self.choice = replace(self.choice, row=row)
-        self.choice = replace(self.choice, row=model.ruled(seen, self.choice))
-        new = tradeoff.configuration(seen.points, self.choice.row)
+        self.choice = replace(self.choice, row=model.ruled(analysis, self.choice))
+        new = tradeoff.configuration(analysis.points, self.choice.row)
         if old is None or new == old:
             return None
         if not self.note and moved:
-            self.note = f"with the new points the choice has moved from {words(old)} to {words(new)}"
+            self.note = f"with the new points the choice has moved from {describe(old)} to {describe(new)}"
         return new
 
     # choosing
@@ -192,24 +192,26 @@ class ShownFrontier:
         Raises:
             UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
         """
-        seen = self.must()
+        analysis = self.must()
         if isinstance(chosen, Configuration):
-            row = tradeoff.find(seen.points, chosen)
+            row = tradeoff.find(analysis.points, chosen)
             if row is None:
-                raise UsageError(f"{words(chosen)} is none of the {len(seen.points)} points that are shown")
+                raise UsageError(
+                    f"{describe(chosen)} is none of the {len(analysis.points)} points that are shown"
+                )
             chosen = row
         if chosen is not None:
-            return replace(self.choice, row=row_of(seen, chosen), rule=HAND)
+            return replace(self.choice, row=row_of(analysis, chosen), rule=MANUAL)
         if eta is not None:
             return replace(self.choice, rule=ETA, eta=eta, max_slowdown=max_slowdown)
         return replace(self.choice, rule=SLOWDOWN, max_slowdown=max_slowdown)
 
     def neighbour(self, by: int) -> int:
         """The row so many steps along the frontier towards less energy, within the bound."""
-        seen = self.must()
-        last = seen.allowed(self.choice.max_slowdown) - 1
-        place = int(model.begins(seen, seen.points[[self.choice.row]])[0]) + by
-        return int(seen.front[max(0, min(last, place))])
+        analysis = self.must()
+        last = analysis.allowed(self.choice.max_slowdown) - 1
+        place = int(model.begins(analysis, analysis.points[[self.choice.row]])[0]) + by
+        return int(analysis.front[max(0, min(last, place))])
 
     def row_asked(self, content: dict[str, Any]) -> int:
         """The row that a browser speaks of; the chosen one where it speaks of other points than are shown."""
@@ -218,7 +220,7 @@ class ShownFrontier:
 
     def heard(self, content: dict[str, Any]) -> Configuration | None:
         """Make a browser's choice, perhaps among older points; returns the configuration if it is another."""
-        seen, row, note = self.must(), int(content["row"]), ""
+        analysis, row, note = self.must(), int(content["row"]), ""
         bound = content.get("slowdown")
         max_slowdown = None if bound is None else float(bound) / 100
         wanted = FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown)
@@ -226,26 +228,32 @@ class ShownFrontier:
             before = self._frontiers.get(int(content.get("version", -1)))
             row = self.choice.row
             if before is not None:
-                row, note = tradeoff.follow(before, row_of(before, wanted.row), seen)
-        return self.take(replace(wanted, row=row_of(seen, row)), note)
+                row, note = tradeoff.follow(before, row_of(before, wanted.row), analysis)
+        return self.take(replace(wanted, row=row_of(analysis, row)), note)
 
     def state(self) -> dict[str, Any]:
         """The choice, as views are sent it."""
-        choice, seen = self.choice, self.frontier
+        choice, analysis = self.choice, self.frontier
         bound = None if choice.max_slowdown is None else 100 * choice.max_slowdown
         return {
-            "best": None if seen is None else int(seen.front[seen.optimum(choice.eta, choice.max_slowdown)]),
-            "version": self.version, "row": choice.row, "rule": choice.rule, "eta": choice.eta,
-            "slowdown": bound, "note": self.note,
+            "best": None
+            if analysis is None
+            else int(analysis.front[analysis.optimum(choice.eta, choice.max_slowdown)]),
+            "version": self.version,
+            "row": choice.row,
+            "rule": choice.rule,
+            "eta": choice.eta,
+            "slowdown": bound,
+            "note": self.note,
         }
 
 
-def row_of(seen: FrontierAnalysis, row: int) -> int:
+def row_of(analysis: FrontierAnalysis, row: int) -> int:
     """A row of the points, checked.
 
     Raises:
         UsageError: there is no such point.
     """
-    if not 0 <= row < len(seen.points):
-        raise UsageError(f"there is no point {row}; there are {len(seen.points)}, from 0")
+    if not 0 <= row < len(analysis.points):
+        raise UsageError(f"there is no point {row}; there are {len(analysis.points)}, from 0")
     return row

@@ -44,16 +44,16 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
         otherwise: str = "run",
     ) -> None:
-        points, self.units, said = _plain(frame), NO_UNITS, tuple[str, ...]()
+        points, self.units, notes = _plain(frame), NO_UNITS, tuple[str, ...]()
         if set(frame.columns) >= LOGGED:
-            points, self.units, said = _log_points(frame, unit)
+            points, self.units, notes = _log_points(frame, unit)
         self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
         marked = marks.dtype == pl.Boolean and bool(marks.any())
         self.simulated = marked if simulated is None else simulated
         collected = collect(points)
-        self._collected = collected._replace(said=collected.said + said, separate=_separate(self.units))
+        self._collected = collected._replace(notes=collected.notes + notes, separate=_separate(self.units))
 
     def read(self) -> Hashable:
         return 0
@@ -85,15 +85,15 @@ class SweepPoints:
     def points(self) -> Collected:
         measured = self._sweep.points
         note = self._sweep.summary() if self._sweep.failure else self._sweep.note
-        words = (note,) if note else ()
+        text = (note,) if note else ()
         if measured.is_empty():
-            return NO_POINTS._replace(said=words)
+            return NO_POINTS._replace(notes=text)
         believed = self._sweep.belief.filter(~pl.col("measured"))
         if measured["gpu"].n_unique() == 1:
             believed = believed.with_columns(gpu=pl.lit(measured["gpu"][0]))
         collected = collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))
         separate = _separate({None: self.unit}) if measured["batch_size"].n_unique() > 1 else frozenset()
-        return Collected(collected.points, collected.said + words, separate)
+        return Collected(collected.points, collected.notes + text, separate)
 
 
 class Recurred:
@@ -131,10 +131,10 @@ class Logged:
         if _complete(log).is_empty():
             return NO_POINTS
         self.simulated = bool(log["simulated"].any())
-        points, self.units, said = _log_points(log)
+        points, self.units, notes = _log_points(log)
         self.unit = unit_of(points) or "run"
         collected = collect(points)
-        return collected._replace(said=collected.said + said, separate=_separate(self.units))
+        return collected._replace(notes=collected.notes + notes, separate=_separate(self.units))
 
 
 PointSource = GivenPoints | SweepPoints | Recurred | Logged
@@ -151,7 +151,7 @@ def collected_points(source: PointSource, *, first: bool) -> Collected:
     except UsageError as error:
         if not first or not source.live:
             raise
-        return NO_POINTS._replace(said=(str(error),))  # a job whose first run has not ended
+        return NO_POINTS._replace(notes=(str(error),))  # a job whose first run has not ended
 
 
 def source(
@@ -206,8 +206,8 @@ def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> Po
         if set(frame.columns) >= LOGGED:
             frame = _exported_log(frame)
     except UNREADABLE as error:
-        words = f"{path} cannot be read as Parquet, CSV or JSON: {str(error).splitlines()[0]}"
-        raise UsageError(words) from error
+        text = f"{path} cannot be read as Parquet, CSV or JSON: {str(error).splitlines()[0]}"
+        raise UsageError(text) from error
     if {"recurrence", "state"} <= set(frame.columns):
         return source(Recorded(path), name=name or path.stem, unit=unit, simulated=simulated)
     return source(frame, name=name or path.stem, unit=unit, simulated=simulated)
@@ -257,8 +257,8 @@ def _log_points(
     """
     whole = _complete(log)
     if whole.is_empty():
-        words = f"none of the {len(log)} measurements ended well with an energy under one setting"
-        raise UsageError(f"{words}; measure at least one configuration")
+        text = f"none of the {len(log)} measurements ended well with an energy under one setting"
+        raise UsageError(f"{text}; measure at least one configuration")
     first = pl.col("gpus").list.first()
     setting = first.struct.field("setting")
     runs = pl.col("repeats").clip(1)
@@ -284,12 +284,12 @@ def _log_points(
     units = {part["job"][0]: unit for part, unit in parts}
     left = int((log["outcome"] == "ok").sum()) - len(whole)
     why = "they have no energy, or their setting changed inside"
-    said = (f"Left out because {why}: {left} of {len(log)} runs",) * bool(left)
+    notes = (f"Left out because {why}: {left} of {len(log)} runs",) * bool(left)
     several = {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}
     for job in _separate(units) & several:
         name = job or "runs without a label"
-        said += (f"the samples of {name} are not known: its batch sizes are shown apart",)
-    return pl.concat([part for part, _ in parts]), units, said
+        notes += (f"the samples of {name} are not known: its batch sizes are shown apart",)
+    return pl.concat([part for part, _ in parts]), units, notes
 
 
 def _per_unit(points: pl.DataFrame, asked: str | None) -> tuple[pl.DataFrame, str]:
@@ -325,8 +325,8 @@ def _of_observations(observations: Sequence[Observation], unit: str | None) -> p
     """Observations know their configuration; those that did not reach their target are no run of the work."""
     done = [each for each in observations if each.reached is not False]
     if not done:
-        words = f"none of the {len(observations)} observations reached its target"
-        raise UsageError(f"{words}, so none tells what the work takes")
+        text = f"none of the {len(observations)} observations reached its target"
+        raise UsageError(f"{text}, so none tells what the work takes")
     if any(each.measurement.energy_j is None for each in done):
         raise UsageError("an observation has no energy; leave it out, or measure on a GPU that tells energy")
     done = [each for each in done if each.measurement.outcome == "ok"] or done

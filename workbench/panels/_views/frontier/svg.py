@@ -14,9 +14,9 @@ from ....logbook.store import Store
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis
 from ....trace import duration_s
+from ..._core.prefixes import prefixed
 from ..._core.svg import Pen, Picture, page
 from ..._core.theme import colour
-from ..._core.words import prefixed
 from ..power.series import Rows, Series, rows_of
 from ..power.svg import TraceLine, trace_picture
 from .model import FrontierChoice, front_names, ranges
@@ -29,17 +29,17 @@ LEGEND = "; hollow: predicted, pale: dominated, square: default, bars: 95 %"
 
 
 def draw(
-    title: str, sentences: Sequence[str], seen: FrontierAnalysis | None, choice: FrontierChoice, *,
+    title: str, sentences: Sequence[str], analysis: FrontierAnalysis | None, choice: FrontierChoice, *,
     relative: bool = False,
 ) -> str:
     """One `<svg>` element; without points it has only words."""
     picture = Picture(title)
     picture.sentences(sentences)
-    if seen is None:
+    if analysis is None:
         picture.y += 12
         return picture.svg()
     with picture.row(HEIGHT):
-        _Plane(picture, seen, choice, relative=relative and seen.reference is not None).draw()
+        _Plane(picture, analysis, choice, relative=relative and analysis.reference is not None).draw()
     return picture.svg()
 
 
@@ -47,13 +47,13 @@ class _Plane:
     """Energy over time, in the units of the axes: seconds and joules, or per cent of the default."""
 
     def __init__(
-        self, picture: Picture, seen: FrontierAnalysis, choice: FrontierChoice, *, relative: bool
+        self, picture: Picture, analysis: FrontierAnalysis, choice: FrontierChoice, *, relative: bool
     ) -> None:
-        self.seen, self.choice = seen, choice
-        spans = ranges(seen)["frontier"]
+        self.analysis, self.choice = analysis, choice
+        spans = ranges(analysis)["frontier"]
         self.shift = 0.0
-        if relative and seen.reference is not None:
-            at = seen.rows[seen.reference]
+        if relative and analysis.reference is not None:
+            at = analysis.rows[analysis.reference]
             self.scales, self.shift = (at["time_s"] / 100, at["energy_j"] / 100), 100.0
             self.names = ("time against the default (%)", "Energy against the default (%)")
         else:
@@ -62,7 +62,7 @@ class _Plane:
             self.names = (f"time ({units[0][1]})", f"Energy ({units[1][1]})")
         (x0, x1), (y0, y1) = ([value / self.scales[n] - self.shift for value in spans[n]] for n in (0, 1))
         self.frame = picture.frame(HEIGHT, (x0, x1), (y0, y1))
-        times, energies = seen.points["time_s"].to_numpy(), seen.points["energy_j"].to_numpy()
+        times, energies = analysis.points["time_s"].to_numpy(), analysis.points["energy_j"].to_numpy()
         self.x, self.y = times / self.scales[0] - self.shift, energies / self.scales[1] - self.shift
         self.inside = [self.frame.holds(x, y) for x, y in zip(self.x, self.y, strict=True)]
 
@@ -79,39 +79,39 @@ class _Plane:
         frame, bound = self.frame, self.choice.max_slowdown
         if bound is None:
             return
-        end = self.seen.reference_time_s * (1 + bound) / self.scales[0] - self.shift
+        end = self.analysis.reference_time_s * (1 + bound) / self.scales[0] - self.shift
         if end > frame.x_span[0]:
             frame.boxes([(frame.x_span[0], end, None)], SAVED, opacity=0.09)
-            words = f"at most {100 * bound:.3g} % slower"
-            frame.label(frame.x_span[0], frame.y_span[0], words, dx=5, dy=-6, opacity=0.8)
+            text = f"at most {100 * bound:.3g} % slower"
+            frame.label(frame.x_span[0], frame.y_span[0], text, dx=5, dy=-6, opacity=0.8)
 
     def _equal_cost(self) -> None:
         """Where all costs as much as the optimum of eta."""
-        seen, eta, frame = self.seen, self.choice.eta, self.frame
-        at = seen.rows[int(seen.front[seen.optimum(eta, self.choice.max_slowdown)])]
+        analysis, eta, frame = self.analysis, self.choice.eta, self.frame
+        at = analysis.rows[int(analysis.front[analysis.optimum(eta, self.choice.max_slowdown)])]
         if eta == 0:
             xs, ys = [at["time_s"] / self.scales[0] - self.shift] * 2, list(frame.y_span)
         else:
-            cost = ZeusCost(eta, seen.max_power_w).cost(at["time_s"], at["energy_j"])
+            cost = ZeusCost(eta, analysis.max_power_w).cost(at["time_s"], at["energy_j"])
             times = np.linspace(*frame.x_span, 2)
             seconds = (times + self.shift) * self.scales[0]
-            joules = (cost - (1 - eta) * seen.max_power_w * seconds) / eta
+            joules = (cost - (1 - eta) * analysis.max_power_w * seconds) / eta
             xs, ys = _clip(times, joules / self.scales[1] - self.shift, frame.y_span)
         frame.line(xs, ys, Pen(CHOSEN, dashes=(6, 4), opacity=0.8))
 
     def _points(self) -> None:
-        seen, frame = self.seen, self.frame
-        measured = seen.points["measured"].to_list()
-        on = set(seen.front.tolist())
+        analysis, frame = self.analysis, self.frame
+        measured = analysis.points["measured"].to_list()
+        on = set(analysis.front.tolist())
         beaten = [row for row in range(len(self.x)) if self.inside[row] and row not in on]
         solid, hollow = ([row for row in beaten if measured[row] is each] for each in (True, False))
         frame.cloud(self._some(solid), ONE, width=5, opacity=0.38)
         for x, y in self._some(hollow):
             frame.mark(x, y, 3, Pen(ONE, opacity=0.7))
-        front = [row for row in seen.front.tolist() if self.inside[row]]
+        front = [row for row in analysis.front.tolist() if self.inside[row]]
         frame.line(self.x[front], self.y[front], Pen(ONE, opacity=0.55), steps=True)
         across, up = (
-            Z95 * seen.points[name].fill_null(0.0).to_numpy() / scale
+            Z95 * analysis.points[name].fill_null(0.0).to_numpy() / scale
             for name, scale in zip(("time_sd_s", "energy_sd_j"), self.scales, strict=True)
         )
         for row in front:
@@ -123,9 +123,9 @@ class _Plane:
         return [(self.x[row], self.y[row]) for row in rows[:: math.ceil(len(rows) / MOST) or 1]]
 
     def _marks(self) -> None:
-        default, chosen = self.seen.reference, self.choice.row
-        names = front_names(self.seen)
-        of = dict(zip(self.seen.front.tolist(), names, strict=True))
+        default, chosen = self.analysis.reference, self.choice.row
+        names = front_names(self.analysis)
+        of = dict(zip(self.analysis.front.tolist(), names, strict=True))
         if default is not None and self.inside[default]:
             self.frame.mark(self.x[default], self.y[default], 6, Pen(width=1.6), "square")
             self._name(self.x[default], self.y[default], -10, "default")
@@ -137,7 +137,7 @@ class _Plane:
         """Beside a mark, within the frame."""
         frame = self.frame
         dy = min(max(dy, frame.top + 11 - frame.y(y)), frame.bottom - 4 - frame.y(y))
-        frame.label(x, y, name, dx=11, dy=dy, weight=weight, turns=True)
+        frame.label(x, y, name, dx=11, dy=dy, weight=weight, rotated=True)
 
 
 def _clip(xs: np.ndarray, ys: np.ndarray, span: tuple[float, float]) -> tuple[list[float], list[float]]:
@@ -152,16 +152,16 @@ def _clip(xs: np.ndarray, ys: np.ndarray, span: tuple[float, float]) -> tuple[li
     return [x0 + share * (x1 - x0) for share in ends], [y0 + share * (y1 - y0) for share in ends]
 
 
-def frontier_page(picture: str, rows: Sequence[dict[str, object]], code: str, words: str) -> str:
+def frontier_page(picture: str, rows: Sequence[dict[str, object]], code: str, text: str) -> str:
     """The picture with the frontier's rows, the line of Python and all words folded away."""
     if not rows:
-        return page(picture, words)
+        return page(picture, text)
     names = ("step", "configuration", "time", "energy")
     chosen = {number for number, row in enumerate(rows) if row["chosen"]}
     shown = table(names, [[row[name] for name in names] for row in rows], bold=chosen, style="font-size:12px")
     line = f"<pre style='margin:.3em 0;white-space:pre-wrap'>{html.escape(code)}</pre>" if code else ""
     return page(
-        picture, words,
+        picture, text,
         f"<details style='font-size:12px'><summary>the frontier in a table</summary>{shown}{line}</details>",
     )
 
@@ -176,12 +176,12 @@ def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str
     kept = store or Store()
     lines: list[TraceLine] = []
     end_s = 0.0
-    told = []
+    named = []
     for name in list(measurements)[-MOST_TRACES:]:
         frame = kept.trace(name)
         if frame is None or frame.is_empty():
             continue
-        told.append(name)
+        named.append(name)
         for part in frame.partition_by("uuid", maintain_order=True) if "uuid" in frame.columns else [frame]:
             length_s = duration_s(part)
             label = name if len(measurements) > 1 else f"GPU {len(lines)}"
@@ -191,7 +191,7 @@ def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str
         return "", f"no trace is kept of measurement {', '.join(list(measurements)[-MOST_TRACES:])}"
     more = f", the newest of {len(measurements)} repeats" if len(measurements) > MOST_TRACES else ""
     picture = trace_picture("Power of this observation", lines, (), end_s)
-    return picture.svg(), f"measurement {', '.join(told)}{more}"
+    return picture.svg(), f"measurement {', '.join(named)}{more}"
 
 
 def _rows(frame: pl.DataFrame, length_s: float) -> Rows:

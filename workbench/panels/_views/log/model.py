@@ -22,7 +22,7 @@ class LogSelection:
         chosen: Ids of the runs that are looked at, two at most, in the order in which they were chosen.
     """
 
-    words: str = ""
+    text: str = ""
     column: str = "when"
     rising: bool = False
     chosen: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ def selected_rows(
     """Rows of the run table that a selection shows, in its order."""
     by = SORTABLE[selection.column]
     ordered = log.sort(by, descending=not selection.rising, nulls_last=True, maintain_order=True)
-    words = selection.words.casefold().split()
-    if not words:
+    text = selection.text.casefold().split()
+    if not text:
         return rows(ordered, tags)
     return [row for row in rows(ordered, tags)
-            if all(word in " ".join(row.values()).casefold() for word in words)]
+            if all(word in " ".join(row.values()).casefold() for word in text)]
 
 
 def table_html(shown: Sequence[Mapping[str, str]], selection: LogSelection, *, live: bool) -> str:
@@ -84,8 +84,8 @@ FILTER = (
 )
 
 
-def tag_field(run: str, words: str) -> str:
+def tag_field(run: str, text: str) -> str:
     """Where a person writes a few words of a run."""
-    value = html.escape(words, quote=True)
+    value = html.escape(text, quote=True)
     return (f"<label>Tag <input maxlength=60 data-act='tag {run}' data-on=change value=\"{value}\" "
             "placeholder='a few words, kept with the run'></label>")

@@ -30,8 +30,8 @@ class LogPanel(LivePanel):
 
     def __init__(self, store: Store, *, live: bool | None = None) -> None:
         self.store, self.selection = store, LogSelection()
-        self._told: Hashable = None
-        self._looked: tuple[tuple[str, ...], str] = ((), "")  # runs, and the HTML of a look at them
+        self._sent_version: Hashable = None
+        self._drawn: tuple[tuple[str, ...], str] = ((), "")  # runs, and the HTML of a look at them
         super().__init__(live=live)
 
     # for the caller
@@ -61,10 +61,10 @@ class LogPanel(LivePanel):
     # for the views
 
     def news(self, *, whole: bool = False) -> Message | None:
-        told = (log_version(self.store), tuple(sorted(self.store.tags().items())), self.selection)
-        if told == self._told and not whole:
+        current = (log_version(self.store), tuple(sorted(self.store.tags().items())), self.selection)
+        if current == self._sent_version and not whole:
             return None
-        self._told = told
+        self._sent_version = current
         shown = {"kind": "news", "name": "Log", "html": self._html(live=True), "bar": None}
         return {**shown, "tools": FILTER}, []
 
@@ -75,7 +75,7 @@ class LogPanel(LivePanel):
         if name == "sort" and value in SORTABLE:
             self.selection = self.selection.sorted_by(value)
         elif name == "filter":
-            self.selection = replace(self.selection, words=value)
+            self.selection = replace(self.selection, text=value)
         elif name == "choose":
             self.selection = self.selection.toggled(value)
         elif name == "tag" and rest:
@@ -89,19 +89,19 @@ class LogPanel(LivePanel):
         if log.is_empty():
             return f"<p>{EMPTY}</p>"
         runs = selected_rows(log, tags, self.selection)
-        counted = f"{len(runs)} of {log.height} runs" if self.selection.words else f"{log.height} runs"
+        counted = f"{len(runs)} of {log.height} runs" if self.selection.text else f"{log.height} runs"
         hint = "; tick one to look at it, two to compare them" * live
-        looked = self._look(live=live, tags=tags)
-        return f"<p>{counted}{hint}</p>{looked}{table_html(runs, self.selection, live=live)}"
+        drawn = self._page(live=live, tags=tags)
+        return f"<p>{counted}{hint}</p>{drawn}{table_html(runs, self.selection, live=live)}"
 
-    def _look(self, *, live: bool, tags: dict[str, str]) -> str:
+    def _page(self, *, live: bool, tags: dict[str, str]) -> str:
         chosen = self.selection.chosen
         if not chosen:
             return ""
-        if self._looked[0] != chosen:
-            self._looked = (chosen, self._draw(chosen))
+        if self._drawn[0] != chosen:
+            self._drawn = (chosen, self._draw(chosen))
         field = tag_field(chosen[0], tags.get(chosen[0], "")) if live and len(chosen) == 1 else ""
-        return f"<div class='workbench-look'>{self._looked[1]}{field}</div>"
+        return f"<div class='workbench-look'>{self._drawn[1]}{field}</div>"
 
     def _draw(self, chosen: tuple[str, ...]) -> str:
         runs = [self.store.find(run) for run in chosen]

@@ -15,46 +15,46 @@ MOST_LINES = 14  # iterations in the picture: more would only be ink
 DECADES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-def rhythm(picture: Picture, look: PeriodView, number: int) -> None:
+def rhythm(picture: Picture, view: PeriodView, number: int) -> None:
     """Draw what is known of the rhythm of GPU `number` at the end of a picture."""
     picture.y += 4
-    picture.sentences([look.headline, *look.details])
-    if not len(look.spectrum):
+    picture.sentences([view.headline, *view.details])
+    if not len(view.spectrum):
         picture.y += 8
         return
-    folds = bool(len(look.folded)) and look.level is not None
+    folds = bool(len(view.folded)) and view.level is not None
     with picture.row(HEIGHT):
         if folds:
-            _fold(picture, look, number)
+            _fold(picture, view, number)
         else:
             picture.frame(HEIGHT, (0.0, 1.0), (0.0, 1.0))  # nothing is drawn in it
-        _spectrum(picture, look, number, "right" if folds else "")
+        _spectrum(picture, view, number, "right" if folds else "")
 
 
-def described(look: PeriodView, number: int) -> list[list[dict[str, Any]]]:
+def described(view: PeriodView, number: int) -> list[list[dict[str, Any]]]:
     """The same without words, for a browser."""
     picture = Picture("")
-    rhythm(picture, look, number)
+    rhythm(picture, view, number)
     return picture.described()
 
 
-def _fold(picture: Picture, look: PeriodView, number: int) -> None:
-    assert look.level is not None
-    high_w = max(float(np.nanmax(look.folded[:, 1])), float(look.shape[:, 3].max())) * 1.15
-    unit, scale = ("ms", 1000.0) if look.level.seconds < 0.9995 else ("s", 1.0)
-    end = look.level.seconds * scale
+def _fold(picture: Picture, view: PeriodView, number: int) -> None:
+    assert view.level is not None
+    high_w = max(float(np.nanmax(view.folded[:, 1])), float(view.shape[:, 3].max())) * 1.15
+    unit, scale = ("ms", 1000.0) if view.level.seconds < 0.9995 else ("s", 1.0)
+    end = view.level.seconds * scale
     frame = picture.frame(HEIGHT, (0.0, end), (0.0, high_w), side="left")
-    frame.axes(f"{look.cycle_name.capitalize()}s overlaid (W), median in bold")
-    if look.waits:
-        x0, x1 = (at_s * scale for at_s in look.waits)
+    frame.axes(f"{view.cycle_name.capitalize()}s overlaid (W), median in bold")
+    if view.waits:
+        x0, x1 = (at_s * scale for at_s in view.waits)
         frame.boxes([(x0, x1, None)], opacity=0.12)
         late = frame.x(x1) > frame.right - 20  # no room to the right
         at, dx, anchor = (x1, -3, "end") if late else ((x0 + x1) / 2, 0, "middle")
         frame.label(at, high_w, "waits", dx=dx, dy=11, anchor=anchor, opacity=0.75)
-    times, low, median, high = (look.shape * np.array([scale, 1, 1, 1], np.float32)).T
+    times, low, median, high = (view.shape * np.array([scale, 1, 1, 1], np.float32)).T
     frame.band(times, low, high, colour(number))
-    pieces = np.split(look.folded, np.flatnonzero(np.isnan(look.folded[:, 0])))
-    last = np.concatenate([piece for piece in pieces[-MOST_LINES:] if len(piece) > 2] or [look.folded[:0]])
+    pieces = np.split(view.folded, np.flatnonzero(np.isnan(view.folded[:, 0])))
+    last = np.concatenate([piece for piece in pieces[-MOST_LINES:] if len(piece) > 2] or [view.folded[:0]])
     frame.line(last[:, 0] * scale, last[:, 1], Pen(colour(number), 0.7, opacity=0.4))
     hover = {
         "at": [f"{time:.4g} {unit}" for time in times], "median": [f"{each:.0f} W" for each in median],
@@ -64,14 +64,14 @@ def _fold(picture: Picture, look: PeriodView, number: int) -> None:
     frame.below(f"{unit} since its start")
 
 
-def _spectrum(picture: Picture, look: PeriodView, number: int, side: str) -> None:
-    periods = np.log10(look.spectrum[:, 0])
+def _spectrum(picture: Picture, view: PeriodView, number: int, side: str) -> None:
+    periods = np.log10(view.spectrum[:, 0])
     frame = picture.frame(HEIGHT, (float(periods[0]), float(periods[-1])), (0.0, 1.15), side=side)
     frame.name("Spectrum of the power")
-    hover = {"period": [f"{seconds:.3f} s" for seconds in look.spectrum[:, 0]]}
-    frame.line(periods, look.spectrum[:, 1], Pen(colour(number), 1.2), hover=hover)
-    for row, (words, seconds, chosen) in enumerate(look.marks):
+    hover = {"period": [f"{seconds:.3f} s" for seconds in view.spectrum[:, 0]]}
+    frame.line(periods, view.spectrum[:, 1], Pen(colour(number), 1.2), hover=hover)
+    for row, (text, seconds, chosen) in enumerate(view.marks):
         pen = Pen(opacity=0.9) if chosen else Pen(dashes=(3, 3), opacity=0.5)
-        frame.upright(float(np.log10(seconds)), pen, words=words, row=row)
+        frame.upright(float(np.log10(seconds)), pen, text=text, row=row)
     marks = {float(np.log10(value)): f"{value:g}" for value in DECADES}
-    frame.below("period (s)", {at: words for at, words in marks.items() if frame.holds(at)})
+    frame.below("period (s)", {at: text for at, text in marks.items() if frame.holds(at)})

@@ -14,7 +14,7 @@ from ....device.protocol import Device
 from ....measurement.recorder import Recorder
 from ..._core.svg import ShadedSpan
 from .figure import described
-from .model import PeriodView, Table, level_words, look
+from .model import PeriodView, Table, level_text, period_view
 
 if TYPE_CHECKING:
     from ....measurement.follow import Following
@@ -30,7 +30,7 @@ LONGEST_S = 900.0  # of a cell that is looked at in one piece when it has ended
 SHORT_S = 3.0  # of a cell whose iterations are not worth a word
 DECIDE_S = 2.0  # after which the busiest of several GPUs is known
 
-Told = tuple[dict[str, Any], Table]
+PeriodMessage = tuple[dict[str, Any], Table]
 
 
 class PeriodFollower:
@@ -53,11 +53,11 @@ class PeriodFollower:
         self.recorder, self.devices, self.start_s = recorder, tuple(devices), start_s
         self._follow, self._cost_clock = follow or _following, cost_clock
         self.number: int | None = None
-        self.look = PeriodView()
+        self.view = PeriodView()
         self._following: Following | None = None
         self._level: str | None = None  # the name of the level that a person chose
         self._version = -1
-        self._due_s = self._looked_s = self._fresh_s = -math.inf
+        self._due_s = self._updated_s = self._fresh_s = -math.inf
         self._older: list[ShadedSpan] = []
 
     def update(self, now_s: float) -> bool:
@@ -76,7 +76,7 @@ class PeriodFollower:
             return
         self.end()
         self.number, self._level, self._version, self._older = number, None, -1, []
-        self.look, self._due_s = PeriodView(), -math.inf
+        self.view, self._due_s = PeriodView(), -math.inf
         self._following = self._follow(
             self.recorder, self.devices[number].uuid, math.nextafter(self.start_s, -math.inf)
         )
@@ -91,9 +91,9 @@ class PeriodFollower:
             self._following.end()
             self._following = None
 
-    def told(self, *, whole: bool) -> Told:
+    def message(self, *, whole: bool) -> PeriodMessage:
         """A message for views: all iterations, or those of the last look, which replace others."""
-        return told(self.look, self.number or 0, -math.inf if whole else self._fresh_s)
+        return message(self.view, self.number or 0, -math.inf if whole else self._fresh_s)
 
     def conclude(self, end_s: float, settled: SegmentedIterations | None = None) -> None:
         """Look at all of it once more, when what ran has ended.
@@ -103,7 +103,7 @@ class PeriodFollower:
             settled: What the measurement of it has found in the busiest GPU's trace, or was told by marks;
                 looked for here where None.
         """
-        if settled is None and end_s - self.start_s < SHORT_S and not self.look.sure:
+        if settled is None and end_s - self.start_s < SHORT_S and not self.view.sure:
             self.end()
             self.number = None  # nobody asked, and it was too short to tell
             return
@@ -114,16 +114,16 @@ class PeriodFollower:
         trace = self.recorder.trace(self.devices[number].uuid, max(self.start_s, end_s - LONGEST_S), end_s)
         periods = settled.periods if settled is not None and number == busiest else None
         if periods is None:
-            from ....measurement.iterations import look_at
+            from ....measurement.iterations import detect
 
-            periods = look_at(trace)
+            periods = detect(trace)
         known = settled if number == busiest else None
         if not periods.rhythm_sure and (known is None or not known.summary.count):
             self._update(end_s, last=True)
-            if self.look.sure:  # what was known for the last part of it, after a change
+            if self.view.sure:  # what was known for the last part of it, after a change
                 return
         level = self._chosen(periods)
-        self.look = look(trace, periods, start_s=self.start_s, level=level, known=known)
+        self.view = period_view(trace, periods, start_s=self.start_s, level=level, known=known)
 
     # inside
 
@@ -133,23 +133,23 @@ class PeriodFollower:
         if self._following is None:
             return False
         tracker = self._following.update()
-        seen = self.look
-        turn_s = seen.level.seconds if seen.level and seen.spans else 4 * PACE_S
-        ended_s = seen.spans[-1].end_s + self.start_s if seen.spans else self._looked_s
-        if tracker.version == self._version and now_s - ended_s < turn_s and not last:
+        view = self.view
+        iteration_s = view.level.seconds if view.level and view.spans else 4 * PACE_S
+        ended_s = view.spans[-1].end_s + self.start_s if view.spans else self._updated_s
+        if tracker.version == self._version and now_s - ended_s < iteration_s and not last:
             return False
-        self._version, self._looked_s = tracker.version, now_s
+        self._version, self._updated_s = tracker.version, now_s
         uuid = self.devices[self.number or 0].uuid
         # On the device's clock; the pauses that the notes tell of are drawn.
         periods = replace(tracker.periods, notes=())
         since_s = max(self.start_s, now_s - WINDOW_S)
         if periods.rhythm_sure and math.isfinite(tracker.since_s):
             since_s = max(since_s, tracker.since_s)  # what came before was another rhythm
-        new = look(
+        new = period_view(
             self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s,
             level=self._chosen(periods), looking=tracker.state in ("looking", "changed"),
         )
-        self.look = self._with_older(new, since_s - self.start_s)
+        self.view = self._with_older(new, since_s - self.start_s)
         return True
 
     def _chosen(self, periods: Periods) -> Level | None:
@@ -159,7 +159,7 @@ class PeriodFollower:
         """The look with the iterations from before its trace began, where they were found earlier."""
         first_s = new.spans[0].start_s if new.spans else from_s
         self._fresh_s = first_s
-        self._older = [span for span in (*self._older, *self.look.spans) if span.start_s < first_s - 1e-6]
+        self._older = [span for span in (*self._older, *self.view.spans) if span.start_s < first_s - 1e-6]
         self._older = sorted(set(self._older))[-MOST_SPANS:]
         last_s = first_s + 0.5 * (new.level.seconds if new.level else 0.0)
         kept = [span for span in self._older if span.end_s <= last_s]
@@ -182,18 +182,18 @@ def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
     return Following(recorder, uuid, from_s)
 
 
-def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
+def message(view: PeriodView, number: int, since_s: float = -math.inf) -> PeriodMessage:
     """A look as a message: words and pictures, and a table of the iterations from `since_s` on."""
-    shown = [(span.start_s, span.end_s, span.pause) for span in seen.spans if span.start_s >= since_s - 1e-6]
+    shown = [(span.start_s, span.end_s, span.pause) for span in view.spans if span.start_s >= since_s - 1e-6]
     spans = np.array(shown, np.float32).reshape(-1, 3)
     levels = [
-        {"name": each.name, "seconds": each.seconds, "words": level_words(each)} for each in seen.levels
+        {"name": each.name, "seconds": each.seconds, "words": level_text(each)} for each in view.levels
     ]
-    words = {
-        "gpu": number, "since": since_s if math.isfinite(since_s) else None, "headline": seen.headline,
-        "details": list(seen.details), "sure": seen.sure, "levels": levels,
-        "level": {"name": seen.level.name, "seconds": seen.level.seconds} if seen.level else None,
-        "spans": len(spans), "figure": described(seen, number),
-        "range": seen.spectrum[[0, -1], 0].tolist() if len(seen.spectrum) else None,
+    text = {
+        "gpu": number, "since": since_s if math.isfinite(since_s) else None, "headline": view.headline,
+        "details": list(view.details), "sure": view.sure, "levels": levels,
+        "level": {"name": view.level.name, "seconds": view.level.seconds} if view.level else None,
+        "spans": len(spans), "figure": described(view, number),
+        "range": view.spectrum[[0, -1], 0].tolist() if len(view.spectrum) else None,
     }
-    return words, spans
+    return text, spans

@@ -26,7 +26,7 @@ Table = np.ndarray[Any, np.dtype[np.float32]]
 
 MOST_FOLDED, MOST_POINTS = 40, 3000  # iterations laid over one another, and their readings
 SPECTRUM_POINTS = 280
-FEWEST_TURNS, FEWEST_READINGS = 4, 48  # of a guess that is folded
+FEWEST_ITERATIONS, FEWEST_READINGS = 4, 48  # of a guess that is folded
 OWN = "own"  # the name of a period that a person gave
 NOTHING = np.empty((0, 0), np.float32)
 
@@ -74,7 +74,7 @@ class PeriodView:
         return [(f"{name} {format_seconds(seconds)}", seconds, chosen) for name, seconds, chosen in found]
 
 
-def look(
+def period_view(
     trace: pl.DataFrame, periods: Periods, *, start_s: float = 0.0, level: Level | None = None,
     looking: bool = False, known: SegmentedIterations | None = None,
 ) -> PeriodView:
@@ -107,22 +107,22 @@ def look(
     else:  # a person's own period is laid on like a ruler, so that a wrong one is seen to be wrong
         frame = fold.uniform_grid(trace, chosen).with_columns(kind=pl.lit("iteration"))
         summary = IterationSummary(0)
-    turns = frame.filter(frame["kind"] == "iteration")
+    whole = frame.filter(frame["kind"] == "iteration")
     frame = _inner(frame)
-    folded = fold.fold(trace, chosen, turns)
-    late = folded.filter(folded["iteration"] >= _first(folded, turns.height))
+    folded = fold.fold(trace, chosen, whole)
+    late = folded.filter(folded["iteration"] >= _first(folded, whole.height))
     shape = fold.shape(late, chosen, refresh=fold.refresh_s(trace))
     own = level is not None and level not in periods.levels
-    idle = None if own else fold.idle_share(trace, chosen, turns)
-    waits = idle.words if idle else ""
-    if not idle and turns.height > 1 and not own:
+    idle = None if own else fold.idle_share(trace, chosen, whole)
+    waits = idle.text if idle else ""
+    if not idle and whole.height > 1 and not own:
         waits = f"this sensor is too slow to show where in {format_seconds(chosen.seconds)} the GPU waits"
     details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
     known_one = periods.rhythm_sure or marked
     if not known_one and level is None:  # a guess is not drawn as if it were known
         details, frame, idle = list(periods.notes), frame.clear(), None
-        if turns.height < FEWEST_TURNS or late.height < FEWEST_READINGS:
+        if whole.height < FEWEST_ITERATIONS or late.height < FEWEST_READINGS:
             late, shape = late.clear(), shape.clear()
     spans = (
         ShadedSpan(begin_s - start_s, end_s - start_s, kind != "iteration")
@@ -158,7 +158,7 @@ def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
 # words
 
 
-def level_words(level: Level) -> str:
+def level_text(level: Level) -> str:
     return f"{level.name} {format_seconds(level.seconds)}"
 
 
@@ -226,8 +226,8 @@ def _counts(summary: IterationSummary) -> str:
 
 def _inner(frame: pl.DataFrame) -> pl.DataFrame:
     """Without what was begun or left unfinished at both ends, which is no pause."""
-    turn = (frame["kind"] == "iteration").arg_true()
-    return frame.clear() if turn.is_empty() else frame[int(turn[0]) : int(turn[-1]) + 1]
+    place = (frame["kind"] == "iteration").arg_true()
+    return frame.clear() if place.is_empty() else frame[int(place[0]) : int(place[-1]) + 1]
 
 
 def _first(folded: pl.DataFrame, count: int) -> int:

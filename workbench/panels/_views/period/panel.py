@@ -18,7 +18,7 @@ import polars as pl
 from .... import trace as traces
 from ....errors import MeasurementError, UsageError
 from ....logbook.store import Store
-from ....measurement.iterations import from_stored, look_at
+from ....measurement.iterations import detect, from_stored
 from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
@@ -26,14 +26,14 @@ from ..._core.svg import titled
 from ..power.series import Rows, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
 from .figure import rhythm
-from .follower import told
-from .model import OWN, PeriodView, look
+from .follower import message
+from .model import OWN, PeriodView, period_view
 
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
 MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
-MOST_LOOKED_FOR = 50  # measurements, for the newest with a trace
+MOST_SEARCHED = 50  # measurements, for the newest with a trace
 
 
 class PeriodPanel(LivePanel):
@@ -68,7 +68,7 @@ class PeriodPanel(LivePanel):
         if found is not None and found.periods is not None:
             self._known.setdefault(self.names[self._number], found.periods)
         self._level: Level | None = None
-        self._looked: tuple[Any, PeriodView] | None = None
+        self._viewed: tuple[Any, PeriodView] | None = None
         super().__init__(live=live)
         self._publisher.end()  # what it shows is over: it answers, and publishes nothing by itself
 
@@ -79,19 +79,19 @@ class PeriodPanel(LivePanel):
         """Of the GPU that is shown."""
         name = self.names[self._number]
         if name not in self._known:
-            self._known[name] = look_at(self._frames[self._number])
+            self._known[name] = detect(self._frames[self._number])
         return self._known[name]
 
     @property
-    def look(self) -> PeriodView:
+    def view(self) -> PeriodView:
         """What is shown."""
         key = (self._number, self._level)
-        if self._looked is None or self._looked[0] != key:
+        if self._viewed is None or self._viewed[0] != key:
             frame = self._frames[self._number]
             found = self._found if self._number == self._busiest else None
-            seen = look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found)
-            self._looked = (key, seen)
-        return self._looked[1]
+            view = period_view(frame, self.periods, start_s=self._start_s(), level=self._level, known=found)
+            self._viewed = (key, view)
+        return self._viewed[1]
 
     def choose(self, number: int) -> None:
         """Show another GPU."""
@@ -122,19 +122,19 @@ class PeriodPanel(LivePanel):
         rows = self._rows(number)
         end_s = float(rows[-1, 0]) if len(rows) else 1.0
         line = TraceLine(number, self.names[number], rows, self._series(number).means)
-        picture = trace_picture(self.title(), [line], (), end_s, self.look.spans)
-        rhythm(picture, self.look, number)
+        picture = trace_picture(self.title(), [line], (), end_s, self.view.spans)
+        rhythm(picture, self.view, number)
         return picture.svg()
 
     def title(self) -> str:
         what = self.names[self._number]
-        words = " · ".join(part for part in (self.label, what) if part) or "power trace"
-        return titled(words, self.simulated)
+        text = " · ".join(part for part in (self.label, what) if part) or "power trace"
+        return titled(text, self.simulated)
 
     # showing
 
     def summary(self) -> str:
-        return "\n".join([self.title(), self.look.headline, *self.look.details])
+        return "\n".join([self.title(), self.view.headline, *self.view.details])
 
     # for the views
 
@@ -145,7 +145,7 @@ class PeriodPanel(LivePanel):
 
     def news(self, *, whole: bool = False) -> Message:
         rows = self._rows(self._number)
-        period, spans = told(self.look, self._number)
+        period, spans = message(self.view, self._number)
         content = {"kind": "news", "title": self.title(), "count": len(rows), "period": period}
         return content, [packed([rows[:, :2], spans])]
 
@@ -227,7 +227,7 @@ def period(
 
 
 def _newest(store: Store) -> Measurement:
-    for run in reversed(store.log()["id"].tail(MOST_LOOKED_FOR).to_list()):
+    for run in reversed(store.log()["id"].tail(MOST_SEARCHED).to_list()):
         if store.trace(run) is not None:
             return store.find(run)
     raise UsageError("nothing is measured yet whose power could be shown; %%energy above a cell measures it")

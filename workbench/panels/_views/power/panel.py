@@ -26,7 +26,7 @@ from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.figure import rhythm
-from ..period.follower import PeriodFollower, Told
+from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
 from .model import MarkList, WatchedGpu, named_phases
 from .series import Rows, packed
@@ -130,12 +130,12 @@ class PowerView(LivePanel):
         with self._lock:
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
-        seen = any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
+        filled = any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
         more = ""
         with contextlib.suppress(Exception):  # a fold less, and no result lost
             more = conditions([gpu.trace(self._end_s) for gpu in self._gpus], self.start_s, self._end_s)
         self._hold = None  # the recorder may forget
-        picture = self.svg() + more if seen else ""
+        picture = self.svg() + more if filled else ""
         self.leave(picture, result, self._problem)
 
     def svg(self) -> str:
@@ -143,12 +143,12 @@ class PowerView(LivePanel):
             if self._end_s is None:
                 self.drain()
             found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
-            spans = () if found is None else found.look.spans
+            spans = () if found is None else found.view.spans
             picture = trace_picture(
                 self.title(), [gpu.line for gpu in self._gpus], self._marks.kept, self._elapsed_s(), spans
             )
             if found is not None:
-                rhythm(picture, found.look, found.number or 0)
+                rhythm(picture, found.view, found.number or 0)
             return picture.svg()
 
     def html(self) -> str:
@@ -168,15 +168,15 @@ class PowerView(LivePanel):
 
     def snapshot(self) -> Message:
         self.drain()
-        words = {
+        header = {
             "title": self.title(), "label": self.label, "gpus": [gpu.about() for gpu in self._gpus],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
             "slider": self._set_power_limit is not None, "marks": self._marks.rows(whole=True),
             "follows": self._rhythm is not None, **self._numbers(),
         }
         known = self._rhythm is not None and self._rhythm.number is not None
-        told = self._rhythm.told(whole=True) if self._rhythm is not None and known else None
-        return _message(words, [gpu.series.rows for gpu in self._gpus], told)
+        period = self._rhythm.message(whole=True) if self._rhythm is not None and known else None
+        return _message(header, [gpu.series.rows for gpu in self._gpus], period)
 
     def changes(self) -> Message | None:
         if self._end_s is None and self.quiet() and not self.due():
@@ -184,13 +184,13 @@ class PowerView(LivePanel):
         self._keep_awake()
         new, marks = self._gather(), self._marks.rows()
         self._watch_recorder()
-        told = None
+        period = None
         if self._rhythm is not None and self._followed():
-            told = self._rhythm.told(whole=self._end_s is not None)
-        if self._end_s is None and not marks and told is None and not any(map(len, new)):
+            period = self._rhythm.message(whole=self._end_s is not None)
+        if self._end_s is None and not marks and period is None and not any(map(len, new)):
             return None
-        words = {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}
-        return _message(words, new, told)
+        header = {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}
+        return _message(header, new, period)
 
     def drain(self) -> None:
         self._gather()
@@ -299,9 +299,9 @@ class PowerView(LivePanel):
             self.mark(now_s, f"{who}{watts} W")
 
 
-def _message(words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
+def _message(header: dict[str, Any], tables: Sequence[Rows], period: PeriodMessage | None = None) -> Message:
     """Words, and all tables in one buffer, those of the period part last."""
-    words = {**words, "counts": [len(table) for table in tables]}
-    if told is None:
-        return words, [packed(tables)]
-    return {**words, "period": told[0]}, [packed([*tables, told[1]])]
+    header = {**header, "counts": [len(table) for table in tables]}
+    if period is None:
+        return header, [packed(tables)]
+    return {**header, "period": period[0]}, [packed([*tables, period[1]])]

@@ -102,12 +102,12 @@ def thin(rows: Rows, bins: int) -> Rows:
     stretch = np.minimum(((times - times[0]) / span_s * bins).astype(int), bins - 1)
     keep = is_gap(rows)
     keep[1:] |= np.abs(np.diff(limit)) > 0.5
-    seen = np.flatnonzero(~np.isnan(power))
-    for order in (power[seen], -power[seen]):
-        sorted_rows = seen[np.lexsort((order, stretch[seen]))]
+    filled = np.flatnonzero(~np.isnan(power))
+    for order in (power[filled], -power[filled]):
+        sorted_rows = filled[np.lexsort((order, stretch[filled]))]
         first = np.ones(len(sorted_rows), bool)
         first[1:] = np.diff(stretch[sorted_rows]) > 0
         keep[sorted_rows[first]] = True
-    if not len(seen):  # power is not told here: every stretch's first row
+    if not len(filled):  # power is not told here: every stretch's first row
         keep[np.unique(stretch, return_index=True)[1]] = True
     return np.asarray(rows[keep])

@@ -66,7 +66,7 @@ def _profile(picture: Picture, view: RecurringView) -> None:
     frame.below("power limit (W)", {value: f"{value:g}" for value in ticks(limits[0], limits[-1], 6)})
     if view.optimum is not None:
         best_w = limits[view.optimum]
-        frame.upright(best_w, Pen(dashes=(2, 3), opacity=0.6), words=f"best: {best_w:g} W")
+        frame.upright(best_w, Pen(dashes=(2, 3), opacity=0.6), text=f"best: {best_w:g} W")
     for name, ink, wide in (("time", colour(2), 1.4), ("energy", colour(0), 1.4), ("cost", INK, 2.2)):
         known = [n for n, value in enumerate(about[name]) if value is not None]
         xs, ys = [limits[n] for n in known], [about[name][n] for n in known]
@@ -78,12 +78,12 @@ def _profile(picture: Picture, view: RecurringView) -> None:
         frame.dot(best_w, about["cost"][view.optimum], colour(1), 5)
 
 
-def _over_recurrences(picture: Picture, view: RecurringView, name: str, words: str, side: str) -> Frame:
+def _over_recurrences(picture: Picture, view: RecurringView, name: str, text: str, side: str) -> Frame:
     recurrences = view.rows["recurrence"]
     span = (0.0, (recurrences[-1] if recurrences else 0) + 1.0)
     frame = picture.frame(HEIGHT, span, view.ranges[name], side=side)
     if recurrences and name in view.rows:
-        frame.axes(words)
+        frame.axes(text)
         whole = [value for value in ticks(*span, 6) if value == round(value)]
         frame.below("recurrence", {value: f"{value:g}" for value in whole})
     return frame
@@ -91,8 +91,8 @@ def _over_recurrences(picture: Picture, view: RecurringView, name: str, words: s
 
 def _costs(picture: Picture, view: RecurringView) -> None:
     rows, default = view.rows, view.default
-    words = f"Cost of each recurrence, all its attempts ({view.unit})"
-    frame = _over_recurrences(picture, view, "cost", words, "left")
+    text = f"Cost of each recurrence, all its attempts ({view.unit})"
+    frame = _over_recurrences(picture, view, "cost", text, "left")
     if not rows["recurrence"]:
         return
     top = frame.y_span[1]
@@ -118,8 +118,8 @@ def _costs(picture: Picture, view: RecurringView) -> None:
 
 def _saved(picture: Picture, view: RecurringView) -> None:
     rows = view.rows
-    words = f"Saved against the default, in sum ({view.saved_unit})"
-    frame = _over_recurrences(picture, view, "saved", words, "right")
+    text = f"Saved against the default, in sum ({view.saved_unit})"
+    frame = _over_recurrences(picture, view, "saved", text, "right")
     if "saved" not in rows:
         return
     xs, sums, low, high = (rows[name] for name in ("recurrence", "saved", "saved_low", "saved_high"))
@@ -133,5 +133,5 @@ def _saved(picture: Picture, view: RecurringView) -> None:
     }
     frame.line(xs, sums, Pen(colour(2), 2.0), hover=hover)
     if view.break_even is not None:
-        words = f"cheaper since {view.break_even}"
-        frame.upright(view.break_even, Pen(dashes=(2, 3), opacity=0.6), words=words)
+        text = f"cheaper since {view.break_even}"
+        frame.upright(view.break_even, Pen(dashes=(2, 3), opacity=0.6), text=text)

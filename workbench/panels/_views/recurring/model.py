@@ -14,7 +14,7 @@ from ....experiments.history.outlook import Default, Outlook
 from ....logbook.quantities import format_change
 from ....search.batch_size.history import MOST_RUNS
 from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
-from ..._core.words import prefixed
+from ..._core.prefixes import prefixed
 
 MOST_ROWS = 600  # of recurrences that are drawn: more would not be seen
 TALLEST = 3.0  # times the least estimated cost; what lies above is marked at the edge
@@ -87,7 +87,7 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
     return RecurringView(
         headline(outlook, running or []), tuple(details(outlook)),
         outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None,
-        objective_words(outlook.objective), unit, saved_unit, columns, outlook.arm, rows, about,
+        objective_text(outlook.objective), unit, saved_unit, columns, outlook.arm, rows, about,
         outlook.break_even, profile, optimum, outlook.profile_of, _ranges(columns, rows, about, profile),
     )
 
@@ -121,43 +121,43 @@ def _running(attempt: Attempt) -> str:
 def details(outlook: Outlook) -> list[str]:
     """What was paid and saved, and what else there is to know; a sentence each."""
     rows, default, kind = outlook.recurrences, outlook.default, unit_of(outlook.objective)
-    said = []
+    sentences = []
     if rows.height:
         spent = amount(float(rows["spent"][-1]), kind)
         cost = f"{rows.height} recurrence{'s' * (rows.height > 1)} cost {spent}"
         if default is None or not rows["reached"].any():
-            said.append(cost)
+            sentences.append(cost)
         else:
-            said += [cost, *_against(outlook, default, kind)]
-    said += _explored(outlook, kind)
+            sentences += [cost, *_against(outlook, default, kind)]
+    sentences += _explored(outlook, kind)
     if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
-        said.append(outlook.reason)
-    said += sorted({why for why in outlook.believed["barred"].to_list() if why})
+        sentences.append(outlook.reason)
+    sentences += sorted({why for why in outlook.believed["barred"].to_list() if why})
     if outlook.changes:
         times = "once" if outlook.changes == 1 else f"{outlook.changes} times"
-        said.append(f"the job has changed {times} on the way; estimates are of what it is now")
-    return said
+        sentences.append(f"the job has changed {times} on the way; estimates are of what it is now")
+    return sentences
 
 
 def _explored(outlook: Outlook, kind: str) -> list[str]:
     """What exploring and failures have cost, and which batch sizes are not tried."""
-    said, cost, rows = [], outlook.exploration, outlook.recurrences
+    sentences, cost, rows = [], outlook.exploration, outlook.recurrences
     if rows["lost"].any():
         gone = rows.filter(rows["lost"])
         price = amount(float(gone["cost"].sum()), kind)
-        said.append(
+        sentences.append(
             f"lost: recurrence{'s' * (gone.height > 1)} {_listed(gone['recurrence'].to_list())}, whose "
             f"{MOST_RUNS} runs did not reach the target and cost {price}"
         )
     if cost is not None and cost.tries_runs >= 0.05:
-        said.append(f"trying other batch sizes has cost {cost.tries_runs:.2g} runs of the best in all")
+        sentences.append(f"trying other batch sizes has cost {cost.tries_runs:.2g} runs of the best in all")
     if cost is not None and cost.lost_runs:
         runs = f"{cost.lost_runs} run{'s' * (cost.lost_runs > 1)}"
-        said.append(f"{runs} without the target cost {amount(cost.lost_cost, kind)}")
+        sentences.append(f"{runs} without the target cost {amount(cost.lost_cost, kind)}")
     for why, sizes in outlook.untried.items():
         names = ", ".join(str(size) for size in sizes)
-        said.append(f"batch size{'s' * (len(sizes) > 1)} {names} not tried: {why}")
-    return said
+        sentences.append(f"batch size{'s' * (len(sizes) > 1)} {names} not tried: {why}")
+    return sentences
 
 
 def _listed(numbers: list[int]) -> str:
@@ -185,12 +185,12 @@ def _against(outlook: Outlook, default: Default, kind: str) -> list[str]:
         if usual > 0:  # otherwise it was not measured
             parts.append(f"{name} {format_change(taken / usual - 1, digits=0)}")
     less = f"{share} % {'less' if low > 0 else 'more'}"
-    said = [f"{since}{less} than {what} would have cost ({', '.join(parts)})"]
+    sentences = [f"{since}{less} than {what} would have cost ({', '.join(parts)})"]
     if low > 0 and outlook.break_even is not None:
-        said.append(f"paid for itself from recurrence {outlook.break_even} on")
+        sentences.append(f"paid for itself from recurrence {outlook.break_even} on")
     elif high < 0:
-        said.append(f"{amount(-float(counted['saved'][-1]), kind)} short of breaking even")
-    return said
+        sentences.append(f"{amount(-float(counted['saved'][-1]), kind)} short of breaking even")
+    return sentences
 
 
 def _sure(outlook: Outlook) -> str:
@@ -204,7 +204,7 @@ def _at(limit_w: float | None) -> str:
     return f" at {limit_w:g} W" if limit_w else ""
 
 
-def objective_words(objective: Objective) -> str:
+def objective_text(objective: Objective) -> str:
     """An objective as a person says it."""
     if isinstance(objective, ZeusCost):
         energy, time = 100 * objective.eta, 100 * (1 - objective.eta)
@@ -229,8 +229,8 @@ def unit_of(objective: Objective) -> str:
 
 def amount(value: float, unit: str) -> str:
     """Three digits and a unit."""
-    scale, words = prefixed(abs(value), unit)
-    return f"{value / scale:.3g} {words}" if abs(value / scale) < 1000 else f"{value / scale:.0f} {words}"
+    scale, text = prefixed(abs(value), unit)
+    return f"{value / scale:.3g} {text}" if abs(value / scale) < 1000 else f"{value / scale:.0f} {text}"
 
 
 # columns

@@ -20,7 +20,7 @@ import polars as pl
 
 from ....errors import UsageError, describe_error
 from ....experiments.history.attempts import Attempt
-from ....experiments.history.outlook import Outlook, attempts_paid, look
+from ....experiments.history.outlook import Outlook, attempts_paid, outlook_of
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
@@ -45,7 +45,7 @@ class RecurringPanel(LivePanel):
 
     def __init__(self, source: JobSource, *, live: bool | None = None) -> None:
         self.source = source
-        self._seen: Hashable = None
+        self._observed: Hashable = None
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
         self._view: RecurringView | None = None
@@ -105,34 +105,36 @@ class RecurringPanel(LivePanel):
     def refresh(self) -> bool:
         """Take in what is new; whether there was anything."""
         with self._lock:
-            seen = self.source.read()
-            if self._view is not None and seen == self._seen:
+            observed = self.source.read()
+            if self._view is not None and observed == self._observed:
                 return False
             ledger = self.source.ledger
             if self._paid[0] != len(ledger.ended) or self.source.replayed:
                 self._paid = (len(ledger.ended), attempts_paid(ledger.attempts, ledger.space))
             policy, pardoned = self.source.history.policy, self.source.pardoned
             objective = self.source.history.objective
-            self._outlook = look(ledger, self._paid[1], objective, policy, pardoned=pardoned)
+            self._outlook = outlook_of(ledger, self._paid[1], objective, policy, pardoned=pardoned)
             self._view = view(self._outlook, list(ledger.open.values()))
-            self._seen = seen
-            words = {name: getattr(self._view, name) for name in ("headline", "details", "eta", "objective")}
-            self._described = {**words, "figure": draw(self.title(), self._view).described()}
+            self._observed = observed
+            text = {name: getattr(self._view, name) for name in ("headline", "details", "eta", "objective")}
+            self._described = {**text, "figure": draw(self.title(), self._view).described()}
             return True
 
     # showing
 
     def title(self) -> str:
-        words = f"Recurring job {self.source.name}" if self.source.name else "Recurring job"
+        text = f"Recurring job {self.source.name}" if self.source.name else "Recurring job"
         policy = type(self.source.history.policy).__name__
         if policy in POLICIES:  # else one of the caller's own, or a sampler of Optuna's
-            words += f", by {POLICIES[policy]}"
-        return titled(words + (", replayed" if self.source.replayed else ""), self.source.simulated)
+            text += f", by {POLICIES[policy]}"
+        return titled(text + (", replayed" if self.source.replayed else ""), self.source.simulated)
 
     def summary(self) -> str:
-        seen = self._view
-        said = [] if seen is None else [seen.headline, *seen.details, f"by {seen.objective}"]
-        return "\n".join([self.title(), *said])
+        observed = self._view
+        sentences = (
+            [] if observed is None else [observed.headline, *observed.details, f"by {observed.objective}"]
+        )
+        return "\n".join([self.title(), *sentences])
 
     def svg(self) -> str:
         assert self._view is not None

@@ -187,8 +187,8 @@ def _by_clock(
         x=(pl.col("sm_clock_mhz") / max_sm).fill_null(1.0) if max_sm else pl.lit(1.0),
         mu=(pl.col("mem_clock_mhz") / max_mem).fill_null(1.0) if max_mem else pl.lit(1.0),
     )
-    told = rows.group_by("x", "mu").agg(pl.col("workload").n_unique())
-    keys = told.filter(pl.col("workload") >= LEAST_WORKLOADS).select("x", "mu")
+    given = rows.group_by("x", "mu").agg(pl.col("workload").n_unique())
+    keys = given.filter(pl.col("workload") >= LEAST_WORKLOADS).select("x", "mu")
     keys = keys.sort("mu", "x", descending=True)
     column = {key: at for at, key in enumerate(keys.rows())}
     times, powers = np.full((len(order), keys.height), np.nan), np.full((len(order), keys.height), np.nan)
@@ -213,6 +213,6 @@ def _by_cap(rows: pl.DataFrame, order: dict[str, int]) -> Columns:
         row = order[str(workload)]
         times[row, inside] = np.interp(np.log(caps[inside]), at, [*mine["lt"].to_list(), 0.0])
         powers[row, inside] = np.interp(np.log(caps[inside]), at, [*mine["lp"].to_list(), 0.0])
-    told = np.isfinite(times).sum(axis=0) >= LEAST_WORKLOADS
-    ones = np.ones(int(told.sum()))
-    return ones, ones, caps[told], times[:, told], powers[:, told]
+    given = np.isfinite(times).sum(axis=0) >= LEAST_WORKLOADS
+    ones = np.ones(int(given.sum()))
+    return ones, ones, caps[given], times[:, given], powers[:, given]

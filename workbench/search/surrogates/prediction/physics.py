@@ -97,8 +97,8 @@ def paper(curves: Curves) -> tuple[Array, Array]:
 
 def _inputs(names: tuple[str, ...], features: Array, typical: float) -> tuple[Array, Array]:
     """Activity of memory, and the share of gaps."""
-    told = next((name for name in MEMORY if name in names), None)
-    active = features[:, names.index(told)] if told else np.full(len(features), np.nan)
+    known = next((name for name in MEMORY if name in names), None)
+    active = features[:, names.index(known)] if known else np.full(len(features), np.nan)
     busy = features[:, names.index(BUSY)] if BUSY in names else np.ones(len(features))
     active = np.where(np.isfinite(active), np.clip(active, 0, 1), typical)
     return active, np.clip(1 - np.where(np.isfinite(busy), busy, 1.0), 0, 0.98)
@@ -125,22 +125,22 @@ def _nodes(
     a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
     held = np.stack(paper(curves))
     at = held.copy()
-    told = np.isfinite(curves.log_time)
-    seen = np.where(told, curves.log_time, 0.0)
+    known = np.isfinite(curves.log_time)
+    observed = np.where(known, curves.log_time, 0.0)
     for _ in range(ROUNDS):
         part_a, part_b = (a * np.exp(at[0])) ** edge, (b * np.exp(at[1])) ** edge
         busy = (part_a + part_b) ** (1 / edge)
         share = (1 - q) * busy / (q + (1 - q) * busy) / (part_a + part_b)
         slopes = np.stack([share * part_a, share * part_b])
-        rest = seen - np.log(q + (1 - q) * busy)
-        weight = told / np.sqrt(1 + (rest / SOFT) ** 2)
+        rest = observed - np.log(q + (1 - q) * busy)
+        weight = known / np.sqrt(1 + (rest / SOFT) ** 2)
         normal = np.einsum("iwn,jwn,wn->nij", slopes, slopes, weight) + (HOLD**2 + 1e-9) * np.eye(2)
         aim = np.einsum("iwn,wn->ni", slopes, weight * rest) + HOLD**2 * (held - at).T
         step = np.linalg.solve(normal, aim[:, :, None])[:, :, 0].T
         at = np.clip(at + np.clip(step, -0.7, 0.7), -0.3, 4.0)
-    rest = np.where(told, curves.log_time - _time(edge, full, gap, active, idle, at[0], at[1]), 0.0)
+    rest = np.where(known, curves.log_time - _time(edge, full, gap, active, idle, at[0], at[1]), 0.0)
     loss = float(
-        np.sum(2 * SOFT**2 * (np.sqrt(1 + (rest / SOFT) ** 2) - 1) * told)
+        np.sum(2 * SOFT**2 * (np.sqrt(1 + (rest / SOFT) ** 2) - 1) * known)
         + HOLD**2 * np.sum((at - held) ** 2)
     )
     return at[0], at[1], loss
@@ -153,10 +153,10 @@ def _watts(curves: Curves, active: Array) -> Array:
     found = np.empty((len(curves.nodes), 3))
     slow = curves.nodes.x * np.sqrt(curves.nodes.cap)
     for node in range(len(curves.nodes)):
-        told = np.isfinite(curves.log_power[:, node])
-        seen = share[told] * np.exp(curves.log_power[told, node])
-        weak = 0.01 * np.sqrt(max(told.sum(), 1))
+        known = np.isfinite(curves.log_power[:, node])
+        observed = share[known] * np.exp(curves.log_power[known, node])
+        weak = 0.01 * np.sqrt(max(known.sum(), 1))
         held = np.array([STATIC, CLOCKED * slow[node] ** 2, MEMORY_POWER * curves.nodes.mu[node]])
-        left = np.vstack([inputs[told] / seen[:, None], weak * np.eye(3)])
-        found[node] = nnls(left, np.concatenate([np.ones(told.sum()), weak * held]))[0]
+        left = np.vstack([inputs[known] / observed[:, None], weak * np.eye(3)])
+        found[node] = nnls(left, np.concatenate([np.ones(known.sum()), weak * held]))[0]
     return found

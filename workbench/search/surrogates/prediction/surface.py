@@ -31,7 +31,7 @@ def weights(
         power_w: Mean power at the reference; without it nothing can be told of limits.
         log_power: Predicted ln of relative power at the training settings, (nodes,).
     """
-    rows, told = np.zeros((len(settings), len(nodes))), np.zeros(len(settings), bool)
+    rows, known = np.zeros((len(settings), len(nodes))), np.zeros(len(settings), bool)
     for row, each in enumerate(settings):
         x = _relative(each.sm_clock_mhz, nodes.max_sm_clock_mhz)
         mu = _relative(each.mem_clock_mhz, nodes.max_mem_clock_mhz)
@@ -39,10 +39,10 @@ def weights(
         if x is None or mu is None:
             continue
         if limit_w is None or (full_limit_w is not None and limit_w >= full_limit_w):
-            told[row] = _at_clock(nodes, x, mu, rows[row])
+            known[row] = _at_clock(nodes, x, mu, rows[row])
         elif power_w is not None and abs(x - 1) <= NEAR and abs(mu - 1) <= NEAR:
-            told[row] = _at_cap(nodes, limit_w / power_w, log_power, rows[row])
-    return rows, told
+            known[row] = _at_cap(nodes, limit_w / power_w, log_power, rows[row])
+    return rows, known
 
 
 def _relative(clock_mhz: int | None, highest_mhz: float | None) -> float | None:
@@ -82,17 +82,17 @@ def _at_cap(nodes: Nodes, cap: float, log_power: Array, row: Array) -> bool:
     capped = np.flatnonzero(nodes.cap < 1)
     clocked = np.flatnonzero((nodes.mu == 1) & (nodes.x < 1) & (nodes.cap == 1))
     ways = int(len(capped) > 0) + int(len(clocked) > 0)
-    told = False
+    known = False
     if len(capped):
         caps = sorted([(float(np.log(nodes.cap[i])), int(i)) for i in capped] + [(0.0, -1)])
-        told |= _line(caps, float(np.log(cap)), row, 1 / ways)
+        known |= _line(caps, float(np.log(cap)), row, 1 / ways)
     if len(clocked):
         order = clocked[np.argsort(nodes.x[clocked])]
         clocks = np.append(np.log(nodes.x[order]), 0.0)
         powers = np.maximum.accumulate(np.append(log_power[order], 0.0))
         level = float(np.exp(np.interp(np.log(cap), powers, clocks)))
-        told |= _at_level(nodes, 1.0, level, row, 1 / ways if told else 1.0)
-    return told
+        known |= _at_level(nodes, 1.0, level, row, 1 / ways if known else 1.0)
+    return known
 
 
 def _line(places: list[tuple[float, int]], want: float, row: Array, part: float) -> bool:
