@@ -75,9 +75,9 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
                          help="how much longer it may take with --tune (default: 5)")
     options.add_argument("--over", choices=("power", "clocks", "both"),
                          help="what --tune may set (default: both)")
-    options.add_argument("--earlier", action=argparse.BooleanOptionalAction, default=None,
+    options.add_argument("--earlier", action="store_true", default=None,
                          help="--tune begins with what earlier runs of this label, and other jobs on this "
-                              "GPU, have measured (the default)")
+                              "GPU, have measured; the events list them")
 
 
 def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
@@ -86,9 +86,7 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     given = [name for name in names if getattr(found, name) is not None]
     if not found.tune:
         if given:
-            without = "no-" if getattr(found, given[0]) is False else ""
-            option = f"{without}{given[0].replace('_', '-')}"
-            raise BadOptions(f"--{option} belongs to --tune, which is not there")
+            raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
         return None
     from workbench.tuning.results import OBJECTIVES
 
@@ -100,8 +98,8 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     if not 0 <= percent <= 100:
         why = "give a percentage from 0 to 100; 5 allows 5 % more time"
         raise BadOptions(f"--max-slowdown {percent:g}: {why}")
-    left_out = {"earlier": False} if found.earlier is False else {}
-    return {"objective": objective, "max_slowdown": percent / 100, "over": over} | left_out
+    opted = {"earlier": True} if found.earlier else {}
+    return {"objective": objective, "max_slowdown": percent / 100, "over": over} | opted
 
 
 def add_log(options: argparse.ArgumentParser) -> None:

@@ -266,7 +266,14 @@ class EnergyMagics(Magics):
     def live_view(
         self, label: str, uuids: tuple[str, ...] | None, recorder: Recorder, *, period: bool = True
     ) -> Any:
-        """The running live view of a cell, or None where it cannot be made."""
+        """The running live view of a cell, or None where it cannot be made.
+
+        Args:
+            label: Of the cell.
+            uuids: GPUs shown; None for all.
+            recorder: Of the samples.
+            period: Whether iterations are followed.
+        """
         session = self.state.session
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
         try:

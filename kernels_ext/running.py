@@ -40,7 +40,9 @@ class Host(Protocol):
     def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement: ...
     def live_view(
         self, label: str, uuids: tuple[str, ...] | None, recorder: Any, *, period: bool = True
-    ) -> Any: ...
+    ) -> Any:
+        """As `EnergyMagics.live_view`."""
+
     def tuning_view(self, tuner: Any) -> Any: ...
 
 

@@ -20,7 +20,14 @@ MOST = 20  # rows of a table within a table
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[object]], *, bold: Container[int] = (), style: str = ""
 ) -> str:
-    """A table of texts, escaped; empty where there is no row. `bold` are numbers of rows."""
+    """A table of texts, escaped; empty where there is no row. `bold` are numbers of rows.
+
+    Args:
+        heads: Column names.
+        rows: Cells, as many as heads each; they are escaped.
+        bold: Numbers of rows in bold.
+        style: CSS of the table.
+    """
     body = "".join(_row("td", row, "font-weight:bold" * (n in bold)) for n, row in enumerate(rows))
     head = _row("th", heads) if any(heads) else ""
     return f"<table style='margin:.3em 0;{style}'>{head}{body}</table>" if body else ""

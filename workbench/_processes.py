@@ -220,7 +220,14 @@ def start(
 
 
 def end(process: subprocess.Popen[bytes], *, wait_s: float, message: bytes = b"", kill: bool = True) -> None:
-    """End a process that listens: its input is closed, after a message; after `wait_s` it is killed."""
+    """End a process that listens: its input is closed, after a message; after `wait_s` it is killed.
+
+    Args:
+        process: The child; it must end when its input is closed.
+        wait_s: How long it may take.
+        message: Bytes written to its input first.
+        kill: Whether it is killed after `wait_s`.
+    """
     import subprocess
 
     if process.stdin is not None:

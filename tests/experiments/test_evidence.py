@@ -142,18 +142,20 @@ def test_a_recurring_job_teaches_a_tuned_cell_and_a_sweep(mine: session.Session)
     assert curve.batch_size == 1024
     assert curve.source.startswith("a recurring job of 20")
     assert curve.costs.keys() <= {Setting(power_limit_w=limit) for limit in job.space.power_limits_w}
-    running = Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train")
+    running = Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train", earlier=True)
     assert "settings of this job are known from a recurring job of 20" in running.note
     assert running.note.endswith("tried first")
-    assert not Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train", earlier=False).note
-    assert not Sweep(work, {"batch_size": [512, 256], "power_limit_w": LIMITS_W}, name="train").note
+    assert not Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train").note
+    assert not Sweep(
+        work, {"batch_size": [512, 256], "power_limit_w": LIMITS_W}, name="train", earlier=True
+    ).note
 
 
 def test_a_tuned_cell_teaches_a_sweep_and_is_left_out_where_it_is_wrong(mine: session.Session) -> None:
     space = {"power_limit_w": [*LIMITS_W]}
 
     def measured(**options: Any) -> Sweep:
-        return sweep(work, space, executor=HereExecutor(), progress=False, **options)
+        return sweep(work, space, executor=HereExecutor(), progress=False, earlier=True, **options)
 
     plain = measured(name="plain")
     table = {row["power_limit_w"]: row for row in plain.points.to_dicts()}

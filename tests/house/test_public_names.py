@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import workbench
+from tools import house
 from workbench import errors
 from workbench.errors import DeviceError, WorkbenchError
 
@@ -92,3 +94,19 @@ def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
 def test_the_map_of_the_rooms_names_the_public_module_files() -> None:
     for word in ("records", "device", "simulation", "meter", "session", "panels", "cli"):
         assert word in (workbench.__doc__ or "")
+
+
+def test_public_functions_with_four_parameters_describe_them() -> None:
+    missing = []
+    for path in house.files():
+        for scope in [house.tree(path), *(n for n in ast.walk(house.tree(path)) if isinstance(n, ast.ClassDef))]:
+            for function in scope.body:
+                if not isinstance(function, ast.FunctionDef) or function.name.startswith("_"):
+                    continue
+                asked = function.args.posonlyargs + function.args.args + function.args.kwonlyargs
+                names = [each.arg for each in asked if each.arg not in ("self", "cls")]
+                text = ast.get_docstring(function) or ""
+                private = isinstance(scope, ast.ClassDef) and scope.name.startswith("_")
+                if len(names) > 3 and not private and "Args:" not in text and not text.startswith("As `"):
+                    missing.append(f"{path.relative_to(house.ROOT)}:{function.lineno} {function.name}")
+    assert missing == []

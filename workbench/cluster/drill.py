@@ -97,6 +97,12 @@ def job_history(
     `beside` are the jobs on any of its GPUs, `excess` by how much an iteration takes longer there for this
     job, `speed` its progress in seconds alone per second: 0 while it stops, waits or its node wakes.
 
+    Args:
+        record: Of the run.
+        log: Its jobs, `jobs.SCHEMA`.
+        job_id: In the log.
+        colocation: Slowdowns of shared GPUs; the default ones where None.
+
     Raises:
         UsageError: No such job.
     """

@@ -83,6 +83,13 @@ def generate(
     Durations have median `mean_s` / 5 and the tail that this mean asks for (Philly: median 1,144 s, mean
     13,136 s), cut at 60 s and 3 days. GPU counts: 94.8 % one, 0.6 % two, 2.4 % four, 2.2 % eight, as in
     Philly's jobs of at most eight.
+
+    Args:
+        count: Number of jobs.
+        gpus: Of the cluster.
+        seed: Of arrivals, durations and GPU counts.
+        load: Offered GPU seconds per available GPU second.
+        mean_s: Mean duration of a job (s).
     """
     if not 1 <= count <= MOST_JOBS or gpus < 8 or not load > 0 or not mean_s > 60:
         raise UsageError(

@@ -34,6 +34,12 @@ def trim(
 
     The rule by which the tables in docs/validation/cluster.md are made. Rows without a number of GPUs or a
     duration are left out, too.
+
+    Args:
+        jobs: A log, `jobs.SCHEMA`.
+        widest: Most GPUs of a job.
+        shortest_s: Shorter jobs are left out.
+        longest_s: Longer durations are cut to this.
     """
     kept = jobs.filter(pl.col("num_gpus").is_between(1, widest) & (pl.col("duration_s") >= shortest_s))
     long = int((kept["duration_s"] > longest_s).sum())

@@ -88,7 +88,15 @@ class Timeline:
     def write(
         self, now_s: float, metered_s: float, energy_j: float, power_w: float, counts: tuple[int, ...]
     ) -> None:
-        """The rows up to now; power has been constant since `metered_s`, when the energy was `energy_j`."""
+        """The rows up to now; power has been constant since `metered_s`, when the energy was `energy_j`.
+
+        Args:
+            now_s: Time up to which rows are written.
+            metered_s: Since when the power has been constant.
+            energy_j: Of the cluster up to `metered_s`.
+            power_w: Power since then.
+            counts: The further columns of `TIMELINE`.
+        """
         while self.due_s <= now_s:
             self._rows.extend((self.due_s, power_w, energy_j + power_w * (self.due_s - metered_s), *counts))
             self.due_s += self.step_s

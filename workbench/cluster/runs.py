@@ -69,7 +69,14 @@ class Channel:
 def work(
     jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_valid: bool = False
 ) -> RunOutcome:
-    """Do one task, in slices between which it can be ended. Raises Cancelled."""
+    """Do one task, in slices between which it can be ended. Raises Cancelled.
+
+    Args:
+        jobs: The log, `jobs.SCHEMA`.
+        task: Policy, seed and cluster of the run.
+        channel: Reports progress and receives the cancellation; None for neither.
+        keep_valid: Keep the frame of jobs that passed validation.
+    """
     began_s = time.process_time()
     _go_on(channel, 0.0)
     log = prepared(jobs, task.scenario, task.seed)

@@ -114,7 +114,14 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
 
 
 def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:
-    """What rights a change of a GPU takes; `refused` is how an attempt has failed."""
+    """What rights a change of a GPU takes; `refused` is how an attempt has failed.
+
+    Args:
+        now: What is active.
+        wanted: What is to be active.
+        device: The GPU.
+        refused: The driver's message, where an attempt has failed.
+    """
     if refused:
         who, text = "", refused
     elif driver.read_only():

@@ -135,6 +135,13 @@ class OpenGpu(Device):
         """Hold a setting for the length of a `with` block, which gets the setting read back; `force`: also
         where somebody has locked clocks already, which cannot be put back.
 
+        Args:
+            setting: All knobs at once; else the three that follow.
+            power_limit_w: In watts; None leaves it.
+            sm_clock_mhz: Locked SM clock; None leaves it.
+            mem_clock_mhz: Locked memory clock; None leaves it.
+            force: Also where clocks are locked already by someone else; those locks cannot be restored.
+
         Raises:
             DeviceHeld: another process is changing this GPU.
             OutOfRange, NotSupported, NotPermitted: nothing was changed.
@@ -148,7 +155,15 @@ class OpenGpu(Device):
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
         sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None, force: bool = False,
     ) -> Setting:
-        """As `applied`, until `undo` or the end of this process; returns what was read back."""
+        """As `applied`, until `undo` or the end of this process; returns what was read back.
+
+        Args:
+            setting: All knobs at once; else the three that follow.
+            power_limit_w: In watts; None leaves it.
+            sm_clock_mhz: Locked SM clock; None leaves it.
+            mem_clock_mhz: Locked memory clock; None leaves it.
+            force: As for `applied`.
+        """
         from .lease import Lease  # the sampling process changes nothing
 
         wanted = setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz)
@@ -171,7 +186,14 @@ class OpenGpu(Device):
 def setting_of(
     setting: Setting | None, power_limit_w: float | None, sm_clock_mhz: int | None, mem_clock_mhz: int | None
 ) -> Setting:
-    """The setting that is meant. Raises UsageError where none is, or two."""
+    """The setting that is meant. Raises UsageError where none is, or two.
+
+    Args:
+        setting: All knobs at once; None where single knobs are given.
+        power_limit_w: In watts.
+        sm_clock_mhz: Locked SM clock.
+        mem_clock_mhz: Locked memory clock.
+    """
     named = Setting(power_limit_w, sm_clock_mhz, mem_clock_mhz)
     if (setting is None) == (named == Setting()):
         raise UsageError("name what to set: a Setting, or power_limit_w=, sm_clock_mhz= or mem_clock_mhz=")

@@ -56,7 +56,15 @@ def used_j(
     counters: tuple[Zone, ...], before: Mapping[str, float], after: Mapping[str, float], kind: str,
     seconds: float,
 ) -> float | None:
-    """Joules between two readings of a kind's counters; None where one is missing or wrapped twice."""
+    """Joules between two readings of a kind's counters; None where one is missing or wrapped twice.
+
+    Args:
+        counters: RAPL zones of this machine.
+        before: Readings (J) by zone at the start.
+        after: Readings (J) by zone at the end.
+        kind: "package" or "dram".
+        seconds: Between the readings: a counter may have wrapped once.
+    """
     total, some = 0.0, False
     for zone in counters:
         if zone.kind != kind:

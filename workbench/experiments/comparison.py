@@ -268,7 +268,14 @@ def calls_of_a_run(meter: Meter, call: Work) -> int:
 
 
 def measure_calls(meter: Meter, label: str, call: Work, calls: int) -> tuple[Measurement, Window]:
-    """Call something so many times as one window; an error of it passes through."""
+    """Call something so many times as one window; an error of it passes through.
+
+    Args:
+        meter: Measures the window.
+        label: Of the measurement.
+        call: The function.
+        calls: How often it is called in the window.
+    """
     window = meter.open(label)
     try:
         for _ in range(calls):

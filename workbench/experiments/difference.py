@@ -104,6 +104,12 @@ def enough(
 ) -> bool:
     """Whether a difference of `smallest` (0.02 is 2 %) would be found with a probability of 0.9; a far larger
     one that was found needs to be known to a third of itself only.
+
+    Args:
+        way: (n,) of 0 and 1, in the order of the runs.
+        values: (n,) of joules or seconds.
+        temperature_c: (n,) when each run began; nan where unknown, None where no run has one.
+        smallest: The relative difference worth finding.
     """
     fit = _fit(way, values, temperature_c)
     if fit is None or min(np.bincount(np.asarray(way, int), minlength=2)) < LEAST_PAIRS:

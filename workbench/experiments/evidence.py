@@ -117,6 +117,12 @@ def known_limits(
 ) -> tuple[tuple[tuple[float, float, float], ...], str]:
     """What is known of a recurring job's power limits: rows of limit (W), time and energy over those at the
     highest of these limits; and where from, in words.
+
+    Args:
+        label: Name of the job.
+        device: The GPU it runs on.
+        batch_size: Of this run.
+        limits_w: Power limits (W) that a profile would try.
     """
     limits, default_w = sorted(limits_w), top_of_device(device).power_limit_w or math.inf
     for curve in known_job(label, device, batch_size=batch_size, besides="a recurring job").same:

@@ -89,7 +89,7 @@ class RecurringJob:
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         power_limits_w: Sequence[float] | None = None, gpus: Gpus = None, meter: Meter | None = None,
         seed: int | None = None, accept_changes: bool = False, retries: int = RETRIES,
-        earlier: bool = True,
+        earlier: bool = False,
     ) -> None:
         if target is not None and not math.isfinite(target):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")

@@ -70,7 +70,7 @@ class Sweep:
         self, work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], *,
         budget: int | None = None, order: Literal["frontier", "grid"] = "frontier",
         executor: Executor | None = None, gpus: Gpus = None, name: str | None = None,
-        worth: float = 0.002, seed: int = 0, earlier: bool = True,
+        worth: float = 0.002, seed: int = 0, earlier: bool = False,
     ) -> None:
         if not callable(work):
             raise UsageError(
@@ -382,7 +382,7 @@ class Sweep:
 def sweep(
     work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], budget: int | None = None, *,
     order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, name: str | None = None,
-    worth: float = 0.002, seed: int = 0, earlier: bool = True, executor: Executor | None = None,
+    worth: float = 0.002, seed: int = 0, earlier: bool = False, executor: Executor | None = None,
     progress: bool | Callable[[Sweep], None] = True,
 ) -> Sweep:
     """Measure many configurations of one workload, to the end; returns the `Sweep`.

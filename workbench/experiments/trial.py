@@ -67,6 +67,15 @@ def run(
 
     Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is put back in every
     case. An interrupt passes through after that.
+
+    Args:
+        configuration: Setting and batch size.
+        work: Called with the configuration; may return the work it did.
+        device: The GPU that is set.
+        meter: Measures the window.
+        trial: Number of the row.
+        label: Of the stored measurement.
+        keep: Stores the measurement; None stores nothing.
     """
     row = blank(configuration, trial)
     row |= {"gpu": device.name, "uuid": device.uuid, "worker": str(os.getpid()), "began_unix_s": time.time()}

@@ -106,7 +106,14 @@ def page(
     m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "",
     remarks: Sequence[str] = (),
 ) -> str:
-    """A measurement as a card, with tables and notes folded away; HTML without script."""
+    """A measurement as a card, with tables and notes folded away; HTML without script.
+
+    Args:
+        m: The measurement.
+        tariff: Price and carbon of a joule.
+        against: HTML of the comparison with the last run; empty for none.
+        remarks: Sentences shown above the details.
+    """
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
     zones = ("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)
     if host := [f"{name} {significant(value)} J" for name, value in zones if value is not None]:
@@ -155,7 +162,14 @@ def as_dict(m: Measurement) -> dict[str, Any]:
 def mimebundle(
     m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Text, HTML and JSON; JupyterLab would show plain application/json in place of the HTML."""
+    """Text, HTML and JSON; JupyterLab would show plain application/json in place of the HTML.
+
+    Args:
+        m: The measurement.
+        tariff: Price and carbon of a joule.
+        against: Comparison with the last run; empty for none.
+        remarks: Sentences shown with it.
+    """
     text = "\n".join([line(m, tariff), *remarks])
     return {"text/plain": text, "text/html": page(m, tariff, against=against, remarks=remarks),
             MIME: as_dict(m)}

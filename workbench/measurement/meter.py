@@ -286,7 +286,14 @@ class Meter:
     def timeline(
         self, number: int, start_s: float, end_s: float, window: Window | None = None
     ) -> EnergyTimeline:
-        """The energy of one GPU around two moments; with the counter's edges where a window is given."""
+        """The energy of one GPU around two moments; with the counter's edges where a window is given.
+
+        Args:
+            number: Of the GPU in `devices`.
+            start_s: Of the stretch.
+            end_s: Of the stretch.
+            window: An open or closed window whose edges count.
+        """
         device = self.devices[number]
         rows, update_s = np.empty(0, ROWS), None
         if self.recorder is not None:

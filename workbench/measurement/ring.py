@@ -64,6 +64,12 @@ class Ring:
     ) -> Ring:
         """A new ring at `path`, or in the temporary directory where that is full. Raises MeasurementError if
         both are.
+
+        Args:
+            path: Of the file.
+            uuids: GPUs, in the order of their numbers.
+            capacity: Rows per GPU.
+            machine: Number of the simulated machine; 0 for real GPUs.
         """
         size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
         try:
@@ -185,6 +191,15 @@ class Ring:
     def append(
         self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float
     ) -> None:
+        """Add a row of one GPU.
+
+        Args:
+            device: Number of the GPU.
+            sample: What the driver returned.
+            tick_s: Last refresh of the energy.
+            power_tick_s: Last refresh of the power reading.
+            tick_error_s: Error of `tick_s`.
+        """
         at, head = self.base(device), self.head(device)
         ROW.pack_into(self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES, sample.time_s, tick_s,
                       sample.energy_j, power_tick_s, tick_error_s, *sample[2:])
@@ -194,6 +209,18 @@ class Ring:
         self, device: int, state: int, edges: int, update_s: float, power_update_s: float, error_s: float,
         uuid: str, why: str,
     ) -> None:
+        """Write what the sampling process knows of one GPU.
+
+        Args:
+            device: Number of the GPU.
+            state: Working, failing or lost.
+            edges: Refreshes found so far.
+            update_s: Interval of the energy's refreshes.
+            power_update_s: Interval of the power's refreshes.
+            error_s: Error of the intervals.
+            uuid: Of the GPU.
+            why: The driver's message where it fails.
+        """
         text = why.encode()[:191]
         DEVICE.pack_into(self.map, self.base(device), self.head(device), state, edges, update_s,
                          power_update_s, error_s, uuid.encode(), text)

@@ -101,7 +101,12 @@ def as_updates(
     """One entry per refresh of the sensor, on one line in time where they lie on one: what is left of their
     error cancels between the edges of a window. None while the refreshes are not known.
 
-    `closing` is a counter reading at the window's end, which may show a refresh that no row has seen yet.
+    Args:
+        rows: Samples, `samples.ROWS`.
+        window_s: Over which readings are averages; None where they are instantaneous.
+        closing: A counter reading at the window's end, which may show a refresh that no row has.
+        most_w: Highest possible power; 0 where unknown.
+        part_time: Whether readings average part of each interval.
     """
     rows = rows[np.isfinite(rows["tick_s"])]
     if len(rows) < 3:

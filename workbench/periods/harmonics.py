@@ -17,7 +17,14 @@ def waves(time_s: Array, frequency: float, harmonics: Sequence[int]) -> Array:
 
 
 def fit(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]) -> tuple[Array, float]:
-    """The coefficients of `waves` that fit the values best, and the sum of squares that they leave."""
+    """The coefficients of `waves` that fit the values best, and the sum of squares that they leave.
+
+    Args:
+        time_s: (n,).
+        values: (n,).
+        frequency: In 1/s.
+        harmonics: Multiples of the frequency.
+    """
     columns = waves(time_s, frequency, harmonics)
     found = np.linalg.lstsq(columns, values, rcond=None)[0]
     rest = values - columns @ found

@@ -196,6 +196,12 @@ def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_en
     """Area that points dominate up to the worst time and energy, their hypervolume; exact (Zitzler and
     Thiele, 1998, two dimensions).
 
+    Args:
+        time_s: (n,).
+        energy_j: (n,).
+        worst_time_s: Points above it add nothing.
+        worst_energy_j: Points above it add nothing.
+
     >>> area(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 3.0, 4.0)
     4.0
     """

@@ -118,7 +118,15 @@ class EnergyWithin:
 
 
 def check_iterations(kind: str, iterations: int, time_s: float, energy_j: float, error_j: float) -> None:
-    """Check that whole iterations can have taken this time (s) and energy (J, with its 95 % error)."""
+    """Check that whole iterations can have taken this time (s) and energy (J, with its 95 % error).
+
+    Args:
+        kind: What was measured, for the message.
+        iterations: Whole ones.
+        time_s: Of all of them.
+        energy_j: Of all of them.
+        error_j: 95 %.
+    """
     check_measured(time_s, energy_j)
     if iterations < 1 or not time_s > 0 or not energy_j > 0:
         raise MeasurementError(

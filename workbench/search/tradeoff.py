@@ -326,6 +326,13 @@ def choose(
 
     The slowdown is against the default.
 
+    Args:
+        frame: Observations, as `collect` takes them.
+        eta: Weight of energy, 0 to 1; None for least energy.
+        max_slowdown: None for no limit.
+        default: What slowdowns are relative to; the frame's own where None.
+        max_power_w: Of the GPU, which prices time for eta.
+
     Raises:
         UsageError: as `collect` and `analyse_frontier`; several jobs or GPUs in one frame; an eta or a
             slowdown that makes no sense.
@@ -461,7 +468,14 @@ class Saving:
 
 
 def savings(analysis: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> list[Saving]:
-    """Savings of a point against the default, per hour, epoch and job; none of the default itself."""
+    """Savings of a point against the default, per hour, epoch and job; none of the default itself.
+
+    Args:
+        analysis: The frontier.
+        row: Of the point.
+        work: Unit of work and how much of it there is.
+        tariff: Price and carbon of a joule.
+    """
     if analysis.reference in (None, row):
         return []
     one, other = (analysis.rows[number] for number in (row, analysis.reference))

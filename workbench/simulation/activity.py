@@ -65,6 +65,12 @@ def activity(card: Card, mix: KernelMix, load: Load | SelfSettling | None, point
     load it waits for its host.
 
     Of work that is known by measurements of its time and power alone nothing is counted.
+
+    Args:
+        card: The GPU model.
+        mix: Kernels of the workload.
+        load: None while it waits for its host.
+        point: Where the card has settled.
     """
     if load is None:
         return Activity(pcie_rx_mib_per_s=mix.host_mib_per_s)
@@ -85,5 +91,12 @@ def activity(card: Card, mix: KernelMix, load: Load | SelfSettling | None, point
 
 @lru_cache(maxsize=65536)
 def packed(card: Card, mix: KernelMix, load: Load | SelfSettling | None, point: OperatingPoint) -> int:
-    """`activity` as the bits that go above a segment's event reasons."""
+    """`activity` as the bits that go above a segment's event reasons.
+
+    Args:
+        card: The GPU model.
+        mix: Kernels of the workload.
+        load: None while it waits for its host.
+        point: Where the card has settled.
+    """
     return pack(activity(card, mix, load, point))

@@ -450,5 +450,12 @@ def _scaled(load: Load, compute: float, power: float) -> Load:
 
 
 def busy(name: str, kind: PhaseKind, time_s: float, load: Load) -> WorkloadPhase:
-    """A phase of `time_s` seconds in which the card works all the time."""
+    """A phase of `time_s` seconds in which the card works all the time.
+
+    Args:
+        name: Of the phase.
+        kind: Forward, backward, ...
+        time_s: At the reference clocks.
+        load: Compute, memory and power.
+    """
     return WorkloadPhase(name, kind, time_s, load, 1.0, round(min(1.0, 0.15 + load.memory), 3))

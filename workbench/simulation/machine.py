@@ -103,7 +103,15 @@ class Machine:
         self.clock.step(seconds)
 
     def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
-        """Make an NVML function (or `field:186`) answer with an error code; see `MachineState.inject`."""
+        """Make an NVML function (or `field:186`) answer with an error code; see `MachineState.inject`.
+
+        Args:
+            function: Name in NVML, or `field:NUMBER`.
+            code: NVML error code.
+            times: How often; -1 for ever.
+            after: Good calls before.
+            gpu: Number of the GPU; -1 for all.
+        """
         self.state.inject(function, code, times=times, after=after, gpu=gpu)
 
     def lose(self, gpu: int, code: int = 15) -> None:
@@ -216,7 +224,16 @@ def simulate(
     cards: str | Sequence[str], *, stepped: bool = False, scale: float = 1.0, latency_s: float = 0.0,
     privileged: bool = True, seed: int | None = None,
 ) -> Machine:
-    """A new simulated machine, for this process and its children (by the environment); see `create`."""
+    """A new simulated machine, for this process and its children (by the environment); see `create`.
+
+    Args:
+        cards: Names of GPU models, one string with commas or a list.
+        stepped: The clock moves only with `step`.
+        scale: Simulated seconds per real second.
+        latency_s: Of each driver call.
+        privileged: Whether limits and clocks may be changed.
+        seed: Of the noise; None draws one.
+    """
     _shared_memory.sweep()
     path = _shared_memory.directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     path = create(

@@ -121,7 +121,15 @@ class SelfSettling(Hashable, Protocol):
         self, card: Card, *, power_limit_w: float, max_sm_clock_mhz: int | None = None,
         min_sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None,
     ) -> OperatingPoint:
-        """As `operate`; `stretch` is relative to this work's own reference and may be below 1."""
+        """As `operate`; `stretch` is relative to this work's own reference and may be below 1.
+
+        Args:
+            card: The GPU model.
+            power_limit_w: In watts.
+            max_sm_clock_mhz: Locked highest SM clock; None for none.
+            min_sm_clock_mhz: Locked lowest SM clock; None for none.
+            mem_clock_mhz: Locked memory clock; None for none.
+        """
 
 
 @lru_cache(maxsize=65536)
@@ -135,6 +143,14 @@ def operate(
     Clocks snap to the card's lists, downwards. Under a power limit a real clock dithers between two steps, so
     power reaches the limit exactly and only the reported clock is rounded. A limit is stronger than
     `min_sm_clock_mhz`.
+
+    Args:
+        card: The GPU model.
+        load: None in a gap.
+        power_limit_w: In watts.
+        max_sm_clock_mhz: Locked highest SM clock; None for none.
+        min_sm_clock_mhz: Locked lowest SM clock; None for none.
+        mem_clock_mhz: Locked memory clock; None for none.
 
     >>> from dataclasses import replace
     >>> from workbench.simulation.catalogue import CARDS
@@ -200,7 +216,14 @@ def memory_index(card: Card, mem_clock_mhz: int | None, min_sm_clock_mhz: int | 
 
 
 def locked_clock(card: Card, memory: int, min_mhz: int | None, max_mhz: int | None) -> int:
-    """SM clock of a card that no power limit slows down."""
+    """SM clock of a card that no power limit slows down.
+
+    Args:
+        card: The GPU model.
+        memory: Memory clock (MHz).
+        min_mhz: Locked lowest SM clock; None for none.
+        max_mhz: Locked highest SM clock; None for none.
+    """
     clocks = card.sm_clocks_mhz
     bound = clocks[0] if max_mhz is None else max_mhz
     if card.mem_top_sm_mhz:

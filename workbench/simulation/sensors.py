@@ -19,7 +19,15 @@ REMEMBERED = 6000  # refreshes that are summed one by one
 
 
 def tick_s(state: MachineState, gpu: int, at_s: float, update_s: float, lag_s: float = 0.0) -> float:
-    """The last refresh at or before a time: of the power reading, or of what lags behind it."""
+    """The last refresh at or before a time: of the power reading, or of what lags behind it.
+
+    Args:
+        state: Of the machine.
+        gpu: Number of the GPU.
+        at_s: When.
+        update_s: Interval of the refreshes.
+        lag_s: By which it is behind the power reading.
+    """
     phase_s = state.card(gpu, "sensor_phase_s") + lag_s
     return float(math.floor((at_s - phase_s) / update_s) * update_s + phase_s)
 
@@ -29,6 +37,12 @@ def power_w(state: MachineState, gpu: int, at_s: float, *, averaged: bool = Fals
 
     `averaged` asks for the one-second average of Ampere (but GA100) and newer; elsewhere it is the
     instantaneous reading.
+
+    Args:
+        state: Of the machine.
+        gpu: Number of the GPU.
+        at_s: When.
+        averaged: The one-second average.
     """
     update_s = state.card(gpu, "power_update_s")
     window_s = state.card(gpu, "average_window_s") if averaged else 0.0

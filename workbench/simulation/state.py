@@ -348,6 +348,12 @@ class MachineState:
         `plan` holds (duration_s, power_w, SM MHz, memory MHz, utilisation, memory utilisation, reasons) and
         `tail` the same without a duration. Nothing before now + `GUARD_S` is changed: a plan that starts
         earlier is cut.
+
+        Args:
+            gpu: Number of the GPU.
+            start_s: From when on.
+            plan: Segments.
+            tail: What follows them.
         """
         with self.writing():
             base = self._base(gpu)
@@ -488,7 +494,15 @@ class MachineState:
     # faults
 
     def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
-        """Make an NVML function answer `code` `times` times (-1: for ever), after `after` good calls."""
+        """Make an NVML function answer `code` `times` times (-1: for ever), after `after` good calls.
+
+        Args:
+            function: Name in NVML, or `field:NUMBER`.
+            code: NVML error code.
+            times: How often; -1 for ever.
+            after: Good calls before.
+            gpu: Number of the GPU; -1 for all.
+        """
         with self.writing():
             for slot in range(FAULT_SLOTS):
                 at = FAULTS_AT + slot * FAULT.size

@@ -121,7 +121,15 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
 
 
 def join(state: MachineState, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
-    """Take a slot of a card under the machine's lock. Raises SimulationError where all are taken."""
+    """Take a slot of a card under the machine's lock. Raises SimulationError where all are taken.
+
+    Args:
+        state: Of the machine.
+        gpu: Number of the GPU.
+        token: Identifies the job.
+        memory_bytes: That it holds.
+        demand: Utilisation and power of the job alone.
+    """
     taken = {tenant.slot for tenant in present(state, gpu)}
     free = next((slot for slot in range(TENANT_SLOTS) if slot not in taken), None)
     if free is None:
@@ -152,7 +160,18 @@ def write(
     state: MachineState, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand,
     rows: Sequence[TimelineStretch], until_s: float,
 ) -> None:
-    """Write a job's queued stretches, each ending where the next starts; too many are made coarser."""
+    """Write a job's queued stretches, each ending where the next starts; too many are made coarser.
+
+    Args:
+        state: Of the machine.
+        gpu: Number of the GPU.
+        slot: Of `join`.
+        token: Identifies the job.
+        memory_bytes: That it holds.
+        demand: Utilisation and power of the job alone.
+        rows: Queued stretches.
+        until_s: End of the last one.
+    """
     kept = coarser(rows, until_s) if len(rows) > MOST_ROWS else rows
     at = state.tenants_at(gpu) + slot * TENANT_BYTES
     packed = b"".join(_ROW.pack(*row) for row in kept)

@@ -311,7 +311,17 @@ class SavingsLedger:
         self, to_s: float, kind: str, source: IterationSource | None, setting: Setting, guess: Guess, *,
         count_from_s: float = -math.inf, known: Reading | Count | None = None,
     ) -> None:
-        """Everything up to a time was one stretch."""
+        """Everything up to a time was one stretch.
+
+        Args:
+            to_s: End of the stretch.
+            kind: "held", "probe", ...
+            source: Counts its iterations; None adds nothing.
+            setting: That was active.
+            guess: Length of an iteration.
+            count_from_s: Detected iterations count from here on.
+            known: What a probe has counted already.
+        """
         if source is None or not to_s > self.cursor_s:
             return
         if isinstance(source, Marked):  # borders lie between iterations

@@ -87,7 +87,7 @@ def tune(
     max_slowdown: float | None = 0.05, *, objective: str | Objective = "energy", over: str = "both",
     gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
     model: Any = None, label: str = "", recheck: bool = True,
-    earlier: bool = True, seed: int = 0,
+    earlier: bool = False, seed: int = 0,
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
 
@@ -109,7 +109,7 @@ def tune(
         label: For views; and the name of the job, by which the next run of it knows this one.
         recheck: Measure the default again now and then, to know what is saved.
         earlier: Begin with what was measured before of a job of this name (tuned, swept or recurring) and of
-            other jobs on this GPU, as far as the probes bear it out.
+            other jobs on this GPU, as far as the probes agree with it. The events list what is used.
         seed: Of the search.
 
     Raises:

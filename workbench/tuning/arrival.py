@@ -53,6 +53,12 @@ class Arrival:
 
         Where the one before has not arrived yet, what shows next may be of that one: then this one counts as
         arrived after the time-out.
+
+        Args:
+            before: Active until now.
+            wanted: Active from now on.
+            now_s: When.
+            iteration_s: Length of an iteration.
         """
         self._hidden = self.at_s(now_s) is None
         self._mean_s = float(np.clip(iteration_s, *PARAMS.mean_s))

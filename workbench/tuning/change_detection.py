@@ -184,7 +184,14 @@ class PowerLevelDetector:
         self.setting, self._off_s, self._checked_s = setting, math.nan, from_s
 
     def observe(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
-        """A sentence, if the mean power over the last iterations was another for long enough."""
+        """A sentence, if the mean power over the last iterations was another for long enough.
+
+        Args:
+            now_s: When.
+            iteration_s: Length of an iteration.
+            expected_w: Mean power at this setting.
+            tolerance: Relative, of the expected power.
+        """
         window_s = max(PARAMS.level_s, 2.0 * iteration_s)
         if now_s < self._checked_s + window_s:
             return ""

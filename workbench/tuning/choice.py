@@ -54,7 +54,14 @@ def slack(saved: Saved | None, bound: float | None, params: TunerParams) -> floa
 
 
 def keeps(belief: SettingPosterior, setting: Setting, bound: float | None, slack: float) -> float:
-    """Probability that a setting keeps what is allowed for, with what the job has in hand, 0..1."""
+    """Probability that a setting keeps what is allowed for, with what the job has in hand, 0..1.
+
+    Args:
+        belief: What is known of settings.
+        setting: The one in question.
+        bound: Slowdown limit; None for none.
+        slack: Share of time that the job has saved so far.
+    """
     if bound is None:
         return 1.0
     ratio, sd, _ = belief.ratios(setting)

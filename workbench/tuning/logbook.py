@@ -112,7 +112,14 @@ class Logbook:
             self.remarks.append(text)
 
     def probed(self, probe: Probe, named: Setting, outcome: str, reason: str) -> None:
-        """Add a probe that is over; `named` is its setting as the search calls it."""
+        """Add a probe that is over; `named` is its setting as the search calls it.
+
+        Args:
+            probe: That is over.
+            named: Its setting as the search calls it.
+            outcome: "measured" or "failed".
+            reason: Why it failed, or was made.
+        """
         accounts = self.accounts.accounts
         self.probes.add(
             probe, named, outcome, reason, at_s=probe.since_s - self.begun_s,

@@ -102,7 +102,14 @@ def resolve_objective(value: str | Objective, max_power_w: float | None, gpus: i
 def check_options(
     over: str, search: str, model: Any, progress: Callable[[], float] | None
 ) -> None:
-    """Raises UsageError with what there is to choose from."""
+    """Raises UsageError with what there is to choose from.
+
+    Args:
+        over: "power", "clocks" or "both".
+        search: Name of a search.
+        model: A model, its path, None or False.
+        progress: A function that counts iterations; None for none.
+    """
     from ..search.clocks.make import NAMES
 
     allowed = (

@@ -200,6 +200,8 @@ class Predicting:
         )
         if belief.earlier:
             work.log.note(belief.earlier.text)
+        if known.others:
+            work.log.note(f"curves of {len(known.others)} other jobs on this GPU are weighed too")
         return belief
 
     def close(self) -> None:

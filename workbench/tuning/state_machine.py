@@ -64,7 +64,7 @@ class Tuner:
         self, meter: Meter, *, uuids: Sequence[str] | None = None, objective: str | Objective = "energy",
         max_slowdown: float | None = 0.05, over: str = "both", search: str = "model-guided",
         progress: Callable[[], float] | None = None, model: Any = None,
-        recheck: bool = True, label: str = "", earlier: bool = True, seed: int = 0,
+        recheck: bool = True, label: str = "", earlier: bool = False, seed: int = 0,
         params: TunerParams = PARAMS, no_gpu: str = "", own_thread: bool = False,
     ) -> None:
         check_options(over, search, model, progress)

@@ -186,6 +186,7 @@ def samplers() -> tuple[type, type]:
             self, study: optuna.Study, trial: optuna.trial.FrozenTrial, param_name: str,
             param_distribution: optuna.distributions.BaseDistribution,
         ) -> Any:
+            """As `optuna.samplers.BaseSampler.sample_independent`."""
             if param_name != PARAMETER:
                 return self.others.sample_independent(study, trial, param_name, param_distribution)
             self.ledger.read(study.get_trials(deepcopy=False))
@@ -282,6 +283,15 @@ def propose(
 ) -> Proposal:
     """What a policy wants next, of what is not barred.
 
+    Args:
+        ledger: The history.
+        policy: Chooses the batch size.
+        objective: Cost of time and energy.
+        rng: Of the policy's samples.
+        before: Only attempts of recurrences below this number count; None for all.
+        slices: Whether short profiling attempts may be proposed.
+        pardoned: Batch size to the attempt from which on its failures count.
+
     Raises:
         UsageError: nothing is left to try, or the target is out of reach.
     """
@@ -299,7 +309,16 @@ def record(
     trial: optuna.trial.Trial, *, time_s: float, energy_j: float, epochs: float, reached: bool = True,
     **more: Any,
 ) -> None:
-    """Tell a trial of `study.optimize` what it took, for `BanditSampler` to use and to score anew."""
+    """Tell a trial of `study.optimize` what it took, for `BanditSampler` to use and to score anew.
+
+    Args:
+        trial: Of `study.optimize`.
+        time_s: Of the whole run.
+        energy_j: Of the whole run, all GPUs.
+        epochs: That it ran.
+        reached: Whether the target was reached.
+        more: Further fields of `Attempt`.
+    """
     check_measured(time_s, energy_j)
     if epochs > 0 and time_s > 0:
         more.setdefault("profile", ((more.get("power_limit_w") or 0.0, time_s / epochs, energy_j / time_s),))

@@ -162,7 +162,15 @@ def belief_of(
     evidence: Evidence, objective: Objective, policy: BatchSizePolicy | None = None, *, draws: int = DRAWS,
     seed: int = 0,
 ) -> EpochPosterior | None:
-    """Draws of what may be true; None before a run has reached the target or an epoch was profiled."""
+    """Draws of what may be true; None before a run has reached the target or an epoch was profiled.
+
+    Args:
+        evidence: Runs and profiles.
+        objective: Cost of time and energy.
+        policy: Its prior is used, where it has one.
+        draws: Number of samples.
+        seed: Of the samples.
+    """
     if not evidence.count.any() or not evidence.in_profile.any():
         return None
     prior = getattr(policy, "prior", None)
@@ -176,7 +184,15 @@ def believed_costs(
     evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space,
     barred: dict[int, str],
 ) -> pl.DataFrame:
-    """Frame `BELIEVED` for all of `space`; `evidence` and `belief` leave out what is barred."""
+    """Frame `BELIEVED` for all of `space`; `evidence` and `belief` leave out what is barred.
+
+    Args:
+        evidence: Runs and profiles, without barred batch sizes.
+        belief: Samples of `belief_of`; None gives nulls.
+        objective: Cost of time and energy.
+        space: All batch sizes, barred ones too.
+        barred: Batch size to the reason.
+    """
     believed: list[tuple[float | None, ...]] = [(None,) * 4] * evidence.arms
     if belief is not None:
         costs = run_costs(belief, objective)
@@ -241,6 +257,12 @@ def recurrences(
     with a default also usual_time_s and usual_energy_j, what this recurrence would have taken at the default,
     and saved, saved_low and saved_high: how much more all of them would have cost at the default, counted
     from the recurrence `first` on (its number in the history) and NaN before it.
+
+    Args:
+        paid: Frame `PAID`.
+        objective: Cost of time and energy.
+        default: Of `default_cost`; None leaves the savings out.
+        first: Savings count from this recurrence on; None for all.
     """
     # Numpy, not a query, whose threads take longer to wake than all the rest, at every move of a slider.
     time_s, energy_j = paid["time_s"].to_numpy(), paid["energy_j"].to_numpy()

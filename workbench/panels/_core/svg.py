@@ -98,7 +98,14 @@ class Picture:
             x += wide
 
     def frame(self, height: float, x_span: Span, y_span: Span, *, side: str = "") -> Frame:
-        """A plot that begins at `y`, over the whole width or the "left" or "right" half of it."""
+        """A plot that begins at `y`, over the whole width or the "left" or "right" half of it.
+
+        Args:
+            height: In pixels.
+            x_span: Lowest and highest x.
+            y_span: Lowest and highest y.
+            side: "left" or "right" for half the width.
+        """
         left = MIDDLE + 26 if side == "right" else LEFT
         right = MIDDLE - 30 if side == "left" else self.width - RIGHT
         made = Frame(self, self.y, height, x_span, y_span, left=left, right=right)
@@ -139,6 +146,18 @@ class Picture:
         self, x: float, y: float, text: str, *, size: int = 11, anchor: str = "", weight: str = "",
         opacity: float = 1.0, ink: str = INK,
     ) -> None:
+        """Add a text at a place in pixels.
+
+        Args:
+            x: From the left.
+            y: Of the baseline, from the top.
+            text: Is escaped.
+            size: Of the font.
+            anchor: "middle" or "end"; empty for the start.
+            weight: Of the font.
+            opacity: 0 to 1.
+            ink: Colour.
+        """
         more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
         more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
         self._parts.append(
@@ -153,7 +172,15 @@ class Picture:
     def area(
         self, drawn: str, ink: str = INK, *, opacity: float = 1.0, title: str = "", more: str = ""
     ) -> None:
-        """What `drawn` encloses, and words for who points at it; nothing where empty."""
+        """What `drawn` encloses, and words for who points at it; nothing where empty.
+
+        Args:
+            drawn: An SVG path; empty draws nothing.
+            ink: Fill colour.
+            opacity: 0 to 1.
+            title: Shown to the pointer.
+            more: Further attributes.
+        """
         if drawn:
             opaque = f' fill-opacity="{opacity:.3g}"' if opacity < 1 else ""
             end = f"><title>{html.escape(title)}</title></path>" if title else "/>"
@@ -241,7 +268,15 @@ class Frame:
         self.picture.text((self.left + self.right) / 2, y + 30, name, anchor="middle", opacity=0.75)
 
     def upright(self, x: float, pen: Pen, *, text: str = "", row: int = 0, weight: str = "") -> None:
-        """A vertical line over the whole height, and words at its upper end, on the side that has room."""
+        """A vertical line over the whole height, and words at its upper end, on the side that has room.
+
+        Args:
+            x: Of the line.
+            pen: Of the line.
+            text: At its upper end.
+            row: Of the text, counted down from the top.
+            weight: Of the font.
+        """
         if self.holds(x):
             self._layer("upright", {"x": x}, pen)
             self.picture.path(f"M{self.x(x):.1f} {self.top:.1f}v{self.height:g}", pen)
@@ -265,7 +300,14 @@ class Frame:
         self, boxes: Iterable[tuple[float, float, Span | None]], ink: str = INK, *, opacity: float,
         edge: Pen | None = None,
     ) -> None:
-        """Rectangles from x0 to x1 between two heights (None is the whole height), or only their edges."""
+        """Rectangles from x0 to x1 between two heights (None is the whole height), or only their edges.
+
+        Args:
+            boxes: (x0, x1, heights); heights None for the whole frame.
+            ink: Fill colour.
+            opacity: 0 to 1.
+            edge: Draws the edges in place of the fill.
+        """
         drawn = []
         for x0, x1, heights in boxes:
             low, high = heights or self.y_span
@@ -278,7 +320,14 @@ class Frame:
             self.fill(drawn, ink, opacity=opacity)
 
     def fill(self, areas: str | Iterable[str], ink: str = INK, *, opacity: float, title: str = "") -> None:
-        """Rectangles of one ink, as one element."""
+        """Rectangles of one ink, as one element.
+
+        Args:
+            areas: SVG paths.
+            ink: Fill colour.
+            opacity: 0 to 1.
+            title: Shown to the pointer.
+        """
         self.picture.area("".join(areas), ink, opacity=opacity, title=title)
 
     def bands(self, spans: Sequence[ShadedSpan]) -> None:
@@ -294,7 +343,15 @@ class Frame:
         return bool(lengths) and self.x(self.x_span[0] + lengths[len(lengths) // 2]) - self.left < NARROW
 
     def band(self, xs: Values, low: Values, high: Values, ink: str, *, opacity: float = 0.18) -> None:
-        """What lies between two lines."""
+        """What lies between two lines.
+
+        Args:
+            xs: (n,) places.
+            low: (n,) lower line.
+            high: (n,) upper line.
+            ink: Fill colour.
+            opacity: 0 to 1.
+        """
         ends = [*zip(xs, low, strict=True), *reversed([*zip(xs, high, strict=True)])]
         clipped = [(x, min(max(y, self.y_span[0]), self.y_span[1])) for x, y in ends if _known(y)]
         self._layer("band", {"xs": [x for x, _ in clipped], "ys": [y for _, y in clipped]},
@@ -307,7 +364,15 @@ class Frame:
     def line(
         self, xs: Values, ys: Values, pen: Pen, *, steps: bool = False, hover: Hover | None = None
     ) -> None:
-        """A line through points, broken where there is none; with `steps` a value holds until the next."""
+        """A line through points, broken where there is none; with `steps` a value holds until the next.
+
+        Args:
+            xs: (n,) places.
+            ys: (n,) values; None or nan breaks the line.
+            pen: Of the line.
+            steps: A value holds until the next place.
+            hover: Names to (n,) texts for the pointer.
+        """
         self._layer("steps" if steps else "line", {"x": xs, "y": ys}, pen, hover)
         drawn: list[str] = []
         down, last_y = False, ""
@@ -331,13 +396,33 @@ class Frame:
         self, x: float, y: float, ink: str, radius: float = 4, *, hollow: bool = False,
         hover: Hover | None = None,
     ) -> None:
+        """A filled or hollow circle.
+
+        Args:
+            x: Place.
+            y: Place.
+            ink: Colour.
+            radius: In pixels.
+            hollow: Only its edge.
+            hover: Names and texts for the pointer.
+        """
         self.mark(x, y, radius, Pen(ink, 1.6), fill=not hollow, hover=hover)
 
     def mark(
         self, x: float, y: float, radius: float, pen: Pen, shape: str = "circle", *, fill: bool = False,
         hover: Hover | None = None,
     ) -> None:
-        """One of `SHAPES` at a place."""
+        """One of `SHAPES` at a place.
+
+        Args:
+            x: Place.
+            y: Place.
+            radius: In pixels.
+            pen: Of the edge.
+            shape: One of `SHAPES`.
+            fill: Whether it is filled.
+            hover: Names and texts for the pointer.
+        """
         self._layer("dot", {"x": x, "y": y, "size": 2 * radius, "fill": int(fill)}, pen, hover, shape=shape)
         drawn = f"M{self.x(x):.1f} {self.y(y):.1f}" + SHAPES[shape].format(r=radius, d=2 * radius)
         if fill:
@@ -349,7 +434,15 @@ class Frame:
         self, points: Iterable[Span], ink: str, *, width: float = 4.0, opacity: float,
         hover: Hover | None = None,
     ) -> None:
-        """Many small dots as one element; those of one pixel are one."""
+        """Many small dots as one element; those of one pixel are one.
+
+        Args:
+            points: (x, y) each.
+            ink: Colour.
+            width: Of a dot, in pixels.
+            opacity: 0 to 1.
+            hover: Names to texts for the pointer.
+        """
         places = list(points)
         self._layer("cloud", {"x": [x for x, _ in places], "y": [y for _, y in places]},
                     Pen(ink, width, (), opacity), hover)
@@ -357,7 +450,15 @@ class Frame:
         self.picture.path("".join(spots), Pen(ink, width, (), opacity), more=' stroke-linecap="round"')
 
     def errors(self, x: float, y: float, across: float | None, up: float | None, pen: Pen) -> None:
-        """Bars of half widths, as far as they lie in the frame; None or 0 has none."""
+        """Bars of half widths, as far as they lie in the frame; None or 0 has none.
+
+        Args:
+            x: Place.
+            y: Place.
+            across: Half width along x.
+            up: Half width along y.
+            pen: Of the bars.
+        """
         bars, (wide, high) = "", (across or 0.0, up or 0.0)
         xs, ys = [x - wide, x + wide, None, x, x], [y, y, None, y - high, y + high]
         self._layer("line", {"x": xs, "y": ys}, pen)
@@ -398,7 +499,14 @@ class Frame:
 
 
 def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) -> Span:
-    """A span with room at both ends, a share of its length, or of `least` where it has none."""
+    """A span with room at both ends, a share of its length, or of `least` where it has none.
+
+    Args:
+        low: Of the values.
+        high: Of the values.
+        share: Of the length, added at each end.
+        least: Length where low equals high.
+    """
     room = share * ((high - low) or least)
     return low - room, high + room
 

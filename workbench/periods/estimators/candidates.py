@@ -77,6 +77,12 @@ class LevelBank:
     def level_for(self, view: Array, periods_s: Array, periods: float, longer: int = 0) -> Array:
         """The numbers (n,) of the shortest windows of views (n,) that hold so many periods (n,), else of the
         longest; or of windows so many levels `longer`.
+
+        Args:
+            view: (n,) numbers of views.
+            periods_s: (n,) periods.
+            periods: How many a window must hold.
+            longer: Levels added.
         """
         fits = np.count_nonzero(self._windows_s[view] >= (periods * periods_s)[:, None], axis=1)
         found: Array = self._longest[view] + np.maximum(fits - 1 - longer, 0)

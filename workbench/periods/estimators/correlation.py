@@ -86,6 +86,12 @@ def pyramids(
     longest first.
 
     `values` (signals, n) have zero mean and are 0 inside gaps, where `weights` (n,) are 0 and not 1.
+
+    Args:
+        values: (signals, n), zero mean, 0 inside gaps.
+        weights: (n,), 0 inside gaps and 1 elsewhere.
+        step_s: Of the grid.
+        shortest_windows_s: One per signal.
     """
     found: list[list[CorrelationLevel]] = [[] for _ in values]
     length, active = values.shape[1], list(range(len(values)))
@@ -114,7 +120,14 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
 
 
 def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice]) -> CorrelationLevel:
-    """The NSDF of stretches of unlike length, none of its lags across two of them."""
+    """The NSDF of stretches of unlike length, none of its lags across two of them.
+
+    Args:
+        values: (signals, n), zero mean.
+        weights: (n,), 0 inside gaps.
+        step_s: Of the grid.
+        pieces: The stretches.
+    """
     pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * PARAMS.segments]
     longest = pieces[0].stop - pieces[0].start
     thin = max(1, -(-longest // PARAMS.points))

@@ -49,6 +49,13 @@ class Folds(NamedTuple):
 def fold(starts: Array, lengths: Array, owner: Array, cycles: Array, bins: Array) -> Folds:
     """Chunks (k,) of a grid by their first steps and lengths, folded at the `turns` (owners,) that a period
     makes in a step, into (owners,) bins.
+
+    Args:
+        starts: (k,) first steps.
+        lengths: (k,) steps.
+        owner: (k,) number of the owner of each chunk.
+        cycles: (owners,) periods per step.
+        bins: (owners,) bins per period.
     """
     ends = np.cumsum(lengths)
     first, own = ends - lengths, bins[owner]

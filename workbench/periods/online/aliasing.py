@@ -237,6 +237,12 @@ def swing(
 ) -> tuple[Array, float, float]:
     """Amplitudes of a period's harmonics by least squares, the standard error of one, and the share of the
     variance that they explain, adjusted for their number.
+
+    Args:
+        time_s: (n,).
+        power_w: (n,).
+        seconds: The period.
+        harmonics: Multiples of its frequency.
     """
     found, rest = fit(time_s - time_s[0], power_w, 1 / seconds, harmonics)
     n = len(harmonics)

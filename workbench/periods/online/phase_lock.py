@@ -75,7 +75,15 @@ def stretch_s(seconds: float, step_s: float) -> float:
 
 
 def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step_s: float) -> PhaseLock:
-    """A phase lock learned from readings (s, W) that hold the rhythm."""
+    """A phase lock learned from readings (s, W) that hold the rhythm.
+
+    Args:
+        time_s: (n,).
+        power_w: (n,).
+        seconds: The period.
+        boundary_s: A boundary between iterations.
+        step_s: Of the grid on which the shape is kept.
+    """
     keep = time_s >= time_s[-1] - max(10 * seconds, 6 * stretch_s(seconds, step_s))
     time_s, power_w = time_s[keep], power_w[keep]
     phase_s = boundary_s + math.floor((time_s[-1] - boundary_s) / seconds) * seconds
@@ -117,7 +125,14 @@ def fold(phase: Array, power_w: Array, bins: int) -> Array:
 
 
 def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match:
-    """Lay readings over the shape at each of some shifts (shares of a period) and tell the best."""
+    """Lay readings over the shape at each of some shifts (shares of a period) and tell the best.
+
+    Args:
+        lock: The known shape.
+        phase: (n,) shares of a period.
+        power_w: (n,).
+        shifts: (m,) shares of a period that are tried.
+    """
     bins = len(lock.shape_w)
     closed = np.concatenate([lock.shape_w[-1:], lock.shape_w, lock.shape_w[:1]])
     at = ((phase[None, :] - shifts[:, None]) % 1.0) * bins + 0.5
@@ -198,6 +213,13 @@ def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
 def scaled(lock: PhaseLock, time_s: Array, power_w: Array, low: float, high: float) -> float | None:
     """The period that the known shape, stretched by `low`..`high` as by a clock change, has in these
     readings, or None.
+
+    Args:
+        lock: The known shape.
+        time_s: (n,).
+        power_w: (n,).
+        low: Lowest ratio to the known period.
+        high: Highest ratio.
     """
     span_s = time_s[-1] - time_s[0]
     count = int(np.clip(math.log(high / low) / 0.008, 9, 120))

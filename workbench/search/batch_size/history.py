@@ -287,7 +287,14 @@ class Evidence:
         return other
 
     def add_profile(self, arm: int, power_limit_w: float | None, epoch_time_s: float, power_w: float) -> None:
-        """Set the time and power of an epoch at a batch size and a power limit, over an older profile."""
+        """Set the time and power of an epoch at a batch size and a power limit, over an older profile.
+
+        Args:
+            arm: Number of the batch size.
+            power_limit_w: None for the default.
+            epoch_time_s: Time of an epoch.
+            power_w: Mean power of all GPUs.
+        """
         column = self.column(power_limit_w)
         self.epoch_time_s[arm, column] = epoch_time_s
         self.power_w[arm, column] = power_w

@@ -187,6 +187,7 @@ class KnowledgeGradient:
     def watch(
         self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
     ) -> str | None:
+        """As `BatchSizePolicy.watch`."""
         if progress.epochs >= proposal.stop_after_epochs:
             return "so many epochs are not worth it"
         if not progress.milestones or progress.epochs not in progress.milestones.values():
@@ -424,6 +425,15 @@ def next_exploration(
     One whose optimistic cost is below the best's gets its turn when what that is expected to lose fits what
     exploring may cost in all, which grows with the logarithm of the recurrences: an arm that is believed a
     little worse is tried soon, one that is believed far worse late, and none never (Lai and Robbins, 1985).
+
+    Args:
+        belief: Samples of epochs to the target.
+        evidence: Runs so far.
+        objective: Cost of time and energy.
+        params: Constants.
+        incumbent: Number of the best batch size.
+        budget: What exploring may still cost.
+        horizon: Recurrences to come.
     """
     degree, longest = objective.degree, belief.max_epochs
     costs = run_costs(belief, objective)

@@ -76,7 +76,14 @@ class BatchSizePolicy(Protocol):
     def watch(
         self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
     ) -> str | None:
-        """After an epoch of a run that has not reached its target: None to go on, or why to stop."""
+        """After an epoch of a run that has not reached its target: None to go on, or why to stop.
+
+        Args:
+            evidence: Runs so far.
+            objective: Cost of time and energy.
+            proposal: Of this run.
+            progress: Epochs, metric and cost up to now.
+        """
 
 
 __all__ = ["BatchSizePolicy", "Evidence", "Progress", "Proposal", "Space"]

@@ -77,6 +77,7 @@ class ZeusPolicy:
     def watch(
         self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
     ) -> str | None:
+        """As `BatchSizePolicy.watch`."""
         each = progress.cost / progress.epochs if progress.epochs else 0.0
         if progress.cost + each > proposal.stop_after_cost * (1 + 1e-12):
             return f"one more epoch would cost more than {self.beta:g} times the least cost so far"
@@ -166,6 +167,7 @@ class DefaultBatchSize:
     def watch(
         self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
     ) -> str | None:
+        """As `BatchSizePolicy.watch`."""
         return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
 
 

@@ -346,7 +346,14 @@ class ProbedSearch(Probing):
     def better(
         self, row: int, other: int, objective: Objective | None = None, bound: float | None = None
     ) -> bool:
-        """GPOEO's rule for two settings: the cheaper within the bound, beyond it the faster."""
+        """GPOEO's rule for two settings: the cheaper within the bound, beyond it the faster.
+
+        Args:
+            row: A setting.
+            other: Another one.
+            objective: The search's own where None.
+            bound: Slowdown limit; the search's own where None.
+        """
         objective = objective or self.objective
         bound = self.max_slowdown if bound is None else bound
         mine, theirs = self.slowdown(row), self.slowdown(other)

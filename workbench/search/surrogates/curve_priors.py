@@ -78,7 +78,14 @@ class Posterior:
 def smooth_covariance(
     octaves: np.ndarray, *, smooth_sd: float, length: float, single_sd: float
 ) -> np.ndarray:
-    """Covariance of the deviations from a shape; distances are in octaves of batch size."""
+    """Covariance of the deviations from a shape; distances are in octaves of batch size.
+
+    Args:
+        octaves: (n,) log2 of the batch sizes.
+        smooth_sd: Of the smooth part.
+        length: Over which it is correlated, in octaves.
+        single_sd: Of each point alone.
+    """
     distance = np.abs(octaves[:, None] - octaves[None, :])
     smooth = smooth_sd**2 * np.exp(-0.5 * (distance / length) ** 2)
     return np.asarray(smooth + single_sd**2 * np.eye(len(octaves)))

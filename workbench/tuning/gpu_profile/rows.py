@@ -59,7 +59,15 @@ class Rows:
     def add(
         self, run: int, workload: str, group: str, setting: Setting | None, values: Mapping[str, Any]
     ) -> None:
-        """Append a measurement at a setting, None for the reference, and wait until the disk has it."""
+        """Append a measurement at a setting, None for the reference, and wait until the disk has it.
+
+        Args:
+            run: Number of the run.
+            workload: Its name.
+            group: Of workloads that are left out together.
+            setting: None for the reference.
+            values: Columns of the row.
+        """
         knobs = asdict(setting) if setting else {}
         row = {
             "run": run, "gpu": self.gpu, "workload": workload, "group": group, "reference": setting is None,

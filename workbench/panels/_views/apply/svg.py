@@ -39,7 +39,14 @@ def power(followed: StepResponse | None) -> str:
 
 
 def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = "") -> str:
-    """The panel as a table and its plot."""
+    """The panel as a table and its plot.
+
+    Args:
+        title: Of the panel.
+        view: What is active and chosen; None before the first reading.
+        drawn: SVG of the power.
+        problem: Shown in place of the view's facts.
+    """
     if view is None:
         return f'<div style="font-size:13px">{html.escape(problem or title)}</div>'
     rows = [

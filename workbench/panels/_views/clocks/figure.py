@@ -29,6 +29,13 @@ def draw(
     """Below the words a plane of time and energy, and beside it the first knob; without a drawing only words.
 
     With `every`, which is for a browser, there is a frame for each of `KNOBS`.
+
+    Args:
+        title: Of the picture.
+        sentences: Above it.
+        view: Points and lines; None for text only.
+        table: A row per probe.
+        every: A frame for each of `KNOBS`, for a browser.
     """
     picture = Picture(title)
     picture.sentences(sentences)

@@ -42,7 +42,15 @@ class Drilled:
 
 
 def job(record: RunRecord, log: pl.DataFrame, policy: str, text: str, job_id: str) -> Drilled:
-    """A job from its submission to its end."""
+    """A job from its submission to its end.
+
+    Args:
+        record: Of the run.
+        log: Its jobs.
+        policy: Of the run.
+        text: The policy's name for a reader.
+        job_id: In the log.
+    """
     history = drill.job_history(record, log, job_id)
     about = drill.facts(record, job_id)
     beside = drill.companions(history)
@@ -82,7 +90,15 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, text: str, job_id: st
 
 
 def node(record: RunRecord, log: pl.DataFrame, policy: str, text: str, number: int) -> Drilled:
-    """A node over the whole run."""
+    """A node over the whole run.
+
+    Args:
+        record: Of the run.
+        log: Its jobs.
+        policy: Of the run.
+        text: The policy's name for a reader.
+        number: Of the node.
+    """
     kind = drill.node_kind(record, number)
     history = drill.node_history(record, log, number)
     there = drill.residents(record, number)

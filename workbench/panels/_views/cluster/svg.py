@@ -17,7 +17,14 @@ MOST_MARKS = 10  # values of a sweep that are written below its axis
 
 
 def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution: str = "wait_h") -> str:
-    """One `<svg>` element."""
+    """One `<svg>` element.
+
+    Args:
+        title: Of the picture.
+        sentences: Above it.
+        found: What is drawn.
+        distribution: Which one: a key of `DISTRIBUTIONS`.
+    """
     picture = Picture(title)
     picture.sentences(sentences, headline=bool(found.headline))
     if not found.curves:

@@ -228,7 +228,14 @@ def rule_text(analysis: FrontierAnalysis, choice: FrontierChoice) -> str:
 
 
 def details(analysis: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
-    """How it came to be chosen, what it takes, what the default is, what is saved, how sure it is."""
+    """How it came to be chosen, what it takes, what the default is, what is saved, how sure it is.
+
+    Args:
+        analysis: The frontier.
+        choice: Point and rule.
+        work: Unit of work and how much of it there is.
+        tariff: Price and carbon of a joule.
+    """
     repeats, rule = analysis.rows[choice.row]["repeats"], rule_text(analysis, choice)
     mean = f", mean of {repeats}" * (repeats > 1)
     costs = " and ".join(amounts(analysis, choice.row))

@@ -132,6 +132,12 @@ class FrontierPanel(LivePanel):
         """Show another job, GPU ("all": of all) or batch size ("all"), with or without predictions; None
         leaves it as it is.
 
+        Args:
+            job: Name of the job.
+            gpu: Model, or "all".
+            batch_size: Number, or "all".
+            predicted: Whether predictions are shown.
+
         Raises:
             UsageError: there is none such.
         """

@@ -159,6 +159,12 @@ def source(
 ) -> PointSource:
     """What can be looked at.
 
+    Args:
+        what: A sweep, a frame, the log, a file, a tuned job or a recurring job.
+        name: Shown above the frontier.
+        unit: Of the work; None for what the source says.
+        simulated: Whether its GPUs were; None for what the source says.
+
     Raises:
         UsageError: it cannot, or holds nothing.
     """

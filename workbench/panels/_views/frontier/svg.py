@@ -32,7 +32,15 @@ def draw(
     title: str, sentences: Sequence[str], analysis: FrontierAnalysis | None, choice: FrontierChoice, *,
     relative: bool = False,
 ) -> str:
-    """One `<svg>` element; without points it has only words."""
+    """One `<svg>` element; without points it has only words.
+
+    Args:
+        title: Of the picture.
+        sentences: Above it.
+        analysis: The frontier; None for text only.
+        choice: The chosen point.
+        relative: Axes relative to the default.
+    """
     picture = Picture(title)
     picture.sentences(sentences)
     if analysis is None:
@@ -153,7 +161,14 @@ def _clip(xs: np.ndarray, ys: np.ndarray, span: tuple[float, float]) -> tuple[li
 
 
 def frontier_page(picture: str, rows: Sequence[dict[str, object]], code: str, text: str) -> str:
-    """The picture with the frontier's rows, the line of Python and all words folded away."""
+    """The picture with the frontier's rows, the line of Python and all words folded away.
+
+    Args:
+        picture: SVG.
+        rows: Of the frontier.
+        code: Python that applies the choice.
+        text: Summary.
+    """
     if not rows:
         return page(picture, text)
     names = ("step", "configuration", "time", "energy")
