@@ -152,5 +152,5 @@ def test_a_report_names_nobody_and_holds_what_was_seen(monkeypatch: pytest.Monke
     finding = Finding(WARN, "a", said, "b", (1.0, 2.5))
     found = doctor.report([finding], {})
     assert found["machine"][0]["found"] == "[user]'s job on [host] holds [path] of [uuid] (1/2 W/s, 3 W / 4 W)"
-    assert found["machine"][0]["seen"] == [1.0, 2.5]
+    assert found["machine"][0]["readings_s"] == [1.0, 2.5]
     assert found["versions"]["Python"]

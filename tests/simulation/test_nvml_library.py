@@ -278,9 +278,10 @@ def test_simulated_gpus_never_join_real_ones(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvml, "nvmlLib", object())  # a real library is any object that is not ours
+    machines_before = {*_shared_memory.directory().glob(f"workbench-gpus-{os.getpid()}-*")}  # of other tests
     with pytest.raises(SimulationError, match="never both; restart the kernel"):
         simulated("V100")
-    assert not list(_shared_memory.directory().glob(f"workbench-gpus-{os.getpid()}-*"))
+    assert {*_shared_memory.directory().glob(f"workbench-gpus-{os.getpid()}-*")} == machines_before
     assert ENVIRONMENT_VARIABLE not in os.environ
 
 
