@@ -52,7 +52,7 @@ SIGNATURES = {
     "step": "() -> 'None'",
     "sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', budget: 'int | "
     "None' = None, *, order: \"Literal['frontier', 'grid']\" = 'frontier', gpus: 'Gpus' = None, name: 'str | "
-    "None' = None, worth: 'float' = 0.002, seed: 'int' = 0, earlier: 'bool' = True, executor: "
+    "None' = None, worth: 'float' = 0.002, seed: 'int' = 0, earlier: 'bool' = False, executor: "
     "'Executor | None' = None, progress: 'bool | Callable[[Sweep], None]' = True) -> 'Sweep'",
     "trace_of": "(measurement: 'Measurement | str') -> 'pl.DataFrame'",
     "track": "(iterable: 'Iterable[T]', label: 'str' = '', *, gpus: 'Gpus' = None) -> 'Track[T]'",
@@ -64,7 +64,7 @@ SIGNATURES = {
     "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
     "'model-guided', model: 'Any' = None, label: 'str' = '', recheck: 'bool' = True, "
-    "earlier: 'bool' = True, seed: 'int' = 0) -> 'Tuning'",
+    "earlier: 'bool' = False, seed: 'int' = 0) -> 'Tuning'",
 }
 MADE = {  # types that a person makes, by their arguments
     "Configuration": "(setting: 'Setting' = Setting(power_limit_w=None, sm_clock_mhz=None, "
@@ -74,13 +74,13 @@ MADE = {  # types that a person makes, by their arguments
     "higher_is_better: 'bool' = True, max_epochs: 'int' = 100, policy: 'BatchSizePolicy | str | "
     "optuna.samplers.BaseSampler' = 'knowledge-gradient', power_limits_w: 'Sequence[float] | None' = None, "
     "gpus: 'Gpus' = None, meter: 'Meter | None' = None, seed: 'int | None' = None, accept_changes: 'bool' = "
-    "False, retries: 'int' = 20, earlier: 'bool' = True) -> 'None'",
+    "False, retries: 'int' = 20, earlier: 'bool' = False) -> 'None'",
     "Setting": "(power_limit_w: 'float | None' = None, sm_clock_mhz: 'int | None' = None, mem_clock_mhz: "
     "'int | None' = None) -> None",
     "Sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', *, budget: 'int | "
     "None' = None, order: \"Literal['frontier', 'grid']\" = 'frontier', executor: 'Executor | None' = None, "
     "gpus: 'Gpus' = None, name: 'str | None' = None, worth: 'float' = 0.002, seed: 'int' = 0, "
-    "earlier: 'bool' = True) -> 'None'",
+    "earlier: 'bool' = False) -> 'None'",
 }
 TYPES = {
     "BlockResult", "Configuration", "Device", "EnergyComparison", "EnergyStatement", "GpuMeasurement", "IterationSummary", "Level", "Limits",

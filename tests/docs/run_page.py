@@ -15,6 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from pages import RUN, blocks
 
 from workbench import cli
+from workbench.measurement import session
 from workbench.simulation.machine import simulate
 
 
@@ -29,6 +30,8 @@ def main(page: Path) -> int:
                 print(f"--- line {block.line}", flush=True)
                 if block.language == "shell":
                     failed = any(commands(block.body))
+                    if "--simulate" in block.body:  # which runs in real time, and stays for this process
+                        session.simulate("V100", stepped=True)
                 else:
                     failed = not shell.run_cell(block.body).success
                 if failed:

@@ -132,7 +132,7 @@ def page(
 
 def _cells(gpu: GpuMeasurement) -> tuple[str, ...]:
     return (
-        gpu.name, format_energy(gpu.energy_j, gpu.energy_uncertainty_j), _unit(gpu.mean_power_w, "W"),
+        gpu.name, format_measured(gpu.energy_j, gpu.energy_uncertainty_j), _unit(gpu.mean_power_w, "W"),
         _unit(gpu.peak_power_w, "W"), _unit(gpu.power_limit_w, "W"), _unit(gpu.sm_clock_mhz, "MHz", 4),
         "" if gpu.idle_share is None else f"{100 * gpu.idle_share:.0f} %",
         ", ".join(gpu.throttle_reasons) or "-", gpu.source + (", simulated" if gpu.simulated else ""),

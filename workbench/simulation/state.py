@@ -127,6 +127,7 @@ class MachineState:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._found: dict[int, int] = {}  # by GPU, the segment that was asked for last
         try:
             self._file = open(self.path, "r+b")  # noqa: SIM115
         except OSError as error:
@@ -425,18 +426,25 @@ class MachineState:
                 self.publish(gpu, self.now_s(), [], (self.card(gpu, "idle_w"), *clocks, 0.0, 0.0, 0x1))
 
     def _find(self, base: int, total: int, at_s: float) -> Segment:
+        """The last segment that begins at or before a time; the search begins where the last one ended."""
         oldest, newest = max(0, total - RING), total - 1
-        step = 1  # gallop back from the newest: what is asked for is nearly always among the last few
-        while newest > oldest and self._start_s(base, newest) > at_s:
-            newest = max(oldest, newest - step)
+        low = min(max(self._found.get(base, newest), oldest), newest)
+        step = 1
+        while low > oldest and self._start_s(base, low) > at_s:
+            low = max(oldest, low - step)
             step *= 2
-        low, high = newest, min(total - 1, newest + step)
+        high, step = low, 1
+        while high < newest and self._start_s(base, high + 1) <= at_s:
+            low = high + 1
+            high = min(newest, high + step)
+            step *= 2
         while low < high:
             middle = (low + high + 1) // 2
             if self._start_s(base, middle) <= at_s:
                 low = middle
             else:
                 high = middle - 1
+        self._found[base] = low
         return self._segment(base, low)
 
     def true_energy_j(self, gpu: int, at_s: float) -> float:
