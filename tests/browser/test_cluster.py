@@ -19,22 +19,24 @@ SEE = """() => {
   if (!root?.workbench) return null;
   const { plots, settings, run, drawn, drill, asked, heard, hidden } = root.workbench;
   const of = (selector) => root.querySelector(selector);
+  // Of the energy, the jobs, the nodes, the power, the sweep: what is drawn in each frame.
+  const layers = (n) => [...(plots.layers[n]?.values() ?? [])].map((layer) => layer.data_source.data).filter((data) => Object.values(data)[0]?.length);
   const cells = [...root.querySelectorAll('.workbench-table tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent));
   return {
     state: run.state, words: of('.workbench-progress').textContent, stale: run.stale,
     share: Math.max(0, ...run.each.map(({ share }) => share)), bars: root.querySelectorAll('.workbench-one-bar').length,
     cells, settings, answered: heard() === asked(),
     headline: of('.workbench-headline').textContent, title: of('.workbench-title').textContent, badge: !of('.workbench-badge').hidden,
-    lines: plots.nodes.layer.data_source.data.xs.length, power: plots.power.layer.data_source.data.ys.map((each) => Math.max(...each)),
-    shares: plots.shares.layer.data_source.data.xs.length, sharesTitle: plots.shares.plot.title.text, energy: plots.bars.labels.data_source.data.text,
-    swept: plots.sweep.plot.visible ? plots.sweep.spots.data_source.get_length() : 0, hidden: hidden(),
+    lines: layers(2).length, power: layers(3).map(({ y }) => Math.max(...y)),
+    shares: layers(1).length, sharesTitle: plots.figure.frames[1]?.plot.title.text, energy: layers(0).find(({ text }) => text)?.text,
+    swept: layers(4).reduce((sum, { size }) => sum + (size?.length ?? 0), 0), hidden: hidden(),
     drilled: drill.shown && { kind: drill.shown.kind, name: drill.shown.name, facts: Object.fromEntries(drill.shown.facts) },
     picture: root.querySelectorAll('.workbench-drill-picture svg').length,
     boxes: root.querySelectorAll('.workbench-drill-picture [data-job]').length,
     further: [...root.querySelectorAll('.workbench-drill-further button')].map((each) => each.textContent),
     most: of('.workbench-set-max_jobs').getAttribute('aria-valuetext'),
     pressed: root.querySelectorAll('.workbench-policies [aria-pressed=true]').length,
-    ink: plots.nodes.frame.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
+    ink: plots.figure.frames[2]?.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
     named: [...root.querySelectorAll('input,select')].every((each) => each.getAttribute('aria-label')),
     wide: [...root.querySelectorAll('.workbench-table-box')].every((each) => each.scrollWidth <= each.clientWidth + 1),
   };

@@ -284,31 +284,39 @@ def test_what_the_browser_asks_wrongly_is_a_sentence_and_changes_nothing() -> No
 
 
 def test_a_view_is_drawn_from_its_greeting_alone(ran: ClusterPanel) -> None:
-    content, (table,) = ran.snapshot()
-    columns = np.frombuffer(table, np.float32)
-    curves = content["drawn"]["curves"]
-    assert [curve["policy"] for curve in curves] == list(POLICIES)
-    for curve in curves:
+    content, _ = ran.snapshot()
+    drawn = content["drawn"]
+    assert [curve["policy"] for curve in drawn["curves"]] == list(POLICIES)
+    (_, power), (bars, *shares), _ = drawn["figure"]
+    names = [name for name, _ in content["distributions"]]
+    for curve in drawn["curves"]:
         record = ran.comparison.record(curve["policy"])
-        at = {name: columns[first:last] for name, (first, last) in curve["places"].items()}
-        length_s = np.diff(np.concatenate([[0.0], at["hours"]])) * 3600
-        assert (length_s * at["power_kw"] * 1000).sum() == pytest.approx(record.result.energy_j, rel=1e-4)
-        assert len(at["wait_h"]) == len(at["slowdown"]) == 201
+        line = of_curve(power, curve)
+        power_w = 1000 * np.array(line["y"][:-1])
+        assert (np.diff(line["x"]) * 3600 * power_w).sum() == pytest.approx(record.result.energy_j, rel=1e-3)
+        for name in ("wait_h", "slowdown"):
+            assert len(of_curve(shares[names.index(name)], curve)["x"]) == 201
     assert content["run"]["state"] == "done"
-    assert content["drawn"]["nodeCount"] == 4
-    assert all(curve["open"] and curve["notable"]["most energy"] for curve in curves)
-    assert len(content["drawn"]["bars"]) == 3
-    first, *_, last = content["drawn"]["bars"]
-    assert first["owned"] + first["unowned"] == pytest.approx(1.0)
-    assert last["error"] > 0
+    assert drawn["nodeCount"] == 4
+    assert all(curve["open"] and curve["notable"]["most energy"] for curve in drawn["curves"])
+    boxes = [layer["rows"] for layer in bars["layers"] if layer["kind"] == "box"]
+    tops = {rows["left"][0]: max(top for other in boxes for left, top in zip(other["left"], other["top"], strict=True)
+                                 if left == rows["left"][0]) for rows in boxes}
+    assert len(tops) == 3
+    assert tops[min(tops)] == pytest.approx(1.0)
+
+
+def of_curve(frame: dict[str, Any], curve: dict[str, Any]) -> dict[str, Any]:
+    """The rows of a policy's line in a frame."""
+    (rows,) = [layer["rows"] for layer in frame["layers"] if (layer["ink"], layer["dashes"]) == (curve["ink"], curve["dashes"])]
+    return rows
 
 
 def test_however_large_the_log_what_is_sent_is_small() -> None:
     panel = made(generate(6000, gpus=64, seed=1), nodes=8, policies=("fifo-best-fit",))
     panel.run()
-    content, buffers = panel.snapshot()
-    assert sum(map(len, buffers)) < 30_000
-    assert len(str(content)) < 15_000
+    content, _ = panel.snapshot()
+    assert len(str(content)) < 45_000
     node = panel.node("fifo-best-fit", 0)
     assert len(node.picture) < 300_000
 
@@ -332,10 +340,10 @@ def test_of_a_very_large_log_there_are_plots_but_no_way_in(monkeypatch: pytest.M
     monkeypatch.setattr("workbench.cluster.comparison.MOST_WATCHED", 200)
     panel = made(policies=("fifo-best-fit",))
     panel.run()
-    content, (table,) = panel.snapshot()
+    content, _ = panel.snapshot()
     (curve,) = content["drawn"]["curves"]
     assert not curve["open"]
-    assert len(table) > 1000
+    assert len(content["drawn"]["figure"]) == 3
     with pytest.raises(
         UsageError, match="of logs of more than 200 jobs only the sums are kept; choose a part"
     ):
@@ -360,9 +368,9 @@ def test_progress_and_results_come_while_it_runs() -> None:
     panel._read_s = -math.inf
     news = panel.changes()
     assert news is not None
-    content, buffers = news
+    content, _ = news
     assert len(content["drawn"]["lines"]) == 3
-    assert buffers
+    assert content["drawn"]["figure"]
     assert content["run"]["each"] == [{"policy": name, "share": 1.0} for name in POLICIES]
     assert said.last("news")["run"]["state"] in ("running", "done")
     panel.end()
@@ -394,8 +402,11 @@ def test_a_sweep_over_nodes_and_draws_has_its_spread() -> None:
         ("fifo-best-fit", 1, 4.0), ("ours", 1, 4.0), ("fifo-best-fit", 1, 8.0), ("ours", 1, 8.0),
     ]
     content, _ = panel.snapshot()
-    assert [line["values"] for line in content["drawn"]["sweptLines"]] == [(4.0, 8.0), (4.0, 8.0)]
-    assert all(error > 0 for line in content["drawn"]["sweptLines"] for error in line["error"])
+    (swept,) = content["drawn"]["figure"][2]
+    dots = [layer["rows"]["x"] for layer in swept["layers"] if layer["kind"] == "dot"]
+    assert dots == [[4.0, 8.0], [4.0, 8.0]]
+    bars = [layer["rows"]["y"] for layer in swept["layers"] if layer["kind"] == "line" and layer["width"] == 1.0]
+    assert len(bars) == 2
     assert "workbench · nodes 8" in panel.summary()
     assert "Energy (MWh); bars: standard deviation" in panel.svg()
 

@@ -16,7 +16,7 @@ from typing import Any, NotRequired, TypedDict
 from workbench.panels._views.apply.model import ApplyView
 from workbench.panels._views.clocks.text import TuningText
 from workbench.panels._views.cluster.drill import Drilled
-from workbench.panels._views.cluster.model import Bar, TableLine
+from workbench.panels._views.cluster.model import TableLine
 
 PATH = Path(__file__).parents[2] / "workbench" / "panels" / "static" / "messages.d.ts"
 Theme = dict[str, tuple[str, str, str]]
@@ -59,6 +59,7 @@ class Layer(TypedDict):
     size: NotRequired[int]
     weight: NotRequired[str]
     spread: NotRequired[bool]
+    name: NotRequired[str]
 
 
 class Frame(TypedDict):
@@ -258,28 +259,17 @@ class ClusterRun(TypedDict):
 
 class DrawnCurve(TypedDict):
     policy: str
-    number: int
     text: str
-    places: dict[str, tuple[int, int]]
+    ink: str
+    dashes: list[int]
     open: bool
     notable: dict[str, list[str]]
 
 
-class ClusterSwept(TypedDict):
-    number: int
-    text: str
-    values: list[Number]
-    energy_mwh: list[Number]
-    error: list[Number]
-
-
 class ClusterDrawn(TypedDict):
     lines: list[TableLine]
-    bars: list[Bar]
     curves: list[DrawnCurve]
-    sweptLines: list[ClusterSwept]
-    sweptWords: str
-    axes: dict[str, tuple[tuple[float, float], Any]]
+    figure: list[list[Frame]]
     headline: str
     details: list[str]
     about: list[str]
@@ -298,11 +288,10 @@ class ClusterNews(TypedDict):
 
 class ClusterGreeting(Greeting, ClusterNews):
     palette: list[str]
-    dashes: list[Any]
     heads: list[tuple[str, str]]
     units: dict[str, str]
     swept: list[str]
-    distributions: dict[str, tuple[str, str, Number]]
+    distributions: list[tuple[str, str]]
     drilled: Drilled | None
     distribution: str
 
@@ -397,10 +386,10 @@ class RecurringGreeting(Greeting, RecurringNews):
 
 
 NAMES = {
-    TuningText: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
+    TuningText: "ClocksWords", Drilled: "ClusterDrilled",
     TableLine: "ClusterLine",
 }
-RECORDS = (ApplyView, TuningText, Drilled, Bar, TableLine)
+RECORDS = (ApplyView, TuningText, Drilled, TableLine)
 # Of each panel: what greets a view, and by its kind what comes later.
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),

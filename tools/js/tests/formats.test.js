@@ -42,10 +42,3 @@ test("columns of a message", () => {
   assert.deepEqual(formats.rowsOf({}), []);
   assert.deepEqual([formats.highest([2, NaN, 7], new Float32Array([3])), formats.highest(), formats.highest([0.5])], [7, 1, 1]);
 });
-
-test("ticks at powers of ten, and lines of steps", () => {
-  assert.deepEqual(formats.decades(-1.2, 2), [-1, 0, 1, 2]);
-  assert.deepEqual(formats.decades(0.2, 0.8), []);
-  const [xs, ys] = formats.steps(new Float32Array([2, 4]), new Float32Array([5, 6]), 2);
-  assert.deepEqual([[...xs], [...ys]], [[0, 1, 1, 2], [5, 5, 6, 6]]);
-});

@@ -298,7 +298,7 @@ class Frame:
 
     def boxes(
         self, boxes: Iterable[tuple[float, float, Span | None]], ink: str = INK, *, opacity: float,
-        edge: Pen | None = None,
+        edge: Pen | None = None, hover: Hover | None = None,
     ) -> None:
         """Rectangles from x0 to x1 between two heights (None is the whole height), or only their edges.
 
@@ -307,17 +307,18 @@ class Frame:
             ink: Fill colour.
             opacity: 0 to 1.
             edge: Draws the edges in place of the fill.
+            hover: Names and texts for the pointer.
         """
         drawn = []
         for x0, x1, heights in boxes:
             low, high = heights or self.y_span
             row = {"left": x0, "right": x1, "bottom": low, "top": high}
-            self._layer("box", row, edge or Pen(ink, opacity=opacity), framed=bool(edge))
+            self._layer("box", row, edge or Pen(ink, opacity=opacity), hover, framed=bool(edge))
             drawn.append(self.rectangle(x0, x1, heights))
         if edge:
             self.picture.path("".join(drawn), edge)
         else:
-            self.fill(drawn, ink, opacity=opacity)
+            self.fill(drawn, ink, opacity=opacity, title=", ".join((hover or {}).values()))
 
     def fill(self, areas: str | Iterable[str], ink: str = INK, *, opacity: float, title: str = "") -> None:
         """Rectangles of one ink, as one element.
@@ -362,7 +363,8 @@ class Frame:
     # lines and points
 
     def line(
-        self, xs: Values, ys: Values, pen: Pen, *, steps: bool = False, hover: Hover | None = None
+        self, xs: Values, ys: Values, pen: Pen, *, steps: bool = False, hover: Hover | None = None,
+        name: str = "",
     ) -> None:
         """A line through points, broken where there is none; with `steps` a value holds until the next.
 
@@ -372,8 +374,10 @@ class Frame:
             pen: Of the line.
             steps: A value holds until the next place.
             hover: Names to (n,) texts for the pointer.
+            name: Of the line, for the pointer.
         """
-        self._layer("steps" if steps else "line", {"x": xs, "y": ys}, pen, hover)
+        named = {"name": name} if name else {}
+        self._layer("steps" if steps else "line", {"x": xs, "y": ys}, pen, hover, **named)
         drawn: list[str] = []
         down, last_y = False, ""
         for value_x, value_y in zip(xs, ys, strict=True):

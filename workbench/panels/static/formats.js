@@ -83,15 +83,3 @@ export function rowsOf(table) {
   const [first = []] = Object.values(table);
   return first.map((_, n) => Object.fromEntries(Object.entries(table).map(([name, values]) => [name, values[n]])));
 }
-
-/** Whole powers of ten within a range of logarithms. */
-export function decades(low, high) {
-  const first = Math.ceil(low - 1e-9);
-  return Array.from({ length: Math.max(0, Math.floor(high + 1e-9) - first + 1) }, (_, n) => first + n);
-}
-
-/** Values up to times as a line of steps. @returns {Float64Array[]} xs and ys */
-export function steps(hours, values, scale) {
-  const twice = (value) => Float64Array.from({ length: 2 * hours.length }, (_, at) => value(at));
-  return [twice((at) => (hours[(at - 1) >> 1] ?? 0) / scale), twice((at) => values[at >> 1])];
-}

@@ -43,13 +43,6 @@ export interface ClusterDrilled {
   jobs: [string, string][];
   nodes: number[];
 }
-export interface ClusterBar {
-  number: number;
-  text: string;
-  owned: number;
-  unowned: number;
-  error: number | null;
-}
 export interface ClusterLine {
   policy: string;
   number: number;
@@ -89,6 +82,7 @@ export interface Layer {
   size?: number;
   weight?: string;
   spread?: boolean;
+  name?: string;
 }
 export interface Frame {
   title: string;
@@ -286,26 +280,16 @@ export interface ClusterRun {
 }
 export interface DrawnCurve {
   policy: string;
-  number: number;
   text: string;
-  places: Record<string, [number, number]>;
+  ink: string;
+  dashes: number[];
   open: boolean;
   notable: Record<string, string[]>;
 }
-export interface ClusterSwept {
-  number: number;
-  text: string;
-  values: (number | null)[];
-  energy_mwh: (number | null)[];
-  error: (number | null)[];
-}
 export interface ClusterDrawn {
   lines: ClusterLine[];
-  bars: ClusterBar[];
   curves: DrawnCurve[];
-  sweptLines: ClusterSwept[];
-  sweptWords: string;
-  axes: Record<string, [[number, number], any]>;
+  figure: Frame[][];
   headline: string;
   details: string[];
   about: string[];
@@ -330,11 +314,10 @@ export interface ClusterGreeting {
   drawn?: ClusterDrawn;
   version?: number;
   palette: string[];
-  dashes: any[];
   heads: [string, string][];
   units: Record<string, string>;
   swept: string[];
-  distributions: Record<string, [string, string, number | null]>;
+  distributions: [string, string][];
   drilled: ClusterDrilled | null;
   distribution: string;
 }

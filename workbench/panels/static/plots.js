@@ -284,7 +284,8 @@ export class Described {
     const made = this.figure.glyph(frame, kind, properties, { level: look.kind === "box" && !look.framed ? "underlay" : "glyph" });
     for (const name of names) made.data_source.data[name] ??= [];
     const line = look.kind === "line" ? { mode: "vline", line_policy: "nearest" } : { limit: 1 };
-    if (look.hover.length) this.figure.hover(frame, [made], look.hover.map((head, n) => [head, `@hover${n}`]), line);
+    const heads = look.name ? [[look.name, "$y{0.00}"]] : look.hover.map((head, n) => [head, `@hover${n}`]);
+    if (heads.length) this.figure.hover(frame, [made], heads, line);
     return made;
   }
 }

@@ -278,20 +278,4 @@ def value_text(sweep: str, value: float) -> str:
     return "never" if sweep == "sleep_after_s" and value == float("inf") else f"{value:g}"
 
 
-def packed(found: ClusterView) -> tuple[list[dict[str, Any]], bytes]:
-    """The curves for a browser: what lies where in one buffer of float32."""
-    about, pieces, at = [], [], 0
-    for each in found.curves:
-        places = {}
-        for name, values in {**each.course, **each.distributions}.items():
-            pieces.append(np.ascontiguousarray(values, np.float32))
-            places[name] = [at, at + len(values)]
-            at += len(values)
-        about.append({
-            "policy": each.policy, "number": each.number, "text": each.text, "places": places,
-            "open": each.open, "notable": each.notable if each.open else {},
-        })
-    return about, np.concatenate(pieces).tobytes() if pieces else b""
-
-
 assert set(DISTRIBUTION_AXES) == set(DISTRIBUTIONS)

@@ -32,8 +32,8 @@ from ..._core.svg import page
 from . import drill
 from . import messages as messages
 from .drill import Drilled
-from .model import DISTRIBUTION_AXES, HEADS, ClusterView, PolicyCurve, cluster_view, packed
-from .svg import axis, draw, table
+from .figure import draw, table
+from .model import DISTRIBUTION_AXES, HEADS, ClusterView, PolicyCurve, cluster_view
 
 
 class ClusterPanel(LivePanel):
@@ -194,7 +194,7 @@ class ClusterPanel(LivePanel):
         return "\n".join([self.title(), *self.sentences(), *table, *drilled])
 
     def svg(self) -> str:
-        return draw(self.title(), self.sentences(), self._view, self._distribution)
+        return draw(self.title(), self.sentences(), self._view, self._distribution).svg()
 
     def html(self) -> str:
         """The whole view as HTML without scripts."""
@@ -205,8 +205,8 @@ class ClusterPanel(LivePanel):
 
     def about(self) -> dict[str, Any]:
         return {
-            "palette": theme.PALETTE, "dashes": theme.DASHES, "heads": HEADS, "units": UNITS, "swept": SWEPT,
-            "distributions": {name: list(axis) for name, axis in DISTRIBUTION_AXES.items()},
+            "palette": theme.PALETTE, "heads": HEADS, "units": UNITS, "swept": SWEPT,
+            "distributions": [[name, title] for name, (title, *_) in DISTRIBUTION_AXES.items()],
             "drilled": None if self._drilled is None else asdict(self._drilled),
             "distribution": self._distribution,
         }
@@ -225,17 +225,19 @@ class ClusterPanel(LivePanel):
             return content, []
         self._sent_version = self._version
         found = self._view
-        curves, buffer = packed(found)
         drawn = {
-            "lines": [asdict(line) for line in found.lines], "bars": [asdict(bar) for bar in found.bars],
-            "curves": curves, "sweptLines": [asdict(each) for each in found.swept],
-            "sweptWords": found.swept_text,
-            "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS},
+            "lines": [asdict(line) for line in found.lines],
+            "curves": [
+                {"policy": each.policy, "text": each.text, "ink": theme.colour(each.number),
+                 "dashes": theme.dash(each.number), "open": each.open,
+                 "notable": each.notable if each.open else {}} for each in found.curves
+            ],
+            "figure": draw("", (), found, *DISTRIBUTION_AXES).described(),
             "headline": found.headline or messages.invitation(self.comparison),
             "details": found.details, "about": messages.about(self.comparison),
             "nodeCount": messages.node_count(self.comparison),
         }
-        return {**content, "drawn": messages.sendable(drawn), "version": self._version}, [buffer]
+        return {**content, "drawn": messages.sendable(drawn), "version": self._version}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if not self.running and kind in ("set", "run", "each change", "open"):

@@ -1,4 +1,4 @@
-"""The still picture of a comparison: nodes and power over time, a distribution, energy, the sweep."""
+"""The picture of a comparison: nodes and power over time, distributions of the jobs, energy, the sweep."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....logbook.quantities import format_change
 from ..._core.svg import Pen, Picture, Span, padded, ticks
 from ..._core.theme import colour, dash
 from .model import DISTRIBUTION_AXES, HEADS, ClusterView, PolicyCurve
@@ -16,20 +17,20 @@ HEIGHT = 165
 MOST_MARKS = 10  # values of a sweep that are written below its axis
 
 
-def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution: str = "wait_h") -> str:
-    """One `<svg>` element.
+def draw(title: str, sentences: Sequence[str], found: ClusterView, *distributions: str) -> Picture:
+    """The picture below the sentences; only sentences before the first run has ended.
 
     Args:
         title: Of the picture.
         sentences: Above it.
         found: What is drawn.
-        distribution: Which one: a key of `DISTRIBUTIONS`.
+        distributions: Keys of `DISTRIBUTION_AXES`, a frame each; a browser takes all and shows one.
     """
     picture = Picture(title)
     picture.sentences(sentences, headline=bool(found.headline))
     if not found.curves:
         picture.y += 10
-        return picture.svg()
+        return picture
     picture.y += 6
     picture.legend((each.text, _pen(each.number)) for each in found.curves)
     picture.y -= 8
@@ -37,12 +38,13 @@ def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution:
         _course(picture, found.curves, "hosting", "Active nodes: with a job", "left")
         _course(picture, found.curves, "power_kw", "Power of the cluster (kW)", "right")
     with picture.row(HEIGHT):
-        _shares(picture, found.curves, distribution)
         _bars(picture, found)
-    if found.swept:
+        for name in distributions:
+            _shares(picture, found.curves, name)
+    if found.swept or len(distributions) > 1:  # a browser keeps its place
         with picture.row(HEIGHT):
             _sweep(picture, found)
-    return picture.svg()
+    return picture
 
 
 def _pen(number: int, width: float = 1.0) -> Pen:
@@ -59,7 +61,7 @@ def _course(picture: Picture, curves: Sequence[PolicyCurve], name: str, text: st
     frame.below(f"{unit} since the first submission", marks)
     for each in curves:
         hours, values = [0.0, *each.course["hours"]], each.course[name]
-        frame.line(hours, [*values, *values[-1:]], _pen(each.number, 1.3), steps=True)
+        frame.line(hours, [*values, *values[-1:]], _pen(each.number, 1.3), steps=True, name=each.text)
 
 
 def axis(name: str, curves: Sequence[PolicyCurve]) -> tuple[Span, bool]:
@@ -86,29 +88,30 @@ def _shares(picture: Picture, curves: Sequence[PolicyCurve], name: str) -> None:
         held = np.clip(each.distributions[name], *span)
         xs = np.log10(held) if logarithmic else held
         shares = np.linspace(0, 1, len(xs))
-        frame.line(xs, shares, _pen(each.number, 1.6))
+        frame.line(xs, shares, _pen(each.number, 1.6), name=each.text)
 
 
 def _bars(picture: Picture, found: ClusterView) -> None:
-    if not found.bars:
-        return
-    high = max(bar.owned + bar.unowned + (bar.error or 0.0) for bar in found.bars)
+    high = max((bar.owned + bar.unowned + (bar.error or 0.0) for bar in found.bars), default=1.0)
     count = len(found.bars)
     frame = picture.frame(HEIGHT, (-0.6, count - 0.4), (0.0, 1.12 * high), side="right")
+    if not count:
+        return
     frame.axes("Energy against the first policy; pale: nodes without a job", 5)
     frame.below("policies in the order of the table", {float(n): str(n + 1) for n in range(count)})
     for n, bar in enumerate(found.bars):
         whole, ink = bar.owned + bar.unowned, colour(bar.number)
-        text = f"{bar.text}: {whole:.3f}"
-        for y, opacity in (((0.0, bar.owned), 1.0), ((bar.owned, whole), 0.4)):
-            frame.fill(frame.rectangle(n - 0.31, n + 0.31, y), ink, opacity=opacity, title=text)
+        hover = {"policy": bar.text, "against the first": f"{whole:.3f}"}
+        frame.boxes([(n - 0.31, n + 0.31, (0.0, bar.owned))], ink, opacity=1.0, hover=hover)
+        frame.boxes([(n - 0.31, n + 0.31, (bar.owned, whole))], ink, opacity=0.4, hover=hover)
         frame.errors(n, whole, None, bar.error, Pen(width=1.6))
-        frame.label(n, whole + (bar.error or 0.0), f"{whole:.2f}", dy=-4, anchor="middle")
+        frame.label(n, whole + (bar.error or 0.0), format_change(whole - 1), dy=-4, anchor="middle")
 
 
 def _sweep(picture: Picture, found: ClusterView) -> None:
     values = [value for each in found.swept for value in each.values if math.isfinite(value)]
     if not values:
+        picture.frame(HEIGHT, (0.0, 1.0), (0.0, 1.0))
         return
     top = max(
         value + (error or 0.0)
@@ -126,7 +129,7 @@ def _sweep(picture: Picture, found: ClusterView) -> None:
         spots = [spot for spot in spots if math.isfinite(spot[0])]
         frame.line([x for x, _, _ in spots], [y for _, y, _ in spots], _pen(each.number, 1.4))
         for x, y, error in spots:
-            frame.dot(x, y, colour(each.number), 3.2)
+            frame.dot(x, y, colour(each.number), 3.2, hover={"policy": each.text, "MWh": f"{y:.4g}"})
             frame.errors(x, y, None, error, Pen(colour(each.number)))
 
 
