@@ -59,7 +59,7 @@ CLUSTER = """() => {
   const root = document.querySelector('.workbench-cluster');
   const plots = root?.workbench?.plots;
   if (!plots || root.workbench.run.state !== 'done' || root.querySelectorAll('.workbench-table tbody tr').length !== 2) return false;
-  const wide = plots.nodes.figure.frames.filter(({ plot }) => plot.visible).map(({ plot }) => plot.outer_width);
+  const wide = plots.figure.frames.filter(({ plot }) => plot.visible).map(({ plot }) => plot.outer_width);
   const inner = root.getBoundingClientRect().width;
   return wide.length === 4 && wide.every((each) => each > 0.4 * inner && each <= 0.55 * inner) && [...plots.layers[2].values()].filter((each) => each.data_source.get_length()).length === 2;
 }"""

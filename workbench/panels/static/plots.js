@@ -281,7 +281,7 @@ export class Described {
   }
   layer(frame, /** @type {Layer} */ look, names) {
     const [kind, properties] = KINDS[look.kind](look);
-    const made = this.figure.glyph(frame, kind, properties, { level: look.kind === "box" && !look.framed ? "underlay" : "glyph" });
+    const made = this.figure.glyph(frame, kind, properties, { level: look.kind === "box" && !look.framed && !look.hover.length ? "underlay" : "glyph" });
     for (const name of names) made.data_source.data[name] ??= [];
     const line = look.kind === "line" ? { mode: "vline", line_policy: "nearest" } : { limit: 1 };
     const heads = look.name ? [[look.name, "$y{0.00}"]] : look.hover.map((head, n) => [head, `@hover${n}`]);

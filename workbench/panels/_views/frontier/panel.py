@@ -219,7 +219,10 @@ class FrontierPanel(LivePanel):
         )
 
     def svg(self) -> str:
-        return draw(self.title(), self.sentences(), self.analysis, self.choice, relative=self.relative)
+        each = model.a(self.work.unit)
+        return draw(
+            self.title(), self.sentences(), self.analysis, self.choice, relative=self.relative, each=each
+        )
 
     def html(self) -> str:
         rows = [] if self.analysis is None else model.summary_table(self.analysis, self.choice)

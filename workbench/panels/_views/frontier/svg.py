@@ -30,7 +30,7 @@ LEGEND = "; hollow: predicted, pale: dominated, square: default, bars: 95 %"
 
 def draw(
     title: str, sentences: Sequence[str], analysis: FrontierAnalysis | None, choice: FrontierChoice, *,
-    relative: bool = False,
+    relative: bool = False, each: str = "",
 ) -> str:
     """One `<svg>` element; without points it has only words.
 
@@ -40,6 +40,7 @@ def draw(
         analysis: The frontier; None for text only.
         choice: The chosen point.
         relative: Axes relative to the default.
+        each: Unit of work of the axes, with its article: "a sample".
     """
     picture = Picture(title)
     picture.sentences(sentences)
@@ -47,7 +48,8 @@ def draw(
         picture.y += 12
         return picture.svg()
     with picture.row(HEIGHT):
-        _Plane(picture, analysis, choice, relative=relative and analysis.reference is not None).draw()
+        relative = relative and analysis.reference is not None
+        _Plane(picture, analysis, choice, relative=relative, each=each).draw()
     return picture.svg()
 
 
@@ -55,7 +57,8 @@ class _Plane:
     """Energy over time, in the units of the axes: seconds and joules, or per cent of the default."""
 
     def __init__(
-        self, picture: Picture, analysis: FrontierAnalysis, choice: FrontierChoice, *, relative: bool
+        self, picture: Picture, analysis: FrontierAnalysis, choice: FrontierChoice, *, relative: bool,
+        each: str,
     ) -> None:
         self.analysis, self.choice = analysis, choice
         spans = ranges(analysis)["frontier"]
@@ -67,7 +70,7 @@ class _Plane:
         else:
             units = [prefixed(max(map(abs, spans[n])), unit) for n, unit in enumerate("sJ")]
             self.scales = (units[0][0], units[1][0])
-            self.names = (f"time ({units[0][1]})", f"Energy ({units[1][1]})")
+            self.names = (f"time ({units[0][1]}) {each}".rstrip(), f"Energy ({units[1][1]}) {each}".rstrip())
         (x0, x1), (y0, y1) = ([value / self.scales[n] - self.shift for value in spans[n]] for n in (0, 1))
         self.frame = picture.frame(HEIGHT, (x0, x1), (y0, y1))
         times, energies = analysis.points["time_s"].to_numpy(), analysis.points["energy_j"].to_numpy()
