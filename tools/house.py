@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# Lower a limit when its number has become smaller. The goals are 380,000 code tokens, 450 constants and
-# 2,800 lines of JavaScript.
+# Lower a limit when its number has become smaller. The goals are 380,000 code tokens and 450 constants;
+# JavaScript is at its goal.
 LIMITS = {
     "entries": 24, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 438_000, "constants": 801, "js_lines": 2_930,
+    "code_tokens": 438_000, "constants": 801, "js_lines": 2_800,
 }
 WIDTH = 110
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -110,3 +111,17 @@ def test_public_functions_with_four_parameters_describe_them() -> None:
                 if len(names) > 3 and not private and "Args:" not in text and not text.startswith("As `"):
                     missing.append(f"{path.relative_to(house.ROOT)}:{function.lineno} {function.name}")
     assert missing == []
+
+
+def test_what_a_docstring_calls_an_argument_is_one() -> None:
+    wrong = []
+    for path in house.files():
+        for function in ast.walk(house.tree(path)):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            given = [*ast.walk(function.args)]
+            names = {each.arg for each in given if isinstance(each, ast.arg)}
+            _, _, args = (ast.get_docstring(function) or "").partition("Args:\n")
+            for found in re.findall(r"^    (\w[\w, ]*?): ", re.split(r"\n(?=\w)", args)[0], re.MULTILINE):
+                wrong += [f"{path.name} {function.name}: {each}" for each in found.split(", ") if each not in names]
+    assert wrong == []

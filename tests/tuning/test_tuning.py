@@ -36,10 +36,10 @@ from workbench.tuning.advice import advice
 from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
 from workbench.tuning.iteration_sources import Counter, guessed, in_rows
-from workbench.tuning.logbook import Logbook
 from workbench.tuning.options import check_slowdown, objective_text
 from workbench.tuning.phases import Checking, Retuning, Watching
 from workbench.tuning.probe import Reading
+from workbench.tuning.record import TuningRecord
 from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
 from workbench.tuning.stages import AtWork
 from workbench.tuning.state_machine import Tuner, latest, running
@@ -896,7 +896,7 @@ def test_held_time_whose_iterations_were_not_observed_has_saved_energy_too(
         )
     )
     source: Any = SimpleNamespace(name="power", runs=lambda *_: [])
-    ledger, log = SavingsLedger(), Logbook(lambda: 0.0)
+    ledger, log = SavingsLedger(), TuningRecord(lambda: 0.0)
     log.ledger = ledger
     ledger.begin(0.0)
     ledger.cut(60.0, "held", source, Setting(sm_clock_mhz=1000), guessed(1.0, 0.02))

@@ -26,8 +26,7 @@ class Job:
         left_s: Work that was left at `since_s`; `rate` is how much of it passes in a second since then.
         target_s: The amount of work left at which the simulator calls next: 0 is its end.
         gpus: Where it is; empty while it is queued.
-        refused: Mixes of neighbours from which it was undone.
-        seen: Excess as measured for this very job in a mix.
+        observed: Excess as measured for this very job in a mix.
     """
 
     index: int

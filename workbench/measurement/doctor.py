@@ -54,7 +54,7 @@ class Finding:
         what: What was checked.
         found: The result, with its unit.
         means: Its effect on measured joules, or on settings.
-        seen: The last numbers that it was made from, for a bug report.
+        readings_s: The last numbers that it was made from, for a bug report.
     """
 
     grade: str

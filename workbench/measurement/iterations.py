@@ -54,7 +54,7 @@ def count(
         window: Closed.
         measurement: Of this window; its GPUs are the ones that count.
         timelines: What was seen of the GPUs, by UUID; nothing where none were followed.
-        look: True always, False never, None where it is cheap: from 3 s on, or where there are marks.
+        detect_periods: True always, False never; None from 3 s on, or where there are marks.
     """
     assert window.end_s is not None
     marked = window.marks.count >= 1

@@ -21,8 +21,8 @@ class HtmlPanel(LivePanel):
     Args:
         name: Its heading.
         read: Returns the HTML.
-        seen: Returns something that changes with what there is to read.
-        words: Returns the same as a few lines of text.
+        version: Returns something that changes with what there is to read.
+        text: Returns the same as a few lines of text.
         sweep: Whose progress is shown.
     """
 

@@ -58,7 +58,7 @@ class _Doubt:
 class _Locked:
     """A rhythm that is followed.
 
-    `found` is the detector's last answer and `anchor_s` the period in it; `seen_s` is until when readings
+    `found` is the detector's last answer and `anchor_s` the period in it; `observed_s` is until when readings
     were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since, `left`
     what was doubted until one stretch was alike, until a second one is: one may be alike by chance.
     """

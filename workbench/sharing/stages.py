@@ -117,7 +117,7 @@ class JobSet:
         notes: Sentences for the result; `unmarked` holds those of jobs that have made no mark.
         hung: Jobs that were given up.
         left_out: Newcomers that were stopped or paused for good.
-        told: Jobs of whose end was told.
+        reported: Jobs whose end was reported.
         silent: Jobs whose want of iterations was noted; they were left alone.
         idle_w, idle_utilisation: Of the GPU with none of the jobs.
     """

@@ -3,7 +3,7 @@
     api, driver                       `workbench.tune`; who calls `advance`: a thread, or a stepped clock
     state_machine, stages, phases     the tuner: its lock and commands; waiting, at work, finished; and the
                                       states at work, each an object that says what comes next
-    tuned_job, gpus, logbook,         what the states share: the job with a baseline, its GPUs, what is told,
+    tuned_job, gpus, record,          what the states share: the job with a baseline, its GPUs, what is told,
     options, params, results          what was asked, the constants; views and results
     choice, posterior, models,        the best setting by what is known; the search and its space; a model of
     features                          this GPU, and the features that it asks for

@@ -19,7 +19,7 @@ def best(
     """The best by what is known, farther inside the bound where that is unsure or the job is behind.
 
     Args:
-        in_hand: `in_hand(...)`.
+        slack: Share of time that the job has saved so far, `slack(...)`.
         common: Relative error of times that all settings share.
     """
     if bound is None:

@@ -53,7 +53,7 @@ class DetectedIterations:
         iteration_s: How long one takes.
         variation: Standard deviation of that from one to the next, as a share.
         from_s: Since when they have been steady: the baseline may begin there.
-        words: For the person.
+        text: For the person.
     """
 
     source: IterationSource

@@ -26,9 +26,9 @@ from ..search.space import space_from
 from .arrival import PARAMS as ARRIVAL_PARAMS
 from .arrival import Arrival
 from .iteration_sources import busy_and_clock
-from .logbook import Logbook
 from .options import TuningRequest
 from .probe import Reading
+from .record import TuningRecord
 
 _taken: list[TunedGpus] = []
 
@@ -56,7 +56,7 @@ class TunedGpus:
 
     def __init__(
         self, devices: tuple[Device, ...], whole: Meter, recorder: Recorder, request: TuningRequest,
-        log: Logbook,
+        log: TuningRecord,
     ) -> None:
         from ..search.clocks import make, model_guided  # noqa: F401 - now, and not while a probe waits
 
@@ -87,7 +87,7 @@ class TunedGpus:
         self.meter = whole if len(devices) == len(whole.devices) else Meter(devices, recorder, zones=())
         _taken.append(self)
 
-    def _find_settings(self, log: Logbook) -> None:
+    def _find_settings(self, log: TuningRecord) -> None:
         found = self._lease.found
         refused = self._try_knobs()
         limits = self._limits(found, refused)

@@ -377,7 +377,7 @@ class Watching:
     setting is believed to be better by then, or the bound is no longer kept, the tuner goes there.
 
     Attributes:
-        seen_s: When iterations of the job were last seen.
+        observed_s: When iterations of the job were last observed.
     """
 
     state = "watch"

@@ -66,7 +66,7 @@ class TuningView(HtmlFacts):
 
     Attributes:
         state: One of `STATES`.
-        words: What goes on and what is next, one sentence.
+        text: What goes on and what is next, one sentence.
         paused: Whether the tuner waits to be resumed.
         belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a
             search.

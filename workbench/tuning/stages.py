@@ -12,7 +12,6 @@ from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, PowerLevelDetector, busy_gpus
 from .gpus import TunedGpus
 from .iteration_sources import MarkedIterations, guessed
-from .logbook import Logbook
 from .options import TuningRequest
 from .phases import (
     Baseline,
@@ -27,6 +26,7 @@ from .phases import (
     TunerPhase,
     Watching,
 )
+from .record import TuningRecord
 from .tuned_job import TunedJob, Workplace
 
 
@@ -35,7 +35,9 @@ class Waiting:
 
     state = "wait"
 
-    def __init__(self, meter: Meter, request: TuningRequest, log: Logbook, marked: MarkedIterations) -> None:
+    def __init__(
+        self, meter: Meter, request: TuningRequest, log: TuningRecord, marked: MarkedIterations
+    ) -> None:
         self._meter, self._request, self.log, self._marked = meter, request, log, marked
         self._busy: tuple[Device, ...] = ()
         self._busy_s = self._any_busy_s = math.nan  # since when just these GPUs work, since when any does
@@ -82,7 +84,7 @@ class AtWork:
     """
 
     def __init__(
-        self, request: TuningRequest, log: Logbook, marked: MarkedIterations, gpus: TunedGpus
+        self, request: TuningRequest, log: TuningRecord, marked: MarkedIterations, gpus: TunedGpus
     ) -> None:
         uuids = [device.uuid for device in gpus.devices]
         self._request, self.log, self.gpus = request, log, gpus

@@ -21,7 +21,6 @@ from ..experiments.evidence import keep
 from ..measurement.meter import Meter
 from ..search.objective import Objective
 from .iteration_sources import MarkedIterations
-from .logbook import Logbook
 from .options import (
     TuningRequest,
     check_objective,
@@ -32,6 +31,7 @@ from .options import (
 )
 from .params import PARAMS, TunerParams
 from .phases import Watching
+from .record import TuningRecord
 from .results import TuningResult, TuningView
 from .stages import AtWork, Finished, Waiting
 
@@ -73,7 +73,7 @@ class Tuner:
             recheck, label, earlier, seed, params,
         )
         self._lock = threading.RLock()
-        self._meter, self.clock, self.log = meter, meter.clock, Logbook(meter.clock)
+        self._meter, self.clock, self.log = meter, meter.clock, TuningRecord(meter.clock)
         self._marked = MarkedIterations(meter.clock, progress, uuids if own_thread else None)
         self._result: TuningResult | None = None
         ledger, recorder = self.log.ledger, meter.recorder

@@ -18,11 +18,11 @@ from .change_detection import ModelWatch, PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
 from .iteration_sources import Count, Guess, Marked, MarkedIterations, guessed
-from .logbook import Logbook
 from .options import TuningRequest, resolve_objective
 from .params import TunerParams
 from .posterior import SettingPosterior
 from .probe import Probe, Reading
+from .record import TuningRecord
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Workplace:
     """
 
     request: TuningRequest
-    log: Logbook
+    log: TuningRecord
     marked: MarkedIterations
     gpus: TunedGpus
     level: PowerLevelDetector

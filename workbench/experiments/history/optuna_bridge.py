@@ -37,7 +37,7 @@ class AttemptLedger:
         ended: Attempts, in the order in which they were seen to end.
         damaged: Why the records of some are left out, by number.
         open: Those that run and have a record, by number; `blank` are the numbers of those that have none.
-        seen: How many trials there were, when it was last read.
+        trials_read: How many trials there were, when it was last read.
     """
 
     def __init__(self, space: Space, *, plain: bool = False) -> None:

@@ -482,11 +482,11 @@ class Frame:
         """Words at a place, below the frame's upper end.
 
         Args:
-            x, y, words: The place and what stands there.
+            x, y, text: The place and what stands there.
             dx, dy: Pixels right and below of it.
             anchor: Of SVG: "" (from there on), "middle" or "end".
             size, weight, opacity, ink: How they look.
-            turns: Put them on the other side of the place where there is no room to the right.
+            rotated: Put them on the other side of the place where there is no room to the right.
             spread: A browser may put them on any side of the place, or leave them out where there is no room.
         """
         if not text:

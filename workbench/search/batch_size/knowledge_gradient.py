@@ -277,7 +277,7 @@ class KnowledgeGradient:
         """The first run, where it had better not be at the default: None where the default it is.
 
         What an epoch costs is known from slices of seconds; of the epochs only how they may compare is
-        believed. A batch size that does not get there is paid for twice, so unlikely good luck (`_FIRST_CAP`)
+        believed. A batch size that does not get there is paid for twice, so unlikely good luck
         does not count for more than that.
         """
         params = self.params
@@ -372,7 +372,7 @@ def weigh(
         evidence: Runs and profiles so far.
         objective: The cost.
         policy: Horizon, samples and constants.
-        purse: What a try may cost at most.
+        budget: What a try may cost at most.
     """
     costs = run_costs(belief, objective)
     expected = costs.mean(axis=0)
@@ -517,7 +517,7 @@ def _plans(
     budget: float = math.inf, free: int = -1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best plan of tries at each of `arms`: all costs over the horizon, and the epochs after which the
-    first try is to be stopped. `purse` pays for all of them but `free`.
+    first try is to be stopped. `budget` pays for all of them but `free`.
 
     Draws are sorted by the epochs that the tries would show, and cut into bins. After bin k is where a run
     may be stopped. Axes: number of tries, batch size, draw or bin (`sunk` epochs of the first try are done

@@ -94,7 +94,8 @@ class ModelGuided(Probing):
             of it comes for nothing then, so a probe is worth less, and the choice is not probed for its own
             sake where a probe was near.
         params: The constants.
-        args, options: Of `Probing`.
+        args: Of `Probing`.
+        options: Of `Probing`.
 
     Raises:
         UsageError: a horizon that is not above 0, or a share outside 0..1.

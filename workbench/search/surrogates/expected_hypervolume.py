@@ -305,14 +305,14 @@ class FrontierSearch:
         self, samples: Array, points: _Points, tried: Array, sizes: Array, step: Array, inside: Array,
         rng: np.random.Generator,
     ) -> Array:
-        """Worlds whose units, steps and deviations agree with the measurements (Matheron's rule).
+        """Prior samples whose units, steps and deviations agree with the measurements (Matheron's rule).
 
         Args:
-            worlds: Logarithms, shape (draws, configurations).
-            points, seen: Configurations that were measured, and what they showed.
+            samples: Logarithms, shape (draws, configurations).
+            points, tried: Configurations that were measured, and what they showed.
             sizes: Of smooth, jumping and single deviations.
             step: What a step's height of 1 adds to each configuration.
-            inside: Covariance of `seen` about a world without its step.
+            inside: Covariance of `tried` about a sample without its step.
         """
         smooth, jump, single = sizes
         rows, own = points.rows, points.runs == 0

@@ -2,7 +2,7 @@
 by every probe.
 
 Nobody knows the numbers of a running job, so many sets of them are drawn once from ranges that hold for any
-card (`iteration_physics`). A fit weighs the sets by what the probes say, moves them by an ensemble Kalman
+card (`clock_prior.bank`). A fit weighs the sets by what the probes say, moves them by an ensemble Kalman
 step where they are too few to fit (Evensen, 2003), and lets a smooth deviation explain the rest (Matheron's
 rule: every draw goes through the probes as closely as their errors ask). A prediction made elsewhere enters
 as soft probes with errors that are alike at settings that lie near each other; curves of other workloads of
@@ -31,7 +31,7 @@ class ResponseSurfaceParams:
     """Tuned constants of `fit`.
 
     `deviation_time_sd` and `deviation_power_sd` were chosen among three to five values each by
-    `benchmarks.clocks --only search` (docs/validation/clocks.md), the rough `worlds` among four sets by
+    `benchmarks.clocks --only search` (docs/validation/clocks.md), the rough `samples` among four sets by
     `benchmarks.limits` on the generated cards of its `CHOSEN_ON`, the others by hand.
     """
 

@@ -16,7 +16,7 @@ class LogSelection:
     """What a person has chosen of the log.
 
     Attributes:
-        words: Runs have all of these words somewhere in their row.
+        text: Runs have all of these words somewhere in their row.
         column: Of `SORTABLE`, that the table is sorted by.
         rising: Whether the smallest stands first.
         chosen: Ids of the runs that are looked at, two at most, in the order in which they were chosen.

@@ -64,12 +64,12 @@ class ProbeTable:
         self.frame = pl.concat([self.frame, pl.DataFrame([row], schema=PROBES)])
 
 
-class Logbook:
+class TuningRecord:
     """Record of one tuning, from its first moment to its last, whatever state it is in.
 
     Attributes:
-        words: What goes on and what is next, one sentence.
-        events: (seconds since the tuner began, words), newest last.
+        text: What goes on and what is next, one sentence.
+        events: (seconds since the tuner began, text), newest last.
         remarks: What is to be said with the result too.
         found: The iterations that were found last.
         suspects: Stretches at the held setting that are not on the account yet.
