@@ -182,8 +182,8 @@ class _HuggingFaceHooks(_Evaluating):
         marks.since_last(CHECKPOINT)
 
     def _report(self, control: Any) -> None:
-        metrics_inside, self._metrics = self._metrics, None
-        if self._epoch(metrics_inside):
+        inside, self._metrics = self._metrics, None
+        if self._epoch(inside):
             control.should_training_stop = True
 
 

@@ -116,10 +116,10 @@ def local_rank(environment: Mapping[str, str]) -> int | None:
     (3, None)
     """
     for rank, size in _RANKS:
-        text_of_rank = environment.get(rank, "")
+        local_rank_text = environment.get(rank, "")
         ranks = re.fullmatch(r"(\d+)(\(x\d+\))?", environment.get(size, ""))  # Slurm: 4(x2) is 4 on each of 2
-        if text_of_rank.isdigit() and ranks and int(ranks[1]) > 1:
-            return int(text_of_rank)
+        if local_rank_text.isdigit() and ranks and int(ranks[1]) > 1:
+            return int(local_rank_text)
     return None
 
 

@@ -247,12 +247,12 @@ class _Alternation:
 
     def _keep(self) -> list[str]:
         """Both ways into the log, each as one measurement of several runs."""
-        found_notes: list[str] = []
+        remarks: list[str] = []
         for number, window in self._windows.items():
             calls = {row["calls"] for row in self._rows if row["way"] == number}
             run = _of_one_call(repeated(self._measured[number]), max(calls, default=1))
-            found_notes += session.keep(run, window, self._meter, Store(), kind="comparison")
-        return found_notes
+            remarks += session.keep(run, window, self._meter, Store(), kind="comparison")
+        return remarks
 
 
 def calls_of_a_run(meter: Meter, call: Work) -> int:
@@ -342,17 +342,17 @@ def _differences(
     first: Sequence[Measurement], second: Sequence[Measurement], runs: pl.DataFrame
 ) -> list[str]:
     """What besides the way differs between logged runs."""
-    found_notes = caveats(*first, *second)
+    remarks = caveats(*first, *second)
     settings = [{gpu.setting for m in side for gpu in m.gpus} for side in (first, second)]
     if settings[0] != settings[1]:
-        found_notes.append("the two ran under different settings: that is part of the difference")
+        remarks.append("the two ran under different settings: that is part of the difference")
     warm = [runs.filter(way=number)["temperature_c"].drop_nulls().to_numpy() for number in (0, 1)]
     means = [float(each.mean()) if len(each) else math.nan for each in warm]
     if abs(means[1] - means[0]) > WARM_C:
-        found_notes.append(f"they began at {means[0]:.0f} and {means[1]:.0f} °C on average")
+        remarks.append(f"they began at {means[0]:.0f} and {means[1]:.0f} °C on average")
     if runs.height < 2 * LEAST_PAIRS:
-        found_notes.append("few runs; workbench.compare of two functions runs both until the result is clear")
-    return found_notes
+        remarks.append("few runs; workbench.compare of two functions runs both until the result is clear")
+    return remarks
 
 
 def _columns(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[int], list[float], list[float]]:

@@ -80,8 +80,8 @@ def describe_iterations(found: IterationSummary | None) -> str:
         f"iteration{plural} ({found.source})"
     )
     check = "" if "off the marks" in found.check else found.check
-    iterations_text = ", ".join(under) if len(under) <= 3 else f"{len(under)} settings, see details"
-    settings = [iterations_text] if under else []
+    each = ", ".join(under) if len(under) <= 3 else f"{len(under)} settings, see details"
+    settings = [each] if under else []
     return "; ".join([message, *settings, *others[:2], *([check] if check else [])])
 
 
@@ -122,10 +122,10 @@ def page(
         notes.append(CALIBRATION)
     if (found := m.iterations) is not None:
         notes[:0] = filter(None, ("" if found.count else describe_iterations(found), found.check))
-    iterations_text = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     heads = ("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source")
     folded = (
-        f"{table(heads, map(_cells, m.gpus))}{_levels(found)}<ul style='margin:.3em 0'>{iterations_text}</ul>"
+        f"{table(heads, map(_cells, m.gpus))}{_levels(found)}<ul style='margin:.3em 0'>{items}</ul>"
     )
     return card(m, tariff, against=against, details=folded, remarks=remarks)
 

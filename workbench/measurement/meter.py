@@ -169,9 +169,9 @@ class Meter:
         for counter in self._counters:
             counter.learn()
         numbers = range(len(self.devices))
-        timeline_of = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
-        self._measured = (window, timeline_of)
-        gpus = tuple(self._gpu(number, window, timeline_of[number]) for number in numbers)
+        window_timelines = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
+        self._measured = (window, window_timelines)
+        gpus = tuple(self._gpu(number, window, window_timelines[number]) for number in numbers)
         if id(window.key) not in self._notebooks:
             self._starts.pop(id(window.key), None)
         seconds = window.end_s - window.start_s
@@ -265,9 +265,9 @@ class Meter:
         from .iterations import trace_of
 
         assert window.end_s is not None
-        timeline_of = self._traces_of(window)
+        known = self._traces_of(window)
         self._measured = None
-        return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in timeline_of.items()}
+        return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in known.items()}
 
     def _traces_of(self, window: Window) -> dict[str, EnergyTimeline]:
         """The GPUs' timelines of a closed window, by UUID; fetched once for the last measured window."""

@@ -202,8 +202,8 @@ class FrontierSearch:
         """That the card does not follow the usual curve of GPUs, as a sentence; empty where it does, and
         before that can be told.
         """
-        entries = len(self._measured) >= PARAMS.tells and self._usual < PARAMS.plain_share
-        return "this card does not follow the usual curve: measuring more" if entries else ""
+        unusual = len(self._measured) >= PARAMS.tells and self._usual < PARAMS.plain_share
+        return "this card does not follow the usual curve: measuring more" if unusual else ""
 
     @property
     def reason(self) -> str:
@@ -240,13 +240,13 @@ class FrontierSearch:
         """
         points = self._points()
         rows, tried = points.rows, points.logs
-        entries = (tried[:, 0], tried[:, 1] - tried[:, 0])
+        logs = (tried[:, 0], tried[:, 1] - tried[:, 0])
         samples = (self._time, self._energy - self._time)
         inside = self._covers(points)
         found = [
             _likelihoods(each - sample[:, rows], inside, self._steps[:, rows], self._step, height)
             + self._prior[:, None]
-            for each, sample, height in zip(entries, samples, self._height, strict=True)
+            for each, sample, height in zip(logs, samples, self._height, strict=True)
         ]
         whole = np.sum([logsumexp(each, axis=0) for each in found], axis=0)
         # How rough the card is, is judged by the worlds that fit best; which worlds there are, more widely.
@@ -264,7 +264,7 @@ class FrontierSearch:
             chosen[mine] = rng.choice(PARAMS.samples, len(mine), p=np.exp(likely - logsumexp(likely)))
         drawn = []
         for number, (measured_here, sample, height) in enumerate(
-            zip(entries, samples, self._height, strict=True)
+            zip(logs, samples, self._height, strict=True)
         ):
             out = np.empty((PARAMS.draws, len(self._grid)))
             alike = np.stack([kinds[:, number], self._step[chosen], height[chosen]], axis=1)
