@@ -165,7 +165,7 @@ def test_the_page_has_a_row_for_each_gpu_and_everything_that_was_noted() -> None
     assert page.count("<tr>") == 3
     for text in (
         "Tesla V100",
-        "123.4 ± 1.8 J",
+        "123 J (sensor ± 5 %, reading ± 1.5 %)",
         "30.0 W",
         "200 W",
         "1380 MHz",

@@ -307,9 +307,9 @@ def find(points: pl.DataFrame, wanted: Configuration) -> int | None:
 def describe(chosen: Configuration) -> str:
     """A configuration in words: power limit (W), clocks (MHz), batch size.
 
-    >>> words(Configuration(Setting(power_limit_w=150.0, sm_clock_mhz=1200), 64))
+    >>> describe(Configuration(Setting(power_limit_w=150.0, sm_clock_mhz=1200), 64))
     '150 W, SM 1200 MHz, batch size 64'
-    >>> words(Configuration())
+    >>> describe(Configuration())
     "the driver's own setting"
     """
     setting = "the driver's own setting" if chosen.setting == Setting() else str(chosen.setting)
