@@ -2,7 +2,7 @@
 it saves.
 
     python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds
-        N] [--tune] [--only NAME ...]
+        N] [--only NAME ...]
                                    [--jobs N] [--generator NAME] [--generator-seed N] [--workers N]
 
 Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the
@@ -35,37 +35,31 @@ from .replay import Bill, Job, load, replay, zeus_cost
 from .replay_contestants import Default, GridSearch, OptunaPeer, ZeusOwn
 from .replay_random import GENERATORS, compare, generated, generator, safe_over_default
 from .replay_random import summary as random_summary
-from .replay_tuning import CHOSEN, leave_one_out, tuned
 
 CHECKPOINTS = (5, 10, 20, 40)
 TPE_SEEDS, GP_SEEDS = 5, 1  # Optuna's samplers take tens of times as long for a decision
 
-Make = Callable[[int, str], BatchSizePolicy]  # of a seed and a workload
+Make = Callable[[int], BatchSizePolicy]  # of a seed
 
 
-def contestants(chosen: dict[str, str], left_out: dict[str, str] | None = None) -> dict[str, Make]:
-    """Everybody, by name. Ours play with what was chosen without the workload at hand.
-
-    Args:
-        chosen: Variant by workload.
-        left_out: Is told who takes no part and why, for example because it is not installed.
-    """
+def contestants(left_out: dict[str, str] | None = None) -> dict[str, Make]:
+    """Everybody, by name; `left_out` gets who takes no part and why."""
     all_: dict[str, Make] = {
-        "ours": lambda seed, workload: tuned(workload, chosen),
-        "ours, safe": lambda seed, workload: tuned(workload, chosen, safe=True),
-        "Zeus' policy, ours": lambda seed, workload: ZeusPolicy(),
-        "best limit only": lambda seed, workload: DefaultBatchSize(),
-        "default": lambda seed, workload: Default(),
-        "grid search": lambda seed, workload: GridSearch(),
+        "ours": lambda seed: KnowledgeGradient(),
+        "ours, safe": lambda seed: KnowledgeGradient(safe=True),
+        "Zeus' policy, ours": lambda seed: ZeusPolicy(),
+        "best limit only": lambda seed: DefaultBatchSize(),
+        "default": lambda seed: Default(),
+        "grid search": lambda seed: GridSearch(),
     }
     peers: dict[str, Make] = {
-        "Zeus": lambda seed, workload: ZeusOwn(seed),
-        "Optuna TPE": lambda seed, workload: OptunaPeer(seed, "TPE"),
-        "Optuna GP": lambda seed, workload: OptunaPeer(seed, "GP"),
+        "Zeus": lambda seed: ZeusOwn(seed),
+        "Optuna TPE": lambda seed: OptunaPeer(seed, "TPE"),
+        "Optuna GP": lambda seed: OptunaPeer(seed, "GP"),
     }
     for name, make in peers.items():
         try:
-            make(0, "")
+            make(0)
             all_[name] = make
         except ImportError as error:
             if left_out is not None:
@@ -75,10 +69,10 @@ def contestants(chosen: dict[str, str], left_out: dict[str, str] | None = None) 
 
 def play(make: Make, job: Job, objective: ZeusCost, seeds: range, **options: Any) -> list[Bill]:
     """One contestant on one job, all seeds."""
-    by_epoch = not isinstance(make(0, job.workload), KnowledgeGradient)
+    by_epoch = not isinstance(make(0), KnowledgeGradient)
     return [
         replay(
-            make(seed, job.workload), job, objective, seed, job.horizon, profile_by_epoch=by_epoch, **options
+            make(seed), job, objective, seed, job.horizon, profile_by_epoch=by_epoch, **options
         )
         for seed in seeds
     ]
@@ -139,11 +133,11 @@ class Played:
     cpu_s: float
 
 
-def play_one(name: str, chosen: dict[str, str], job: Job, eta: float, seeds: int) -> Played:
+def play_one(name: str, job: Job, eta: float, seeds: int) -> Played:
     """One contestant on one job, so that several processes can share the work."""
     start, start_cpu = time.perf_counter(), time.process_time()
     objective = zeus_cost(job, eta)
-    bills = play(contestants(chosen)[name], job, objective, range(seeds))
+    bills = play(contestants()[name], job, objective, range(seeds))
     took = time.perf_counter() - start, time.process_time() - start_cpu
     return Played(
         score(job, objective, bills),
@@ -168,7 +162,7 @@ def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]
                 back = []
                 for seed in range(seeds):
                     half, total = 60, 200
-                    policy = make(seed, new.workload)
+                    policy = make(seed)
                     by_epoch = not isinstance(policy, KnowledgeGradient)
                     bill = replay(
                         policy, old, objective, seed, total, swap=(half, new), profile_by_epoch=by_epoch
@@ -281,9 +275,6 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         metavar="N",
         help=f"of Optuna's Gaussian process sampler; 0: none (default: {GP_SEEDS}, 0 if --quick)",
     )
-    parser.add_argument(
-        "--tune", action="store_true", help="choose hyper-parameters again, each workload left out in turn"
-    )
     parser.add_argument("--jobs", type=int, metavar="N", help="random jobs (default: 200, 80 if --quick)")
     parser.add_argument("--generator", choices=GENERATORS, help="of random jobs (default: the last there is)")
     parser.add_argument("--generator-seed", type=int, default=0, metavar="N", help="other jobs of it")
@@ -294,20 +285,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     seeds = 3 if options.quick else options.seeds
     jobs = load(options.data)
     result: dict[str, Any] = {"seeds": seeds, "eta": 0.5, "beta": 2.0}
-    if options.tune:
-        result["tuning"] = leave_one_out(jobs, 1 if options.quick else 10, options.workers)
-    result["chosen"] = result["tuning"]["chosen"] if options.tune else CHOSEN
-    print(
-        table(
-            ["left out", "chosen by the others"],
-            [(left or "none: the default", name) for left, name in result["chosen"].items()],
-        )
-    )
     gp_seeds = (
         options.gp_seeds if options.gp_seeds is not None else 0 if options.quick else min(seeds, GP_SEEDS)
     )
     left_out: dict[str, str] = {}
-    names = contestants(result["chosen"], left_out)
+    names = contestants(left_out)
     if not jobs:
         print(f"no traces of Zeus in {options.data}: random jobs only")
         names = {}
@@ -332,7 +314,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     for name in names:
         many = len(jobs)
         played = each_job(
-            play_one, [name] * many, [result["chosen"]] * many, jobs, [0.5] * many, [seeds_of[name]] * many
+            play_one, [name] * many, jobs, [0.5] * many, [seeds_of[name]] * many
         )
         result["contestants"][name] = {job.name: one.figures for job, one in zip(jobs, played, strict=True)}
         result["curves"][name] = {job.name: one.curve for job, one in zip(jobs, played, strict=True)}
@@ -356,7 +338,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     result["decision"] = decision_time()
     drifting = {name: make for name, make in names.items() if name in ("ours", "Zeus")}
     windowed: dict[str, Make] = (
-        {**drifting, "Zeus": lambda seed, workload: ZeusOwn(seed, window=10)}
+        {**drifting, "Zeus": lambda seed: ZeusOwn(seed, window=10)}
         if "Zeus" in drifting
         else drifting
     )
@@ -365,7 +347,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     print("\nRecurrences until within 5 % of the best again, after another workload took over\n")
     print(table(["drift", *drifting], rows))
     if not options.quick:
-        result["eta_sweep"] = eta_sweep(jobs, max(seeds // 10, 3), list(drifting), result["chosen"], each_job)
+        result["eta_sweep"] = eta_sweep(jobs, max(seeds // 10, 3), list(drifting), each_job)
     if pool:
         pool.shutdown()
     finish(result, options.json)
@@ -378,7 +360,6 @@ def eta_sweep(
     jobs: list[Job],
     seeds: int,
     names: Sequence[str],
-    chosen: dict[str, str],
     each_job: Callable[..., list[Played]],
 ) -> dict[str, Any]:
     """Sum of mean regrets at other etas."""
@@ -387,7 +368,7 @@ def eta_sweep(
     for eta in (0.0, 0.25, 0.75, 1.0):
         out[f"{eta:g}"] = {}
         for name in names:
-            played = each_job(play_one, [name] * many, [chosen] * many, jobs, [eta] * many, [seeds] * many)
+            played = each_job(play_one, [name] * many, jobs, [eta] * many, [seeds] * many)
             out[f"{eta:g}"][name] = sum(one.figures["regret_runs"] for one in played)
     print("\nSum of mean regrets by eta\n")
     print(table(["eta", *names], [(eta, *row.values()) for eta, row in out.items()]))

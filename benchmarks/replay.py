@@ -44,10 +44,9 @@ TRIES = 20  # per recurrence, of policies that retry until one reaches the targe
 
 @dataclass(frozen=True)
 class Training:
-    """One training of the trace: epochs to the target (inf: never) and to each lower level of the metric."""
+    """One training of the trace: epochs to the target (inf: never)."""
 
     epochs: float
-    milestones: dict[float, float]
 
 
 @dataclass(frozen=True)
@@ -172,13 +171,12 @@ def _job(row: dict[str, Any], power: pl.DataFrame, train: pl.DataFrame) -> Job |
 
 
 def _trainings(mine: pl.DataFrame, workload: str) -> list[Training]:
-    target, falling = TARGETS[workload], workload == "librispeech"  # a word error rate
+    target = TARGETS[workload]
     each = []
     for _, run in mine.group_by(["run"], maintain_order=True):
         rows = run.select("target_metric", "target_epoch").drop_nulls()
-        at = {level: float(epoch) for level, epoch in rows.iter_rows()}
-        lower = {k: v for k, v in at.items() if (k > target + 1e-9 if falling else k < target - 1e-9)}
-        each.append(Training(next((v for k, v in at.items() if abs(k - target) < 1e-9), math.inf), lower))
+        reached = (float(epoch) for level, epoch in rows.iter_rows() if abs(level - target) < 1e-9)
+        each.append(Training(next(reached, math.inf)))
     return each
 
 
@@ -359,8 +357,6 @@ def _run(
     each_cost = float(objective.cost(each_s, each_j))
     last = min(path.epochs, float(job.space.max_epochs))
     epochs, state = 0.0, "stopped"
-    at: dict[float, float] = {}
-    news = set(path.milestones.values())
     while True:
         if (
             proposal.stop_after_cost < math.inf
@@ -384,15 +380,12 @@ def _run(
         if epochs >= job.space.max_epochs:
             state = "failed"
             break
-        if epochs in news:
-            at = {level: epoch for level, epoch in path.milestones.items() if epoch <= epochs}
-        if policy.watch(evidence, objective, proposal, Progress(epochs, epochs * each_cost, at)):
+        if policy.watch(evidence, objective, proposal, Progress(epochs, epochs * each_cost)):
             break
     time_s += (epochs - done) * each_s
     energy_j += (epochs - done) * each_j
-    at = {level: epoch for level, epoch in path.milestones.items() if epoch <= epochs}
     limit_w = evidence.space.power_limits_w[column]
-    return Run(arm, state, epochs, time_s, energy_j, *profile, power_limit_w=limit_w, milestones=at), column
+    return Run(arm, state, epochs, time_s, energy_j, *profile, power_limit_w=limit_w), column
 
 
 def zeus_cost(job: Job, eta: float) -> ZeusCost:

@@ -49,7 +49,7 @@ def as_job(random: RandomJob, seed: int) -> Job:
     for arm, batch_size in enumerate(random.batch_sizes):
         rng = np.random.default_rng([seed, arm, 3])
         drawn = [random.epochs(batch_size, rng) for _ in range(TRAININGS)]
-        paths.append([Training(math.inf if e is None else math.ceil(e), {}) for e in drawn])
+        paths.append([Training(math.inf if e is None else math.ceil(e)) for e in drawn])
     space = Space(
         random.batch_sizes, random.default_batch_size, random.power_limits_w, random.max_epochs, None, None
     )

@@ -9,12 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks import replay_tuning
 from benchmarks.recurring import curve, score
 from benchmarks.recurring_plots import curves_plot
-from benchmarks.replay import Bill, Job, load, replay, zeus_cost
+from benchmarks.replay import Job, load, replay, zeus_cost
 from benchmarks.replay_contestants import Default, GridSearch
-from workbench.search.batch_size.epochs import EpochPrior
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
 from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 
@@ -77,7 +75,7 @@ def test_contestants_of_one_seed_meet_the_same_trainings(jobs: dict[str, Job]) -
     objective = zeus_cost(job, 0.5)
     first = [
         replay(policy, job, objective, 3, 1).cost[0]
-        for policy in (DefaultBatchSize(), KnowledgeGradient(first_below=0))
+        for policy in (DefaultBatchSize(), KnowledgeGradient(explore_first=False))
     ]
     assert first[0] == pytest.approx(first[1])
 
@@ -128,34 +126,6 @@ def test_costs_without_luck_are_what_a_configuration_is_expected_to_cost(jobs: d
     expected = job.expected(objective)[job.space.batch_sizes.index(1024), -1]
     assert np.array(bill.cost) - np.array(bill.luck) == pytest.approx(np.full(20, expected))
 
-
-def test_a_workload_has_no_say_in_its_own_hyper_parameters(
-    jobs: dict[str, Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = list(replay_tuning.grid())[:2]
-    priors = replay_tuning.grid()
-
-    def pretended(
-        policy: KnowledgeGradient, job: Job, objective: object, seed: int, recurrences: int
-    ) -> Bill:
-        # The second variant is far better on CIFAR and a little worse on all else; others are bad everywhere.
-        cost = {first: 2.0, second: 0.1 if job.workload == "cifar100" else 2.1}
-        return Bill(
-            cost=[next((c for name, c in cost.items() if priors[name] == policy.prior), 9.0) * 1e9],
-            luck=[0.0],
-        )
-
-    monkeypatch.setattr(replay_tuning, "replay", pretended)
-    chosen = replay_tuning.leave_one_out(
-        [jobs["cifar100 v100"], jobs["squad v100"], jobs["imagenet v100"]], 1
-    )["chosen"]
-    assert chosen["cifar100"] == first
-    assert chosen["squad"] == second
-
-
-def test_the_defaults_are_what_all_workloads_chose(jobs: dict[str, Job]) -> None:
-    assert replay_tuning.grid()[replay_tuning.CHOSEN[""]] == EpochPrior()
-    assert {job.workload for job in jobs.values()} == set(replay_tuning.CHOSEN) - {""}
 
 
 def test_the_curve_of_a_policy_ends_at_its_regret_and_is_drawn(jobs: dict[str, Job]) -> None:

@@ -15,7 +15,7 @@ ATTEMPTS = [
     Attempt(0, 8, 0, "slice", "stopped", profile=((100.0, 2.0, 90.0),), profile_time_s=3.0),
     Attempt(
         1, 8, 0, state="reached", power_limit_w=100.0, epochs=5.0, time_s=10.0, energy_j=100.0,
-        profile_time_s=1.0, profile_energy_j=10.0, milestones=((0.5, 2.0), (0.6, 4.0)), target=0.7, gpu="A",
+        profile_time_s=1.0, profile_energy_j=10.0, target=0.7, gpu="A",
     ),
     Attempt(2, 16, 2, state="crashed", time_s=10.0, energy_j=100.0, target=0.7, oom=True, reason="memory"),
     Attempt(3, 16, 2, epochs=1.0, target=0.7),
@@ -30,7 +30,6 @@ def evidence_of(*attempts: Attempt, space: Space) -> Evidence:
 def test_attempts_are_rows_and_come_back_from_them() -> None:
     frame = as_frame(ATTEMPTS)
     assert frame.schema == HISTORY
-    assert frame["milestones"][1].to_list() == [{"level": 0.5, "epoch": 2.0}, {"level": 0.6, "epoch": 4.0}]
     assert of_frame(frame) == ATTEMPTS
     assert as_frame([]).schema == HISTORY
 
@@ -64,7 +63,6 @@ def test_a_row_that_cannot_be_is_named(column: str, value: object, words: str) -
 def test_a_frame_counts_as_its_attempts_do() -> None:
     evidence = evidence_of(*ATTEMPTS, space=Space((8, 16), 8, (100.0, 200.0), target=0.7, gpu="A"))
     assert [(run.state, run.time_s) for run in evidence.runs] == [("reached", 11.0), ("crashed", 10.0)]
-    assert evidence.runs[0].milestones == {0.5: 2.0, 0.6: 4.0}
     assert (evidence.count.tolist(), evidence.crashes.tolist()) == ([1, 0], [0, 1])
     assert evidence.epoch_time_s[0, 0] == 2.0
     assert evidence.in_profile.tolist() == [True, False]

@@ -499,7 +499,7 @@ def test_a_view_that_says_hello_is_told_everything() -> None:
     about, buffers = panel.snapshot()
     panel.end()
     assert (about["simulated"], about["replayed"], about["whyNot"], buffers) == (True, True, "", [])
-    assert about["view"]["figure"][0][1]["title"].startswith("An epoch at batch size 64")
+    assert about["view"]["figure"][0][1]["title"].startswith("An epoch at batch size ")
     assert len(drawn_recurrences(about)) == 600  # of 700: more would not be seen
     assert drawn_recurrences(about)[-1] == 700
 

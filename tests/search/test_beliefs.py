@@ -293,7 +293,7 @@ def test_a_policy_with_a_prior_of_its_own_is_shown_with_it() -> None:
     made = Recorded([ran(0, 128), ran(1, 128)], SPACE, ETA)
     evidence = made.ledger.evidence()
     sure = make_policy("knowledge-gradient")
-    wide = replace(sure, prior=replace(sure.prior, own_sd=0.6))  # type: ignore[type-var, attr-defined]
+    wide = replace(sure, prior=replace(sure.prior, noise=(1.0,)))  # type: ignore[type-var, attr-defined]
     spread = [
         float(np.std(beliefs.belief_of(evidence, ETA, policy).log_epochs[:, 2])) for policy in (sure, wide)
     ]  # type: ignore[union-attr]

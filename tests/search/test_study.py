@@ -297,7 +297,7 @@ def test_a_file_with_a_torn_page_is_refused_and_left_alone(
     "changes",
     [
         {"batch_size": "many"}, {"state": 3}, {"state": "flying"}, {"profile": [[1.0]]}, {"profile": 7},
-        {"profile": [["a", 1.0, 2.0]]}, {"milestones": "x"}, {"epochs": None}, {"recurrence": "x"},
+        {"profile": [["a", 1.0, 2.0]]}, {"epochs": None}, {"recurrence": "x"},
         {"owner": ["me"]}, {"time_s": {}}, {"oom": 2}, {"target": []}, [], 3,
     ],
 )  # fmt: skip

@@ -30,7 +30,6 @@ from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 from .trial import out_of_memory
 
-LEVELS = 20  # of the metric, below the target, that runs are compared by
 EPOCH_SCATTER = 0.005
 BEAT_S = 60.0  # between signs of life
 SETTLED_S = 2.0  # after a moment, what its energy is said to be changes no more
@@ -69,7 +68,6 @@ class Recurrence:
         self.epochs = 0.0
         self._steps, self._first_epoch_steps = 0, 0
         self._reported: bool | None = None
-        self._milestones: dict[float, float] = {}
         self._meter = job.meter
         self._window: Window | None = None
         self._lease = Lease(self._meter.devices)
@@ -150,7 +148,7 @@ class Recurrence:
         with self._stored():
             if not self.reached and self.purpose == "run":
                 cost = float(self.job.study.objective.cost(time_s, energy_j))
-                why = self.job.study.watch(self.attempt, Progress(self.epochs, cost, dict(self._milestones)))
+                why = self.job.study.watch(self.attempt, Progress(self.epochs, cost))
                 self.stop_reason = self.stop_reason or why or ""
             self._beat(time_s, energy_j)
 
@@ -258,18 +256,13 @@ class Recurrence:
                 self._beat(*self._spent())
 
     def _take(self, metric: float) -> None:
-        """Note the metric of the epoch that has ended: the target, and levels on the way to it."""
+        """Note the metric of the epoch that has ended."""
         self.metric, target = metric, self.job.study.space.target
         if target is None:
             return
         sign = 1.0 if self.job.higher_is_better else -1.0
         if sign * (metric - target) >= 0:
             self.reached = self._reported is not False
-        grid = abs(target) / LEVELS or 0.05
-        for k in range(1, LEVELS + 1):
-            level = round(target - sign * k * grid, 9)
-            if sign * (metric - level) >= 0:
-                self._milestones.setdefault(level, self.epochs)
 
     def _spent(self) -> tuple[float, float]:
         """Time (s) and energy (J) since the start, to decide by; of the trace only what is new is fetched."""
@@ -297,7 +290,6 @@ class Recurrence:
         self._heartbeat_s = time.monotonic()
         self.attempt = self.job.study.update(
             self.attempt, epochs=self.epochs, time_s=time_s, energy_j=energy_j, metric=_finite(self.metric),
-            milestones=tuple(self._milestones.items()),
         )
 
     # the end
@@ -326,8 +318,8 @@ class Recurrence:
                 profile_time_s=p_time_s, profile_energy_j=p_energy_j,
                 profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j)
                 if state != "crashed" or profiled else (),
-                milestones=tuple(self._milestones.items()), iterations_per_epoch=self._iterations_per_epoch(),
-                metric=_finite(self.metric), oom=error is not None and out_of_memory(error),
+                iterations_per_epoch=self._iterations_per_epoch(), metric=_finite(self.metric),
+                oom=error is not None and out_of_memory(error),
                 reason=self.stop_reason
                 or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
             )

@@ -35,7 +35,6 @@ class Attempt:
         epochs: Done; profiling's included.
         time_s, energy_j: Without profiling, which is booked apart.
         profile: (power limit, seconds of an epoch, watts of all GPUs) at each limit.
-        milestones: (level of the metric, epoch in which it was first reached).
         iterations_per_epoch: Where the training told its steps.
         simulated: Whether its GPUs were; None where that was not kept.
         oom: It crashed because memory ran out.
@@ -53,7 +52,6 @@ class Attempt:
     profile_time_s: float = 0.0
     profile_energy_j: float = 0.0
     profile: tuple[tuple[float, float, float], ...] = ()
-    milestones: tuple[tuple[float, float], ...] = ()
     iterations_per_epoch: float | None = None
     metric: float | None = None
     target: float | None = None
@@ -84,15 +82,13 @@ class Attempt:
         if not isinstance(kept, dict) or "batch_size" not in kept or kept.get("state") not in STATES:
             raise UsageError("it is no record of an attempt")
         known = {each.name for each in fields(cls)}
-        rows = {}
-        for key, width in (("profile", 3), ("milestones", 2)):
-            lists = checked_list(key, kept.get(key, ()), "list")
-            rows[key] = tuple(checked_list(key, row, "float") for row in lists)
-            if any(len(row) != width for row in rows[key]):
-                raise UsageError(f"{key} has rows of other than {width} numbers")
+        lists = checked_list("profile", kept.get("profile", ()), "list")
+        profile = tuple(checked_list("profile", row, "float") for row in lists)
+        if any(len(row) != 3 for row in profile):
+            raise UsageError("profile has rows of other than 3 numbers")
         if not isinstance(kept.get("owner", {}), dict):
             raise UsageError("it does not say whose it is")
-        values = {**{key: value for key, value in kept.items() if key in known}, **rows}
+        values = {**{key: value for key, value in kept.items() if key in known}, "profile": profile}
         attempt = cls(number, **values)
         check_fields(attempt)
         return attempt if attempt.recurrence >= 0 else replace(attempt, recurrence=number)
@@ -136,7 +132,7 @@ def count(evidence: Evidence, attempt: Attempt) -> None:
     else:
         run = Run(
             arm, attempt.state, attempt.epochs, *cost, attempt.profile_time_s, attempt.profile_energy_j,
-            attempt.recurrence, attempt.power_limit_w, dict(attempt.milestones),
+            attempt.recurrence, attempt.power_limit_w,
         )
         evidence.add(run, local=local)
 

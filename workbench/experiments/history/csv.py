@@ -22,8 +22,8 @@ COLUMNS = {
     "metric": pl.Float64, "target": pl.Float64, "gpu": pl.String, "oom": pl.Boolean,
     "iterations_per_epoch": pl.Float64, "reason": pl.String, "heartbeat_unix_s": pl.Float64,
 }
-LISTS = {  # columns of rows: (limit, time, power) of each profiled epoch, (level, epoch) of the metric
-    "profile": ("power_limit_w", "epoch_time_s", "power_w"), "milestones": ("level", "epoch"),
+LISTS = {  # columns of rows: (limit, time, power) of each profiled epoch
+    "profile": ("power_limit_w", "epoch_time_s", "power_w"),
 }
 _ROWS = {name: pl.List(pl.Struct({each: pl.Float64() for each in fields})) for name, fields in LISTS.items()}
 HISTORY = pl.Schema([*COLUMNS.items(), *_ROWS.items(), ("late_for", pl.Int64)])

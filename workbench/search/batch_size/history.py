@@ -8,9 +8,7 @@ epochs done, target not reached), "crashed" (out of memory, an error).
 from __future__ import annotations
 
 import math
-from collections import deque
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
@@ -22,21 +20,13 @@ from ..objective import Objective
 MOST_RUNS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceParams:
-    """Tuned constants of `Evidence`; set by hand, `benchmarks.recurring` scores the policies with them."""
-
-    # Two runs in succession whose epochs take so many times more, or both so many times less, than profiled
-    # are another job's. One alone may have been disturbed.
-    drift_time: float = 1.15
-    follow: float = 0.5  # weight of a new whole run against what an epoch was taken to cost
-    # So many runs in a row, each so many standard deviations off, and so many in the mean, are another job's:
-    # each rule about as unlikely by chance as the first.
-    odd_rows: tuple[tuple[int, float, float], ...] = ((2, 3.0, 3.5), (4, 1.5, 2.5), (8, 0.75, 1.75))
-    vain_chance: float = 1e-4  # of so many runs in vain in a row, below which it is another job too
-
-
-PARAMS = EvidenceParams()
+# Two runs in succession whose epochs take so many times more, or both so many times less, than profiled are
+# another job's. One alone may have been disturbed.
+DRIFT_TIME = 1.15
+# Of log epochs, by cumulative sums (Page, 1954): deviations beyond 0.5 sd add up, to 6 sd by chance about
+# once in 3,000 runs; one run counts for 4 sd at most, so that it takes two.
+CUSUM_SLACK, CUSUM_LIMIT, CUSUM_RUN = 0.5, 6.0, 4.0
+VAIN_CHANCE = 1e-4  # of so many runs in vain in a row, below which it is another job too
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +89,6 @@ class Run:
     profile_energy_j: float = 0.0
     recurrence: int = 0
     power_limit_w: float | None = None
-    milestones: dict[float, float] = field(default_factory=dict)
 
 
 class Evidence:
@@ -144,12 +133,11 @@ class Evidence:
         self.slices: list[tuple[float, float]] = []
         self.since = 0
         self.changes = 0
-        # Log epochs of the newest runs that reached the target, per batch size, since the last change.
         # Runs in vain per batch size, those of the present row not included; the chance of that row.
         self._vain, self._row = np.zeros(arms), np.zeros(arms)
         self._row_chance = 1.0
         self._side = 0  # of the newest run, as of `_time_side`
-        self._latest: list[deque[float]] = [deque(maxlen=PARAMS.odd_rows[-1][0]) for _ in range(arms)]
+        self._cusum = np.zeros((2, arms))  # upwards and downwards
         # Looked up for every run that is counted: the highest for None, each of the space's, others as met.
         limits_w = space.power_limits_w
         self._columns: dict[float | None, int] = {limit_w: i for i, limit_w in enumerate(limits_w)}
@@ -183,8 +171,8 @@ class Evidence:
             return
         at = run.arm, self.column(run.power_limit_w)
         if self.epoch_time_s[at] > 0:  # halfway each time: one run that was disturbed is soon forgotten
-            self.epoch_time_s[at] += PARAMS.follow * (run.time_s / run.epochs - self.epoch_time_s[at])
-            self.power_w[at] += PARAMS.follow * (run.energy_j / run.time_s - self.power_w[at])
+            self.epoch_time_s[at] += 0.5 * (run.time_s / run.epochs - self.epoch_time_s[at])
+            self.power_w[at] += 0.5 * (run.energy_j / run.time_s - self.power_w[at])
 
     def _time_side(self, run: Run) -> int:
         """1 where an epoch took longer than profiled, -1 where less, 0 where as long, or not known."""
@@ -194,7 +182,7 @@ class Evidence:
         if not known_s > 0:
             return 0
         off = math.log(max(run.time_s, 1e-9) / run.epochs / known_s)
-        return 0 if abs(off) < math.log(PARAMS.drift_time) else int(math.copysign(1, off))
+        return 0 if abs(off) < math.log(DRIFT_TIME) else int(math.copysign(1, off))
 
     def _change(self, run: Run, side: int) -> str:
         """ "time" or "epochs" where this run is not of the job that the others were, else ""."""
@@ -206,9 +194,7 @@ class Evidence:
             return "epochs" if self._in_vain(run) else ""
         self._vain += self._row
         self._row[:], self._row_chance = 0, 1.0
-        latest = self._latest[run.arm]
-        latest.append(math.log(max(run.epochs, 0.5)))
-        return "epochs" if self._odd(run.arm, np.array(latest)) else ""
+        return "epochs" if self._drifts(run) else ""
 
     def _in_vain(self, run: Run) -> bool:
         """Whether so many runs in a row have not reached the target that their failure rates do not explain
@@ -222,27 +208,21 @@ class Evidence:
         vain = self._vain[run.arm]
         self._row[run.arm] += 1
         self._row_chance *= (vain + 1) / (vain + done + 2)
-        return bool(self._row_chance < PARAMS.vain_chance)
+        return bool(self._row_chance < VAIN_CHANCE)
 
-    def _odd(self, arm: int, latest: np.ndarray) -> bool:
-        """Whether the newest runs of a batch size lie all on one side of at least five before them, and far.
-
-        One alone is a fat tail; two have to be very far off, more of them less.
-        """
-        for many, least, mean_off in PARAMS.odd_rows:
-            newest = latest[-many:]
-            # The newest of all has not been counted yet.
-            n = self.count[arm] - (many - 1)
-            if len(newest) < many or n < 5:
-                return False
-            known = newest[:-1]
-            mean = (self.sum_log[arm] - known.sum()) / n
-            # The spread of five runs is itself uncertain: as if three more had scattered by 12 %.
-            squares = max(self.sum_log2[arm] - (known**2).sum() - n * mean**2, 0.0)
-            off = (newest - mean) / math.sqrt((squares + 3 * 0.12**2) / (n + 3))
-            if (off.min() > least or off.max() < -least) and abs(off.mean()) > mean_off:
-                return True
-        return False
+    def _drifts(self, run: Run) -> bool:
+        """Whether the newest runs of a batch size took other epochs than at least five before them."""
+        n = self.count[run.arm]
+        if n < 5:
+            return False
+        mean = self.sum_log[run.arm] / n
+        # The spread of five runs is itself uncertain: as if three more had scattered by 12 %.
+        squares = max(self.sum_log2[run.arm] - n * mean**2, 0.0)
+        off = (math.log(max(run.epochs, 0.5)) - mean) / math.sqrt((squares + 3 * 0.12**2) / (n + 3))
+        off = min(max(off, -CUSUM_RUN), CUSUM_RUN)
+        sums = self._cusum[:, run.arm]
+        sums[:] = np.maximum(sums + np.array([off, -off]) - CUSUM_SLACK, 0)
+        return bool(sums.max() > CUSUM_LIMIT)
 
     def _forget(self, why: str) -> None:
         before = [(run.arm, run.epochs) for run in self.current[:-1] if run.state == "reached"]
@@ -254,8 +234,7 @@ class Evidence:
         self.bounds, self.others = {}, {-float(self.changes): before} if why == "epochs" and before else {}
         self.crashes[:] = 0
         self._vain[:], self._row[:], self._row_chance = 0, 0, 1.0
-        for latest in self._latest:
-            latest.clear()
+        self._cusum[:] = 0
         if why == "time":
             self.epoch_time_s[:], self.power_w[:] = np.nan, np.nan
             self.profiled_in_run[:] = False
@@ -275,16 +254,6 @@ class Evidence:
             self.crashes[run.arm] += 1
         elif run.epochs >= 1:
             self.bounds[run.arm, run.epochs] = self.bounds.get((run.arm, run.epochs), 0) + 1
-
-    def with_run(self, run: Run) -> Evidence:
-        """A copy with one run more; the profile is shared."""
-        other = copy(self)
-        other.runs, other.local = [*self.runs, run], [*self.local, True]
-        other.count, other.sum_log = self.count.copy(), self.sum_log.copy()
-        other.sum_log2 = self.sum_log2.copy()
-        other.bounds, other.crashes = dict(self.bounds), self.crashes.copy()
-        other._tally(run)
-        return other
 
     def add_profile(self, arm: int, power_limit_w: float | None, epoch_time_s: float, power_w: float) -> None:
         """Set the time and power of an epoch at a batch size and a power limit, over an older profile.

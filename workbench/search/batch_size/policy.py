@@ -17,16 +17,13 @@ NSDI'23, section 4.2). A run that did not reach its target is retried: ask again
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ..objective import Objective
 from .history import Evidence, Space
-
-UNTRIED = "not tried for "  # what the reason of a turn begins with, in stored attempts too
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +46,13 @@ class Proposal:
     stop_after_cost: float = math.inf
     reason: str = ""
 
-    @property
-    def is_exploration(self) -> bool:
-        """Whether this is a try that the model expects to lose: of what may be cheaper than it believes."""
-        return self.reason.startswith(UNTRIED)
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: epochs done, its cost, and the epoch in which each metric level was first reached."""
+    """How far a run is: epochs done, and their cost."""
 
     epochs: float
     cost: float
-    milestones: Mapping[float, float] = field(default_factory=dict)
 
 
 class BatchSizePolicy(Protocol):

@@ -9,7 +9,10 @@ import numpy as np
 from ..objective import Objective
 from .epochs import EpochPosterior
 from .history import Evidence
-from .knowledge_gradient import PARAMS, run_costs
+from .knowledge_gradient import run_costs
+
+GOOD_CASE = 0.02  # quantile of what a batch size may cost
+LEAST_SAVING = 0.01  # share of the cost, below which a batch size is no cheaper
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,10 @@ def why_untried(evidence: Evidence, belief: EpochPosterior, objective: Objective
     best = float(costs[:, reached].mean(axis=0).min())
     ran = {run.arm for run in evidence.current}
     too_long = (belief.log_epochs > np.log(belief.max_epochs)).mean(axis=0)
-    low = np.quantile(costs, PARAMS.optimism, axis=0) / best
+    low = np.quantile(costs, GOOD_CASE, axis=0) / best
     found: dict[str, list[int]] = {}
     for arm, batch_size in enumerate(evidence.space.batch_sizes):
-        if arm in ran or low[arm] < 1 - PARAMS.least_saving:
+        if arm in ran or low[arm] < 1 - LEAST_SAVING:
             continue
         why = "even in a good case no cheaper"
         if too_long[arm] > 0.5:

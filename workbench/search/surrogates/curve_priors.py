@@ -93,7 +93,7 @@ def smooth_covariance(
 
 def condition(
     shapes: Shapes, where: np.ndarray, values: np.ndarray, variances: np.ndarray,
-    log_levels: np.ndarray | None = None, groups: np.ndarray | None = None, scales: np.ndarray | None = None,
+    log_levels: np.ndarray | None = None, groups: np.ndarray | None = None,
 ) -> Posterior:
     """The belief after seeing `values` at the batch sizes with index `where`; one may stand there twice.
 
@@ -105,11 +105,9 @@ def condition(
         log_levels: Log weights of the levels; equal by default.
         groups: Values of a group other than 0 share a level of their own that is not known: only how they
             differ from each other says something.
-        scales: How rough the curve is, by level: deviations are so many times those of `shapes`.
     """
-    squares = np.ones(1) if scales is None else scales**2
-    prior = squares[:, None, None] * shapes.covariance + PARAMS.level_variance
-    observed_covariance = prior[:, where[:, None], where] + variances[:, :, None] * np.eye(len(where))
+    prior = shapes.covariance + PARAMS.level_variance
+    observed_covariance = prior[where[:, None], where] + variances[:, :, None] * np.eye(len(where))
     if groups is not None and groups.any():
         observed_covariance += PARAMS.level_variance * (
             (groups[:, None] == groups[None, :]) & (groups[:, None] > 0)
@@ -124,5 +122,5 @@ def condition(
     log_joint = shapes.log_prior + log_likelihood
     if log_levels is not None:
         log_joint = log_joint + log_levels[:, None]
-    half = prior[:, :, where] @ inverse.transpose(0, 2, 1)
+    half = prior[:, where] @ inverse.transpose(0, 2, 1)
     return Posterior(shapes, log_joint, residual, half @ inverse, prior - half @ half.transpose(0, 2, 1))
