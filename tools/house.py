@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # JavaScript is at its goal.
 LIMITS = {
     "entries": 24, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 432_000, "constants": 761, "js_lines": 2_800,
+    "code_tokens": 432_000, "constants": 759, "js_lines": 2_800,
 }
 WIDTH = 110
 

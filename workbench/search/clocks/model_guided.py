@@ -52,10 +52,8 @@ class ModelGuidedParams:
     settle_s: float = 1.0  # what a probe costs beside its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
     worth_later: float = 0.006  # the same where the choice is learnt of anyhow (`learns_later`)
-    worth_wary: float = 0.002  # the same where nothing is known of the card
     error_later: float = 0.015  # relative 95 % error of a probe there
     choose: float = 0.9  # least probability of keeping the bound, to be chosen
-    choose_wary: float = 0.9  # the same by worlds that may be rough
     probe: float = 0.08  # the same, to be probed
     doubt: float = 0.5  # after a probe where that probability is below this,
     sure: float = 0.8  # the next is where it is above this
@@ -122,9 +120,8 @@ class ModelGuided(Probing):
         self.learns_later = learns_later
         # Without anything known of the card, and where nothing more will be learnt, physics may be wrong.
         self.wary = self.prior is None and not learns_later
-        usual = params.worth_later if learns_later else params.worth_wary if self.wary else params.worth
+        usual = params.worth_later if learns_later else params.worth
         self.worth = worth if worth is not None else usual
-        self.choose = params.choose_wary if self.wary else params.choose
         self._response: Response | None = None
         prepare(space)
 
@@ -297,7 +294,7 @@ class ModelGuided(Probing):
         return np.where(allowed, cost, np.maximum(share * cost + 1 - share, cost)), allowed
 
     def _best(self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray) -> int:
-        mean = np.where(open_ & (allowed.mean(axis=0) >= self.choose), charged.mean(axis=0), np.inf)
+        mean = np.where(open_ & (allowed.mean(axis=0) >= self.params.choose), charged.mean(axis=0), np.inf)
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
 
     def _chosen(self, charged: np.ndarray, allowed: np.ndarray, bound: float | None) -> int:
@@ -419,7 +416,7 @@ class ModelGuided(Probing):
                               (response.log_energies[:, row] + response.log_energy_j) / error[1]])
             extra = np.where(short == row, 0.0, later)
             now = costs[:, here] + later[here]
-            gains[number] = expected_gain(shown, costs, keeps, extra, now, self.choose)
+            gains[number] = expected_gain(shown, costs, keeps, extra, now, self.params.choose)
             if self.wary and self._apart(int(row)) > self.params.alone:
                 mine = response.log_times[:, row], charged[:, row], charged[:, best]
                 gains[number] = max(gains[number], gain_alone(*mine, error, self.max_slowdown))
