@@ -15,7 +15,7 @@ import polars as pl
 
 from workbench.search.batch_size.history import MOST_RUNS, Evidence, Run, Space
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
-from workbench.search.batch_size.policy import BatchSizePolicy, Progress, Proposal
+from workbench.search.batch_size.policy import BatchSizePolicy, Proposal
 from workbench.search.objective import Objective, ZeusCost
 
 from .clocks_grids import EMPTY
@@ -380,7 +380,7 @@ def _run(
         if epochs >= job.space.max_epochs:
             state = "failed"
             break
-        if policy.watch(evidence, objective, proposal, Progress(epochs, epochs * each_cost)):
+        if epochs >= proposal.stop_after_epochs:
             break
     time_s += (epochs - done) * each_s
     energy_j += (epochs - done) * each_j

@@ -12,12 +12,8 @@ from typing import Any
 import numpy as np
 
 from workbench.search.batch_size.history import Evidence
-from workbench.search.batch_size.policy import Progress, Proposal
+from workbench.search.batch_size.policy import Proposal
 from workbench.search.objective import Objective
-
-
-def _max_epochs(evidence: Evidence, proposal: Proposal, progress: Progress) -> str | None:
-    return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
 
 
 def least_cost(evidence: Evidence, objective: Objective) -> float:
@@ -55,11 +51,6 @@ class Default:
             stop_after_epochs=evidence.space.max_epochs,
         )
 
-    def watch(
-        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
-    ) -> str | None:
-        return _max_epochs(evidence, proposal, progress)
-
 
 class _Told:
     """A peer that keeps state: it is told the runs it has not seen yet, then asked."""
@@ -91,11 +82,6 @@ class _Told:
             stop_after_epochs=evidence.space.max_epochs,
             stop_after_cost=self.beta * least_cost(evidence, objective),
         )
-
-    def watch(
-        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
-    ) -> str | None:
-        return _max_epochs(evidence, proposal, progress)
 
 
 class ZeusOwn(_Told):

@@ -123,7 +123,6 @@ def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
         (lambda: workbench.iterations_of([None]), "is no measurement"),  # type: ignore[arg-type]
         (lambda: workbench.devices(range(10**7)), "there is no GPU|no GPU"),
         (lambda: workbench.devices(np.array(3)), "names no GPU"),  # type: ignore[arg-type]
-        (lambda: workbench.Sweep(len, {"batch_size": [1]}, name="x" * 300), "has 300 bytes; up to 200"),  # type: ignore[arg-type]
         (lambda: workbench.tune(over=[1]), r"over=\[1\] is of type list; give text"),  # type: ignore[arg-type]
         (lambda: workbench.share("true", "true", labels=3.5), "labels=3.5"),  # type: ignore[arg-type]
         (lambda: workbench.simulate("A100", scale="x"), "scale='x' is of type str; give a number"),  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ def test_contestants_of_one_seed_meet_the_same_trainings(jobs: dict[str, Job]) -
     objective = zeus_cost(job, 0.5)
     first = [
         replay(policy, job, objective, 3, 1).cost[0]
-        for policy in (DefaultBatchSize(), KnowledgeGradient(explore_first=False))
+        for policy in (DefaultBatchSize(), KnowledgeGradient(safe=True))
     ]
     assert first[0] == pytest.approx(first[1])
 

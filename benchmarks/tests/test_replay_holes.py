@@ -47,7 +47,7 @@ class Cheapest(DefaultBatchSize):
     """Asks for a slice at the lowest limit of 16, and then for a run of it at whatever limit is best."""
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
-        if not evidence.sliced_s:
+        if not evidence.slices:
             return Proposal(16, 100.0, "slice")
         return Proposal(16, None, stop_after_epochs=evidence.space.max_epochs)
 

@@ -33,9 +33,7 @@ def test_two_functions_take_turns(machine: Machine) -> None:
     assert found.runs.height >= 10
     assert str(found).startswith("new takes 10")
     assert "less energy than old" in str(found)
-    page = found._repr_html_()
-    assert "(simulated)" in page
-    assert "<svg" in page
+    assert "(simulated)" in found._repr_html_()
 
 
 def test_both_ways_are_in_the_log(machine: Machine) -> None:

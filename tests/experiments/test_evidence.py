@@ -1,10 +1,7 @@
-"""What tuned jobs, sweeps and recurring jobs teach each other through the store; what is damaged says nothing."""
+"""What tuned jobs, sweeps and recurring jobs teach each other through the store."""
 
 from __future__ import annotations
 
-import json
-import math
-import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,17 +12,14 @@ import polars as pl
 import pytest
 
 import workbench
-from workbench import _paths
 from workbench.experiments import evidence, recurrence
-from workbench.experiments.evidence import keep, known_job, known_limits, sweep_file, top_of_device
+from workbench.experiments.evidence import keep, known_job, known_limits, top_of_device
 from workbench.experiments.executors import HereExecutor
-from workbench.experiments.history.storage import newest_records
 from workbench.experiments.job import RecurringJob
 from workbench.experiments.sweep import Sweep, sweep
-from workbench.experiments.trial import TRIALS
 from workbench.experiments.workloads import example_training
+from workbench.logbook.store import OBSERVATIONS, Store
 from workbench.measurement import session
-from workbench.panels._views.recurring.model import headline
 from workbench.records import Setting
 from workbench.search.clocks.power_profile import PowerProfile
 from workbench.simulation.machine import attached
@@ -59,25 +53,20 @@ def tuned(mine: session.Session, label: str = "train", baseline: tuple[float, fl
     keep(label, device(mine), [(baseline, {Setting(): baseline} | measured)])
 
 
-def rows(mine: session.Session, **changed: Any) -> pl.DataFrame:
-    """Rows of a sweep over the limits, per sample."""
+def swept(mine: session.Session, name: str = "train", **changed: Any) -> None:
+    """What a sweep over the limits leaves, per sample."""
     table = {250.0: (1.0, 1.0)} | RATIOS
-    return pl.DataFrame([
-        dict.fromkeys(TRIALS) | {
-            "trial": number, "batch_size": 64, "power_limit_w": limit, "outcome": "ok", "time_s": 0.01 * time,
-            "energy_j": 2.0 * energy, "gpu": device(mine).name, "simulated": True, "unit": "sample",
-            "ended_unix_s": 1.79e9,
-        } | changed for number, (limit, (time, energy)) in enumerate(table.items())
-    ], schema=TRIALS)
+    rows = [
+        dict.fromkeys(OBSERVATIONS) | {
+            "batch_size": 64, "power_limit_w": limit, "time_s": 0.01 * time, "energy_j": 2.0 * energy,
+            "gpu": device(mine).name, "simulated": True, "unit": "sample", "ended_unix_s": 1.79e9,
+        } | changed for limit, (time, energy) in table.items()
+    ]
+    Store().observe("a sweep", name, pl.DataFrame(rows, schema=OBSERVATIONS))
 
 
 def day(unix_s: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(unix_s))
-
-
-def swept(mine: session.Session, name: str = "train", **changed: Any) -> None:
-    sweep_file(name).parent.mkdir(parents=True, exist_ok=True)
-    rows(mine, **changed).write_parquet(sweep_file(name))
 
 
 def work(batch_size: int | None) -> float:
@@ -94,13 +83,13 @@ def test_what_a_tuned_run_measured_is_known_of_that_job_on_that_card(mine: sessi
     (curve,) = known.same
     assert curve.source.startswith("a tuned run of 20")
     assert curve.costs[Setting(power_limit_w=200.0)] == pytest.approx((0.515, 86.0))
-    assert curve.costs[Setting()] == BASELINE
+    assert curve.costs[Setting(power_limit_w=250.0)] == pytest.approx(BASELINE)
     other_size = known_job("train", device(mine), baseline=(0.9, 190.0))
     assert (len(other_size.same), len(other_size.others)) == (0, 1)
     assert (len(known_job("", device(mine)).same), len(known_job("", device(mine)).others)) == (0, 1)
     keep("", device(mine), [(BASELINE, {Setting(power_limit_w=200.0): (0.5, 90.0)})])
     keep("little", device(mine), [(BASELINE, {Setting(): BASELINE})])
-    assert len(list((_paths.home()[0] / "tuned").iterdir())) == 1
+    assert Store().observations()["name"].unique().to_list() == ["train"]
 
 
 def test_a_sweep_is_known_by_its_name_and_batch_size(mine: session.Session) -> None:
@@ -170,8 +159,6 @@ def test_a_tuned_cell_teaches_a_sweep_and_is_left_out_where_it_is_wrong(mine: se
     right, wrong = measured(name="right"), measured(name="wrong")
     least = min(table.values(), key=lambda row: row["energy_j"])["power_limit_w"]
     assert right.points["power_limit_w"].to_list()[:2] == [least, 250.0]  # both ends of what is known
-    assert len(right._search.earlier.agreed) == 1
-    assert not wrong._search.earlier
     assert wrong.points["power_limit_w"].to_list()[0] == 125.0
 
 
@@ -183,13 +170,12 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
     assert found[-1] == (250.0, 1.0, 1.0)
     assert found[0] == pytest.approx((125.0, 1.5, 0.8))
     assert words == f"6 settings of this job are known from a sweep of {day(1.79e9)}"
-    sweep_file("train").unlink()
+    swept(mine, time_s=0.0)  # which makes no sense
     tuned(mine)
     again, words = known_limits("train", device(mine), 64, LIMITS_W)
     assert again == pytest.approx(np.array(found))
     assert known_limits("other", device(mine), 64, LIMITS_W) == ((), "")
     given: list[Any] = []
-    _any: Any = None  # of an outlook, while something runs
 
     class Profile(PowerProfile):
         def __init__(self, *args: Any, known: Any = (), **options: Any) -> None:
@@ -200,10 +186,9 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
     for earlier in (True, False):
         run = RecurringJob("train", [64], target=0.6, earlier=earlier).recurrence()
         with run:
-            assert run._profiling is not None
+            assert run.profile is not None
             (running,) = [each for each in run.job.study.attempts if not each.ended]
             assert running.reason.endswith(words) is earlier
-            assert headline(_any, [running]).endswith(words) is earlier
             run.report(reached=True)
         assert run.reason.endswith(words) is earlier
         assert run.attempt.reason.endswith(words) is earlier
@@ -214,51 +199,17 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
 # what says nothing
 
 
-@pytest.mark.parametrize("content", [
-    b"", b"{", b"[]", b'{"version": 2, "jobs": [{}]}', b'{"version": 1, "label": 3, "gpu": 4, "jobs": 5}',
-    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [3, {"iteration_s": 0}]}',
-    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
-    b'"iteration_j": 130, "settings": [[1, 2]]}]}',
-    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
-    b'"iteration_j": 130, "settings": [[200.0, null, null, 900.0, 0.1]]}]}',
-    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
-    b'"iteration_j": 130, "unix_s": NaN, "settings": [[200.0, null, null, 1.1, 0.9]]}]}',
-    b'{"version": 1, "label": "train", "gpu": "Tesla V100-PCIE-32GB", "jobs": [{"iteration_s": 0.5, '
-    b'"iteration_j": 130, "settings": [["much", null, null, 1.1, 0.9]]}]}',
-])
-def test_damaged_and_foreign_files_say_nothing(mine: session.Session, content: bytes) -> None:
-    home = _paths.home()[0]
-    for name in ("tuned/a.json", "sweeps/train.parquet", "sweeps/b.parquet", "recurring.db"):
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_bytes(content)
-    assert known_job("train", device(mine)) == evidence.KnownJob()
-    (home / "recurring.db").unlink()
-    with sqlite3.connect(home / "recurring.db") as database:
-        database.execute("CREATE TABLE trials (x)")
-    assert known_job("train", device(mine)) == evidence.KnownJob()
-
-
-def test_rows_of_a_sweep_that_make_no_sense_say_nothing(mine: session.Session) -> None:
-    for changed in ({"time_s": 0.0}, {"energy_j": math.nan}, {"power_limit_w": None}, {"outcome": "error"}):
+def test_a_damaged_file_and_rows_that_make_no_sense_say_nothing(mine: session.Session) -> None:
+    for changed in ({"time_s": 0.0}, {"energy_j": float("nan")}, {"power_limit_w": None}):
         swept(mine, **changed)
         assert known_job("train", device(mine)) == evidence.KnownJob()
-    rows(mine).drop("unit").write_parquet(sweep_file("train"))  # as another version may have written it
+    swept(mine)
+    (file,) = (Store().directory / "observations").iterdir()
+    file.write_bytes(b"PAR1 no more")
     assert known_job("train", device(mine)) == evidence.KnownJob()
-    swept(mine, batch_size=-3, ended_unix_s=1e30)
-    known = known_job("train", device(mine), batch_size=64)
-    assert len(known.same) == 1
-    rows(mine).drop("gpu").write_parquet(sweep_file("train"))
-    assert known_job("train", device(mine)) == evidence.KnownJob()
-
-
-def test_a_file_of_an_earlier_version_is_known(mine: session.Session) -> None:
-    path = _paths.home()[0] / "tuned" / "x.json"
-    path.parent.mkdir(parents=True)
-    jobs = [{"iteration_s": 0.5, "iteration_j": 100.0, "settings": [[200.0, None, None, 1.03, 0.86]]}]
-    whole = {"version": 1, "label": "train", "gpu": device(mine).name, "jobs": jobs}
-    path.write_text(json.dumps(whole))
-    (curve,) = known_job("train", device(mine), baseline=BASELINE).same
-    assert curve.costs[Setting(power_limit_w=200.0)] == pytest.approx((0.515, 86.0))
+    swept(mine)
+    file.with_name("gone.parquet").symlink_to(file.with_name("nowhere.parquet"))
+    assert len(known_job("train", device(mine)).same) == 1
 
 
 def test_the_top_of_a_card_is_its_default_limit_and_its_highest_clocks(mine: session.Session) -> None:
@@ -269,20 +220,9 @@ def test_the_top_of_a_card_is_its_default_limit_and_its_highest_clocks(mine: ses
 
 def test_limits_above_those_that_were_measured_hide_nothing(mine: session.Session) -> None:
     swept(mine)
-    found, words = known_limits("train", device(mine), 64, [*LIMITS_W, 300.0])
+    found, text = known_limits("train", device(mine), 64, [*LIMITS_W, 300.0])
     assert found[-1] == (250.0, 1.0, 1.0)
-    assert words
-
-
-def test_a_missing_file_or_an_odd_row_hides_no_other(mine: session.Session) -> None:
-    swept(mine)
-    sweep_file("gone").symlink_to(sweep_file("nowhere"))
-    keep("cell", device(mine), [(BASELINE, {
-        Setting(power_limit_w=200.0): (0.515, 86.0), Setting(power_limit_w=100.0): (50.0, 90.0),
-    })])
-    known = known_job("cell", device(mine))
-    assert list(known.same[0].costs) == [Setting(), Setting(power_limit_w=200.0)]
-    assert len(known.others) == 1
+    assert text
 
 
 def test_the_newest_run_of_each_other_job_counts(mine: session.Session) -> None:
@@ -290,29 +230,5 @@ def test_the_newest_run_of_each_other_job_counts(mine: session.Session) -> None:
         swept(mine, name, ended_unix_s=1.79e9 + 86400.0 * day_)
     keep("a", device(mine), [(BASELINE, {Setting(power_limit_w=200.0): (0.515, 86.0)})])  # today
     found = [each.source for each in known_job("mine", device(mine)).others]
-    assert len(found) == evidence.MOST_OTHERS
+    assert len(found) == evidence.MOST_CURVES
     assert found[0].startswith("a tuned run")
-
-
-def test_attempts_of_a_simulated_gpu_teach_no_real_one(mine: session.Session, tmp_path: Path) -> None:
-    record = {
-        "batch_size": 64, "gpu": device(mine).name, "heartbeat_unix_s": 1.79e9, "state": "reached",
-        "profile": [[250.0, 1.0, 200.0], [200.0, 1.1, 150.0]],
-    }
-    path = tmp_path / "a%41 b" / "recurring.db"
-    path.parent.mkdir()
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE studies (study_id, study_name)")
-        database.execute("CREATE TABLE trials (trial_id, study_id, state)")
-        database.execute("CREATE TABLE trial_user_attributes (trial_id, key, value_json)")
-        database.execute("INSERT INTO studies VALUES (1, 'train')")
-        for number, simulated in enumerate((None, False, True)):
-            kept = record | ({} if simulated is None else {"simulated": simulated})
-            database.execute("INSERT INTO trials VALUES (?, 1, 'COMPLETE')", (number,))
-            database.execute(
-                "INSERT INTO trial_user_attributes VALUES (?, 'workbench', ?)", (number, json.dumps(kept))
-            )
-    assert [record.get("simulated") for _, record in newest_records(path, "train", 9)] == [True, False, None]
-    path.rename(_paths.home()[0] / "recurring.db")
-    (curve,) = known_job("train", device(mine)).same  # of the simulated GPU that this is
-    assert len(curve.costs) == 2

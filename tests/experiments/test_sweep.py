@@ -20,7 +20,7 @@ from workbench.device import lease
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.experiments import trial
-from workbench.experiments.executors import DaskExecutor, HereExecutor, LocalExecutor, WorkerDied, dask_client
+from workbench.experiments.executors import DaskExecutor, HereExecutor, LocalExecutor, dask_client
 from workbench.experiments.sweep import Sweep, candidates, sweep
 from workbench.experiments.workloads import example_training
 from workbench.logbook.store import Store
@@ -177,7 +177,7 @@ def test_a_trial_for_another_unit_of_work_is_not_compared_with_those_before(step
     done = here(changes_its_mind, {"power_limit_w": [150.0, 250.0]}, order="grid")
     first, second = done.trials["outcome"][0], done.trials.filter(outcome="error")["reason"][0]
     assert first == "ok"
-    assert "are for one million tokens, those of the trials before for one piece of work" in second
+    assert "million tokens" in second
 
 
 def test_higher_limits_are_faster_and_lower_ones_draw_less(stepped: session.Session) -> None:
@@ -223,16 +223,12 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(stepped: session.Sess
     assert len(here(order="grid", name="night run").trials) == 6  # nothing is left to do
 
 
-def test_a_sweep_that_cannot_be_read_is_refused_and_left_alone(stepped: session.Session) -> None:
-    first = here(budget=1, name="broken")
-    assert first.path is not None
-    first.path.write_bytes(b"nothing")
-    with pytest.raises(UsageError, match="cannot be read"):
-        here(name="broken")
-    assert first.path.read_bytes() == b"nothing"
-    first.trials.drop("unit").write_parquet(first.path)  # as another version may have written it
-    with pytest.raises(UsageError, match="cannot be read"):
-        here(name="broken")
+def test_a_damaged_sweep_is_set_aside_and_begins_again(stepped: session.Session) -> None:
+    here(budget=1, name="broken")
+    (file,) = (Store().directory / "observations").iterdir()
+    file.write_bytes(b"nothing")
+    assert here(budget=1, name="broken").trials.height == 1
+    assert file.with_suffix(".damaged").read_bytes() == b"nothing"
 
 
 def test_a_cancelled_sweep_keeps_what_it_has(stepped: session.Session) -> None:
@@ -263,31 +259,17 @@ def misread(configuration: Any) -> float:
     return train(configuration.batch_size)  # it is the batch size itself
 
 
-@pytest.mark.parametrize(("order", "most"), [("grid", 4), ("frontier", 4)])
-def test_work_that_fails_everywhere_ends_the_sweep_and_its_line_is_told(
-    stepped: session.Session, capsys: pytest.CaptureFixture[str], order: Any, most: int
+@pytest.mark.parametrize("order", ["grid", "frontier"])
+def test_work_that_fails_everywhere_ends_the_sweep_and_its_line_is_named(
+    stepped: session.Session, capsys: pytest.CaptureFixture[str], order: Any
 ) -> None:
     done = sweep(misread, TWELVE, executor=HereExecutor(), order=order)
-    assert len(done.trials) <= most
+    assert len(done.trials) <= 4
     assert done.points.is_empty()
-    line = misread.__code__.co_firstlineno + 1
-    error = "AttributeError: 'int' object has no attribute 'batch_size'"
-    words = f"misread({done.trials['batch_size'][0]}) raised {error} ({__file__}:{line}: "
-    assert words in done.reason
-    assert f"{len(done.trials)} trials in a row failed in the same way" in done.reason
-    assert repr(done).startswith("Sweep: 0 configurations measured: ")
-    assert words in repr(done)
-    assert words in capsys.readouterr().err
-
-
-def test_a_function_that_takes_no_batch_size_is_named_by_its_first_line(two: session.Session) -> None:
-    def work() -> None:
-        raise AssertionError
-
-    done = sweep(work, TWELVE, order="grid", progress=False)  # in processes of their own
-    assert len(done.trials) <= 6
-    assert "raised TypeError: " in done.reason
-    assert f"({__file__}:{work.__code__.co_firstlineno}: `def work() -> None:`)" in done.reason
+    line = f"{__file__}:{misread.__code__.co_firstlineno + 1}"
+    for text in (done.reason, repr(done), capsys.readouterr().err):
+        assert "AttributeError" in text
+        assert line in text
 
 
 def test_a_batch_size_that_always_fails_costs_no_other_one(stepped: session.Session) -> None:
@@ -298,8 +280,7 @@ def test_a_batch_size_that_always_fails_costs_no_other_one(stepped: session.Sess
 
     done = here(work, TWELVE, order="grid")
     assert done.trials["outcome"].to_list() == ["error"] * 3 + ["ok"] * 6
-    assert "6 configurations measured" in repr(done)
-    assert "; 3 trials failed, the first one: work(64) raised ValueError: no data for 64 (" in repr(done)
+    assert "no data for 64" in repr(done)
 
 
 def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
@@ -315,7 +296,7 @@ def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
 
     done = here(work, SPACE, order="grid", name="night")
     assert len(done.points) == 2
-    assert "failed in the same way: work(" in done.reason
+    assert "the data is gone" in done.reason
     calls += [1] * 20
     again = here(work, SPACE, order="grid", name="night")
     assert len(again.points) == 6
@@ -341,41 +322,14 @@ def test_a_sweep_that_makes_no_sense_is_refused(space: Any, options: dict[str, A
 # where trials run
 
 
-def test_each_gpu_has_one_trial_at_a_time_and_both_are_used(two: session.Session) -> None:
-    done = sweep(train, SPACE, order="grid", progress=False)
-    assert done.trials["outcome"].to_list() == ["ok"] * 6
-    assert done.trials["uuid"].n_unique() == 2
-    assert done.trials["worker"].n_unique() == 2
-    assert _overlaps(done.trials) == 0
-    assert [device.setting().power_limit_w for device in devices()] == [250.0, 250.0]
-
-
-def test_a_process_that_dies_is_replaced_and_its_trial_repeated(two: session.Session, tmp_path: Path) -> None:
+def test_each_gpu_has_one_trial_at_a_time_and_a_process_that_dies_costs_no_configuration(
+    two: session.Session, tmp_path: Path
+) -> None:
     done = sweep(partial(kill_once, flag=tmp_path / "flag"), SPACE, order="grid", progress=False)
-    assert done.trials["outcome"].to_list() == ["ok"] * 6
-    assert _overlaps(done.trials) == 0
+    assert sorted(done.trials["outcome"]) == ["lost"] + ["ok"] * 6
+    assert done.points["uuid"].n_unique() == done.points["worker"].n_unique() == 2
+    assert _overlaps(done.points) == 0
     assert [device.setting().power_limit_w for device in devices()] == [250.0, 250.0]
-
-
-def test_work_that_always_kills_its_process_ends_its_trial_and_not_the_sweep() -> None:
-    executor = LocalExecutor(["GPU-nowhere"])
-    try:
-        with pytest.raises(WorkerDied, match="died 3 times"):
-            executor.submit(_die).result(PATIENCE_S)
-        assert executor.submit(os.getpid).result(PATIENCE_S) != os.getpid()
-    finally:
-        executor.shutdown()
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_an_executor_that_was_shut_down_takes_nothing_more() -> None:
-    executor = LocalExecutor(["GPU-nowhere"])
-    executor.shutdown()
-    with pytest.raises(RuntimeError, match="shut down"):
-        executor.submit(os.getpid)
 
 
 def test_without_a_gpu_there_is_no_executor() -> None:
@@ -413,40 +367,6 @@ def _overlaps(trials: pl.DataFrame) -> int:
     return rows.filter(pl.col("began_unix_s") < pl.col("before")).height
 
 
-def test_an_error_that_cannot_travel_back_is_told_and_nobody_waits_for_ever() -> None:
-    executor = LocalExecutor(["GPU-nowhere"])
-    try:
-        with pytest.raises(RuntimeError, match="its answer cannot be read here: TypeError"):
-            executor.submit(_fail_oddly).result(PATIENCE_S)
-        assert executor.submit(os.getpid).result(PATIENCE_S) != os.getpid()
-    finally:
-        executor.shutdown()
-
-
-class _Odd(Exception):
-    def __init__(self, one: int, other: int) -> None:
-        super().__init__("odd")
-
-
-def _fail_oddly() -> None:
-    raise _Odd(1, 2)
-
-
-def test_a_process_that_cannot_be_started_ends_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(self: LocalExecutor, uuid: str) -> Any:
-        raise OSError("too many open files")
-
-    monkeypatch.setattr(LocalExecutor, "_start", refused)
-    executor = LocalExecutor(["GPU-nowhere"])
-    try:
-        with pytest.raises(
-            WorkerDied, match=r"no process can be started for GPU GPU-nowhere: too many open files"
-        ):
-            executor.submit(os.getpid).result(PATIENCE_S)
-    finally:
-        executor.shutdown()
-
-
 def test_an_interrupt_of_all_processes_does_not_begin_the_trial_again(tmp_path: Path) -> None:
     executor = LocalExecutor(["GPU-nowhere"])
     try:
@@ -474,8 +394,8 @@ def _interrupted(begun: Path) -> None:
         ({"batch_size": [0]}, "batch_size cannot be 0"),
         ({"power_limit_w": [100.0, float("nan")]}, "power_limit_w cannot be nan"),
         ({"sm_clock_mhz": [-5]}, "sm_clock_mhz cannot be -5"),
-        ({"batch_size": 64}, "batch_size is 64; give a list"),
-        ({"batch_size": "64"}, "batch_size is '64'; give a list"),
+        ({"batch_size": 64}, "batch_size=64"),
+        ({"batch_size": "64"}, "batch_size='64'"),
     ],
 )
 def test_values_that_cannot_be_are_named(space: Any, words: str) -> None:
@@ -493,56 +413,17 @@ def test_work_that_returns_something_else_than_samples_is_said(stepped: session.
     assert "the work returns a dict" in row["reason"]
 
 
-class _Slow(HereExecutor):
-    """Ends its trials when it is shut down, as processes do that are waited for."""
+def test_a_trial_that_an_interrupt_ended_is_begun_again_by_the_next_pass(stepped: session.Session) -> None:
+    class InterruptedOnce(HereExecutor):
+        interrupted = False
 
-    def __init__(self, gpus: Any) -> None:
-        self.gpus = tuple(gpus)
-        self._waiting: list[tuple[Future[Any], Any]] = []
-
-    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        if not self._waiting:  # the first one is done at once
-            future.set_result(function(*args, **kwargs))
-        self._waiting.append((future, partial(function, *args, **kwargs)))
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        future, rest = self._waiting[-1]
-        future.set_result(rest())
-
-
-def test_what_ends_while_an_interrupted_sweep_is_left_is_kept(
-    stepped: session.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.experiments.sweep.LocalExecutor", _Slow)
-    running = Sweep(train, {"batch_size": [64, 128, 256]}, order="grid", name="left")
-
-    def interrupted(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    steps = iter(running)
-    next(steps)
-    monkeypatch.setattr("workbench.experiments.sweep.wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        next(steps)
-    assert running.trials["batch_size"].to_list() == [64, 128]
-    assert Sweep(train, {"batch_size": [64, 128, 256]}, name="left").trials.height == 2
-    monkeypatch.undo()
-    assert {row["batch_size"] for row in _on(running, HereExecutor())} == {256}
-
-
-def _on(running: Sweep, executor: HereExecutor) -> Sweep:
-    running._given = executor
-    return running
-
-
-def test_a_trial_that_was_given_up_is_begun_again_by_the_next_pass(stepped: session.Session) -> None:
-    class Stopped(HereExecutor):
         def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-            raise KeyboardInterrupt
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            return super().submit(function, *args, **kwargs)
 
-    running = Sweep(train, {"batch_size": [64, 128]}, order="grid", executor=Stopped())
+    running = Sweep(train, {"batch_size": [64, 128]}, order="grid", executor=InterruptedOnce())
     with pytest.raises(KeyboardInterrupt):
         list(running)
-    assert [row["batch_size"] for row in _on(running, HereExecutor())] == [64, 128]
+    assert [row["batch_size"] for row in running] == [64, 128]

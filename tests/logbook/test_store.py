@@ -551,18 +551,6 @@ def test_a_column_of_another_kind_is_read_as_what_it_should_be_or_set_aside(
         assert store.find("b") == BARE
 
 
-@pytest.mark.parametrize(
-    "name", ["other_processes", "notes", "throttle_reasons", "setting", "samples", "name"]
-)
-def test_a_gpu_that_lacks_what_is_shown_of_it_is_set_aside(store: Store, name: str) -> None:
-    store.save(BARE)
-    rows = as_frame([FULL]).to_dicts()
-    rows[0]["gpus"][1][name] = [None] if isinstance(rows[0]["gpus"][1][name], list) else None
-    pl.DataFrame(rows, schema=SCHEMA).write_parquet(store.directory / "measurements" / "m-1.parquet")
-    assert store.log()["id"].to_list() == ["b"]
-    assert "without a value" in store.messages()[0]
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are Unix's")
 def test_what_is_no_regular_file_is_set_aside(store: Store) -> None:
     """A pipe of this name blocked the log for ever."""

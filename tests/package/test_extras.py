@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-import optuna
 import pytest
 
 import workbench
@@ -36,7 +35,7 @@ PLAIN = {named(each) for each in PROJECT["dependencies"]}
 def postgres() -> None:
     url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
     with translate_storage_errors(url):
-        open_study("job", url, optuna.samplers.RandomSampler())
+        open_study("job", url)
 
 
 @pytest.mark.parametrize(("library", "use", "kind", "extra"), [

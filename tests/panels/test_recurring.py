@@ -88,7 +88,6 @@ def test_a_lost_recurrence_is_named_with_its_cost_and_marked_in_the_picture() ->
     words = panel.summary()
     lost = f"lost: recurrences 7, 9, whose 3 runs did not reach the target and cost {amount(6 * cost, 'J')}"
     assert lost in words
-    assert "6 runs without the target cost" in words
     assert panel._view is not None
     assert panel._view.rows["lost"] == [False] * 6 + [True, False, True]
     assert "no run reached the target" in panel.svg()
@@ -142,15 +141,12 @@ def test_before_the_first_run_it_says_what_comes_first() -> None:
 
 def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() -> None:
     panel = panel_of(many(20))
-    _, headline, paid, saved, even, *explored, _ = panel.summary().splitlines()
+    _, headline, paid, saved, even, *_ = panel.summary().splitlines()
     assert headline.startswith("Next: batch size 64 at 200 W: best so far; ")
     assert headline.endswith("likely the cheapest")
     assert paid == "20 recurrences cost 5.68 MJ eq."
     assert " less than the default (batch size 128 at 250 W) would have cost (energy −" in saved
     assert even.startswith("paid for itself from recurrence ")
-    # Three runs at others than 64: twice 128 at 1.8 times its cost, and 32.
-    assert explored[0].startswith("trying other batch sizes has cost ")
-    assert explored[0].endswith(" runs of the best in all")
 
 
 def test_no_percentage_is_shown_where_its_interval_includes_zero() -> None:
@@ -430,7 +426,7 @@ def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
 
 def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> None:
     study = JobStudy(
-        "nightly", SPACE, ETA, storage=tmp_path / "runs.db", sampler=optuna.samplers.TPESampler(seed=1)
+        "nightly", SPACE, ETA, storage=tmp_path / "runs.db", policy=optuna.samplers.TPESampler(seed=1)
     )
     panel = recurring(study, finish)
     panel.run(2)

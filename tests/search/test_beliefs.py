@@ -5,10 +5,10 @@ default would have cost.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import optuna
 import polars as pl
 import pytest
 
@@ -16,10 +16,10 @@ from workbench.errors import UsageError
 from workbench.experiments.history import outlook as beliefs
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.history.csv import as_frame, write_csv
+from workbench.experiments.history.optuna_bridge import OptunaPolicy
 from workbench.experiments.history.outlook import attempts_paid, break_even, outlook_of, recurrences
 from workbench.experiments.history.replay import Recorded, space_of
 from workbench.search.batch_size.history import Space
-from workbench.search.batch_size.make import make_policy
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 
 LIMITS = (150.0, 250.0)
@@ -179,7 +179,8 @@ def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_o
 
 def test_without_a_policy_the_best_believed_is_shown_and_the_reason_said() -> None:
     made = Recorded([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)], SPACE, ETA)
-    outlook = outlook_of(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, None)
+    policy = OptunaPolicy(optuna.samplers.RandomSampler(seed=1))
+    outlook = outlook_of(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, policy)
     assert (outlook.proposal, outlook.reason, outlook.batch_size) == (
         None,
         "a sampler of Optuna's chooses the next batch size",
@@ -289,12 +290,3 @@ def test_an_empty_record_needs_a_space() -> None:
     assert math.isclose(space_of([ran(0, 128)]).default, 128)
 
 
-def test_a_policy_with_a_prior_of_its_own_is_shown_with_it() -> None:
-    made = Recorded([ran(0, 128), ran(1, 128)], SPACE, ETA)
-    evidence = made.ledger.evidence()
-    sure = make_policy("knowledge-gradient")
-    wide = replace(sure, prior=replace(sure.prior, noise=(1.0,)))  # type: ignore[type-var, attr-defined]
-    spread = [
-        float(np.std(beliefs.belief_of(evidence, ETA, policy).log_epochs[:, 2])) for policy in (sure, wide)
-    ]  # type: ignore[union-attr]
-    assert spread[1] > 1.5 * spread[0]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from workbench.search.batch_size.history import Evidence, Run, Space
-from workbench.search.batch_size.policy import Progress, Proposal
+from workbench.search.batch_size.policy import Progress, stop_reason
 from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 from workbench.search.objective import Energy
 
@@ -108,9 +106,9 @@ def test_the_early_stop_is_before_the_epoch_that_would_cross_beta_times_the_leas
     evidence.add(ended(1, 100))
     proposal = ZeusPolicy(beta=2).ask(evidence, Energy(), np.random.default_rng(0))
     assert proposal.stop_after_cost == 200
-    policy = ZeusPolicy()
-    assert policy.watch(evidence, Energy(), proposal, Progress(5, 150)) is None  # the next makes 180
-    assert policy.watch(evidence, Energy(), proposal, Progress(6, 180)) is not None  # the next makes 210
+    assert not stop_reason(Progress(5, 150), epochs=100, cost=200)  # the next makes 180
+    assert stop_reason(Progress(6, 180), epochs=100, cost=200)  # the next makes 210
+    assert stop_reason(Progress(6, 1), epochs=6, cost=200)
 
 
 def test_a_run_that_failed_cheaply_is_not_the_cheapest() -> None:
@@ -132,6 +130,3 @@ def test_the_default_batch_size_is_kept_at_its_best_limit_once_that_is_known() -
     evidence.add_profile(1, 200.0, 10.0, 150.0)
     proposal = policy.ask(evidence, Energy(), np.random.default_rng(0))
     assert (proposal.batch_size, proposal.power_limit_w) == (64, 100.0)
-    assert (
-        policy.watch(evidence, Energy(), Proposal(64, stop_after_epochs=math.inf), Progress(99, 1.0)) is None
-    )

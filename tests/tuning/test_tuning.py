@@ -23,8 +23,7 @@ import workbench
 from workbench import _paths
 from workbench.device import lease
 from workbench.errors import UsageError
-from workbench.experiments.evidence import sweep_file
-from workbench.experiments.trial import TRIALS
+from workbench.logbook.store import OBSERVATIONS, Store
 from workbench.measurement import session as sessions
 from workbench.records import Setting
 from workbench.search.objective import EnergyDelay, ZeusCost
@@ -1204,15 +1203,14 @@ def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
         ((baseline, measured),) = at_work(tuner).measured()
         tuner.end()
         if source == "a sweep":  # the same points, as a sweep keeps them
-            shutil.rmtree(_paths.home()[0] / "tuned")
-            sweep_file("my training").parent.mkdir(exist_ok=True)
-            pl.DataFrame([
-                dict.fromkeys(TRIALS) | {
-                    "power_limit_w": setting.power_limit_w or 250.0, "outcome": "ok", "time_s": cost[0] / 256,
+            shutil.rmtree(_paths.home()[0] / "observations")
+            Store().observe("a sweep", "my training", pl.DataFrame([
+                dict.fromkeys(OBSERVATIONS) | {
+                    "power_limit_w": setting.power_limit_w or 250.0, "time_s": cost[0] / 256,
                     "energy_j": cost[1] / 256, "gpu": here.device.name, "simulated": True, "ended_unix_s": 1.79e9,
                     "batch_size": 256, "unit": "sample",
                 } for setting, cost in ({Setting(): baseline} | measured).items()
-            ], schema=TRIALS).write_parquet(sweep_file("my training"))
+            ], schema=OBSERVATIONS))
     (first, before), (second, after) = made
     assert not any("of this job" in text for text in before)
     assert any(f"of this job are known from {source} of 20" in text for text in after)

@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from .. import _html
@@ -34,7 +33,6 @@ from ..records import Measurement, Setting, Window, WorkDone
 from .difference import LEAST_PAIRS, TOO_WIDE, UNKNOWN, Ratio, difference, enough, order
 
 RUN_S = 2.0  # a run is as many calls as take this long: a shorter one has a wide error of its own
-WARM_C = 5.0  # by which mean temperatures of logged runs may differ without a warning
 RUNS = pl.Schema({
     "way": pl.Int64, "label": pl.String, "calls": pl.Int64,
     "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64, "time_s": pl.Float64,  # of one unit
@@ -91,7 +89,7 @@ class EnergyComparison:
         heads = ("", "runs", f"J per {self.unit}", f"s per {self.unit}", "°C at the start")
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in (self.ended, *self.notes) if note)
         title = html.escape(str(self)) + _html.SIMULATED * self.simulated
-        return (f"<div class='gpu-comparison'><p><b>{title}</b></p>{_picture(self)}{_html.table(heads, rows)}"
+        return (f"<div class='gpu-comparison'><p><b>{title}</b></p>{_html.table(heads, rows)}"
                 f"<ul style='margin:.3em 0;opacity:.8'>{notes}</ul></div>")
 
 
@@ -301,56 +299,35 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
     Raises:
         UsageError: a label with no such run, or runs that cannot be compared.
     """
-    log = store.log()
-    frames = []
-    for number, label in enumerate((a, b)):
-        rows = log.filter((pl.col("label") == label) & (pl.col("outcome") == "ok") & (pl.col("energy_j") > 0)
-                          & (pl.col("time_s") > 0))
-        if not rows.height:
-            store.find(label)  # says what is there, where nothing has this label
-            raise UsageError(f"no run called {label!r} ended well and has an energy; run it again")
-        frames.append(rows.with_columns(way=pl.lit(number, pl.Int64)))
     if a == b:
         raise UsageError(f"{a!r} is compared with itself; give two labels")
-    whole = pl.concat(frames).sort("started_unix_s")
-    found = [from_row(row) for row in whole.drop("way").iter_rows(named=True)]
+    sound = (pl.col("outcome") == "ok") & (pl.col("energy_j") > 0) & (pl.col("time_s") > 0)
+    whole = store.log().filter(sound, pl.col("label").is_in([a, b]))
+    found = [from_row(row) for row in whole.iter_rows(named=True)]
+    sides = [[each for each in found if each.label == label] for label in (a, b)]
+    for label, side in zip((a, b), sides, strict=True):
+        if not side:
+            store.find(label)  # reports what is there, where nothing has this label
+            raise UsageError(f"no run called {label!r} ended well and has an energy; run it again")
     if problem := comparison_basis(found).problem:
         raise UsageError(f"{a} and {b} are not compared: {problem}")
-    runs = pl.DataFrame({
-        "way": whole["way"], "label": whole["label"], "calls": pl.Series([1] * whole.height, dtype=pl.Int64),
-        "energy_j": whole["energy_j"], "energy_uncertainty_j": whole["energy_uncertainty_j"].fill_null(0.0),
-        "time_s": whole["time_s"],
-        "temperature_c": pl.Series([_logged_c(store, each) for each in found], dtype=pl.Float64),
-    }, schema=RUNS)
-    first, second = ([each for each, way in zip(found, whole["way"], strict=True) if way == number]
-                     for number in (0, 1))
+    runs = whole.select(
+        (pl.col("label") == b).cast(pl.Int64).alias("way"), "label", pl.lit(1, pl.Int64).alias("calls"),
+        "energy_j", pl.col("energy_uncertainty_j").fill_null(0.0), "time_s",
+        pl.lit(None, pl.Float64).alias("temperature_c"),
+    )
     plural = "" if whole.height == 1 else "s"
     return _result((a, b), runs, f"{whole.height} logged run{plural}", found, sequential=False,
-                   notes=tuple(_differences(first, second, runs)))
+                   notes=tuple(_differences(*sides)))
 
 
-def _logged_c(store: Store, measurement: Measurement) -> float | None:
-    """The temperature of the hottest GPU as a stored run began; None where no trace is kept."""
-    trace = store.trace(measurement.id)
-    if trace is None or "temperature_c" not in trace.columns:
-        return None
-    first = trace.sort("time_s").group_by("uuid").first()["temperature_c"].drop_nans().max()
-    return None if first is None else float(first)  # type: ignore[arg-type]
-
-
-def _differences(
-    first: Sequence[Measurement], second: Sequence[Measurement], runs: pl.DataFrame
-) -> list[str]:
+def _differences(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
     """What besides the way differs between logged runs."""
     remarks = caveats(*first, *second)
     settings = [{gpu.setting for m in side for gpu in m.gpus} for side in (first, second)]
     if settings[0] != settings[1]:
         remarks.append("the two ran under different settings: that is part of the difference")
-    warm = [runs.filter(way=number)["temperature_c"].drop_nulls().to_numpy() for number in (0, 1)]
-    means = [float(each.mean()) if len(each) else math.nan for each in warm]
-    if abs(means[1] - means[0]) > WARM_C:
-        remarks.append(f"they began at {means[0]:.0f} and {means[1]:.0f} °C on average")
-    if runs.height < 2 * LEAST_PAIRS:
+    if len(first) + len(second) < 2 * LEAST_PAIRS:
         remarks.append("few runs; workbench.compare of two functions runs both until the result is clear")
     return remarks
 
@@ -412,48 +389,3 @@ def _of_one_call(m: Measurement, calls: int) -> Measurement:
         m, gpus=gpus, time_s=m.time_s / calls, time_sd_s=part(m.time_sd_s), energy_sd_j=part(m.energy_sd_j),
         cpu_energy_j=part(m.cpu_energy_j), dram_energy_j=part(m.dram_energy_j), work=work,
         iterations=iterations, calls=calls)
-
-
-# the picture
-
-WIDTH, HEIGHT, LEFT = 640, 150, 56
-COLOURS = ("#1a80c4", "#d0600c")
-
-
-def _picture(found: EnergyComparison) -> str:
-    """Joules of each run in its order, circles and squares, with both means; one `<svg>` without scripts."""
-    runs = found.runs
-    if runs.height < 2:
-        return ""
-    values = runs["energy_j"].to_numpy()
-    low, high = float(values.min()), float(values.max())
-    margin = 0.08 * (high - low or high)
-    low, high = low - margin, high + margin
-
-    def y(joules: float) -> float:
-        return 20 + (HEIGHT - 40) * (high - joules) / (high - low)
-
-    def text(x: float, at: float, caption: str, anchor: str = "start", colour: str = "currentColor") -> str:
-        return (f'<text x="{x:.1f}" y="{at:.1f}" text-anchor="{anchor}" font-size="12" fill="{colour}">'
-                f"{html.escape(caption)}</text>")
-
-    step = (WIDTH - LEFT - 130) / max(runs.height - 1, 1)
-    out = [text(0, 12, f"J per {found.unit}, run after run")]
-    out += [text(LEFT - 10, y(each) + 4, f"{each:.4g}", "end") for each in np.linspace(low, high, 3)]
-    tops = []
-    for number, label in enumerate(found.labels):
-        mean = runs.filter(pl.col("way") == number)["energy_j"].mean()
-        if mean is not None:
-            tops.append((y(float(mean)), number, label))  # type: ignore[arg-type]
-    nudge = 8 if len(tops) == 2 and abs(tops[0][0] - tops[1][0]) < 16 else 0
-    for at, number, label in tops:
-        aside = nudge if at == max(top for top, *_ in tops) else -nudge
-        out.append(f'<line x1="{LEFT}" x2="{WIDTH - 122}" y1="{at:.1f}" y2="{at:.1f}" stroke-dasharray="4 3" '
-                   f'stroke="{COLOURS[number]}"/>')
-        out.append(text(WIDTH - 116, at + 4 + aside, label[:18], colour=COLOURS[number]))
-    for place, (way, joules) in enumerate(runs.select("way", "energy_j").iter_rows()):
-        x, at, fill = LEFT + step * place, y(joules), COLOURS[way]
-        out.append(f'<rect x="{x - 4:.1f}" y="{at - 4:.1f}" width="8" height="8" fill="{fill}"/>' if way
-                   else f'<circle cx="{x:.1f}" cy="{at:.1f}" r="4.5" fill="{fill}"/>')
-    return (f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" style="max-width:100%" '
-            f'role="img" aria-label="{html.escape(str(found), quote=True)}">{"".join(out)}</svg>')

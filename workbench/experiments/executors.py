@@ -4,8 +4,8 @@
     HereExecutor     this process, for work that cannot leave it
     DaskExecutor     workers of a Dask client, one per GPU with `resources={"GPU": 1}`; extra `[cluster]`
 
-A process that dies takes its trial with it, not the sweep: its watchdog restores the setting, and the trial
-is run again.
+A process that dies takes its trial with it, not the sweep: its watchdog restores the setting, and the sweep
+tries the configuration again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import logging
 import multiprocessing
 import os
 import pickle
-import queue
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
-from multiprocessing.connection import Connection
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from .._processes import exit_with_parent
 from ..device import driver
 from ..errors import UsageError, WorkbenchError, missing
 
@@ -29,15 +28,14 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-ATTEMPTS = 3
 
 
 class WorkerDied(WorkbenchError):
-    """A process died with every attempt at a trial."""
+    """A worker of a Dask cluster died with its trial, or was told to leave it."""
 
 
 class HereExecutor(Executor):
-    """Runs everything in this process, at once: `submit` returns when it is done."""
+    """Runs everything in this process: `submit` returns when it is done."""
 
     gpus: tuple[str, ...] = ("",)
 
@@ -60,133 +58,44 @@ class LocalExecutor(Executor):
 
     def __init__(self, gpus: Sequence[str]) -> None:
         self.gpus = _distinct(gpus)
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
-        self._closed = False
-        self._processes: dict[str, multiprocessing.process.BaseProcess] = {}
-        self._threads = [
-            threading.Thread(target=self._serve, args=(uuid,), name=f"trials on {uuid}", daemon=True)
-            for uuid in self.gpus
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._pools = {uuid: _pool(uuid) for uuid in self.gpus}
+        self._newest: dict[str, Future[Any]] = {}
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a function in the process of the next GPU that is free."""
+        """Run a function in the process of a GPU that is free; after a process that died a new one begins."""
         import cloudpickle
 
-        if self._closed:
-            raise RuntimeError("this executor was shut down; make a new one")
-        future: Future[T] = Future()
-        self._jobs.put((future, cloudpickle.dumps((function, args, kwargs))))
+        message = cloudpickle.dumps((function, args, kwargs))
+        free = (uuid for uuid in self.gpus if uuid not in self._newest or self._newest[uuid].done())
+        uuid = next(free, self.gpus[0])
+        try:
+            future = self._pools[uuid].submit(_call, message)
+        except BrokenProcessPool:
+            self._pools[uuid] = _pool(uuid)
+            future = self._pools[uuid].submit(_call, message)
+        self._newest[uuid] = future
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes after what runs, and with `cancel_futures` without what waits."""
-        if not self._closed:
-            self._closed = True
-            if cancel_futures:
-                self._drop()
-            for _ in self._threads:
-                self._jobs.put(None)
-        if wait:
-            for thread in self._threads:
-                thread.join()
-
-    def _drop(self) -> None:
-        while True:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return
-            if job is not None:
-                job[0].cancel()
-
-    def _serve(self, uuid: str) -> None:
-        """A GPU's thread: hand its process one job after the other."""
-        here: Connection | None = None
-        try:
-            while (job := self._jobs.get()) is not None:
-                future, message = job
-                if future.set_running_or_notify_cancel():
-                    here = self._have_done(uuid, here, future, message)
-        finally:
-            self._end(uuid, here)
-
-    def _have_done(
-        self, uuid: str, here: Connection | None, future: Future[Any], message: bytes
-    ) -> Connection | None:
-        """Have a GPU's process do one job; returns the connection to it, None where it has died."""
-        for _ in range(ATTEMPTS):
-            process = self._processes.get(uuid)
-            try:
-                if process is None or not process.is_alive() or here is None:
-                    here = self._start(uuid)
-            except Exception as error:  # this thread must live on: whoever waits for it would wait for ever
-                future.set_exception(WorkerDied(f"no process can be started for GPU {uuid}: {error}"))
-                return None
-            try:
-                here.send_bytes(message)
-                answer = here.recv_bytes()
-            except (EOFError, OSError):  # it died
-                here = None
-                continue
-            _settle(future, answer)
-            return here
-        future.set_exception(WorkerDied(f"the process of GPU {uuid} died {ATTEMPTS} times with this trial"))
-        return None
-
-    def _start(self, uuid: str) -> Connection:
-        context = multiprocessing.get_context("spawn")  # a forked driver works no more
-        here, there = context.Pipe()
-        process = context.Process(target=_work, args=(there, uuid), name=f"trials on {uuid}", daemon=True)
-        process.start()
-        there.close()
-        self._processes[uuid] = process
-        return here
-
-    def _end(self, uuid: str, here: Connection | None) -> None:
-        process = self._processes.pop(uuid, None)
-        if here is not None:
-            here.close()  # which ends it
-        if process is not None:
-            process.join(10)
-            if process.is_alive():
-                process.terminate()
+        for pool in self._pools.values():
+            pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
-def _settle(future: Future[Any], answer: bytes) -> None:
-    try:
-        failed, value = pickle.loads(answer)
-    # errors with arguments of their own often cannot be unpickled; whoever waits must still hear of it
-    except Exception as error:
-        future.set_exception(RuntimeError(f"its answer cannot be read here: {type(error).__name__}: {error}"))
-        return
-    if failed:
-        future.set_exception(value)
-    else:
-        future.set_result(value)
+def _pool(uuid: str) -> ProcessPoolExecutor:
+    spawn = multiprocessing.get_context("spawn")  # a driver does not work in a forked process
+    return ProcessPoolExecutor(1, spawn, _begin, (driver.current().environment(uuid),))
 
 
-def _work(jobs: Connection, uuid: str) -> None:
-    """A GPU's process: run what comes, until nobody sends any more."""
-    os.environ.update(driver.current().environment(uuid))
-    while True:
-        try:
-            message = jobs.recv_bytes()
-        except (EOFError, OSError, KeyboardInterrupt):
-            return
-        try:
-            function, args, kwargs = pickle.loads(message)
-            answer: tuple[bool, Any] = (False, function(*args, **kwargs))
-        # a terminal interrupts all its processes: told, not died of, or the trial would begin again
-        except (Exception, KeyboardInterrupt) as error:
-            answer = (True, error)
-        try:
-            jobs.send(answer)
-        except (EOFError, OSError):
-            return
-        except Exception as error:
-            jobs.send((True, RuntimeError(f"its answer cannot be sent: {error}")))
+def _begin(environment: dict[str, str]) -> None:
+    """In a GPU's process, before anything else."""
+    os.environ.update(environment)
+    exit_with_parent()
+
+
+def _call(message: bytes) -> Any:
+    function, args, kwargs = pickle.loads(message)
+    return function(*args, **kwargs)
 
 
 class DaskExecutor(Executor):

@@ -28,7 +28,7 @@ from ..device.discovery import Gpus
 from ..errors import MeasurementError, NoDriver, UsageError, checked, listed
 from ..measurement import session
 from ..measurement.meter import Meter
-from ..records import Configuration
+from ..records import Configuration, Setting
 from ..search.batch_size.history import MOST_RUNS, Space
 from ..search.batch_size.policy import BatchSizePolicy
 from ..search.objective import Objective, Time, ZeusCost
@@ -37,7 +37,7 @@ from .history.csv import missing, read_csv, write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
 from .ranks import current_ranks, follow, gpus_of_ranks, lead, require_connected
-from .recurrence import Recurrence, configuration_of
+from .recurrence import Recurrence
 from .trial import out_of_memory
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class RecurringJob:
         default: Your own choice, where the first run starts; the largest where None.
         objective: What is to be small; a number is Zeus' eta (1 counts energy only, 0 time only, which needs
             no GPU).
-        storage: An Optuna storage URL or the path of an SQLite file; a file in the user's data directory
-            where None.
+        storage: An Optuna storage, its URL, or the path of an SQLite file; a file in the user's data
+            directory where None.
         target: Value of the metric at which a run has reached its goal; without one `report(reached=True)`
             says so.
         higher_is_better: Of the metric.
@@ -84,8 +84,9 @@ class RecurringJob:
     @checked
     def __init__(
         self, name: str, batch_sizes: Sequence[int], default: int | None = None,
-        objective: Objective | float = 0.5, *, storage: str | Path | None = None, target: float | None = None,
-        higher_is_better: bool = True, max_epochs: int = 100,
+        objective: Objective | float = 0.5, *,
+        storage: str | Path | optuna.storages.BaseStorage | None = None,
+        target: float | None = None, higher_is_better: bool = True, max_epochs: int = 100,
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         power_limits_w: Sequence[float] | None = None, gpus: Gpus = None, meter: Meter | None = None,
         seed: int | None = None, accept_changes: bool = False, retries: int = RETRIES,
@@ -121,7 +122,7 @@ class RecurringJob:
             )
         self.study = JobStudy(
             name, space, self._objective(objective), storage=storage or _paths.home()[0] / "recurring.db",
-            sampler=policy, seed=seed, accept_changes=accept_changes,
+            policy=policy, seed=seed, accept_changes=accept_changes,
         )
         if damaged := self.study.ledger.damaged:
             self.notes.append(f"{len(damaged)} attempts of this history are damaged and left out: number "
@@ -147,7 +148,7 @@ class RecurringJob:
         """What the next recurrence runs at. It is claimed by this: other processes see it as running."""
         if self._next is None:
             self._next = self.study.ask(slices=False)
-        return configuration_of(self._next)
+        return Configuration(Setting(power_limit_w=self._next.power_limit_w), self._next.batch_size)
 
     @checked
     def choose(self, batch_size: int | None, power_limit_w: float | None = None) -> None:

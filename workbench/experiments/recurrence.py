@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -19,19 +18,20 @@ from ..logbook.store import Store
 from ..measurement import marks
 from ..measurement.meter import Meter
 from ..measurement.session import keep
-from ..records import Configuration, Measurement, Setting, Window
+from ..records import Measurement, Setting, Window
 from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS
-from ..search.clocks.power_profile import Optimum, PowerProfile
+from ..search.clocks.power_profile import PowerProfile
 from ..search.objective import Time
-from .evidence import known_limits
+from .evidence import known_limits, observe
 from .history.attempts import Attempt
 from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 from .trial import out_of_memory
 
+# Of the length of epochs: they are sums of many iterations and differ little, so that one at a limit will do.
+# With the scatter of iterations a run of 14 epochs gets to two limits instead of three.
 EPOCH_SCATTER = 0.005
-BEAT_S = 60.0  # between signs of life
 SETTLED_S = 2.0  # after a moment, what its energy is said to be changes no more
 
 
@@ -73,13 +73,7 @@ class Recurrence:
         self._lease = Lease(self._meter.devices)
         self._limiter = PowerLimitSetter(self._lease)
         self._profiling: OnlinePowerProfiler | None = None
-        self._heartbeat_s = 0.0
         self._settled = (0.0, 0.0)  # a moment that is long past, and the energy up to it
-
-    @property
-    def configuration(self) -> Configuration:
-        """What it runs at."""
-        return configuration_of(self.attempt)
 
     @property
     def power_limit_w(self) -> float | None:
@@ -90,11 +84,6 @@ class Recurrence:
     def profile(self) -> PowerProfile | None:
         """The profile of limits that was made in this run."""
         return self._profiling.profile if self._profiling else None
-
-    @property
-    def optimum(self) -> Optimum | None:
-        """What that profile found."""
-        return self.profile.optimum() if self.profile is not None and self.profile.measured else None
 
     def _repr_html_(self) -> str:
         known = {
@@ -118,7 +107,6 @@ class Recurrence:
             self.job.study.end(self.attempt, state="interrupted")
             raise
         marks.attach(self._notebook)
-        self._heartbeat_s = time.monotonic()
         return self
 
     def step(self) -> None:
@@ -149,8 +137,11 @@ class Recurrence:
             if not self.reached and self.purpose == "run":
                 cost = float(self.job.study.objective.cost(time_s, energy_j))
                 why = self.job.study.watch(self.attempt, Progress(self.epochs, cost))
-                self.stop_reason = self.stop_reason or why or ""
-            self._beat(time_s, energy_j)
+                self.stop_reason = self.stop_reason or why
+            self.attempt = self.job.study.update(
+                self.attempt, epochs=self.epochs, time_s=time_s, energy_j=energy_j,
+                metric=_finite(self.metric),
+            )
 
     def should_stop(self) -> bool:
         """Whether to leave the training loop: the target is reached, it is not worth it, a slice is done."""
@@ -215,17 +206,15 @@ class Recurrence:
                 )
             return
         among = limits if wanted is None else (wanted,)
-        update_s = max((self._update_s(gpu.uuid) for gpu in self._meter.devices), default=0.1)
-        simulated = any(device.simulated for device in self._meter.devices)
-        self.attempt = self.job.study.update(self.attempt, simulated=simulated)
+        recorder = self._meter.recorder
+        known_s = [recorder.update_s(gpu.uuid) for gpu in self._meter.devices if recorder is not None]
+        update_s = max((each or 0.1 for each in known_s), default=0.1)
         known = self._known(among)
 
         def make(by_epoch: bool) -> PowerProfile:
-            # Epochs are sums of many iterations and differ little: one at a limit will do.
-            scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
             return PowerProfile(
                 among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
-                scatter=scatter, known=known,
+                known=known, scatter=EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter,
             )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
@@ -241,19 +230,12 @@ class Recurrence:
             self.attempt = self.job.study.update(self.attempt, reason=self.reason)
         return known
 
-    def _update_s(self, uuid: str) -> float:
-        known = self._meter.recorder.update_s(uuid) if self._meter.recorder is not None else None
-        return known or 0.1
-
     # how it goes
 
     def _on_step(self) -> None:
         self._steps += 1
         if self._profiling is not None:
             self._profiling.step()
-        if time.monotonic() - self._heartbeat_s > BEAT_S:
-            with self._stored():
-                self._beat(*self._spent())
 
     def _take(self, metric: float) -> None:
         """Note the metric of the epoch that has ended."""
@@ -286,12 +268,6 @@ class Recurrence:
             if (note := f"the history could not be reached while the job ran: {error}") not in self.notes:
                 self.notes.append(note)
 
-    def _beat(self, time_s: float, energy_j: float) -> None:
-        self._heartbeat_s = time.monotonic()
-        self.attempt = self.job.study.update(
-            self.attempt, epochs=self.epochs, time_s=time_s, energy_j=energy_j, metric=_finite(self.metric),
-        )
-
     # the end
 
     def _end(self, error: BaseException | None) -> None:
@@ -323,8 +299,19 @@ class Recurrence:
                 reason=self.stop_reason
                 or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
             )
+            self._keep()
         if profiled is not None and not profiled.done:
             self.notes.append("the profile of power limits was not finished")
+
+    def _keep(self) -> None:
+        """What an epoch takes at each power limit, for tuned cells and sweeps of this name."""
+        costs = {
+            Setting(power_limit_w=limit_w): (epoch_s, epoch_s * power_w)
+            for limit_w, epoch_s, power_w in self.attempt.profile if limit_w > 0
+        }
+        if costs:
+            gpu = self._meter.devices[0]
+            observe("a recurring job", self.job.name, gpu, costs, unit="epoch", batch_size=self.batch_size)
 
     def _state(self, error: BaseException | None) -> str:
         if error is not None:
@@ -395,10 +382,6 @@ class _Steps(marks.MarkRecorder):
 
     def step(self) -> None:
         self._on_step()
-
-
-def configuration_of(attempt: Attempt) -> Configuration:
-    return Configuration(Setting(power_limit_w=attempt.power_limit_w), attempt.batch_size)
 
 
 def _finite(value: float | None) -> float | None:

@@ -11,20 +11,18 @@ With a name its rows are kept on disk, and a sweep of that name goes on where th
 from __future__ import annotations
 
 import itertools
-import linecache
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from .. import _html, _paths
+from .. import _html
 from ..device.discovery import Gpus, devices
 from ..errors import MOST_VALUES, NoDriver, UsageError, WorkbenchError, checked, checked_list, shown
 from ..logbook.store import Store
@@ -33,15 +31,15 @@ from ..records import Configuration, Setting
 from ..search.earlier import PlacedCurve, place
 from ..search.surrogates.expected_hypervolume import FrontierSearch
 from . import trial
-from .evidence import known_job, sweep_file, top_of_device
+from .evidence import known_job, top_of_device
 from .executors import HereExecutor, LocalExecutor
 from .trial import KNOBS, TRIALS, Work
 
 AXES = ("batch_size", *KNOBS)
-LONGEST_NAME = 200  # bytes: with an ending, of a file
-REPEATED = 2  # a trial that failed is tried once more
-FAILED = ("error", "lost", "held")  # outcomes that another try may mend
-ALIKE = 3  # equal failures in a row: this batch size is given up, and if another one fails so too, the sweep
+FAILED = ("error", "lost", "held")  # outcomes that another try may mend, once
+# Failures in a row: this batch size is given up, and if another one fails so too, the sweep.
+MOST_FAILURES = 3
+RULE = "batch sizes and clocks are whole numbers above 0, limits are watts"
 
 
 class Sweep:
@@ -83,17 +81,13 @@ class Sweep:
             )
         if order not in ("frontier", "grid"):
             raise UsageError(f"the order is {order!r}; it is 'frontier' or 'grid'")
-        if name is not None and len(name.encode()) > LONGEST_NAME:
-            many = len(name.encode())
-            raise UsageError(f"the name {shown(name)} has {many} bytes; up to {LONGEST_NAME} name a file")
         self.work, self.space, self.order, self.name = work, candidates(space), order, name
         self.budget = len(self.space) if budget is None else min(budget, len(self.space))
         self._search = FrontierSearch(self.space, worth=worth, rng=np.random.default_rng(seed))
         self._given, self._gpus = executor, gpus
         self._rows: list[dict[str, Any]] = []
-        self._failed: dict[int, int] = {}
-        self._alike: list[dict[str, Any]] = []  # the last trials, where they failed in the same way
-        self._given_up = False
+        self._failed: set[int] = set()  # candidates that have failed once
+        self._failures: list[dict[str, Any]] = []  # the last trials, where all of them failed
         self._out: set[int] = set()
         self._began: float | None = None
         self._run_here = 0
@@ -189,7 +183,7 @@ class Sweep:
         width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
         under_way: dict[Future[dict[str, Any]], int] = {}
         self._began, self.reason = time.monotonic(), ""
-        self._given_up, self._alike = False, []
+        self._failures = []
         try:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
@@ -214,8 +208,6 @@ class Sweep:
     def _next(self, running: int) -> int | None:
         if self.cancelled:
             self.reason = self.reason or "it was cancelled"
-            return None
-        if self._given_up:
             return None
         if len(self._search.measured) + running >= self.budget:
             self.reason = (
@@ -263,10 +255,14 @@ class Sweep:
             return  # of an earlier space
         outcome, reason = record["outcome"], record["reason"]
         if outcome == "ok":
-            self._alike = []
+            self._failures = []
             self._search.tell(row, record["time_s"], record["energy_j"])
-            return
-        self._bar(row, reason)
+        elif outcome in FAILED and row not in self._failed:
+            self._failed.add(row)
+            self._search.cannot(row, reason)
+            self._search.allow(row)
+        else:
+            self._bar(row, reason)
         if outcome == "out of memory" and record["batch_size"] is not None:
             self._bar_where(pl.col("batch_size") >= record["batch_size"], reason)
         if outcome in ("not permitted", "not supported"):
@@ -274,37 +270,29 @@ class Sweep:
             self._bar_where(pl.any_horizontal(pl.col(knobs).is_not_null()), reason)
             self.reason = reason
         if outcome in FAILED:
-            self._failed[row] = self._failed.get(row, 0) + 1
-            if self._failed[row] < REPEATED:
-                self._search.allow(row)
-                self._out.discard(row)
-            self._give_up(record)
+            self._failures.append(record)
+            if len(self._failures) >= MOST_FAILURES:
+                self._give_up(record)
 
     def _give_up(self, record: dict[str, Any]) -> None:
-        """Measure no more at a batch size with `ALIKE` equal failures in a row; end where another goes on
-        with them.
+        """Measure no more at a batch size whose trials fail; end where another one fails with it.
 
         The batch size is all that the work is given, so other settings do not mend it.
         """
-        if self._alike and _way(self._alike[0]) != _way(record):
-            self._alike = []
-        self._alike.append(record)
-        if len(self._alike) < ALIKE:
-            return
         several = "batch_size" in self.space.columns and self.space["batch_size"].n_unique() > 1
-        here = pl.col("batch_size").eq_missing(record["batch_size"]) if several else pl.lit(True)
-        self._bar_where(here, record["reason"])
-        if len({row["batch_size"] for row in self._alike}) > 1 or not several:
-            self._given_up = True
-            first = self._describe(self._alike[0])
-            self.reason = f"{len(self._alike)} trials in a row failed in the same way: {first}"
+        if not several or len({row["batch_size"] for row in self._failures}) > 1:
+            self._bar_where(pl.lit(True), record["reason"])
+            first = self._describe(self._failures[0])
+            self.reason = f"{len(self._failures)} trials in a row failed: {first}"
+        else:
+            self._bar_where(pl.col("batch_size") == record["batch_size"], record["reason"])
 
     def _describe(self, record: dict[str, Any]) -> str:
         """A failed trial in words."""
         if not record["raised_at"]:
             return str(record["reason"])
         name = getattr(getattr(self.work, "func", self.work), "__name__", "the work")
-        return f"{name}({record['batch_size']}) raised {record['reason']} ({_place(record['raised_at'])})"
+        return f"{name}({record['batch_size']}) raised {record['reason']} ({record['raised_at']})"
 
     def _bar(self, row: int, reason: str) -> None:
         if row not in self._search.measured:
@@ -351,32 +339,13 @@ class Sweep:
 
     # on disk
 
-    @property
-    def path(self) -> Path | None:
-        """Where the rows are kept; None without a name."""
-        if self.name is None:
-            return None
-        path = sweep_file(self.name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
     def _stored(self) -> list[dict[str, Any]]:
-        path = self.path
-        if path is None or not path.exists():
-            return []
-        try:
-            frame = pl.read_parquet(path)
-            return frame.select(TRIALS.names()).cast(TRIALS).to_dicts()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise UsageError(
-                f"the sweep {self.name!r} is kept in {path}, which cannot be read "
-                f"({str(error).splitlines()[0]}); move the file away to begin anew, or take another name"
-            ) from error
+        return [] if self.name is None else Store().observed("a sweep", self.name, TRIALS).to_dicts()
 
     def _store(self) -> None:
-        if self.path is not None:
-            with _paths.replacing(self.path) as file:
-                self.trials.write_parquet(file)
+        if self.name is not None:
+            rows = self.trials.with_columns(run=pl.lit(None, pl.Int64))
+            Store().observe("a sweep", self.name, rows)
 
 
 def sweep(
@@ -427,12 +396,6 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     else:
         if unknown := [name for name in space if name not in AXES]:
             raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
-        single = [
-            name for name, values in space.items()
-            if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
-        ]
-        if single:
-            raise UsageError(f"{single[0]} is {shown(space[single[0]])}; give a list of values, even for one")
         lists = {name: checked_list(name, values, "float", "None") for name, values in space.items()}
         if (count := math.prod(map(len, lists.values()))) > MOST_VALUES:
             raise UsageError(f"{count:,} configurations are too many; give up to {MOST_VALUES:,}")
@@ -447,35 +410,16 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
             f"there is nothing to choose from; give values for at least one of {', '.join(AXES)}"
         )
     types = {name: pl.Float64 if name == "power_limit_w" else pl.Int64 for name in frame.columns}
-    rule = "batch sizes and clocks are whole numbers above 0, limits are watts"
     try:
         numbers = frame.cast(pl.Float64)
-        typed = frame.cast(types)  # type: ignore[arg-type]
     except pl.exceptions.PolarsError as error:
-        raise UsageError(f"{rule}: {str(error).splitlines()[0]}") from error
-    for name in frame.columns:  # a cast to whole numbers cuts what is behind the point off, and says nothing
-        cut = typed[name].cast(pl.Float64) != numbers[name]
-        wrong = numbers[name].filter(~(numbers[name] > 0) | ~numbers[name].is_finite() | cut)
-        if len(wrong):
-            raise UsageError(f"{rule}: {name} cannot be {wrong[0]:g}")
-    return typed.unique(maintain_order=True)
-
-
-def _way(record: dict[str, Any]) -> tuple[str, ...]:
-    """How a trial failed: failures with the same answer are alike, whatever numbers their messages name."""
-    if record["outcome"] == "lost":
-        return ("lost",)
-    if record["raised_at"]:
-        return ("error", record["raised_at"], record["reason"].partition(":")[0])
-    return (record["outcome"], record["reason"])
-
-
-def _place(raised_at: str) -> str:
-    """A line of code for people: where it is and what stands there."""
-    file, _, line = raised_at.rpartition(":")
-    cell = Path(file).parent.name.startswith("ipykernel_") or file.startswith("<ipython-input")
-    text = linecache.getline(file, int(line)).strip()
-    return (f"line {line} of the notebook cell" if cell else raised_at) + (f": `{text}`" if text else "")
+        raise UsageError(f"{RULE}: {str(error).splitlines()[0]}") from error
+    for name, kind in types.items():
+        values = numbers[name].drop_nulls()
+        whole = kind != pl.Int64 or values % 1 == 0
+        if len(wrong := values.filter(~((values > 0) & values.is_finite() & whole))):
+            raise UsageError(f"{RULE}: {name} cannot be {wrong[0]:g}")
+    return numbers.cast(types).unique(maintain_order=True)  # type: ignore[arg-type]
 
 
 def _uuids(gpus: Gpus) -> list[str]:

@@ -5,6 +5,7 @@
     <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
     <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
     <home>/tags/<id>                                    words that its owner keeps with it
+    <home>/observations/<kind>-<name>-<hash>.parquet    what a job has taken under several settings
 
 What cannot be read is renamed to `.damaged` and said; nothing else is lost by it. Files of another version
 of the schema stay as they are and are left out. Only traces count against the quota, and the oldest go first.
@@ -14,11 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import stat
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,7 @@ SCHEMA_VERSION = 3
 QUOTA_BYTES = 512 * 1024**2
 COMPACT_AT = 400
 MOST_TAG = 200  # bytes
+MOST_JOBS = 64  # whose observations are read, the newest
 
 _SETTING = pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})
 _SEGMENT = pl.Struct({"setting": _SETTING, "time_s": pl.Float64, "energy_j": pl.Float64})
@@ -74,6 +78,16 @@ _COLUMNS: dict[str, Any] = {
     "calls": pl.Int64,
 }
 SCHEMA = pl.Schema(_COLUMNS)
+# What a job has taken under settings of a GPU, whoever measured it: a row per setting.
+OBSERVATIONS = pl.Schema({
+    "kind": pl.String,  # "a tuned run", "a sweep" or "a recurring job"
+    "name": pl.String,  # of the job
+    "gpu": pl.String, "simulated": pl.Boolean, "batch_size": pl.Int64,
+    "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,  # null: left alone
+    "unit": pl.String,  # that time and energy are for: "sample", "iteration", "epoch" and the like
+    "time_s": pl.Float64, "energy_j": pl.Float64, "ended_unix_s": pl.Float64,
+    "run": pl.Int64,  # rows of one number compare with each other only; null: all rows of a job compare
+})
 _ITERATION_COLUMNS = tuple(name for name in SCHEMA if name.startswith("iteration_"))
 _FIELDS = {  # of the record, by column
     "iteration_s": "seconds", "iteration_s_uncertainty": "seconds_uncertainty", "iteration_j": "energy_j",
@@ -83,9 +97,6 @@ _FIELDS = {  # of the record, by column
 # What a row must tell. Any other column may be null.
 _NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus",
            "notes", "schema_version")
-_GPU_NEEDED = ("name", "uuid", "source", "simulated", "setting", "throttle_reasons", "other_processes",
-               "samples", "gaps", "notes")
-_COUNTED_NEEDED = ("iteration_source", "iteration_sure", "iteration_reason", "iteration_check")
 _LATEST_UNIX_S = 1e11  # the year 5138
 # Polars panics on some damaged files, and a panic is no Exception
 _FAILURES = Exception, pl.exceptions.PanicException
@@ -115,15 +126,13 @@ def from_row(row: dict[str, Any]) -> Measurement:
     return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row), work=work)
 
 
-def _gpu(
-    setting: dict[str, Any], throttle_reasons: list[str], other_processes: list[dict[str, Any]],
-    notes: list[str], segments: list[dict[str, Any]] | None = None, **plain: Any,
-) -> GpuMeasurement:
-    others = tuple(Process(**process) for process in other_processes)
-    stretches = tuple(SettingSegment(Setting(**each["setting"]), each["time_s"], each["energy_j"])
-                      for each in segments or ())
-    return GpuMeasurement(setting=Setting(**setting), throttle_reasons=tuple(throttle_reasons),
-                          other_processes=others, notes=tuple(notes), segments=stretches, **plain)
+def _gpu(setting: dict[str, Any] | None, **fields: Any) -> GpuMeasurement:
+    lists: dict[str, Any] = {name: tuple(fields.pop(name) or ()) for name in ("throttle_reasons", "notes")}
+    others = tuple(Process(**process) for process in fields.pop("other_processes") or ())
+    segments = tuple(SettingSegment(Setting(**each["setting"]), each["time_s"], each["energy_j"])
+                     for each in fields.pop("segments") or ())
+    return GpuMeasurement(setting=Setting(**setting or {}), other_processes=others, segments=segments,
+                          **lists, **fields)
 
 
 def _iterations(row: dict[str, Any]) -> IterationSummary | None:
@@ -146,6 +155,7 @@ class Store:
             self.problem = f"there is no place to write to ({_reason(error)}); nothing will be kept"
         self.directory, self.quota_bytes = found, quota_bytes
         self._measurements, self._traces = found / "measurements", found / "traces"
+        self._observations = found / "observations"
         self._messages: list[str] = []
         self._gone = False
 
@@ -211,6 +221,40 @@ class Store:
             return self._read(path, lambda frame: _cast(frame, ITERATIONS, needed=()))
         return None
 
+    def observe(self, kind: str, name: str, rows: pl.DataFrame) -> None:
+        """Keep what was observed of a job, in place of what is there of this kind and name.
+
+        Args:
+            kind: Of `OBSERVATIONS`.
+            name: Of the job.
+            rows: With the columns of `OBSERVATIONS` but these two; further ones are kept too.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        named = rows.with_columns(kind=pl.lit(kind), name=pl.lit(name))
+        _write(lambda: named, self._observed_path(kind, name))
+
+    def observed(self, kind: str, name: str, schema: Mapping[str, Any] = OBSERVATIONS) -> pl.DataFrame:
+        """What was observed of one job; a damaged file is set aside."""
+        path = self._observed_path(kind, name)
+        frame = self._read(path, lambda frame: _cast(frame, schema, needed=tuple(schema)))
+        return pl.DataFrame(schema=schema) if frame is None else frame.select(list(schema))
+
+    def observations(self) -> pl.DataFrame:
+        """What was observed of the jobs that ran last (`OBSERVATIONS`)."""
+        frames = [pl.DataFrame(schema=OBSERVATIONS)]
+        for path in sorted(self._files(self._observations), key=_changed_unix_s)[-MOST_JOBS:]:
+            frame = self._read(path, lambda frame: _cast(frame, OBSERVATIONS, needed=OBSERVATIONS.names()))
+            if frame is not None:
+                frames.append(frame.select(OBSERVATIONS.names()))
+        return pl.concat(frames)
+
+    def _observed_path(self, kind: str, name: str) -> Path:
+        readable = re.sub(r"[^A-Za-z0-9]+", "-", f"{kind} {name}")[:80]
+        digest = sha256(f"{kind}\n{name}".encode("utf-8", "replace")).hexdigest()[:8]
+        return self._observations / f"{readable}-{digest}.parquet"
+
     def tag(self, measurement_id: str, tag_text: str) -> None:
         """Keep a few words with a measurement; none take them away.
 
@@ -255,18 +299,7 @@ class Store:
 
     def _sound(self, paths: Sequence[Path]) -> dict[Path, pl.DataFrame]:
         """The files of measurements that can be used, by path."""
-        frames = {path: frame for path in paths if (frame := self._read(path, _columns)) is not None}
-        if not frames:
-            return frames
-        try:
-            # all at once: one by one it takes longer than reading them
-            _check_values(pl.concat(frames.values()))
-        except _FAILURES:
-            return {
-                path: frame for path in frames
-                if (frame := self._read(path, lambda frame: _check_values(_columns(frame)))) is not None
-            }
-        return frames
+        return {path: frame for path in paths if (frame := self._read(path, _columns)) is not None}
 
     def _read(self, path: Path, checked: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
         """The frame of a file as `checked` returns it; None where it cannot be used, and a message."""
@@ -322,6 +355,13 @@ class Store:
                 path.unlink(missing_ok=True)
 
 
+def _changed_unix_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # gone meanwhile, or a link to nothing
+        return 0.0
+
+
 class _OtherVersion(Exception):
     """A file that another version has written."""
 
@@ -332,19 +372,14 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if "schema_version" in frame.columns and (frame["schema_version"].cast(pl.Int64) != SCHEMA_VERSION).any():
         raise _OtherVersion
-    return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
-
-
-def _check_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame; raises ValueError where a row does not tell what `from_row` needs."""
-    _check_columns(frame, _NEEDED, ("gpus", "iteration_levels", "notes"))
-    gpus, levels = (_items(frame[name]).struct.unnest() for name in ("gpus", "iteration_levels"))
-    _check_columns(gpus, _GPU_NEEDED, ("notes", "throttle_reasons", "other_processes"))
-    _check_columns(levels, ("name", "count", "time_s"))
-    _check_columns(frame.filter(pl.col("iteration_count").is_not_null()), _COUNTED_NEEDED)
-    times = frame.select((pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(),
-                         (pl.col("time_s").abs() < math.inf).all())
-    if not all(times.row(0)):
+    frame = _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
+    unknown = [name for name in _NEEDED if frame[name].null_count()]
+    lists = (frame[name] for name in ("gpus", "notes", "iteration_levels"))
+    unknown += [each.name for each in lists if (each.list.drop_nulls().list.len() < each.list.len()).any()]
+    if unknown:
+        raise ValueError(f"column {', '.join(unknown)} has places without a value")
+    started_s, time_s = (frame[name].abs() for name in ("started_unix_s", "time_s"))
+    if not ((started_s < _LATEST_UNIX_S) & (time_s < math.inf)).all():
         raise ValueError("a time is no finite number of seconds")
     return frame
 
@@ -362,20 +397,6 @@ def _cast(frame: pl.DataFrame, schema: Mapping[str, Any], *, needed: Sequence[st
     if other := [name for name, kind in kinds.items() if have[name] != kind]:
         raise ValueError(f"column {', '.join(other)} holds {have[other[0]]}")
     return frame
-
-
-def _items(lists: pl.Series) -> pl.Series:
-    """What is in the lists of a column, all in one."""
-    # some versions of Polars make a null of an empty list
-    return lists.filter(lists.list.len() > 0).explode()
-
-
-def _check_columns(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] = ()) -> None:
-    """Raises ValueError where one of these columns has a null, or one of these lists."""
-    unknown = [name for name in names if frame[name].null_count()]
-    unknown += [name for name in lists if _items(frame[name]).null_count()]
-    if unknown:
-        raise ValueError(f"column {', '.join(unknown)} has places without a value")
 
 
 def _write(make: Callable[[], pl.DataFrame], path: Path) -> None:

@@ -2,6 +2,7 @@
 
     study, storage      the study, in a SQLite file or any Optuna storage
     attempts            a recurrence as it is kept; who runs it, and whether that process still lives
-    optuna_bridge, csv  the policies as Optuna samplers; the history as CSV
+    optuna_bridge       attempts counted for a policy; Optuna's samplers as policies
+    csv                 the history as a frame and as CSV
     outlook, replay     what a history says under an objective; one made elsewhere, played again
 """

@@ -11,12 +11,10 @@ from typing import Any
 
 from ... import _processes
 from ...errors import UsageError, check_fields, checked_list
-from ...search.batch_size.history import Evidence, Run, Space
+from ...search.batch_size.history import MOST_RUNS, Evidence, Run, Space
 from ...search.objective import Objective
 
-CRASHES = 2  # in a row, before a batch size is not tried again
-KILLS = 3
-PATIENCE_S = 24 * 3600.0  # without a word from another machine; an epoch that takes longer needs more
+PATIENCE_S = 86_400.0  # without a word from another machine; an epoch that takes longer needs more
 ENDED = ("reached", "stopped", "failed", "crashed")
 STATES = ("running", *ENDED, "killed", "interrupted", "withdrawn")
 
@@ -36,7 +34,6 @@ class Attempt:
         time_s, energy_j: Without profiling, which is booked apart.
         profile: (power limit, seconds of an epoch, watts of all GPUs) at each limit.
         iterations_per_epoch: Where the training told its steps.
-        simulated: Whether its GPUs were; None where that was not kept.
         oom: It crashed because memory ran out.
     """
 
@@ -56,7 +53,6 @@ class Attempt:
     metric: float | None = None
     target: float | None = None
     gpu: str | None = None
-    simulated: bool | None = None
     oom: bool = False
     reason: str = ""
     stop_after_epochs: float = math.inf
@@ -141,15 +137,14 @@ class Bars:
     """Which batch sizes are not to be tried again, counted as attempts end.
 
     One that ran out of memory bars all that are not smaller, on that card, until one of them has run an epoch
-    there. Other crashes bar a batch size after two in a row, kills after three, and only if another batch
-    size has ended well: else it is not the batch size. From attempt `pardoned[batch_size]` on all counts.
+    there. `MOST_RUNS` other crashes or kills in a row bar a batch size, and only if another batch size has
+    ended well: else it is not the batch size. From attempt `pardoned[batch_size]` on all counts.
     """
 
     def __init__(self, space: Space, pardoned: dict[int, int] | None = None) -> None:
         self.space, self.pardoned = space, dict(pardoned or {})
         self._memory: dict[int, str] = {}
         self._crashes: dict[int, int] = {}
-        self._kills: dict[int, int] = {}
         self._well: set[int] = set()
         self._reached, self._runs = False, 0
         self._exhausted: dict[int, int] = {}
@@ -165,15 +160,12 @@ class Bars:
             return
         if attempt.oom:
             self._memory[b] = f"batch size {b} ran out of memory"
-        elif attempt.state == "crashed":
+        elif attempt.state in ("crashed", "killed"):
             self._crashes[b] = self._crashes.get(b, 0) + 1
-        elif attempt.state == "killed":
-            self._kills[b] = self._kills.get(b, 0) + 1
         elif attempt.state in ENDED:
             if attempt.epochs >= 1 or attempt.purpose == "slice":
                 self._memory = {size: why for size, why in self._memory.items() if size > b}
             self._crashes.pop(b, None)
-            self._kills.pop(b, None)
             self._well.add(b)
 
     def _see_target(self, attempt: Attempt) -> None:
@@ -193,10 +185,8 @@ class Bars:
             smaller = [size for size in self._memory if size <= b]
             if smaller:
                 found[b] = self._memory[min(smaller)]
-            elif self._well - {b} and self._crashes.get(b, 0) >= CRASHES:
-                found[b] = f"batch size {b} crashed {self._crashes[b]} times in a row"
-            elif self._well - {b} and self._kills.get(b, 0) >= KILLS:
-                found[b] = f"runs at batch size {b} were killed {self._kills[b]} times in a row"
+            elif self._well - {b} and self._crashes.get(b, 0) >= MOST_RUNS:
+                found[b] = f"batch size {b} crashed or was killed {self._crashes[b]} times in a row"
         return found
 
     def check_reachable(self) -> None:
@@ -241,7 +231,7 @@ def current_owner() -> dict[str, Any]:
     return {"host": host, "boot": boot, "pid": pid, "started": started}
 
 
-def is_abandoned(owner: dict[str, Any], heartbeat_unix_s: float, *, patience_s: float = PATIENCE_S) -> str:
+def is_abandoned(owner: dict[str, Any], heartbeat_unix_s: float) -> str:
     """Why an attempt is nobody's any more; empty while it may still end."""
     if owner.get("host") == socket.gethostname():
         if owner.get("boot") != _processes.boot_id() and owner.get("boot") and _processes.boot_id():
@@ -251,4 +241,4 @@ def is_abandoned(owner: dict[str, Any], heartbeat_unix_s: float, *, patience_s: 
         return f"its process ({owner.get('pid')}) is gone" if gone else ""
     silent_s = time.time() - heartbeat_unix_s
     where = owner.get("host", "its machine")
-    return f"nothing was heard from {where} for {silent_s / 3600:.0f} hours" if silent_s > patience_s else ""
+    return f"nothing was heard from {where} for {silent_s / 3600:.0f} hours" if silent_s > PATIENCE_S else ""

@@ -10,7 +10,7 @@ scores the same history anew.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -20,12 +20,11 @@ from ...search.batch_size.epochs import EpochPosterior, EpochPrior, believe
 from ...search.batch_size.history import MOST_RUNS, Evidence, Space
 from ...search.batch_size.knowledge_gradient import run_costs
 from ...search.batch_size.policy import BatchSizePolicy, Proposal
-from ...search.batch_size.reasons import ExplorationCost, exploration_cost, why_untried
 from ...search.objective import EnergyWithin, Objective
 from .attempts import Attempt, without
-from .optuna_bridge import AttemptLedger, propose
+from .optuna_bridge import AttemptLedger, OptunaPolicy, propose
 
-DRAWS = 1024
+DRAWS = 1024  # samples; any number from 256 to 4096 shows the same
 INTERVAL = (0.05, 0.95)
 BELIEVED = pl.Schema({
     "batch_size": pl.Int64,
@@ -78,8 +77,6 @@ class Outlook:
         changes: How often the job has changed on the way.
         since: The first recurrence (counted from 1) that savings count; later than 1 after a change, because
             nothing is known of what the default would take before it.
-        exploration: What trying and failing has cost; None where that is not known.
-        untried: Batch sizes that are not worth a try, by the reason.
     """
 
     objective: Objective
@@ -95,8 +92,6 @@ class Outlook:
     profile_of: int | None
     changes: int
     since: int
-    exploration: ExplorationCost | None = None
-    untried: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def batch_size(self) -> int | None:
@@ -104,7 +99,7 @@ class Outlook:
 
 
 def outlook_of(
-    ledger: AttemptLedger, paid: pl.DataFrame, objective: Objective, policy: BatchSizePolicy | None, *,
+    ledger: AttemptLedger, paid: pl.DataFrame, objective: Objective, policy: BatchSizePolicy, *,
     pardoned: dict[int, int] | None = None, seed: int = 0,
 ) -> Outlook:
     """Everything at once, with the same random draws every time: what moves on a screen was moved.
@@ -113,24 +108,24 @@ def outlook_of(
         ledger: Of the history; read before.
         paid: Its attempts, of `attempts_paid`.
         objective: To score it by.
-        policy: Ours; None where somebody else chooses.
+        policy: Chooses the next batch size; a sampler of Optuna's is not asked, which would change it.
         pardoned: As the study has it.
         seed: Of the draws.
     """
     barred = ledger.bars(pardoned).out
     proposal, reason = None, ""
     try:
-        if policy is not None:
+        if isinstance(policy, OptunaPolicy):
+            reason = "a sampler of Optuna's chooses the next batch size"
+        else:
             proposal = propose(
                 ledger, policy, objective, np.random.default_rng(seed), before=0, pardoned=pardoned
             )
-        else:
-            reason = "a sampler of Optuna's chooses the next batch size"
         space = without(ledger.space, barred)
     except UsageError as error:
         reason, space = str(error), ledger.space
     evidence = ledger.evidence(space, before=0)
-    belief = belief_of(evidence, objective, policy, seed=seed)
+    belief = belief_of(evidence, objective, seed=seed)
     believed = believed_costs(evidence, belief, objective, ledger.space, barred)
     arm = None
     if proposal is not None:
@@ -153,31 +148,14 @@ def outlook_of(
         objective, ledger.space, believed, proposal, reason, arm, rows, default, break_even(rows), profile,
         profile_of, evidence.changes,
         1 if first is None else 1 + paid.filter(paid["recurrence"] < first)["recurrence"].n_unique(),
-        None if belief is None else exploration_cost(evidence, belief, objective),
-        {} if belief is None else why_untried(evidence, belief, objective),
     )
 
 
-def belief_of(
-    evidence: Evidence, objective: Objective, policy: BatchSizePolicy | None = None, *, draws: int = DRAWS,
-    seed: int = 0,
-) -> EpochPosterior | None:
-    """Draws of what may be true; None before a run has reached the target or an epoch was profiled.
-
-    Args:
-        evidence: Runs and profiles.
-        objective: Cost of time and energy.
-        policy: Its prior is used, where it has one.
-        draws: Number of samples.
-        seed: Of the samples.
-    """
+def belief_of(evidence: Evidence, objective: Objective, *, seed: int = 0) -> EpochPosterior | None:
+    """Samples of what may be true; None before a run has reached the target or an epoch was profiled."""
     if not evidence.count.any() or not evidence.in_profile.any():
         return None
-    prior = getattr(policy, "prior", None)
-    return believe(
-        evidence, objective, prior if isinstance(prior, EpochPrior) else EpochPrior(), draws,
-        np.random.default_rng(seed),
-    )
+    return believe(evidence, objective, EpochPrior(), DRAWS, np.random.default_rng(seed))
 
 
 def believed_costs(
@@ -196,8 +174,7 @@ def believed_costs(
     believed: list[tuple[float | None, ...]] = [(None,) * 4] * evidence.arms
     if belief is not None:
         costs = run_costs(belief, objective)
-        allowed = np.where(evidence.usable[None, :], costs, np.inf)
-        best = np.bincount(np.argmin(allowed, axis=1), minlength=evidence.arms) / len(costs)
+        best = np.bincount(np.argmin(costs, axis=1), minlength=evidence.arms) / len(costs)
         columns = [*np.quantile(costs, (0.5, *INTERVAL), axis=0).tolist(), best.tolist()]
         believed = list(zip(*columns, strict=True))
     others = [run.arm for run in evidence.current if run.state != "reached"]

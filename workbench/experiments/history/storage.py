@@ -9,9 +9,9 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...errors import StoreError, missing
+from ...errors import StoreError, UsageError, missing, shown
 
 if TYPE_CHECKING:
     import optuna
@@ -26,13 +26,22 @@ def storage_url(storage: str | Path) -> str:
 
 
 def open_study(
-    name: str, url: str, sampler: optuna.samplers.BaseSampler
-) -> tuple[optuna.Study, optuna.storages.RDBStorage]:
+    name: str, storage: str | Path | optuna.storages.BaseStorage
+) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
     """A study, made where there is none of that name, and its storage."""
     import optuna
     import sqlalchemy
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def made(opened: optuna.storages.BaseStorage) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
+        return optuna.create_study(storage=opened, study_name=name, load_if_exists=True), opened
+
+    if isinstance(storage, optuna.storages.BaseStorage):
+        return made(storage)
+    if not isinstance(storage, str | Path):
+        raise UsageError(f"storage={shown(storage)}: give a URL, the path of a file, or one of Optuna's")
+    url = storage_url(storage)
     if url.startswith("sqlite:///"):
         _check_file(Path(url.removeprefix("sqlite:///")))
     literal = url.replace("{", "{{").replace("}", "}}")  # Optuna formats it
@@ -41,12 +50,7 @@ def open_study(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                storage = optuna.storages.RDBStorage(literal, engine_kwargs=arguments)
-                study = optuna.create_study(
-                    storage=storage, study_name=name, sampler=sampler, direction="minimize",
-                    load_if_exists=True,
-                )
-                return study, storage
+                return made(optuna.storages.RDBStorage(literal, engine_kwargs=arguments))
         except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
             # Two processes that both make the tables: the second one finds them.
             if patience_s is None or not any(
@@ -118,22 +122,3 @@ def translate_storage_errors(url: str) -> Iterator[None]:
             ) from None
         cause = str(getattr(error, "orig", None) or error.__cause__ or error).splitlines()[0]
         raise StoreError(_damaged(where, cause)) from error
-
-
-def newest_records(path: Path, study: str | None, most: int) -> list[tuple[str, Any]]:
-    """Records of the newest attempts that have ended, with the names of their studies; of one study, or all.
-
-    Optuna's interface reads every trial there is, which a running training would wait for. Where the file is
-    not there, busy, or of another shape, nothing is known.
-    """
-    try:
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1.0)) as database:
-            rows = database.execute(
-                "SELECT study_name, value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
-                "JOIN studies USING (study_id) WHERE key = 'workbench' AND state IN ('COMPLETE', 'PRUNED', "
-                "'FAIL') AND (study_name = ?1 OR ?1 IS NULL) ORDER BY trial_id DESC LIMIT ?2", (study, most),
-            ).fetchall()
-        return [(name, json.loads(record)) for name, record in rows]
-    except (sqlite3.Error, ValueError):
-        return []

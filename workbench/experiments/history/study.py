@@ -1,4 +1,4 @@
-"""The history of a recurring job as an Optuna study, and our policies as Optuna samplers.
+"""The history of a recurring job as an Optuna study.
 
     study = JobStudy("nightly", space, objective, storage="sqlite:///runs.db")
     attempt = study.ask()                      # a trial that runs, with a batch size; other processes see it
@@ -26,18 +26,16 @@ import polars as pl
 
 from ...errors import StoreError, UsageError, shown
 from ...search.batch_size.history import MOST_RUNS, Evidence, Space
-from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal
+from ...search.batch_size.make import make_policy
+from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal, stop_reason
 from ...search.objective import Objective, check_measured
-from .attempts import PATIENCE_S, Attempt, current_owner, is_abandoned, without
+from .attempts import Attempt, current_owner, is_abandoned, without
 from .csv import as_frame
-from .optuna_bridge import KEY, PARAMETER, AttemptLedger, best_limit_w, samplers
+from .optuna_bridge import KEY, PARAMETER, AttemptLedger, OptunaPolicy, known_limit_w, propose
 from .storage import LOCK_S, open_study, storage_url, translate_storage_errors
 
 if TYPE_CHECKING:
     import optuna
-
-FORMAT = 1
-NEAR = 200  # newest attempts among which the current recurrence is
 
 
 class JobStudy:
@@ -47,11 +45,10 @@ class JobStudy:
         name: Of the job, and of the study.
         space: What may be chosen.
         objective: What is to be small; may be changed at any time.
-        storage: An Optuna storage URL, or the path of an SQLite file.
-        sampler: A policy, its name, or a sampler of Optuna's.
+        storage: An Optuna storage, its URL, or the path of an SQLite file.
+        policy: A policy, its name, or a sampler of Optuna's.
         seed: Of the policy's draws; None draws one.
         accept_changes: Go on where the study had other batch sizes.
-        patience_s: How long to wait for a sign of life of attempts on other machines.
 
     Raises:
         StoreError: the storage is damaged, not there, or somebody else's.
@@ -59,42 +56,27 @@ class JobStudy:
     """
 
     def __init__(
-        self, name: str, space: Space, objective: Objective, *, storage: str | Path,
-        sampler: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
-        seed: int | None = None, accept_changes: bool = False, patience_s: float = PATIENCE_S,
+        self, name: str, space: Space, objective: Objective, *,
+        storage: str | Path | optuna.storages.BaseStorage,
+        policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
+        seed: int | None = None, accept_changes: bool = False,
     ) -> None:
         import optuna
 
-        self.name, self.space, self.patience_s = name, space, patience_s
-        bandit, rescored = samplers()
-        if isinstance(sampler, optuna.samplers.BaseSampler):
-            self.sampler: Any = (
-                sampler if isinstance(sampler, bandit) else rescored(sampler, space, objective)
-            )
-        else:
-            self.sampler = bandit(space, objective, sampler, seed=seed)
-        self.ledger: AttemptLedger = self.sampler.ledger
-        self.url = storage_url(storage)
+        self.name, self.space, self.objective = name, space, objective
+        self.policy: BatchSizePolicy = (
+            OptunaPolicy(policy) if isinstance(policy, optuna.samplers.BaseSampler) else make_policy(policy)
+        )
+        self._rng = np.random.default_rng(seed)
+        self.ledger = AttemptLedger(space)
+        self.url = "memory://" if isinstance(storage, optuna.storages.BaseStorage) else storage_url(storage)
         with translate_storage_errors(self.url):
-            self.study, self._storage = open_study(name, self.url, self.sampler)
+            self.study, self._storage = open_study(name, storage)
         self._trials: dict[int, optuna.Trial] = {}  # that this object has begun, by number
         self._check(accept_changes)
         self.close_stale()
 
     # what is there
-
-    @property
-    def objective(self) -> Objective:
-        return self.sampler.objective  # type: ignore[no-any-return]
-
-    @objective.setter
-    def objective(self, objective: Objective) -> None:
-        self.sampler.objective = objective
-
-    @property
-    def policy(self) -> BatchSizePolicy | None:
-        """Ours; None where a sampler of Optuna's chooses."""
-        return getattr(self.sampler, "policy", None)
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -116,7 +98,7 @@ class JobStudy:
     def barred(self) -> dict[int, str]:
         """Batch sizes that are not tried any more, and why."""
         self.refresh()
-        return self.ledger.bars(self._pardoned()).out
+        return self.ledger.bars(self.pardoned).out
 
     def refresh(self) -> None:
         """Read what other processes have added."""
@@ -125,12 +107,11 @@ class JobStudy:
 
     # what happens
 
-    def ask(self, *, slices: bool = True, gpu: str | None = None) -> Attempt:
+    def ask(self, *, slices: bool = True) -> Attempt:
         """A new attempt that runs from now on.
 
         Args:
             slices: Whether a few seconds at a batch size may be asked for, and not only whole runs.
-            gpu: Name of the card.
 
         Raises:
             UsageError: nothing is left to try, or no batch size reaches the target.
@@ -138,12 +119,12 @@ class JobStudy:
         with translate_storage_errors(self.url):
             self.close_stale()
             self.check_reachable()
-            without(self.space, self.ledger.bars(self._pardoned()).out)
-            return self._begin(None, slices, gpu)
+            without(self.space, self.barred())
+            return self._begin(None, slices=slices)
 
     def check_reachable(self) -> None:
         """Raise UsageError where every batch size has had all its epochs and none has reached the target."""
-        self.ledger.bars(self._pardoned()).check_reachable()
+        self.ledger.bars(self.pardoned).check_reachable()
 
     def claim(
         self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "selected"
@@ -168,25 +149,28 @@ class JobStudy:
             raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.name}': {have}")
         with translate_storage_errors(self.url):
             if power_limit_w is None:
-                power_limit_w = best_limit_w(self.evidence(), batch_size, self.objective)
+                evidence = self.evidence()
+                power_limit_w = known_limit_w(evidence, evidence.index[batch_size], self.objective)
             chosen = Proposal(
                 batch_size, power_limit_w, stop_after_epochs=self.space.max_epochs, reason=reason
             )
-            return self._begin(chosen, False, None)
+            return self._begin(chosen)
 
-    def _begin(self, chosen: Proposal | None, slices: bool, gpu: str | None) -> Attempt:
-        """Begin a trial at what was chosen, or what the sampler decides then, knowing of all other trials."""
-        sampler = self.sampler
-        sampler.chosen, sampler.slices, sampler.pardoned = chosen, slices, self._pardoned()
+    def _begin(self, chosen: Proposal | None, *, slices: bool = False) -> Attempt:
+        """Begin a trial at what was chosen, or what the policy decides then, knowing of all other trials."""
         trial = self.study.ask()
         try:
-            trial.suggest_int(PARAMETER, 1, 2**30, log=True)
-            proposal = sampler.proposals[trial.number]
+            self.refresh()
+            proposal = chosen or propose(
+                self.ledger, self.policy, self.objective, self._rng, before=trial.number, slices=slices,
+                pardoned=self.pardoned,
+            )
+            trial.suggest_int(PARAMETER, proposal.batch_size, proposal.batch_size, log=True)
             recurrence = self._recurrence(trial.number)
             attempt = Attempt(
                 trial.number, proposal.batch_size, recurrence if recurrence >= 0 else trial.number,
                 proposal.purpose, power_limit_w=proposal.power_limit_w, reason=proposal.reason,
-                target=self.space.target, gpu=gpu or self.space.gpu, owner=current_owner(),
+                target=self.space.target, gpu=self.space.gpu, owner=current_owner(),
                 heartbeat_unix_s=time.time(), stop_after_epochs=proposal.stop_after_epochs,
                 stop_after_cost=proposal.stop_after_cost,
             )
@@ -198,19 +182,11 @@ class JobStudy:
         self._trials[trial.number] = trial
         return attempt
 
-    def watch(self, attempt: Attempt, progress: Progress) -> str | None:
-        """Whether to stop a run that has not reached its target: None to go on, or why."""
+    def watch(self, attempt: Attempt, progress: Progress) -> str:
+        """Why to stop a run that has not reached its target; empty to go on."""
         if progress.epochs >= self.space.max_epochs:
             return f"all {self.space.max_epochs} epochs are done"
-        if self.policy is None:
-            return None
-        barred = {b: why for b, why in self.barred().items() if b != attempt.batch_size}
-        evidence = self.ledger.evidence(without(self.space, barred), before=attempt.number)
-        proposal = Proposal(
-            attempt.batch_size, attempt.power_limit_w, stop_after_epochs=attempt.stop_after_epochs,
-            stop_after_cost=attempt.stop_after_cost, reason=attempt.reason,
-        )
-        return self.policy.watch(evidence, self.objective, proposal, progress)
+        return stop_reason(progress, epochs=attempt.stop_after_epochs, cost=attempt.stop_after_cost)
 
     def update(self, attempt: Attempt, **changes: Any) -> Attempt:
         """A sign of life of an attempt, and how far it is."""
@@ -267,32 +243,33 @@ class JobStudy:
         """Forget the crashes of a batch size, or of all: what came before does not bar it any more."""
         until = max((a.number for a in self.attempts), default=-1) + 1
         sizes = self.space.batch_sizes if batch_size is None else (batch_size,)
-        pardoned = self._pardoned() | dict.fromkeys(sizes, until)
+        pardoned = self.pardoned | dict.fromkeys(sizes, until)
         self.study.set_user_attr(f"{KEY} pardoned", {str(b): number for b, number in pardoned.items()})
 
     def close(self) -> None:
         """Let go of the database's connections; they are opened again where the history is used again."""
-        self._storage.engine.dispose()
+        engine = getattr(self._storage, "engine", None)
+        if engine is not None:
+            engine.dispose()
 
-    def close_stale(self) -> list[str]:
-        """Close attempts whose process is gone; returns a sentence for each."""
+    def close_stale(self) -> list[int]:
+        """Close attempts whose process is gone; returns their numbers."""
         self.refresh()
-        messages, ledger = [], self.ledger
-        for attempt in list(ledger.open.values()):
-            why = is_abandoned(attempt.owner, attempt.heartbeat_unix_s, patience_s=self.patience_s)
-            if why and self._close(attempt.number, attempt if attempt.ended else None):
-                messages.append(
-                    f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}"
-                )
-        for trial in self.study.get_trials(deepcopy=False) if ledger.blank else ():
-            age_s = time.time() - trial.datetime_start.timestamp() if trial.datetime_start else 0.0
-            blank = trial.number in ledger.blank and KEY not in trial.user_attrs
-            # Between a trial and its record lie milliseconds.
-            if blank and age_s > LOCK_S and self._close(trial.number, None):
-                messages.append(f"attempt {trial.number} is closed: its process was gone before it began")
-        if messages:
+        ledger, now_s = self.ledger, time.time()
+        gone = [
+            attempt.number for attempt in ledger.open.values()
+            if is_abandoned(attempt.owner, attempt.heartbeat_unix_s)
+        ]
+        # Between a trial and its record lie milliseconds.
+        gone += [
+            trial.number for trial in (self.study.get_trials(deepcopy=False) if ledger.blank else ())
+            if trial.number in ledger.blank and trial.datetime_start is not None
+            and now_s - trial.datetime_start.timestamp() > LOCK_S
+        ]
+        closed = [number for number in gone if self._close(number, ledger.open.get(number))]
+        if closed:
             self.refresh()
-        return messages
+        return closed
 
     # inside
 
@@ -316,10 +293,11 @@ class JobStudy:
         del self._trials[attempt.number]
         return True
 
-    def _close(self, number: int, ended: Attempt | None) -> bool:
-        """End a trial of whatever process, as killed or as its record has it; whether it was us who did."""
+    def _close(self, number: int, known: Attempt | None) -> bool:
+        """End a trial of whatever process, as its record has it or as killed; whether it was us who did."""
         import optuna
 
+        ended = known if known is not None and known.ended else None
         state = _states()["killed" if ended is None else ended.state]
         values = self._values(ended) if ended is not None and state.name == "COMPLETE" else None
         try:
@@ -335,8 +313,7 @@ class JobStudy:
         """
         ledger = self.ledger
         near = [
-            a for a in (*ledger.open.values(), *ledger.ended[-NEAR:])
-            if a.number < number and a.state != "withdrawn"
+            a for a in (*ledger.open.values(), *ledger.ended) if a.number < number and a.state != "withdrawn"
         ]
         newest = max((a.recurrence for a in near), default=-1)
         mine = [a for a in near if a.recurrence == newest]
@@ -369,41 +346,33 @@ class JobStudy:
             attempt, number=number, recurrence=attempt.recurrence if attempt.recurrence >= 0 else number
         )
 
-    def _pardoned(self) -> dict[int, int]:
+    @property
+    def pardoned(self) -> dict[int, int]:
+        """Batch sizes that `unblock` has freed, and the attempt from which on their failures count."""
         return {int(b): int(n) for b, n in self.study.user_attrs.get(f"{KEY} pardoned", {}).items()}
 
     def _check(self, accept_changes: bool) -> None:
-        import optuna
-
-        kept = self.study.user_attrs.get(KEY)
-        now = {"format": FORMAT, "batch_sizes": list(self.space.batch_sizes)}
+        """Raise StoreError where the study is of no recurring job, UsageError where it has other sizes."""
+        kept: Any = self.study.user_attrs.get(KEY)
+        sizes = list(self.space.batch_sizes)
+        ours = isinstance(kept, dict) and "batch_sizes" in kept
         with translate_storage_errors(self.url):
-            if kept is None:
-                trials = self.study.get_trials(deepcopy=False)
-                if trials or self.study.direction != optuna.study.StudyDirection.MINIMIZE:
-                    names = sorted({name for trial in trials for name in trial.params})
-                    raise StoreError(
-                        f"the study '{self.name}' in {self.url} is not one of a recurring job: {len(trials)} "
-                        f"trials with {', '.join(names) or 'no parameters'}; choose another name or another "
-                        "storage. Nothing was changed"
-                    )
-                self.study.set_user_attr(KEY, now)
-                return
-            found = kept.get("format") if isinstance(kept, dict) and "batch_sizes" in kept else None
-            if found != FORMAT:
+            trials = self.study.get_trials(deepcopy=False)
+            if not ours and (kept is not None or trials):
+                names = sorted({name for trial in trials for name in trial.params})
                 raise StoreError(
-                    f"the study '{self.name}' has format {shown(found)}, and this version reads {FORMAT}; "
-                    "update the workbench"
+                    f"the study '{self.name}' in {self.url} is not one of a recurring job: "
+                    f"{len(trials)} trials with {', '.join(names) or 'no parameters'}; choose another name "
+                    "or another storage. Nothing was changed"
                 )
-            if kept["batch_sizes"] != now["batch_sizes"]:
-                if not accept_changes:
-                    raise UsageError(
-                        f"the study '{self.name}' was made with the batch sizes "
-                        f"{shown(kept['batch_sizes'])}, and now they are {now['batch_sizes']}; go on with "
-                        "accept_changes=True (runs at others stay in the history and are not used), or "
-                        "choose another name. Nothing was changed"
-                    )
-                self.study.set_user_attr(KEY, now)
+            if ours and kept["batch_sizes"] != sizes and not accept_changes:
+                raise UsageError(
+                    f"the study '{self.name}' was made with the batch sizes {shown(kept['batch_sizes'])}, "
+                    f"and now they are {sizes}; go on with accept_changes=True (runs at others stay in the "
+                    "history and are not used), or choose another name. Nothing was changed"
+                )
+            if not ours or kept["batch_sizes"] != sizes:
+                self.study.set_user_attr(KEY, {"batch_sizes": sizes})
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What is believed about the epochs to the target and the cost of an epoch, at every batch size.
+"""What is believed about the epochs to the target, the cost of an epoch, and failures, at every batch size.
 
 Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more
 samples per step buy nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and
@@ -8,10 +8,15 @@ stopped run is a lower bound.
 
 Epoch cost: log c(b) = level + log(1 + Bh/b) + deviations: a part per sample and a part per step. Profiled
 batch sizes are known.
+
+A run fails where the target is not reached within the epochs that are allowed: training diverged, or this
+batch size needs more epochs. Another run may well reach it, so a failure has a rate and a price: the epochs
+that were lost, and the run that follows.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,10 +25,11 @@ from scipy.special import ndtr
 
 from ..objective import Objective
 from ..surrogates.curve_priors import Shapes, condition, smooth_covariance
-from .failures import Failures, failures
-from .history import Evidence
+from .history import FAILURE_RATE, PRIOR_RUNS, Evidence
 
-SLICE_SD = 0.01  # relative error of a profiled epoch; half or twice as much changes nothing
+# A run may take so many times its usual epochs: a policy that gives up sooner never learns that late runs get
+# there.
+PATIENCE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +37,17 @@ class EpochPrior:
     """What is believed of epochs and their cost before any run.
 
     Set by hand on draws of `benchmarks.recurring` that are not scored; docs/validation/recurring.md shows
-    what each of them is worth.
+    what the parts are worth.
 
     Attributes:
-        smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves,
-            and of one batch size.
+        smooth_sd, length, single_sd: Deviations of log epochs, and of the log cost of an epoch, from the
+            shape: smooth over `length` octaves, and of one batch size.
         noise: Relative scatters of runs at one batch size, equally likely.
         wall: Probability, per octave away from what has been tried, that a batch size does not get to the
             target at all.
-        cost_smooth_sd: Deviations of the log cost of an epoch from its shape.
-        limit_sd: How far the cost at the best limit may be off, in its logarithm, where one limit is known.
-        other_sd: How far batch sizes may compare otherwise at another target, in log epochs.
         tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside
-            their like: a run in five may take 7 epochs instead of 4, and who takes the first such run for the
-            rule never looks there again.
+            their like: a run in five may take 7 epochs instead of 4, and a policy that takes the first such
+            run for the rule never tries there again.
     """
 
     smooth_sd: float = 0.15
@@ -52,23 +55,27 @@ class EpochPrior:
     single_sd: float = 0.03
     noise: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2)
     wall: float = 0.05
-    cost_smooth_sd: float = 0.2
-    limit_sd: float = 0.06
-    other_sd: float = 0.15
     tail: float = 0.1
     tail_sd: float = 0.5
+
+    def covariance(self, octaves: np.ndarray) -> np.ndarray:
+        """Of the deviations from a shape."""
+        return smooth_covariance(
+            octaves, smooth_sd=self.smooth_sd, length=self.length, single_sd=self.single_sd
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class EpochPosterior:
-    """Draws of what may be true, one a row, equally likely.
+    """Samples of what may be true, one a row, equally likely.
 
     Attributes:
         log_epochs: Typical epochs to the target, per batch size.
-        noise: Scatter of single runs, per draw.
+        noise: Scatter of single runs, per sample.
         epoch_cost: Cost of an epoch, per batch size, in the objective's unit.
         failure_rate: Share of runs that fail whatever epochs they have, per batch size.
-        failures: What that comes from, and after how many epochs a run is given up.
+        stop_epochs: After so many epochs a run is better given up and another one begun, per batch size; the
+            epochs that are allowed where nothing has reached the target.
         tried: Whether a run has reached the target, per batch size.
         max_epochs: Of a run.
     """
@@ -77,9 +84,42 @@ class EpochPosterior:
     noise: np.ndarray
     epoch_cost: np.ndarray
     failure_rate: np.ndarray
-    failures: Failures
+    stop_epochs: np.ndarray
     tried: np.ndarray
     max_epochs: float
+
+
+def believe(
+    evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator
+) -> EpochPosterior:
+    """Posterior samples of epochs to the target and cost of an epoch, per batch size.
+
+    Before a run has reached the target, only ratios between batch sizes mean anything.
+
+    Args:
+        evidence: Runs and profiles so far.
+        objective: The cost of an epoch is in its unit.
+        prior: What is believed before any run.
+        count: Number of samples.
+        rng: Where randomness comes from.
+    """
+    log_epochs, scatter = _epochs(evidence, prior, count, rng)
+    lost, bounds = failures(evidence)
+    # The rate of all batch sizes is the prior of each one's.
+    rate = (lost.sum() + PRIOR_RUNS * FAILURE_RATE) / ((evidence.count + lost).sum() + PRIOR_RUNS)
+    failed, reached = PRIOR_RUNS * rate + lost, PRIOR_RUNS * (1 - rate) + evidence.count
+    rates = rng.beta(failed, reached, size=log_epochs.shape)
+    if bounds:
+        kept = _bounded(log_epochs, scatter, rates, bounds, prior, rng)
+        log_epochs, scatter, rates = log_epochs[kept], scatter[kept], rates[kept]
+    return EpochPosterior(
+        log_epochs, scatter, _epoch_costs(evidence, objective, prior, count, rng), rates,
+        _stop_epochs(evidence, failed / (failed + reached)), evidence.count > 0,
+        float(evidence.space.max_epochs),
+    )
+
+
+# epochs
 
 
 @lru_cache(maxsize=64)
@@ -96,78 +136,38 @@ def _epoch_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -
     table -= table[:, [default]]
     # Equal shapes once, with the weight of all.
     table, times = np.unique(table.round(1), axis=0, return_counts=True)
-    # The person's own batch size is a sensible one: where it would need 4 times the epochs of the best per
-    # octave, it is not.
-    log_prior = np.log(times) - 0.5 * np.maximum(-table.min(axis=1) - 2.0, 0.0) ** 2
-    smooth = {"smooth_sd": prior.smooth_sd, "length": prior.length, "single_sd": prior.single_sd}
-    covariance = smooth_covariance(at, **smooth)
-    return Shapes(table, log_prior - np.log(times.sum()), covariance)
+    return Shapes(table, np.log(times / times.sum()), prior.covariance(at))
 
 
-@lru_cache(maxsize=64)
-def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -> Shapes:
-    at = np.asarray(octaves)
-    half = np.arange(at[0] - 6, at[-1] + 1.1, 0.5)
-    table = np.log(1 + 2.0 ** (half[:, None] - at[None, :]))
-    table -= table[:, [default]]
-    covariance = smooth_covariance(at, smooth_sd=prior.cost_smooth_sd, length=2.0, single_sd=0.03)
-    return Shapes(table, np.full(len(half), -np.log(len(half))), covariance)
-
-
-def believe(
-    evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator
-) -> EpochPosterior:
-    """Posterior draws of epochs to the target and cost of an epoch, per batch size.
-
-    Before a run has reached the target, only ratios between batch sizes mean anything.
-
-    Args:
-        evidence: Runs and profiles so far.
-        objective: The cost of an epoch is in its unit.
-        prior: What is believed before any run.
-        count: Draws.
-        rng: Where randomness comes from.
-    """
-    octaves = tuple(evidence.octaves)
-    count_all = evidence.count
-    mean = evidence.sum_log / np.maximum(count_all, 1)
-    squares = max(float((evidence.sum_log2 - count_all * mean**2).sum()), 0.0)
-    shapes = _epoch_shapes(octaves, evidence.default, prior)
-    where = np.flatnonzero(count_all)
+def _epochs(
+    evidence: Evidence, prior: EpochPrior, count: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Samples of log epochs by batch size, and of the scatter of single runs."""
+    where = np.flatnonzero(evidence.count)
+    runs = evidence.count[where]
+    squares = max(float((evidence.sum_log2 - evidence.count * evidence.means**2).sum()), 0.0)
+    sd = np.array(prior.noise)
+    within = -0.5 * squares / sd**2 - (runs.sum() - len(where)) * np.log(sd)
+    # Batch sizes whose few runs may all be odd ones, at most three of one or two runs, the fewest first: for
+    # each the same once more, but that its runs were odd ones.
+    few = np.flatnonzero(runs <= 2)
+    odd = [-1, *few[np.argsort(runs[few], kind="stable")][:3]]
+    weights, variances = [], []
+    for number in odd:
+        own = np.where(np.arange(len(runs)) == number, prior.tail_sd, 0.0)
+        variances.append((sd[:, None] ** 2 + own**2) / runs)
+        weights.append(within + (0.0 if number < 0 else math.log(prior.tail)))
     extra = _other_targets(evidence)
-    groups = np.array([0] * len(where) + [group for *_, group in extra])
-    at = np.concatenate([where, np.array([arm for arm, *_ in extra], dtype=int)])
-    values = np.concatenate([mean[where], np.array([value for _, value, _ in extra])])
-    count_observed = count_all[where]
-    freedom = count_observed.sum() - len(where)
-    sd = np.array(prior.noise)[:, None]
-    within = -0.5 * squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0])
-    elsewhere = np.broadcast_to(sd**2 + prior.other_sd**2, (len(sd), len(extra)))
-    variances = np.concatenate([sd**2 / count_observed, elsewhere], axis=1)
-    # Batch sizes whose few runs may all be odd ones: at most three of one or two runs, the fewest first.
-    few = np.flatnonzero(count_observed <= 2)
-    odd = few[np.argsort(count_observed[few], kind="stable")][:3]
-    if len(odd):
-        # Once more for each: the same, but that its runs were odd ones.
-        plain = len(sd)
-        variances = np.tile(variances, (len(odd) + 1, 1))
-        for i, observed in enumerate(odd, start=1):
-            variances[i * plain : (i + 1) * plain, observed] += prior.tail_sd**2 / count_observed[observed]
-        within = np.concatenate([within, *[within + np.log(prior.tail)] * len(odd)])
-        sd = np.tile(sd, (len(odd) + 1, 1))
-    posterior = condition(shapes, at, values, variances, within, groups)
-    log_epochs, levels = posterior.sample(count, rng)
-    scatter = sd[levels, 0]
-    log_epochs = _walls(log_epochs, evidence, prior, rng)
-    failing = failures(evidence)
-    rates = rng.beta(failing.failed, failing.reached, size=log_epochs.shape)
-    if failing.bounds:
-        kept = _bounded(log_epochs, scatter, rates, failing, prior, rng)
-        log_epochs, scatter, rates = log_epochs[kept], scatter[kept], rates[kept]
-    costs = _epoch_costs(evidence, objective, prior, len(log_epochs), rng)
-    return EpochPosterior(
-        log_epochs, scatter, costs, rates, failing, evidence.count > 0, float(evidence.space.max_epochs)
+    elsewhere = np.tile(sd[:, None] ** 2 + prior.smooth_sd**2, (len(odd), len(extra)))
+    posterior = condition(
+        _epoch_shapes(tuple(evidence.octaves), evidence.default, prior),
+        np.array([*where, *(arm for arm, *_ in extra)], dtype=int),
+        np.array([*evidence.means[where], *(mean for _, mean, _ in extra)]),
+        np.concatenate([np.concatenate(variances), elsewhere], axis=1),
+        np.concatenate(weights), np.array([0] * len(where) + [group for *_, group in extra]),
     )
+    log_epochs, levels = posterior.sample(count, rng)
+    return _walls(log_epochs, evidence, prior, rng), sd[levels % len(sd)]
 
 
 def _other_targets(evidence: Evidence) -> list[tuple[int, float, int]]:
@@ -196,13 +196,33 @@ def _walls(
     return np.where(beyond, log_epochs + 3.0, log_epochs)
 
 
+# failures
+
+
+def failures(evidence: Evidence) -> tuple[np.ndarray, dict[tuple[int, float], int]]:
+    """Failed runs per batch size; and (batch size, epochs) that others were stopped at, with how often: there
+    the batch size may need more epochs.
+
+    A run that took longer than others of its batch size took, and was given up, has failed. So has the
+    default after all epochs: it is assumed to reach the target.
+    """
+    lost, bounds = np.zeros(evidence.arms), {}
+    for (arm, epochs), times in evidence.bounds.items():
+        late = evidence.count[arm] and math.log(epochs) > evidence.means[arm]
+        if late or (arm == evidence.default and epochs >= evidence.space.max_epochs):
+            lost[arm] += times
+        else:
+            bounds[arm, epochs] = times
+    return lost, bounds
+
+
 def _bounded(
-    log_epochs: np.ndarray, noise: np.ndarray, rates: np.ndarray, failing: Failures, prior: EpochPrior,
-    rng: np.random.Generator,
+    log_epochs: np.ndarray, noise: np.ndarray, rates: np.ndarray, bounds: dict[tuple[int, float], int],
+    prior: EpochPrior, rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draws again (indices), by how well each draw explains that stopped runs had not reached the target."""
+    """Samples again (indices), by how well each explains that stopped runs had not reached the target."""
     score = np.zeros(len(noise))
-    for (arm, epochs), times in failing.bounds.items():
+    for (arm, epochs), times in bounds.items():
         short = log_epochs[:, arm] - np.log(epochs)
         longer = (1 - prior.tail) * ndtr(short / noise) + prior.tail * ndtr(short / prior.tail_sd)
         score += times * np.log(rates[:, arm] + (1 - rates[:, arm]) * longer + 1e-6)
@@ -212,11 +232,39 @@ def _bounded(
     return np.minimum(np.searchsorted(edges, (np.arange(count) + rng.random()) / count), count - 1)
 
 
+def _stop_epochs(evidence: Evidence, rates: np.ndarray) -> np.ndarray:
+    """The epochs s after which to give a run up, where another one follows until one reaches the target.
+
+    One run takes E[min(epochs, s)] epochs and reaches the target with probability P(s). On average 1 / P(s)
+    runs are needed, so E[min(epochs, s)] / P(s) is smallest at the best s.
+    """
+    longest = evidence.space.max_epochs
+    epochs = np.arange(1.0, longest + 1)[:, None]
+    reached = (1 - rates) * ndtr((np.log(epochs) - evidence.means) / evidence.spreads)
+    # Of the runs, 1 - reached[s] go on after epoch s.
+    spent = 1 + np.concatenate([np.zeros((1, evidence.arms)), np.cumsum(1 - reached[:-1], axis=0)])
+    best = epochs[np.argmin(spent / np.maximum(reached, 1e-3), axis=0), 0]
+    patient = np.minimum(np.ceil(PATIENCE * np.exp(evidence.means)), longest)
+    return np.where(evidence.count > 0, np.maximum(best, patient), float(longest))
+
+
+# what an epoch costs
+
+
+@lru_cache(maxsize=64)
+def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -> Shapes:
+    at = np.asarray(octaves)
+    half = np.arange(at[0] - 6, at[-1] + 1.1, 0.5)
+    table = np.log(1 + 2.0 ** (half[:, None] - at[None, :]))
+    table -= table[:, [default]]
+    return Shapes(table, np.full(len(half), -np.log(len(half))), prior.covariance(at))
+
+
 def _epoch_costs(
     evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator
 ) -> np.ndarray:
     costs = evidence.epoch_costs(objective)
-    known = ~np.isnan(costs).all(axis=1)
+    known = evidence.in_profile
     best = np.full(len(costs), np.nan)
     best[known] = np.nanmin(costs[known], axis=1)
     # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on,
@@ -227,7 +275,7 @@ def _epoch_costs(
     sure = evidence.fully_profiled | forbidden
     whole = np.flatnonzero(evidence.fully_profiled & ~forbidden)
     for arm in np.flatnonzero(known & ~sure) if len(whole) else ():
-        # Known at some limits only: the best limit saves what it saves at the nearest batch size.
+        # Known at one limit only: the best limit saves what it saves at the nearest batch size.
         near = whole[np.argmin(np.abs(evidence.octaves[whole] - evidence.octaves[arm]))]
         saved = costs[near] / best[near]
         best[arm] = min(np.nanmin(costs[arm] / saved), best[arm])
@@ -235,8 +283,10 @@ def _epoch_costs(
         return np.asarray(np.broadcast_to(best, (count, len(best))))
     where = np.flatnonzero(known)
     shapes = _cost_shapes(tuple(evidence.octaves), evidence.default, prior)
-    variances = np.where(sure[where], SLICE_SD, prior.limit_sd)[None, :] ** 2
-    posterior = condition(shapes, where, np.log(best[where]), variances)
-    drawn = np.exp(posterior.sample(count, rng)[0])
-    drawn[:, sure] = best[sure]
-    return np.asarray(drawn)
+    # The error of a slice and of that saving, about as large as one batch size is off the shape.
+    posterior = condition(
+        shapes, where, np.log(best[where]), np.where(sure[where], 0.0, prior.single_sd**2)[None, :]
+    )
+    samples = np.exp(posterior.sample(count, rng)[0])
+    samples[:, sure] = best[sure]
+    return np.asarray(samples)

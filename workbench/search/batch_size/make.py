@@ -8,18 +8,10 @@ from .policy import BatchSizePolicy
 from .zeus import DefaultBatchSize, ZeusPolicy
 
 
-def make_policy(
-    name: str | BatchSizePolicy = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0,
-    window: int = 0,
-) -> BatchSizePolicy:
+def make_policy(name: str | BatchSizePolicy = "knowledge-gradient", *, safe: bool = False) -> BatchSizePolicy:
     """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power
-    limit, no search); or the policy that is given.
-
-    Args:
-        name: Which.
-        safe: Ours only: never let the sum of all costs rise above what the default would have cost.
-        beta: The paper's only: a run is stopped at beta x the least cost seen.
-        window: The paper's only: results per batch size that count; 0 is all.
+    limit, no search); or the policy that is given. With `safe` ours never lets the sum of all costs rise
+    above what the default would have cost.
     """
     if hasattr(name, "ask"):
         return name  # type: ignore[return-value]
@@ -27,7 +19,7 @@ def make_policy(
         case "knowledge-gradient":
             return KnowledgeGradient(safe=safe)
         case "zeus":
-            return ZeusPolicy(beta=beta, window=window)
+            return ZeusPolicy()
         case "default-batch-size":
             return DefaultBatchSize()
     raise UsageError(

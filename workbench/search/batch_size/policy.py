@@ -2,9 +2,7 @@
 
     policy = make.make_policy("knowledge-gradient")
     evidence.add(run)                                      # for each that has ended
-    proposal = policy.ask(evidence, objective, rng)        # what to run now
-    # inside the run, after each epoch: None, or why to stop
-    reason = policy.watch(evidence, objective, proposal, progress)
+    proposal = policy.ask(evidence, objective, rng)        # what to run now, and when to stop it
 
 `ask` depends on nothing but its arguments, so two processes may ask over one history, and history can be
 scored anew with another objective. A proposal with the purpose "slice" wants a few seconds of that batch size
@@ -24,6 +22,14 @@ import numpy as np
 
 from ..objective import Objective
 from .history import Evidence, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: epochs done, and their cost."""
+
+    epochs: float
+    cost: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +53,20 @@ class Proposal:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is: epochs done, and their cost."""
+def stop_reason(progress: Progress, *, epochs: float, cost: float) -> str:
+    """Why to stop a run that has not reached its target; empty to go on.
 
-    epochs: float
-    cost: float
+    Args:
+        progress: Of the run.
+        epochs: `stop_after_epochs` of its proposal.
+        cost: Its `stop_after_cost`.
+    """
+    if progress.epochs >= epochs:
+        return "more epochs are not worth it"
+    each = progress.cost / progress.epochs if progress.epochs else 0.0
+    if progress.cost + each > cost * (1 + 1e-12):
+        return "one more epoch would cost more than this run is worth"
+    return ""
 
 
 class BatchSizePolicy(Protocol):
@@ -64,17 +78,5 @@ class BatchSizePolicy(Protocol):
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         """The next action, given all evidence."""
 
-    def watch(
-        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
-    ) -> str | None:
-        """After an epoch of a run that has not reached its target: None to go on, or why to stop.
 
-        Args:
-            evidence: Runs so far.
-            objective: Cost of time and energy.
-            proposal: Of this run.
-            progress: Epochs, metric and cost up to now.
-        """
-
-
-__all__ = ["BatchSizePolicy", "Evidence", "Progress", "Proposal", "Space"]
+__all__ = ["BatchSizePolicy", "Evidence", "Progress", "Proposal", "Space", "stop_reason"]

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..objective import Objective
 from .history import Evidence
-from .policy import Progress, Proposal
+from .policy import Proposal
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +68,12 @@ class ZeusPolicy:
                 arm, why = wanted, "pruning exploration"
             else:
                 arm, why = self._sample(booked, survivors or [evidence.default], rng), "Thompson sampling"
-        limit = _best_limit(evidence, arm, objective)
+        limit = evidence.best_limit_w(arm, objective)
         return Proposal(
             evidence.space.batch_sizes[arm], limit, stop_after_epochs=evidence.space.max_epochs,
             stop_after_cost=self.beta * least, reason=why,
         )
 
-    def watch(
-        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
-    ) -> str | None:
-        """As `BatchSizePolicy.watch`."""
-        each = progress.cost / progress.epochs if progress.epochs else 0.0
-        if progress.cost + each > proposal.stop_after_cost * (1 + 1e-12):
-            return f"one more epoch would cost more than {self.beta:g} times the least cost so far"
-        return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
 
     def _book(self, evidence: Evidence, objective: Objective) -> list[_Booked]:
         booked = []
@@ -158,17 +150,11 @@ class DefaultBatchSize:
         return "default-batch-size"
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
-        limit = _best_limit(evidence, evidence.default, objective)
+        limit = evidence.best_limit_w(evidence.default, objective)
         return Proposal(
             evidence.space.default, limit, stop_after_epochs=evidence.space.max_epochs,
             reason="the default batch size",
         )
-
-    def watch(
-        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
-    ) -> str | None:
-        """As `BatchSizePolicy.watch`."""
-        return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
 
 
 def _least_cost(evidence: Evidence, objective: Objective) -> float:
@@ -182,13 +168,3 @@ def _least_cost(evidence: Evidence, objective: Objective) -> float:
             if run.state == "reached":
                 least = min(least, spent)
     return least
-
-
-def _best_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
-    """The limit of the cheapest epoch, the higher one of equals; None where nothing is profiled."""
-    costs = evidence.epoch_costs(objective)[arm]
-    if not evidence.space.power_limits_w or np.isnan(costs).all():
-        return None
-    limits = np.asarray(evidence.space.power_limits_w)
-    order = np.argsort(-limits, kind="stable")
-    return float(limits[order[int(np.nanargmin(costs[order]))]])

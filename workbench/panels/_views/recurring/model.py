@@ -129,7 +129,7 @@ def details(outlook: Outlook) -> list[str]:
             sentences.append(cost)
         else:
             sentences += [cost, *_against(outlook, default, kind)]
-    sentences += _explored(outlook, kind)
+    sentences += _lost(outlook.recurrences, kind)
     if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
         sentences.append(outlook.reason)
     sentences += sorted({why for why in outlook.believed["barred"].to_list() if why})
@@ -139,25 +139,16 @@ def details(outlook: Outlook) -> list[str]:
     return sentences
 
 
-def _explored(outlook: Outlook, kind: str) -> list[str]:
-    """What exploring and failures have cost, and which batch sizes are not tried."""
-    sentences, cost, rows = [], outlook.exploration, outlook.recurrences
-    if rows["lost"].any():
-        gone = rows.filter(rows["lost"])
-        price = amount(float(gone["cost"].sum()), kind)
-        sentences.append(
-            f"lost: recurrence{'s' * (gone.height > 1)} {_listed(gone['recurrence'].to_list())}, whose "
-            f"{MOST_RUNS} runs did not reach the target and cost {price}"
-        )
-    if cost is not None and cost.tries_runs >= 0.05:
-        sentences.append(f"trying other batch sizes has cost {cost.tries_runs:.2g} runs of the best in all")
-    if cost is not None and cost.lost_runs:
-        runs = f"{cost.lost_runs} run{'s' * (cost.lost_runs > 1)}"
-        sentences.append(f"{runs} without the target cost {amount(cost.lost_cost, kind)}")
-    for why, sizes in outlook.untried.items():
-        names = ", ".join(str(size) for size in sizes)
-        sentences.append(f"batch size{'s' * (len(sizes) > 1)} {names} not tried: {why}")
-    return sentences
+def _lost(rows: pl.DataFrame, kind: str) -> list[str]:
+    """What the recurrences have cost that ended without the target."""
+    gone = rows.filter(rows["lost"])
+    if not gone.height:
+        return []
+    price, numbers = amount(float(gone["cost"].sum()), kind), _listed(gone["recurrence"].to_list())
+    return [
+        f"lost: recurrence{'s' * (gone.height > 1)} {numbers}, whose {MOST_RUNS} runs did not reach the "
+        f"target and cost {price}"
+    ]
 
 
 def _listed(numbers: list[int]) -> str:

@@ -39,7 +39,7 @@ class Studied:
 
     @property
     def pardoned(self) -> dict[int, int]:
-        return self.history._pardoned()
+        return self.history.pardoned
 
     @property
     def why_not(self) -> str:
