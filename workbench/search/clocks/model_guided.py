@@ -151,7 +151,6 @@ class ModelGuided(Probing):
                 prior=self.prior,
                 power_share=share,
                 wait_share=self.wait_share,
-                rough=self.wary,
             )
         return self._response
 
