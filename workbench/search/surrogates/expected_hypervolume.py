@@ -1,7 +1,7 @@
 """Which configuration to measure next where the whole energy-time frontier is wanted: where it is expected to
 grow most.
 
-`FrontierSearch` conditions prior samples of physics (`sweep_prior`) on the measurements (`posterior`). The
+`FrontierSearch` conditions prior samples of physics (`physics_prior`) on the measurements (`posterior`). The
 next configuration is the one whose expected gain of dominated area (expected hypervolume improvement; Emmerich
 et al., 2006) is largest, as a share of the area of the frontier in the same draw. It stops where no
 configuration is expected to add `worth` of it.
@@ -18,10 +18,10 @@ import polars as pl
 from ...errors import UsageError
 from ..earlier import EarlierRuns, PlacedCurve
 from ..objective import check_measured
+from .physics_prior import Array, Knobs, bank
 from .posterior import Deviations, Posterior, Prior, condition, measured
-from .sweep_prior import Array, CandidateGrid, draw, grid
 
-SAMPLES = 2000  # of the prior; 1000 to 4000 give the same figures (docs/validation/frontier.md)
+AXES = ("batch_size", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
 
 
@@ -37,7 +37,7 @@ class FrontierSearch:
     """Looks for the frontier of a space with as few measurements as it can.
 
     Args:
-        configurations: Candidates, one a row, with any of `worlds.AXES` as columns; null leaves a knob to the
+        configurations: Candidates, one a row, with any of `AXES` as columns; null leaves a knob to the
             driver.
         worth: Stop where the next measurement is expected to add less than this share of the frontier's area.
         rng: Of the worlds.
@@ -56,11 +56,10 @@ class FrontierSearch:
                 "0.0005"
             )
         self.configurations, self.worth = configurations, worth
-        self._grid: CandidateGrid = grid(configurations)
         self._rng = rng or np.random.default_rng(0)
-        self._prior = Prior(
-            *draw(self._grid, SAMPLES, self._rng), Deviations(self._grid.features)
-        )
+        knobs = knobs_of(configurations)
+        times, powers = bank(knobs)
+        self._prior = Prior(times, times + powers, Deviations(knobs.places))
         self._unusual = False
         self._last: float | None = None
         self._measured: dict[int, list[tuple[float, float]]] = {}
@@ -99,8 +98,8 @@ class FrontierSearch:
             UsageError: no such row. MeasurementError: numbers that cannot have been measured; nothing is
                 changed.
         """
-        if not 0 <= row < len(self._grid):
-            raise UsageError(f"there is no candidate {row}; there are {len(self._grid)}, from 0")
+        if not 0 <= row < len(self.configurations):
+            raise UsageError(f"there is no candidate {row}; there are {len(self.configurations)}, from 0")
         check_measured(time_s, energy_j)
         if not (time_s > 0 and energy_j > 0):
             raise UsageError(
@@ -131,7 +130,7 @@ class FrontierSearch:
     def ask(self) -> Next | None:
         """The next configuration; None where none is worth it."""
         out = {*self._measured, *self._barred, *self._begun}
-        left = np.array([i for i in range(len(self._grid)) if i not in out])
+        left = np.array([i for i in range(len(self.configurations)) if i not in out])
         if not len(left):
             return None
         for row in self._ends:
@@ -153,7 +152,7 @@ class FrontierSearch:
     @property
     def reason(self) -> str:
         """Why `ask` had nothing more to ask for, as a sentence; empty while there is something."""
-        if len({*self._measured, *self._barred}) >= len(self._grid):
+        if len({*self._measured, *self._barred}) >= len(self.configurations):
             return "every configuration is measured or cannot be"
         if self._last is None or self._last >= self.worth or not self._measured:
             return ""
@@ -174,7 +173,7 @@ class FrontierSearch:
             time_s=pl.Series(np.exp(found.log_times.mean(axis=0))),
             energy_j=pl.Series(np.exp(found.log_energies.mean(axis=0))),
             time_sd_s=pl.Series(time_s.std(axis=0)), energy_sd_j=pl.Series(energy_j.std(axis=0)),
-            measured=pl.Series([i in self._measured for i in range(len(self._grid))]),
+            measured=pl.Series([i in self._measured for i in range(len(self.configurations))]),
         )
 
     def _posterior(self, rng: np.random.Generator) -> Posterior:
@@ -183,6 +182,32 @@ class FrontierSearch:
         logs = np.log(np.array([np.mean(each, axis=0) for each in self._measured.values()]).reshape(-1, 2))
         earlier = [measured(each.rows, each.logs, each.sd) for each in self.earlier.agreed]
         return condition(self._prior, [measured(rows, logs, 0.0), *earlier], rng)
+
+
+def knobs_of(configurations: pl.DataFrame) -> Knobs:
+    """Candidates relative to the highest of each of `AXES`; what the driver decides counts as that.
+
+    Raises:
+        UsageError: no candidate, none of the columns, or a value that is none.
+    """
+    there = [axis for axis in AXES if axis in configurations.columns]
+    if not there:
+        raise UsageError(
+            f"the candidates have none of the columns {', '.join(AXES)}; give at least one to choose along"
+        )
+    if configurations.is_empty():
+        raise UsageError("there are no candidate configurations; give at least one")
+    relative = {axis: np.ones(len(configurations)) for axis in AXES}
+    for axis in there:
+        values = configurations[axis].cast(pl.Float64)
+        if (values <= 0).any():
+            raise UsageError(
+                f"{axis} is {values.min():g} in a candidate; it is above 0, or null for the driver's choice"
+            )
+        relative[axis] = (values / values.max()).fill_null(1.0).to_numpy()  # type: ignore[operator]
+    return Knobs(
+        relative["sm_clock_mhz"], relative["mem_clock_mhz"], relative["power_limit_w"], relative["batch_size"]
+    )
 
 
 def _gains(times: Array, energies: Array, tried: list[int], left: Array) -> Array:

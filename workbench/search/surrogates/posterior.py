@@ -34,7 +34,8 @@ class PosteriorParams:
     # standard deviations of the logarithm: smooth over the space; jumping between neighbours
     smooth_sds: tuple[float, ...] = (0.012, 0.04)
     rough_sds: tuple[float, ...] = (0.0, 0.015, 0.04)
-    time_ratio: float = 0.3  # of the deviations of ln time to those of ln power
+    time_ratio: float = 0.4  # of the deviations of ln time to those of ln power
+    rarer: float = -0.5  # logarithm of what is believed of a size, for each step up
     single_sd: float = 0.002  # of each setting alone
     # distance in the logarithm of a knob over which a smooth deviation, and a rough one, is alike
     reach: float = 0.35
@@ -45,11 +46,13 @@ PARAMS = PosteriorParams()
 UNIT_SD = 3.0  # of the logarithm of a run's unit: a factor of 20 either way, so that the data decide
 STRONG = 3.0  # logarithm of a Bayes factor of 20 (Kass and Raftery, 1995)
 SIZES = tuple(itertools.product(PARAMS.smooth_sds, PARAMS.rough_sds))
+# A size a step up is believed less often by this factor's logarithm, of both kinds of deviation.
+RARITY = np.array([
+    PARAMS.rarer * (PARAMS.smooth_sds.index(smooth) + PARAMS.rough_sds.index(rough)) for smooth, rough in SIZES
+])
 # Cards that follow the usual curve: no jumps, and no deviation of the largest size.
 PLAIN = [smooth < PARAMS.smooth_sds[-1] and not rough for smooth, rough in SIZES]
 
-BELIEF = 0.0
-RS, RR = 0.25, 0.7
 
 
 class Run(NamedTuple):
@@ -81,20 +84,19 @@ class Deviations:
     def covariance(self, size: Size, at: Array, other: Array) -> Array:
         """Covariance of ln time and ln energy at two lists of rows, both stacked."""
         pairs = np.ix_(at, other)
-        smooth, rough = self.smooth[pairs], self.rough[pairs]
-        alone = PARAMS.single_sd**2 * (at[:, None] == other)
-        power = size[0] ** 2 * smooth + size[1] ** 2 * rough + alone
-        time = (RS * size[0]) ** 2 * smooth + (RR * size[1]) ** 2 * rough + RS**2 * alone
+        power = size[0] ** 2 * self.smooth[pairs] + size[1] ** 2 * self.rough[pairs]
+        power += PARAMS.single_sd**2 * (at[:, None] == other)
+        time = PARAMS.time_ratio**2 * power
         return np.asarray(np.block([[time, time], [time, time + power]]))
 
     def draw(self, size: Size, count: int, rng: np.random.Generator) -> Array:
         """Deviations of ln time and ln energy, stacked, (count, 2 x settings)."""
         time, power = PARAMS.single_sd * rng.standard_normal((2, count, len(self.smooth)))
-        time = RS * time
-        for sd, ratio, root in zip(size, (RS, RR), self._roots, strict=True):
+        for sd, root in zip(size, self._roots, strict=True):
             if sd:
                 more = sd * rng.standard_normal((2, count, root.shape[1])) @ root.T
-                time, power = time + ratio * more[0], power + more[1]
+                time, power = time + more[0], power + more[1]
+        time = PARAMS.time_ratio * time
         return np.hstack([time, time + power])
 
 
@@ -132,7 +134,7 @@ def condition(prior: Prior, runs: Sequence[Run], rng: np.random.Generator) -> Po
     at = np.concatenate([rows, rows + settings])
     covers = [prior.deviations.covariance(size, rows, rows) + noise + units for size in SIZES]
     found = [_likelihood(target - samples[:, at], cover) for cover in covers]
-    evidence = logsumexp(found, axis=1) + BELIEF
+    evidence = logsumexp(found, axis=1) + RARITY
     counts = np.diff(
         np.round(PARAMS.draws * np.cumsum(np.exp(evidence - logsumexp(evidence)))).astype(int), prepend=0
     )

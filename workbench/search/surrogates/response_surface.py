@@ -1,7 +1,7 @@
 """How an iteration's time and energy answer to clocks and power limits: physics before any probe, corrected
 by every probe.
 
-The prior samples are physics (`clock_prior.bank`) and curves of other jobs on the card (`library`). The
+The prior samples are physics (`physics_prior.bank`) and curves of other jobs on the card (`library`). The
 running job's probes, a prediction made elsewhere and earlier runs of the same job (`space.known`) are runs
 with a unit each; `posterior` has the arithmetic.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..space import SettingSpace
-from .clock_prior import bank
+from .physics_prior import Knobs, bank
 from .posterior import Deviations, Prior, Run, condition, measured
 
 SOFT_PROBES = 10  # settings at which a prediction counts as measured; any number from 5 to 20 does the same
@@ -82,7 +82,7 @@ def fit(
     errors = np.asarray(errors, float).reshape(len(logs), 2)
     waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
     share = None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2)
-    times, powers = bank(space, share, waits)
+    times, powers = _physics(space, share, waits)
     # Curves of other workloads: as many as of physics, and the probes decide between them.
     known = space.known
     more = [prior.mixtures(times, powers)] if hasattr(prior, "mixtures") else []
@@ -112,9 +112,20 @@ def prepare(space: SettingSpace) -> None:
     _deviations(space)
 
 
+def _knobs(space: SettingSpace) -> Knobs:
+    return Knobs(space.x, space.mu, space.limit, np.ones(len(space)))
+
+
 @lru_cache(maxsize=8)
 def _deviations(space: SettingSpace) -> Deviations:
-    return Deviations(np.log(np.column_stack([space.x, space.mu, space.limit])))
+    return Deviations(_knobs(space).places)
+
+
+@lru_cache(maxsize=8)
+def _physics(space: SettingSpace, share: float | None, waits: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """ln time and ln mean power over the reference's, (samples, settings)."""
+    times, powers = (each - each[:, [space.reference_row]] for each in bank(_knobs(space), share, waits))
+    return times, powers
 
 
 def _predicted(space: SettingSpace, prior: Any) -> Iterator[Run]:
