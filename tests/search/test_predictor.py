@@ -18,8 +18,8 @@ import pytest
 from workbench.errors import UsageError
 from workbench.records import Setting
 from workbench.search.space import SettingSpace, space_of
-from workbench.search.surrogates.prediction.curves import Nodes, curves_of
-from workbench.search.surrogates.prediction.trees import folds_of, ordered
+from workbench.search.surrogates.prediction.curves import curves_of
+from workbench.search.surrogates.prediction.trees import folds_of
 from workbench.search.surrogates.predictor import FEATURE_SETS, ClockModel, Prediction
 from workbench.tuning.models import SUFFIX
 
@@ -264,11 +264,6 @@ def test_a_model_has_its_held_out_error_at_every_setting(model: ClockModel) -> N
 def test_variants_of_one_kernel_are_left_out_together() -> None:
     assert folds_of(("a", "a", "b", "c", "b")).tolist() == [0, 0, 1, 2, 1]
     assert len(set(folds_of(("a",) * 9).tolist())) == 4  # one group alone cannot be left out
-
-
-def test_measured_noise_is_put_in_order() -> None:
-    nodes = Nodes(np.array([0.9, 0.8, 0.7]), np.ones(3), np.ones(3), 1000.0, None)
-    assert ordered(nodes, np.array([[0.02, -0.3, -0.2]]))[0] == pytest.approx([0.0, -0.25, -0.25])
 
 
 def test_a_model_comes_back_from_its_file_as_it_was(model: ClockModel, tmp_path: Path) -> None:

@@ -130,15 +130,15 @@ class ClockModel:
             UsageError: neither power nor power_share, or an impossible value.
         """
         time, power = self.means(self.features, self._row(features, power_w))
-        weights, known = surface.weights(
-            self.means.nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=power_w,
+        sds = self.errors.select("log_time_sd", "log_energy_sd").to_numpy()
+        table = np.column_stack([time[0], time[0] + power[0], sds])
+        columns = surface.read(
+            self.means.nodes, table, space.settings, full_limit_w=space.max_power_limit_w, power_w=power_w,
             log_power=power[0],
         )
-        weights = weights - weights[space.reference_row]
-        known &= known[space.reference_row]
-        logs = np.column_stack([time[0], time[0] + power[0]])
-        sds = self.errors.select("log_time_sd", "log_energy_sd").to_numpy()
-        columns = np.where(known[:, None], np.hstack([weights @ logs, np.abs(weights) @ sds]), np.nan)
+        here = columns[space.reference_row].copy()
+        columns += np.concatenate([-here[:2], here[2:]])  # the reference's error is common to all
+        columns[space.reference_row, 2:] -= 2 * here[2:]
         names = ("log_time", "log_energy", "log_time_sd", "log_energy_sd")
         return Prediction(
             space,

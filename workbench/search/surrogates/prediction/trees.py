@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.optimize import isotonic_regression
 
 from . import physics
 from .curves import Array, Curves, Nodes
@@ -45,7 +44,7 @@ class Means:
             + SHARE * np.sum([_leaves(tree, rows) for tree in trees], axis=0).reshape(law.shape)
             for law, trees in zip(laws, self.trees, strict=True)
         )
-        return -ordered(self.nodes, -time), ordered(self.nodes, power)
+        return time, power
 
 
 def fit(curves: Curves) -> Means:
@@ -81,22 +80,6 @@ def _leaves(tree: dict[str, Any], rows: Array) -> Array:
 
 def _rows(inputs: Array, nodes: Nodes) -> Array:
     return np.hstack([np.repeat(inputs, len(nodes), axis=0), np.tile(nodes.inputs, (len(inputs), 1))])
-
-
-def ordered(nodes: Nodes, values: Array) -> Array:
-    """The nearest values, (workloads, nodes), that rise with clock and limit to at most the reference's 0."""
-    found = values.copy()
-    for mu in np.unique(nodes.mu):
-        for line in (
-            np.flatnonzero((nodes.mu == mu) & (nodes.cap == 1)),
-            np.flatnonzero((nodes.mu == mu) & (nodes.cap < 1)),
-        ):
-            order = line[np.lexsort((nodes.x[line], nodes.cap[line]))]
-            for row in found if len(order) else ():
-                row[order] = isotonic_regression(row[order]).x
-                if mu == 1:
-                    row[order] = np.minimum(row[order], 0.0)
-    return found
 
 
 def folds_of(groups: tuple[str, ...]) -> Array:
