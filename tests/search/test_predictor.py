@@ -7,7 +7,6 @@ prediction can be compared with the truth.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from pathlib import Path
 
@@ -283,8 +282,6 @@ def test_a_model_comes_back_from_its_file_as_it_was(model: ClockModel, tmp_path:
 def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, tmp_path: Path) -> None:
     path = model.save(tmp_path / f"card{SUFFIX}")
     whole = path.read_bytes()
-    head, body = gzip.decompress(whole).split(b"\n")
-
     def refused(content: bytes, text: str) -> None:
         path.write_bytes(content)
         with pytest.raises(UsageError, match=text) as caught:
@@ -298,12 +295,10 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
     refused(b"not a model", "damaged")
     refused(gzip.compress(b"1"), "no clock model")
     refused(gzip.compress(b'{"format": "something else"}'), "no clock model")
-    refused(gzip.compress(json.dumps({**json.loads(head), "version": 99}).encode()), "version 99")
-    refused(gzip.compress(bytes(65 << 20), 1), "unpacks to more than 64 MB")
-    refused(gzip.compress(head + b"\n" + body.replace(b"0", b"1", 1)), "checksum")
-    other = json.dumps({**json.loads(body), "nodes": 1}).encode()
-    header = {**json.loads(head), "sha256": hashlib.sha256(other).hexdigest()}
-    refused(gzip.compress(json.dumps(header).encode() + b"\n" + other), "damaged")
+    model_ = json.loads(gzip.decompress(whole))
+    name, version = model_["format"]
+    refused(gzip.compress(json.dumps({**model_, "format": [name, version - 1]}).encode()), f"version {version}")
+    refused(gzip.compress(json.dumps({**model_, "nodes": 1}).encode()), "damaged")
     path.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         ClockModel.load(path)

@@ -40,7 +40,6 @@ _COLUMNS: dict[str, Any] = {
     "measurements": pl.List(pl.String),  # ids in the log, oldest first
 }
 POINTS = pl.Schema(_COLUMNS)
-TOO_MANY = 2000  # points, from which on fewer draws tell how sure the frontier is
 Z95 = 1.96
 
 
@@ -130,15 +129,21 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    if points.is_empty():
-        return points.select(POINTS.names())
-    counted = points.group_by(keys, maintain_order=True).agg(
-        runs=pl.col("repeats").sum(), ids=pl.col("measurements").explode()
-    )
-    pooled = pareto.pool(points.drop("repeats", "measurements"), by=keys)
-    whole = pooled.join(counted, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    whole = whole.with_columns(repeats=pl.col("runs"), measurements=pl.col("ids").list.drop_nulls())
-    return whole.select(POINTS.names())
+    """Repeats of a configuration as one row each: means, standard errors, and how many there were.
+
+    The standard error is the larger of what the repeats' spread (two or more) and their own errors say.
+    """
+    return points.group_by(keys, maintain_order=True).agg(
+        pl.col("time_s", "energy_j").mean(), _error("time_s", "time_sd_s"), _error("energy_j", "energy_sd_j"),
+        pl.col("repeats").sum(), pl.col("measured").first(),
+        pl.col("measurements").list.explode().drop_nulls(),
+    ).select(POINTS.names())
+
+
+def _error(column: str, error: str) -> pl.Expr:
+    spread = pl.col(column).std() / pl.len().sqrt()
+    own = (pl.col(error).fill_null(0.0) ** 2).sum().sqrt() / pl.len()
+    return pl.max_horizontal(spread.fill_null(0.0), own).alias(error)
 
 
 # one piece of work
@@ -236,7 +241,7 @@ def analyse_frontier(
     """
     points = pareto.check(points)
     front = pareto.on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())
-    chance = pareto.membership(points, draws=64 if len(points) > TOO_MANY else 256)
+    chance = pareto.membership(points)
     reference, why = _reference(points, default)
     if max_power_w is None:
         limits = points["power_limit_w"].drop_nulls()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -119,7 +119,7 @@ class Probing:
 
     def __init__(
         self, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
-        prior: object | None = None, counter_update_s: float = 0.1, gpus: int = 1,
+        prior: Any = None, counter_update_s: float = 0.1, gpus: int = 1,
         probing: ProbingParams | None = None, rng: np.random.Generator | None = None,
     ) -> None:
         self.space = space
@@ -131,14 +131,9 @@ class Probing:
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.unreachable: dict[Setting, str] = {}
         self._measured: list[tuple[int, int, float, float, float, float | None]] = []
-        if prior is not None and getattr(prior, "space", space).settings != space.settings:
+        if prior is not None and prior.space.settings != space.settings:
             raise UsageError(
                 "the prediction is for other settings than those of this search; predict for the same space"
-            )
-        if prior is not None and len(getattr(prior, "frame", ())) != len(space):
-            raise UsageError(
-                f"the prediction has {len(getattr(prior, 'frame', ()))} settings and this search "
-                f"{len(space)}; predict for the same space"
             )
 
     # what is known

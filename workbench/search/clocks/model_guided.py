@@ -264,7 +264,7 @@ class ModelGuided(Probing):
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
 
     def _chosen(self, charged: np.ndarray, allowed: np.ndarray, bound: float | None) -> int:
-        """The best; where nothing is learnt later, among what was probed and keeps the bound by its probes."""
+        """The best; where nothing is learnt later, of what was probed and keeps the bound by its probes."""
         if self.learns_later:
             return self._best(charged, allowed, self._open())
         return self._best(charged, allowed, self._tried() & self._unrefuted(bound))
@@ -313,7 +313,7 @@ class ModelGuided(Probing):
         return self.trial(row, "again, as the bound is in doubt")
 
     def _candidates(self, charged: np.ndarray, allowed: np.ndarray, best: int) -> np.ndarray:
-        """Settings that win in most draws and some of low cost, the choice, the reference and the best of each
+        """Settings that win in most draws, some of low cost, the choice, the reference and the best of each
         memory clock, but none surely beyond the bound.
         """
         count, open_ = self.params.candidates, self._open()
@@ -359,7 +359,10 @@ class ModelGuided(Probing):
                         for each, bad in ((charged, 1e3), (allowed, 0)))
         errors = np.maximum(np.median(self.errors(), axis=0), 1e-3)
         noise = np.random.default_rng(1).standard_normal((2, draws))
-        found = (response.log_times + response.log_time_s[:, None], response.log_energies + response.log_energy_j[:, None])
+        found = (
+            response.log_times + response.log_time_s[:, None],
+            response.log_energies + response.log_energy_j[:, None],
+        )
         gains = np.empty(len(candidates))
         for number, row in enumerate(candidates):
             apart = np.zeros((draws, draws), np.float32)

@@ -2,8 +2,8 @@
 grow most.
 
 `FrontierSearch` conditions prior samples of physics (`physics_prior`) on the measurements (`posterior`). The
-next configuration is the one whose expected gain of dominated area (expected hypervolume improvement; Emmerich
-et al., 2006) is largest, as a share of the area of the frontier in the same draw. It stops where no
+next configuration is the one whose expected gain of dominated area (expected hypervolume improvement;
+Emmerich et al., 2006) is largest, as a share of the area of the frontier in the same draw. It stops where no
 configuration is expected to add `worth` of it.
 """
 

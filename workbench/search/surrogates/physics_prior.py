@@ -172,7 +172,7 @@ def bank(
 
 
 def _crossing(values: Array, level: float) -> Array:
-    """Where each row first exceeds a level, as a place between columns, (rows, 1); the last if it does not."""
+    """Place between columns at which each row first exceeds a level, (rows, 1); the last if it does not."""
     over = values > level
     high = np.where(over.any(axis=1), over.argmax(axis=1), values.shape[1] - 1)[:, None]
     low = np.maximum(high - 1, 0)

@@ -46,9 +46,9 @@ PARAMS = PosteriorParams()
 UNIT_SD = 3.0  # of the logarithm of a run's unit: a factor of 20 either way, so that the data decide
 STRONG = 3.0  # logarithm of a Bayes factor of 20 (Kass and Raftery, 1995)
 SIZES = tuple(itertools.product(PARAMS.smooth_sds, PARAMS.rough_sds))
-# A size a step up is believed less often by this factor's logarithm, of both kinds of deviation.
 RARITY = np.array([
-    PARAMS.rarer * (PARAMS.smooth_sds.index(smooth) + PARAMS.rough_sds.index(rough)) for smooth, rough in SIZES
+    PARAMS.rarer * (PARAMS.smooth_sds.index(smooth) + PARAMS.rough_sds.index(rough))
+    for smooth, rough in SIZES
 ])
 # Cards that follow the usual curve: no jumps, and no deviation of the largest size.
 PLAIN = [smooth < PARAMS.smooth_sds[-1] and not rough for smooth, rough in SIZES]

@@ -65,7 +65,8 @@ def _at_cap(nodes: Nodes, table: Array, cap: float, log_power: Array) -> Array:
         powers = np.maximum.accumulate(np.append(log_power[order], 0.0))
         x = np.exp(np.interp(np.log(cap), powers, np.append(np.log(nodes.x[order]), 0.0)))
         ways.append(_at_clock(nodes, table, float(x), 1.0))
-    return np.asarray(np.nanmean(ways, axis=0)) if np.isfinite(ways).any() else np.full(table.shape[1], np.nan)
+    known = [each for each in ways if np.isfinite(each).all()]
+    return np.asarray(np.mean(known, axis=0)) if known else np.full(table.shape[1], np.nan)
 
 
 def _line(places: Array, table: Array, want: float, *, at_top: bool) -> Array:
