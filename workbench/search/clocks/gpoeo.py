@@ -12,7 +12,7 @@ no errors.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -241,14 +241,11 @@ class Golden(Scripted):
     # helpers
 
     def _as_choice(self, row: int, time_ratio: float, energy_ratio: float) -> Choice:
-        entry = self._choice_of(row)
-        if entry is not None:
-            return replace(entry, time_ratio=time_ratio, energy_ratio=energy_ratio)
         errors = np.median(self.errors(), axis=0) * np.sqrt(2)
         kept = 1.0 if self.max_slowdown is None else float(time_ratio <= 1 + self.max_slowdown)
         return Choice(
             self.space.settings[row], time_ratio, energy_ratio, float(errors[0]), float(errors[1]), kept,
-            False,
+            self.known(row),
         )
 
     def _rows_at(self, memory: float) -> list[int]:

@@ -199,12 +199,14 @@ def knobs_of(configurations: pl.DataFrame) -> Knobs:
         raise UsageError("there are no candidate configurations; give at least one")
     relative = {axis: np.ones(len(configurations)) for axis in AXES}
     for axis in there:
-        values = configurations[axis].cast(pl.Float64)
+        values = configurations[axis].cast(pl.Float64).fill_null(np.nan).to_numpy()
         if (values <= 0).any():
             raise UsageError(
-                f"{axis} is {values.min():g} in a candidate; it is above 0, or null for the driver's choice"
+                f"{axis} is {np.nanmin(values):g} in a candidate; it is above 0, or null for the driver's "
+                "choice"
             )
-        relative[axis] = (values / values.max()).fill_null(1.0).to_numpy()  # type: ignore[operator]
+        if np.isfinite(values).any():
+            relative[axis] = np.nan_to_num(values / np.nanmax(values), nan=1.0)
     return Knobs(
         relative["sm_clock_mhz"], relative["mem_clock_mhz"], relative["power_limit_w"], relative["batch_size"]
     )

@@ -63,7 +63,7 @@ class Run(NamedTuple):
     covariances: Sequence[Array]
 
 
-def measured(rows: Array, logs: Array, sds: Array) -> Run:
+def measured(rows: Array, logs: Array, sds: Array | float) -> Run:
     """A run whose measurements have independent errors, (measurements, 2)."""
     return Run(rows, logs, [np.diag(each**2) for each in np.broadcast_to(sds, logs.shape).T])
 

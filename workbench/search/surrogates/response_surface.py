@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..space import SettingSpace
+from .library import Mixtures
 from .physics_prior import Knobs, bank
 from .posterior import Deviations, Prior, Run, condition, measured
 
@@ -71,7 +72,7 @@ def fit(
         rows: Row of the space that each probe was at; repeated probes pool. May be empty.
         time_s, energy_j: Time and energy of an iteration in each probe.
         errors: Relative standard errors, (probes, 2): of time and of energy.
-        prior: A prediction, or a `Library` of other workloads' curves. A prediction has `frame` with
+        prior: A prediction, or `Mixtures` of other workloads' curves. A prediction has `frame` with
             log_time, log_time_sd, log_energy and log_energy_sd per setting, relative to the reference.
         power_share: Mean power at the reference over the power limit in force there, where both are known.
             Else None.
@@ -83,17 +84,16 @@ def fit(
     waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
     share = None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2)
     times, powers = _physics(space, share, waits)
-    # Curves of other workloads: as many as of physics, and the probes decide between them.
     known = space.known
-    more = [prior.mixtures(times, powers)] if hasattr(prior, "mixtures") else []
-    if known is not None and known.others is not None:
-        more.append(known.others.mixtures(times, powers, 64))
-    times = np.concatenate([times, *(each for each, _ in more)])
-    powers = np.concatenate([powers, *(each for _, each in more)])
+    others = prior if isinstance(prior, Mixtures) else None if known is None else known.others
+    if others is not None:
+        times, powers = (
+            np.concatenate(each) for each in zip((times, powers), others.mixtures(times, powers), strict=True)
+        )
     # Measurements in units of their own mean: the prior samples are relative to the reference.
     middle = logs.mean(axis=0) if len(logs) else np.zeros(2)
     runs = [measured(np.asarray(rows, dtype=int).reshape(-1), logs - middle, errors)]
-    if prior is not None and not hasattr(prior, "mixtures"):
+    if prior is not None and not isinstance(prior, Mixtures):
         runs += _predicted(space, prior)
     for curve in known.same if known is not None else ():
         runs.append(measured(curve.rows, curve.logs - curve.logs.mean(axis=0), curve.sd))

@@ -134,7 +134,8 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
     else:
         unit_w = float(power_w.max())
         numbers, features = [*numbers, "power_share"], np.column_stack([features, power_w / unit_w])
-    nodes = Nodes(*keys.to_numpy().astype(float).T, max_sm, max_mem)
+    x, mu, cap = (keys[name].to_numpy() for name in ("x", "mu", "cap"))
+    nodes = Nodes(x, mu, cap, max_sm, max_mem)
     return Curves(
         nodes, tuple(numbers), tuple(order), tuple(base["group"].to_list()), features, power_w, unit_w,
         log_time, log_power, dropped,
