@@ -268,17 +268,14 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
         return None, "no point names its setting, so none is known to be the default"
     if not points["measured"].any():
         return None, "nothing is measured yet"
-    free = rows.filter(pl.all_horizontal(pl.col(name).is_null() for name in knobs) & pl.col("measured"))
-    why = "the driver's own setting"
-    if free.is_empty():  # the highest of each knob that was turned; null is the driver's own and the highest
-        free = rows
-        for name in knobs:
-            known = pl.col(name)
-            own = free[name].is_null().any()
-            kept = free.filter(known.is_null() if own else known == free[name].max())
-            free = free if kept.is_empty() else kept
-        # Savings are against what the GPU does by itself; where that was not measured, its prediction.
-        why = "the highest setting measured" if free["measured"].any() else "predicted, not measured"
+    # The highest of each knob that was turned; null is the driver's own and the highest.
+    top = rows.sort(knobs, descending=True, nulls_last=False).row(0, named=True)
+    free = rows.filter(pl.all_horizontal(pl.col(name).eq_missing(top[name]) for name in knobs))
+    # Savings are against what the GPU does by itself; where that was not measured, its prediction.
+    why = "predicted, not measured"
+    if free["measured"].any():
+        driver = all(top[name] is None for name in knobs)
+        why = "the driver's own setting" if driver else "the highest setting measured"
     best = free.sort("measured", "time_s", descending=[True, False])
     several = best.filter(pl.col("measured") == best["measured"][0])["batch_size"].n_unique() > 1
     return int(best["row"][0]), why + (", at the batch size that is fastest there" if several else "")
@@ -380,15 +377,10 @@ def python(chosen: Configuration, rule: str = "") -> str:
 # a choice when points change
 
 
-class CarriedChoice(NamedTuple):
-    """Row of a choice among new points, and a sentence where the choice had to move."""
-
-    row: int
-    notes: str = ""
-
-
-def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> CarriedChoice:
-    """A choice among new points: itself if still there and no worse off, else the nearest of the frontier."""
+def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> tuple[int, str]:
+    """Row of a choice among new points, and a sentence where it had to move: the point itself if it is still
+    there and no worse off, else the nearest of the frontier.
+    """
     was = before.points.row(row, named=True)
     keys = [*KNOBS, "gpu", "job"]
     if all(was[name] is None for name in KNOBS):  # nothing names it but what it took
@@ -399,12 +391,12 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> Carri
     now = None if same.is_empty() else int(same["row"][0])
     stood = before.place(row) is not None
     if now is not None and (after.place(now) is not None or not stood):
-        return CarriedChoice(now)
+        return now, ""
     at = was if now is None else after.points.row(now, named=True)
     to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
     why = "is no longer among the points" if now is None else "is not on the frontier any more"
     name, other = describe(configuration(before.points, row)), describe(configuration(after.points, to))
-    return CarriedChoice(to, f"{name} {why}; the choice has moved to the nearest, {other}")
+    return to, f"{name} {why}; the choice has moved to the nearest, {other}"
 
 
 # what a choice saves

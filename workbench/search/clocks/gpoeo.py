@@ -257,9 +257,7 @@ class Golden(Scripted):
         return rows[np.argmin(np.abs(self._gears(rows) - self._gears([start])))]
 
     def _all_gears(self) -> float:
-        if self.space.max_sm_clock_mhz is None:
-            return 120.0
-        return max((self.space.max_sm_clock_mhz - LOWEST_GEAR_MHZ) / GEAR_MHZ, 1.0)
+        return float(self._gears(np.arange(len(self.space))).max())
 
     def _gear_step(self, line: list[int]) -> float:
         """Gears from a row to the next: a list of coarser steps ends sooner."""

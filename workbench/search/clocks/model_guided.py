@@ -25,7 +25,7 @@ from scipy.special import ndtr
 from ...errors import MeasurementError, UsageError
 from ..objective import Objective
 from ..space import SettingSpace
-from ..surrogates.response_surface import Response, fit, prepare
+from ..surrogates.response_surface import Response, prepare
 from .base import Choice, Done, Probing, Trial, Z
 
 VERIFY = "verifying the predicted best setting"
@@ -119,16 +119,7 @@ class ModelGuided(Probing):
             share = None
             if reference is not None and self.space.max_power_limit_w is not None:
                 share = reference.energy_j / reference.time_s / self.gpus / self.space.max_power_limit_w
-            self._response = fit(
-                self.space,
-                self.measured_rows,
-                [entry[2] / entry[1] for entry in self._measured],
-                [entry[3] / entry[1] for entry in self._measured],
-                self.errors(),
-                prior=self.prior,
-                power_share=share,
-                wait_share=self.wait_share,
-            )
+            self._response = self.fitted(power_share=share, wait_share=self.wait_share)
         return self._response
 
     def next(self) -> Trial | Done:

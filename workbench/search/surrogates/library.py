@@ -16,13 +16,12 @@ import numpy as np
 from ..earlier import PlacedCurve
 
 CONCENTRATION = 0.5  # of the mixtures: mostly one or two jobs
-SWING = 0.25  # by how much a mixture may be stretched
 MIXTURES = 64  # 64, 128 and 256 give the same figures (docs/validation/limits.md)
 
 
 @dataclass(frozen=True)
 class Mixtures:
-    """Curves of other jobs over the settings of a space, and curves between and a little beyond them.
+    """Curves of other jobs over the settings of a space, and curves between them.
 
     Attributes:
         log_times, log_energies: ln of time and energy relative to the reference, (jobs, settings); NaN where
@@ -37,14 +36,13 @@ class Mixtures:
         rng = np.random.default_rng(3)
         times, energies = _filled(self.log_times), _filled(self.log_energies)
         weights = rng.dirichlet(np.full(len(times), CONCENTRATION), size=MIXTURES)
-        stretch = 1 + SWING * rng.standard_normal((MIXTURES, 2))
-        mixed = stretch[:, :1] * (weights @ times)
-        return mixed, stretch[:, 1:] * (weights @ energies) - mixed
+        mixed = weights @ times
+        return mixed, weights @ energies - mixed
 
     def mixtures(
         self, times: np.ndarray, powers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Curves between and a little beyond the jobs', ln time and ln power; where none was measured, those
+        """Curves between the jobs', ln time and ln power; where none was measured, those
         given take their place.
 
         Args:

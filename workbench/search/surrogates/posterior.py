@@ -35,7 +35,6 @@ class PosteriorParams:
     smooth_sds: tuple[float, ...] = (0.012, 0.04)
     rough_sds: tuple[float, ...] = (0.0, 0.015, 0.04)
     time_ratio: float = 0.4  # of the deviations of ln time to those of ln power
-    rarer: float = -0.5  # logarithm of what is believed of a size, for each step up
     single_sd: float = 0.002  # of each setting alone
     # distance in the logarithm of a knob over which a smooth deviation, and a rough one, is alike
     reach: float = 0.35
@@ -46,10 +45,6 @@ PARAMS = PosteriorParams()
 UNIT_SD = 3.0  # of the logarithm of a run's unit: a factor of 20 either way, so that the data decide
 STRONG = 3.0  # logarithm of a Bayes factor of 20 (Kass and Raftery, 1995)
 SIZES = tuple(itertools.product(PARAMS.smooth_sds, PARAMS.rough_sds))
-RARITY = np.array([
-    PARAMS.rarer * (PARAMS.smooth_sds.index(smooth) + PARAMS.rough_sds.index(rough))
-    for smooth, rough in SIZES
-])
 # Cards that follow the usual curve: no jumps, and no deviation of the largest size.
 PLAIN = [smooth < PARAMS.smooth_sds[-1] and not rough for smooth, rough in SIZES]
 
@@ -134,7 +129,7 @@ def condition(prior: Prior, runs: Sequence[Run], rng: np.random.Generator) -> Po
     at = np.concatenate([rows, rows + settings])
     covers = [prior.deviations.covariance(size, rows, rows) + noise + units for size in SIZES]
     found = [_likelihood(target - samples[:, at], cover) for cover in covers]
-    evidence = logsumexp(found, axis=1) + RARITY
+    evidence = logsumexp(found, axis=1)
     counts = np.diff(
         np.round(PARAMS.draws * np.cumsum(np.exp(evidence - logsumexp(evidence)))).astype(int), prepend=0
     )
