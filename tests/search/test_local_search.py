@@ -321,16 +321,6 @@ def test_it_says_what_it_estimates_why_it_stops_and_that_a_card_is_unusual() -> 
     assert "this card does not follow the usual curve" in other.next().reason  # type: ignore[union-attr]
 
 
-def test_after_a_probe_that_broke_the_bound_the_next_is_where_it_is_surely_kept() -> None:
-    world, search = World(CLOCKS, compute=0.9, memory=0.05), searching("model-guided")
-    world.tell(search, CLOCKS.reference)
-    world.tell(search, Setting(sm_clock_mhz=1200, mem_clock_mhz=5001))
-    step = search.next()
-    if isinstance(step, Trial):
-        belief = search.belief().row(CLOCKS.row(step.setting), named=True)
-        assert belief["p_allowed"] >= 0.8
-
-
 def test_its_belief_has_a_row_for_every_setting_and_sharpens_where_it_has_probed() -> None:
     world, search = World(CLOCKS), searching("model-guided")
     before = search.belief()

@@ -45,8 +45,8 @@ PARAMS = PosteriorParams()
 UNIT_SD = 3.0  # of the logarithm of a run's unit: a factor of 20 either way, so that the data decide
 STRONG = 3.0  # logarithm of a Bayes factor of 20 (Kass and Raftery, 1995)
 SIZES = tuple(itertools.product(PARAMS.smooth_sds, PARAMS.rough_sds))
-# Cards that follow the usual curve: no jumps, and no deviation of the largest size.
-PLAIN = [smooth < PARAMS.smooth_sds[-1] and not rough for smooth, rough in SIZES]
+# Sizes on cards that follow the usual curve: all but the largest jumps.
+USUAL = [rough < PARAMS.rough_sds[-1] for _, rough in SIZES]
 
 
 
@@ -150,7 +150,7 @@ def condition(prior: Prior, runs: Sequence[Run], rng: np.random.Generator) -> Po
         state = state + (target - _noise(noise, count, rng) - state[:, at]) @ np.linalg.solve(cover, cross)
         drawn.append(state)
     log_times, log_energies = np.hsplit(np.concatenate(drawn), 2)
-    unusual = evidence.max() - evidence[PLAIN].max() > STRONG
+    unusual = evidence.max() - evidence[USUAL].max() > STRONG
     return Posterior(log_times, log_energies, bool(unusual))
 
 
