@@ -57,7 +57,6 @@ class Scripted(ProbedSearch):
         self._steps: Steps | None = None
         self._asked: tuple[int, str] | None = None
         self._why = "the script has ended"
-        self._ended = False
 
     def script(self) -> Steps:
         raise NotImplementedError

@@ -75,7 +75,7 @@ class ModelGuided(Probing):
         options: Of `Probing`.
 
     Raises:
-        UsageError: a horizon that is not above 0, or a share outside 0..1.
+        UsageError: a horizon that is not above 0.
     """
 
     name = "model-guided"
@@ -91,14 +91,11 @@ class ModelGuided(Probing):
             raise UsageError(
                 f"a job cannot go on for {horizon_s:g} s; give seconds above 0, or leave horizon_s out"
             )
-        if wait_share is not None and not 0 <= wait_share <= 1:
-            raise UsageError(
-                f"a GPU cannot wait for {wait_share:g} of an iteration; give a share from 0 to 1, or None"
-            )
         self.horizon_s, self.wait_share = horizon_s, wait_share
         self.learns_later = learns_later
-        usual = params.worth_later if learns_later else params.worth
-        self.worth = worth if worth is not None else usual
+        if worth is None:
+            worth = params.worth_later if learns_later else params.worth
+        self.worth = worth
         self._response: Response | None = None
         prepare(space)
 
@@ -165,7 +162,7 @@ class ModelGuided(Probing):
             return f"no other setting is likely to cost less{within}{unusual}"
         kept = "" if bound is None else f", within the bound with {choice.p_allowed:.0%} probability"
         return (
-            f"{self._name(row)} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
+            f"{choice.setting} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
             f"{choice.time_ratio - 1:+.1%} ± {Z * choice.time_sd:.1%} time{kept}{unusual}"
         )
 
@@ -176,9 +173,6 @@ class ModelGuided(Probing):
         if self.learns_later or count < params.most:
             return 0.0
         return params.much if count < 2 * params.most else math.inf
-
-    def _name(self, row: int) -> str:
-        return str(self.space.settings[row])
 
     def _most_worth(
         self, charged: np.ndarray, allowed: np.ndarray, best: int

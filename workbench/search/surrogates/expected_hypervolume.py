@@ -19,7 +19,7 @@ from ...errors import UsageError
 from ..earlier import EarlierRuns, PlacedCurve
 from ..objective import check_measured
 from .physics_prior import Array, Knobs, bank
-from .posterior import Deviations, Posterior, Prior, condition, measured
+from .posterior import Deviations, Posterior, Prior, Run, condition, measured
 
 AXES = ("batch_size", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
@@ -27,10 +27,9 @@ ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A row among the candidates to measure next, and the share of the frontier's area it may add."""
+    """A row among the candidates to measure next."""
 
     row: int
-    gain: float
 
 
 class FrontierSearch:
@@ -81,8 +80,8 @@ class FrontierSearch:
 
     def _learn(self) -> None:
         """See what the measurements make of earlier runs."""
-        logs = {row: np.log(np.mean(entries, axis=0)) for row, entries in self._measured.items()}
-        own = {row: (float(time), float(energy), ERROR, ERROR) for row, (time, energy) in logs.items()}
+        run = self._run()
+        own = {int(row): (*logs, ERROR, ERROR) for row, logs in zip(run.rows, run.logs.tolist(), strict=True)}
         if not all(agreed for _, agreed in self.earlier.see(own)):
             self._ends = []
 
@@ -135,14 +134,14 @@ class FrontierSearch:
             return None
         for row in self._ends:
             if row not in out:
-                return Next(row, 1.0)
+                return Next(row)
         tried = [*self._measured, *self._begun]
         found = self._posterior(self._rng)
         self._unusual = found.unusual
         gains = _gains(np.exp(found.log_times), np.exp(found.log_energies), tried, left)
         pick = int(np.argmax(gains))
         self._last = float(gains[pick])
-        return Next(int(left[pick]), self._last) if not tried or self._last >= self.worth else None
+        return Next(int(left[pick])) if not tried or self._last >= self.worth else None
 
     @property
     def note(self) -> str:
@@ -176,12 +175,16 @@ class FrontierSearch:
             measured=pl.Series([i in self._measured for i in range(len(self.configurations))]),
         )
 
+    def _run(self) -> Run:
+        """What this search has measured; repeats are averaged."""
+        rows = np.array(list(self._measured), dtype=int)
+        means = np.array([np.mean(each, axis=0) for each in self._measured.values()]).reshape(-1, 2)
+        return measured(rows, np.log(means), 0.0)
+
     def _posterior(self, rng: np.random.Generator) -> Posterior:
         """Given the measurements, and earlier runs that they bear out."""
-        rows = np.array(list(self._measured), dtype=int)
-        logs = np.log(np.array([np.mean(each, axis=0) for each in self._measured.values()]).reshape(-1, 2))
         earlier = [measured(each.rows, each.logs, each.sd) for each in self.earlier.agreed]
-        return condition(self._prior, [measured(rows, logs, 0.0), *earlier], rng)
+        return condition(self._prior, [self._run(), *earlier], rng)
 
 
 def knobs_of(configurations: pl.DataFrame) -> Knobs:

@@ -81,7 +81,7 @@ def fit(
     """
     logs = np.log(np.column_stack([np.asarray(each, float).reshape(-1) for each in (time_s, energy_j)]))
     errors = np.asarray(errors, float).reshape(len(logs), 2)
-    waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
+    waits = None if wait_share is None else round(20 * wait_share) / 20
     share = None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2)
     times, powers = _physics(space, share, waits)
     known = space.known

@@ -148,10 +148,6 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
         raise UsageError(
             f"a training set needs the columns {', '.join(NEEDED)}; {', '.join(missing)} is not there"
         )
-    if all(name not in frame.columns for name in KNOBS):
-        raise UsageError(
-            f"a training set needs at least one of the columns {', '.join(KNOBS)}; none is there"
-        )
     absent = [name for name in KNOBS if name not in frame.columns]
     rows = frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
     if "group" not in rows.columns:

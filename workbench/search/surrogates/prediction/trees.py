@@ -50,20 +50,17 @@ class Means:
 def fit(curves: Curves) -> Means:
     """Fit the laws and the trees.
 
-    Time falls and power rises with each clock and with the limit. At a lower SM clock, memory-bound work
-    loses less time. At a lower memory clock it loses more, so memory activity is free where both were set.
+    Time falls and power rises with each clock and with the limit.
     """
     import lightgbm
 
     laws = physics.fit(curves)
     rows = _rows(laws.inputs(curves.names, curves.features), curves.nodes)
-    one_memory_clock = bool(np.all(curves.nodes.mu == 1))
     found = []
     for target, rises in ((curves.log_time.ravel(), -1), (curves.log_power.ravel(), 1)):
         known = np.isfinite(target)
-        signs = [rises, 0, -rises] if one_memory_clock else [0, 0, 0]
         leaf = min(20, max(int(known.sum()) // 20, 3))  # LightGBM's default, fewer for a small training set
-        parameters = {**PARAMETERS, "monotone_constraints": signs + [rises] * 3, "min_data_in_leaf": leaf}
+        parameters = {**PARAMETERS, "monotone_constraints": [0, 0, 0] + [rises] * 3, "min_data_in_leaf": leaf}
         data = lightgbm.Dataset(rows[known], target[known], params={"verbosity": -1})
         dump = lightgbm.train(parameters, data, ROUNDS).dump_model()
         found.append([each["tree_structure"] for each in dump["tree_info"]])
