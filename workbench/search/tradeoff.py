@@ -91,11 +91,7 @@ def collect(frame: pl.DataFrame) -> Collected:
 
 def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Rows with a finite time and energy above 0, and a sentence about the others."""
-    try:
-        numbers = frame.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64))
-    except pl.exceptions.PolarsError:
-        pareto.check(frame)
-        raise
+    numbers = frame.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64, strict=False))
     sound = [pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j")]
     table = numbers.select(each.fill_null(False) for each in sound)
     good = table["time_s"] & table["energy_j"]

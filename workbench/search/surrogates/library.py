@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -31,27 +30,17 @@ class Mixtures:
     log_times: np.ndarray
     log_energies: np.ndarray
 
-    @cached_property
-    def _mixed(self) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(3)
-        times, energies = _filled(self.log_times), _filled(self.log_energies)
-        weights = rng.dirichlet(np.full(len(times), CONCENTRATION), size=MIXTURES)
-        mixed = weights @ times
-        return mixed, weights @ energies - mixed
-
-    def mixtures(
-        self, times: np.ndarray, powers: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Curves between the jobs', ln time and ln power; where none was measured, those
-        given take their place.
+    def mixtures(self, times: np.ndarray, powers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Curves between the jobs', ln time and ln power; where none was measured, those given instead.
 
         Args:
             times, powers: ln time and ln power, (as many or more, settings).
         """
         known = np.isfinite(self.log_times).any(axis=0) & np.isfinite(self.log_energies).any(axis=0)
-        mixed, mixed_powers = self._mixed
-        if known.all():
-            return mixed, mixed_powers
+        alphas = np.full(len(self.log_times), CONCENTRATION)
+        weights = np.random.default_rng(3).dirichlet(alphas, size=MIXTURES)
+        mixed = weights @ _filled(self.log_times)
+        mixed_powers = weights @ _filled(self.log_energies) - mixed
         return np.where(known, mixed, times[:MIXTURES]), np.where(known, mixed_powers, powers[:MIXTURES])
 
 
