@@ -19,7 +19,7 @@ from ...errors import UsageError
 from ..earlier import EarlierRuns, PlacedCurve
 from ..objective import check_measured
 from .physics_prior import Array, Knobs, bank
-from .posterior import Deviations, Posterior, Prior, Run, condition, measured
+from .posterior import Deviations, MeasuredRun, PosteriorDraws, Prior, condition, measured
 
 AXES = ("batch_size", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
@@ -175,13 +175,13 @@ class FrontierSearch:
             measured=pl.Series([i in self._measured for i in range(len(self.configurations))]),
         )
 
-    def _run(self) -> Run:
+    def _run(self) -> MeasuredRun:
         """What this search has measured; repeats are averaged."""
         rows = np.array(list(self._measured), dtype=int)
         means = np.array([np.mean(each, axis=0) for each in self._measured.values()]).reshape(-1, 2)
         return measured(rows, np.log(means), 0.0)
 
-    def _posterior(self, rng: np.random.Generator) -> Posterior:
+    def _posterior(self, rng: np.random.Generator) -> PosteriorDraws:
         """Given the measurements, and earlier runs that they bear out."""
         earlier = [measured(each.rows, each.logs, each.sd) for each in self.earlier.agreed]
         return condition(self._prior, [self._run(), *earlier], rng)

@@ -50,7 +50,7 @@ USUAL = [rough < PARAMS.rough_sds[-1] for _, rough in SIZES]
 
 
 
-class Run(NamedTuple):
+class MeasuredRun(NamedTuple):
     """Measurements in one unit: rows, (ln time, ln energy), covariance of the errors of either."""
 
     rows: Array
@@ -58,9 +58,9 @@ class Run(NamedTuple):
     covariances: Sequence[Array]
 
 
-def measured(rows: Array, logs: Array, sds: Array | float) -> Run:
+def measured(rows: Array, logs: Array, sds: Array | float) -> MeasuredRun:
     """A run whose measurements have independent errors, (measurements, 2)."""
-    return Run(rows, logs, [np.diag(each**2) for each in np.broadcast_to(sds, logs.shape).T])
+    return MeasuredRun(rows, logs, [np.diag(each**2) for each in np.broadcast_to(sds, logs.shape).T])
 
 
 class Deviations:
@@ -105,7 +105,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class PosteriorDraws:
     """Equally likely draws of ln time and ln energy, (draws, settings), in the unit of the first run.
 
     Attributes:
@@ -117,7 +117,7 @@ class Posterior:
     unusual: bool
 
 
-def condition(prior: Prior, runs: Sequence[Run], rng: np.random.Generator) -> Posterior:
+def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generator) -> PosteriorDraws:
     """The posterior given some runs; the first is the one in whose unit the draws are, and may be empty."""
     rows = np.concatenate([each.rows for each in runs]).astype(int)
     target = np.concatenate([np.reshape(each.logs, (-1, 2)) for each in runs]).T.ravel()
@@ -151,7 +151,7 @@ def condition(prior: Prior, runs: Sequence[Run], rng: np.random.Generator) -> Po
         drawn.append(state)
     log_times, log_energies = np.hsplit(np.concatenate(drawn), 2)
     unusual = evidence.max() - evidence[USUAL].max() > STRONG
-    return Posterior(log_times, log_energies, bool(unusual))
+    return PosteriorDraws(log_times, log_energies, bool(unusual))
 
 
 def _noise(covariance: Array, count: int, rng: np.random.Generator) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from ..space import SettingSpace
 from .library import Mixtures
 from .physics_prior import Knobs, bank
-from .posterior import Deviations, Prior, Run, condition, measured
+from .posterior import Deviations, MeasuredRun, Prior, condition, measured
 
 SOFT_PROBES = 10  # settings at which a prediction counts as measured; any number from 5 to 20 does the same
 SHARED = 0.9  # of the variance of a prediction's errors, which is alike at settings near each other
@@ -128,7 +128,7 @@ def _physics(space: SettingSpace, share: float | None, waits: float | None) -> t
     return times, powers
 
 
-def _predicted(space: SettingSpace, prior: Any) -> Iterator[Run]:
+def _predicted(space: SettingSpace, prior: Any) -> Iterator[MeasuredRun]:
     """A prediction as a run that has measured the reference, and settings all over the space with errors."""
     columns = (prior.frame[name] for name in ("log_time", "log_energy", "log_time_sd", "log_energy_sd"))
     table = np.column_stack([each.to_numpy().astype(float) for each in columns])
@@ -143,4 +143,4 @@ def _predicted(space: SettingSpace, prior: Any) -> Iterator[Run]:
             np.pad(alike * np.outer(sds, sds), ((1, 0), (1, 0))) + exact * np.eye(len(rows) + 1)
             for sds in table[rows, 2:].T
         ]
-        yield Run(np.append(here, rows), np.vstack([np.zeros(2), table[rows, :2]]), covariances)
+        yield MeasuredRun(np.append(here, rows), np.vstack([np.zeros(2), table[rows, :2]]), covariances)
