@@ -7,9 +7,9 @@ choice as far from the limit as the errors and the saving ask. The next probe is
 improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009). The search ends when no probe
 improves the choice by more than the probe costs the rest of the job.
 
-Where nothing will be learnt later, only settings that were probed can be chosen: the others count with the
-price of one more probe. A choice that its own probes and the reference's leave in doubt is repeated, or the
-reference, whichever was measured less.
+Where nothing will be learnt later and there is no prediction, only settings that were probed can be chosen:
+the others count with the price of one more probe. A choice that its own probes and the reference's leave in
+doubt is repeated, or the reference, whichever was measured less.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class ModelGuided(Probing):
             )
         self.horizon_s, self.wait_share = horizon_s, wait_share
         self.learns_later = learns_later
+        # With a prediction, or where the choice is measured later, what was not probed can be chosen.
+        self._trusts = learns_later or self.prior is not None
         if worth is None:
             worth = params.worth_later if learns_later else params.worth
         self.worth = worth
@@ -126,7 +128,7 @@ class ModelGuided(Probing):
             return first
         charged, allowed = self._charged(self.objective, self.max_slowdown)
         best = self._chosen(charged, allowed, self.max_slowdown)
-        planned = best if self.learns_later else self._planned(charged, allowed)
+        planned = best if self._trusts else self._planned(charged, allowed)
         row, gain, value = self._most_worth(charged, allowed, planned)
         promised = float(charged[:, best].mean() - charged[:, planned].mean())
         if value <= self._enough < promised and not self._tried()[planned]:
@@ -138,7 +140,7 @@ class ModelGuided(Probing):
                 f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._measured) > 2 else ""
             )
             return self.trial(row, f"it is expected to lower the cost by {gain:.1%}{unusual}")
-        again = self._unprobed(best) if self.learns_later else self._again(best)
+        again = self._unprobed(best) if self._trusts else self._again(best)
         if again is not None:
             return again
         return Done(
@@ -170,7 +172,7 @@ class ModelGuided(Probing):
     def _enough(self) -> float:
         """What must be left of a probe's gain beside its price."""
         params, count = self.params, len(self._measured)
-        if self.learns_later or count < params.most:
+        if self._trusts or count < params.most:
             return 0.0
         return params.much if count < 2 * params.most else math.inf
 
@@ -239,7 +241,7 @@ class ModelGuided(Probing):
         if bound is None:
             return cost, np.ones(cost.shape, bool)
         allowed = response.log_times <= math.log1p(bound) + 1e-12
-        if not self.learns_later:  # nothing will be measured of it later that would correct it
+        if not self._trusts:  # nothing will correct it later
             return np.where(allowed, cost, np.maximum(cost, 1.0)), allowed
         share = bound / np.maximum(np.expm1(response.log_times), 1e-9 + bound)
         return np.where(allowed, cost, np.maximum(share * cost + 1 - share, cost)), allowed
@@ -250,7 +252,7 @@ class ModelGuided(Probing):
 
     def _chosen(self, charged: np.ndarray, allowed: np.ndarray, bound: float | None) -> int:
         """The best; where nothing is learnt later, of what was probed and keeps the bound by its probes."""
-        if self.learns_later:
+        if self._trusts:
             return self._best(charged, allowed, self._open())
         return self._best(charged, allowed, self._tried() & self._unrefuted(bound))
 
@@ -339,7 +341,7 @@ class ModelGuided(Probing):
         """
         response, draws = self.response, len(charged)
         # What was not probed itself can be chosen after one more probe.
-        later = np.where(self._tried() | self.learns_later, 0.0, self.worth)
+        later = np.where(self._tried() | self._trusts, 0.0, self.worth)
         costs, keeps = (np.where(self._open(), each, bad).astype(np.float32)
                         for each, bad in ((charged, 1e3), (allowed, 0)))
         errors = np.maximum(np.median(self.errors(), axis=0), 1e-3)

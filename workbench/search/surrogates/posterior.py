@@ -150,8 +150,8 @@ def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generato
         state = state + (target - _noise(noise, count, rng) - state[:, at]) @ np.linalg.solve(cover, cross)
         drawn.append(state)
     log_times, log_energies = np.hsplit(np.concatenate(drawn), 2)
-    unusual = evidence.max() - evidence[USUAL].max() > STRONG
-    return PosteriorDraws(log_times, log_energies, bool(unusual))
+    unusual = bool(evidence.max() > evidence[USUAL].max() + STRONG)
+    return PosteriorDraws(log_times, log_energies, unusual)
 
 
 def _noise(covariance: Array, count: int, rng: np.random.Generator) -> Array:

@@ -134,13 +134,13 @@ def _predicted(space: SettingSpace, prior: Any) -> Iterator[MeasuredRun]:
     table = np.column_stack([each.to_numpy().astype(float) for each in columns])
     good = np.isfinite(table).all(axis=1) & (table[:, 2:] > 0).all(axis=1)
     good[space.reference_row] = False
-    left = np.flatnonzero(good)
-    if len(left):
+    if good.any():
+        left = np.flatnonzero(good)
         rows = left[np.unique(np.linspace(0, len(left) - 1, SOFT_PROBES).round().astype(int))]
         alike = SHARED * _deviations(space).smooth[np.ix_(rows, rows)] + (1 - SHARED) * np.eye(len(rows))
-        here, exact = space.reference_row, 1e-8
         covariances = [
-            np.pad(alike * np.outer(sds, sds), ((1, 0), (1, 0))) + exact * np.eye(len(rows) + 1)
+            np.pad(alike * np.outer(sds, sds), ((1, 0), (1, 0))) + 1e-8 * np.eye(len(rows) + 1)
             for sds in table[rows, 2:].T
         ]
-        yield MeasuredRun(np.append(here, rows), np.vstack([np.zeros(2), table[rows, :2]]), covariances)
+        logs = np.vstack([np.zeros(2), table[rows, :2]])
+        yield MeasuredRun(np.append(space.reference_row, rows), logs, covariances)
