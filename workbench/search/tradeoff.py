@@ -270,8 +270,8 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
     # Savings are against what the GPU does by itself; where that was not measured, its prediction.
     why = "predicted, not measured"
     if free["measured"].any():
-        driver = all(top[name] is None for name in knobs)
-        why = "the driver's own setting" if driver else "the highest setting measured"
+        turned = any(top[name] is not None for name in knobs)
+        why = "the highest setting measured" if turned else "the driver's own setting"
     best = free.sort("measured", "time_s", descending=[True, False])
     several = best.filter(pl.col("measured") == best["measured"][0])["batch_size"].n_unique() > 1
     return int(best["row"][0]), why + (", at the batch size that is fastest there" if several else "")

@@ -171,10 +171,8 @@ class ModelGuided(Probing):
     @property
     def _enough(self) -> float:
         """What must be left of a probe's gain beside its price."""
-        params, count = self.params, len(self._measured)
-        if self._trusts or count < params.most:
-            return 0.0
-        return params.much if count < 2 * params.most else math.inf
+        rounds = len(self._measured) // self.params.most
+        return 0.0 if self._trusts or not rounds else self.params.much if rounds < 2 else math.inf
 
     def _most_worth(
         self, charged: np.ndarray, allowed: np.ndarray, best: int
