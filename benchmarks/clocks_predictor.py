@@ -224,7 +224,7 @@ def probed(found: Sequence[Prediction], test: Measured, probes: Sequence[int]) -
         energy = time + test.log_power[i, rows]
         errors_of = np.full((len(rows), 2), PROBE_ERROR)
         fitted = fit(
-            prediction.space, rows, np.exp(time), np.exp(energy), errors_of, prior=prediction, rough=False
+            prediction.space, rows, np.exp(time), np.exp(energy), errors_of, prior=prediction
         )
         log_time, log_energy = (
             each.mean(axis=0) - each.mean(axis=0)[0] for each in (fitted.log_times, fitted.log_energies)
@@ -427,12 +427,15 @@ def _physics(
     means = model.means
     frame = test.features.with_columns(power_share=test.power_w / model.power_unit_w)
     features = frame.select(model.features).to_numpy().astype(float)
-    weights, known = surface.weights(
-        means.nodes, space.settings, full_limit_w=None, power_w=None, log_power=np.zeros(len(means.nodes))
-    )
-    weights[~known] = np.nan
     laws = means.physics
-    return tuple(law(model.features, features) @ weights.T for law in (laws.log_time, laws.log_power))  # type: ignore[return-value]
+
+    def read(law: Array) -> Array:
+        return surface.read(
+            means.nodes, law.T, space.settings, full_limit_w=None, power_w=None,
+            log_power=np.zeros(len(means.nodes)),
+        ).T
+
+    return read(laws.log_time(model.features, features)), read(laws.log_power(model.features, features))
 
 
 def _by_clock(found: dict[str, tuple[Array, Array]], test: Measured) -> list[dict[str, Any]]:

@@ -24,8 +24,7 @@ import numpy as np
 import polars as pl
 
 from workbench.search.frontier import area
-from workbench.search.surrogates.expected_hypervolume import FrontierSearch
-from workbench.search.surrogates.sweep_prior import AXES
+from workbench.search.surrogates.expected_hypervolume import AXES, FrontierSearch
 
 from .clocks_grids import EMPTY, distinct, grids
 
@@ -38,7 +37,7 @@ Method = Callable[[pl.DataFrame, Tell, int], Visit]
 
 
 def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[str, pl.DataFrame]:
-    """Grids of at least `least` and at most `most` measured points, with the axes of `worlds.AXES` that
+    """Grids of at least `least` and at most `most` measured points, with the axes of `AXES` that
     they have, time_s and energy_j.
     """
     found: dict[str, pl.DataFrame] = {}

@@ -11,9 +11,6 @@ import pytest
 from benchmarks import clocks_jobs, clocks_online, clocks_search
 from benchmarks.clocks_grids import Grid
 from benchmarks.fixtures.cards import CLOCK_FAMILIES, clock_grid
-from workbench.records import Setting
-from workbench.search.clocks.model_guided import ModelGuided
-from workbench.search.space import space_of
 
 
 def grids(family: str, count: int = 6) -> list[Grid]:
@@ -98,27 +95,3 @@ def test_the_first_jobs_are_even_over_cards_and_workloads() -> None:
         assert max(workloads.values()) - min(workloads.values()) <= 2
     share = sum(job.told for job in jobs) / len(jobs)
     assert sum(job.told for job in ordered[: 3 * cards]) / (3 * cards) == pytest.approx(share, abs=0.15)
-
-
-def test_where_nothing_is_known_a_broken_bound_is_charged_with_the_whole_saving() -> None:
-    space = space_of([Setting(sm_clock_mhz=clock) for clock in range(600, 1801, 60)])
-    for learns_later in (False, True):
-        search = ModelGuided(space, learns_later=learns_later)
-        search.tell(space.reference, 10, 2.0, 400.0, 8.0, 0.004)
-        charged, allowed = search._charged(search.response, search.objective, 0.05)
-        assert 0 < allowed.mean() < 1
-        assert bool((charged[~allowed] >= 1.0).all()) is not learns_later
-
-
-def test_past_the_usual_number_of_probes_only_what_promises_much_is_probed() -> None:
-    space = space_of([Setting(sm_clock_mhz=clock) for clock in range(600, 1801, 60)])
-    search, later = ModelGuided(space), ModelGuided(space, learns_later=True)
-    most, found = search.params.most, []
-    for _ in range(2 * most):
-        for each in (search, later):
-            each.tell(space.reference, 10, 2.0, 400.0, 8.0, 0.004)
-        found.append(search._enough)
-    assert found[: most - 1] == [0.0] * (most - 1)
-    assert found[most - 1 : -1] == [search.params.much] * most
-    assert found[-1] == math.inf
-    assert later._enough == 0.0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import UsageError
 from workbench.search import frontier
+from workbench.search.tradeoff import collect
 
 
 def points(*rows: tuple[float, float], **columns: list[object]) -> pl.DataFrame:
@@ -51,18 +52,6 @@ def test_the_hypervolume_is_the_number_of_unit_squares_that_are_dominated(
     assert frontier.area(time_s, energy_j, 13.0, 13.0) == pytest.approx(squares)
 
 
-def test_many_points_have_the_same_frontier_as_few_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    time_s = rng.integers(1, 400, 50_000) / 100  # with ties
-    energy_j = np.round(5 / time_s * (1 + rng.exponential(0.2, 50_000)), 3)
-    found = frontier.on_frontier(time_s, energy_j).tolist()
-    with monkeypatch.context() as few:
-        few.setattr(frontier, "MANY", len(time_s))
-        assert found == frontier.on_frontier(time_s, energy_j).tolist()
-    worst_first = np.arange(50_000.0)  # nothing beats anything
-    assert len(frontier.on_frontier(worst_first, worst_first[::-1])) == 50_000
-
-
 def test_a_point_outside_the_reference_adds_no_area() -> None:
     assert frontier.area(np.array([5.0]), np.array([1.0]), 4.0, 4.0) == 0.0
 
@@ -85,7 +74,7 @@ def test_columns_that_are_not_understood_stay_with_their_rows() -> None:
 
 def test_repeats_are_pooled_with_the_error_of_their_mean() -> None:
     frame = points((1, 10), (3, 14), (5, 5), power_limit_w=[100, 100, 200])
-    pooled = frontier.pool(frame, by=["power_limit_w"])
+    pooled = collect(frame).points
     assert pooled["repeats"].to_list() == [2, 1]
     assert pooled.select("time_s", "energy_j").row(0) == (2.0, 12.0)
     assert pooled["time_sd_s"].to_list() == [pytest.approx(1.0), 0.0]  # spread sqrt(2), two of them
@@ -93,12 +82,12 @@ def test_repeats_are_pooled_with_the_error_of_their_mean() -> None:
 
 def test_repeats_that_agree_by_chance_keep_their_own_errors() -> None:
     frame = points((1, 10), (1, 10), power_limit_w=[100, 100], time_sd_s=[0.3, 0.4])
-    assert frontier.pool(frame, by=["power_limit_w"])["time_sd_s"].item() == pytest.approx(0.25)
+    assert collect(frame).points["time_sd_s"].item() == pytest.approx(0.25)
 
 
 def test_a_driver_s_choice_is_a_configuration_too() -> None:
     frame = points((1, 10), (1, 12), (2, 8), power_limit_w=[None, None, 100])
-    assert frontier.pool(frame, by=["power_limit_w"])["repeats"].to_list() == [2, 1]
+    assert collect(frame).points["repeats"].to_list() == [2, 1]
 
 
 def test_without_errors_a_point_is_on_the_frontier_or_not() -> None:
@@ -112,12 +101,6 @@ def test_two_points_that_cannot_be_told_apart_share_the_doubt() -> None:
     assert chance[1] == pytest.approx(0.5, abs=0.05)
     assert chance[1] + chance[2] == pytest.approx(1.0)
     assert chance[3] == 0.0
-    assert [frontier.verdict(each) for each in chance] == [
-        "surely",
-        frontier.verdict(chance[1]),
-        frontier.verdict(chance[2]),
-        "not",
-    ]
 
 
 def test_pruning_what_is_far_beaten_changes_no_probability() -> None:

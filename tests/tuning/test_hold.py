@@ -51,11 +51,6 @@ def test_a_job_that_waits_for_its_host_is_given_a_slow_memory() -> None:
     assert found.mem_clock_mhz == 3500
 
 
-def test_how_long_a_gpu_waits_is_a_share() -> None:
-    with pytest.raises(ValueError, match=r"cannot wait for 1\.5 of an iteration"):
-        make_search("model-guided", CLOCKS, wait_share=1.5)
-
-
 def test_a_probe_is_shorter_where_the_choice_is_measured_for_longer_anyhow() -> None:
     steps = [make_search("model-guided", CLOCKS, learns_later=later).next() for later in (False, True)]
     plain, later = steps

@@ -702,9 +702,9 @@ def test_another_bound_counts_what_was_measured(lab: Callable[..., Lab]) -> None
     here = lab()
     tuner = here.tuner(over="clocks", max_slowdown=0.02)
     here.until(tuner, "watch")
-    tight, told = job_of(tuner).choice, job_of(tuner).belief.search.probes.height
+    tight, told = job_of(tuner).choice, job_of(tuner).belief.search.measured_rows
     tuner.change(max_slowdown=0.15)
-    assert job_of(tuner).belief.search.probes.height == told
+    assert job_of(tuner).belief.search.measured_rows == told
     here.train(tuner, 200)
     assert tuner.state == "watch"
     assert job_of(tuner).choice.energy_ratio < tight.energy_ratio - 0.02

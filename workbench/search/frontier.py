@@ -17,8 +17,7 @@ import polars as pl
 from ..errors import UsageError, checked, listed, shown
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size")
-SURE, PROBABLE, POSSIBLE = 0.95, 0.5, 0.05  # probability of lying on the frontier
-MANY, SAMPLED = 20_000, 4096
+SURE = 0.95  # probability of being on the frontier
 FAR = 4.0  # standard errors by which a point must be beaten not to be drawn at all
 
 
@@ -53,13 +52,6 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
 
 def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
     """Indices of non-dominated points, fastest first, in O(n log n) (Kung, Luccio and Preparata, 1975)."""
-    if len(time_s) > MANY:  # sorting is most of the work, and a few good points beat nearly all others
-        some = slice(None, None, len(time_s) // SAMPLED)
-        few = on_frontier(time_s[some], energy_j[some])
-        at = np.searchsorted(time_s[some][few], time_s, side="right") - 1
-        left = np.flatnonzero((at < 0) | (energy_j <= energy_j[some][few][at]))
-        if len(left) < len(time_s):
-            return np.asarray(left[on_frontier(time_s[left], energy_j[left])])
     order = np.lexsort((energy_j, time_s))
     energies = energy_j[order]
     least = np.minimum.accumulate(energies)
@@ -93,33 +85,6 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
     return pl.concat([frontier(part) for part in parts])
 
 
-def pool(points: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Repeats of a configuration as one row each: means, standard errors, and how many there were.
-
-    The standard error is the larger of what the repeats' spread (two or more) and their own errors say.
-
-    Args:
-        by: Columns that make two rows the same configuration.
-    """
-    points, keys = check(points), list(by)
-    made = {"time_s", "energy_j", "time_sd_s", "energy_sd_j", "repeats"}
-    rest = [pl.col(name).first() for name in points.columns if name not in {*keys, *made}]
-    grouped = points.group_by(keys, maintain_order=True).agg(
-        pl.col("time_s").mean(), pl.col("energy_j").mean(), _error(points, "time_s", "time_sd_s"),
-        _error(points, "energy_j", "energy_sd_j"), pl.len().cast(pl.Int64).alias("repeats"), *rest,
-    )
-    return grouped.select([*[name for name in points.columns if name in grouped.columns],
-                           *[name for name in grouped.columns if name not in points.columns]])
-
-
-def _error(points: pl.DataFrame, column: str, error: str) -> pl.Expr:
-    spread = pl.col(column).std() / pl.len().sqrt()
-    if error not in points.columns:
-        return spread.fill_null(0.0).alias(error)
-    own = (pl.col(error).fill_null(0.0) ** 2).sum().sqrt() / pl.len()
-    return pl.max_horizontal(spread.fill_null(0.0), own).alias(error)
-
-
 def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.ndarray:
     """Probability that each point lies on the frontier, given its standard errors; shape (points,).
 
@@ -140,13 +105,6 @@ def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.n
         energies = energy_j[near] + energy_sd[near] * rng.standard_normal(len(near))
         chance[near[on_frontier(times, energies)]] += 1.0
     return chance / draws
-
-
-def verdict(chance: float) -> str:
-    """A probability of lying on the frontier in a word: "surely", "probably", "possibly", "not"."""
-    if chance >= PROBABLE:
-        return "surely" if chance >= SURE else "probably"
-    return "possibly" if chance > POSSIBLE else "not"
 
 
 def _far_beaten(

@@ -21,7 +21,6 @@ from ..records import Limits, Setting
 KNOBS = pl.Schema({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})
 Over = Literal["power", "clocks", "both"]
 LIMIT_STEPS = 60  # power limits between the lowest and the default, where no step is named
-MOST_LIMITS = 1000  # where one is: more than any driver tells apart, and all that a search can think through
 
 
 @dataclass(frozen=True)
@@ -125,8 +124,7 @@ def space_of(
 
 
 def space_from(
-    limits: Limits, over: Over = "clocks", *, can_lock_memory: bool = True, step_w: float | None = None,
-    most_sm_clocks: int = 160,
+    limits: Limits, over: Over = "clocks", *, can_lock_memory: bool = True, step_w: float | None = None
 ) -> SettingSpace:
     """The settings that a device takes.
 
@@ -136,7 +134,6 @@ def space_from(
             default. "both": the clocks, and the limits below the default beside them.
         can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h).
         step_w: Between limits; by default 5 W, or a multiple that makes at most 60.
-        most_sm_clocks: More supported SM clocks than this are thinned out evenly, both ends kept.
 
     Raises:
         UsageError: there is nothing to set.
@@ -146,7 +143,7 @@ def space_from(
     if step_w is not None and not (step_w > 0 and math.isfinite(step_w)):
         raise UsageError(f"power limits cannot be {step_w:g} W apart; give a step above 0 W")
     caps = _limits_w(limits, step_w)
-    clocks = _clocks(limits, can_lock_memory, most_sm_clocks)
+    clocks = _clocks(limits, can_lock_memory)
     if len(caps) < 2 and len(clocks) < 2:
         raise UsageError("this GPU has neither clocks nor power limits: it can be measured, not tuned")
     if over == "power" and len(caps) < 2:
@@ -174,17 +171,12 @@ def _limits_w(limits: Limits, step_w: float | None) -> list[float]:
     if top is None or low is None or not top > low:
         return [] if top is None else [float(top)]
     step = step_w if step_w is not None else max(5.0, 5.0 * math.ceil((top - low) / LIMIT_STEPS / 5.0))
-    if (top - low) / step > MOST_LIMITS:
-        raise UsageError(
-            f"steps of {step:g} W between {low:g} and {top:g} W make more than {MOST_LIMITS} power limits; "
-            "give a larger step"
-        )
     count = math.floor((top - low) / step + 1e-9)
     values = [top - i * step for i in range(count + 1)]
     return [float(each) for each in (values if values[-1] - low < 1.0 else [*values, low])]
 
 
-def _clocks(limits: Limits, can_lock_memory: bool, most: int) -> list[Setting]:
+def _clocks(limits: Limits, can_lock_memory: bool) -> list[Setting]:
     """Highest memory clock first, then highest SM clock."""
     memories = limits.mem_clocks_mhz
     if not memories:
@@ -193,8 +185,6 @@ def _clocks(limits: Limits, can_lock_memory: bool, most: int) -> list[Setting]:
     found = []
     for mem in memories if lock else memories[:1]:
         sm = sorted(set(limits.sm_clocks_mhz[mem]), reverse=True)
-        if len(sm) > most:
-            sm = [sm[i] for i in sorted({round(at) for at in np.linspace(0, len(sm) - 1, most)})]
         found += [Setting(sm_clock_mhz=each, mem_clock_mhz=mem if lock else None) for each in sm]
     return found
 

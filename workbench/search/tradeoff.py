@@ -40,7 +40,6 @@ _COLUMNS: dict[str, Any] = {
     "measurements": pl.List(pl.String),  # ids in the log, oldest first
 }
 POINTS = pl.Schema(_COLUMNS)
-TOO_MANY = 2000  # points, from which on fewer draws tell how sure the frontier is
 Z95 = 1.96
 
 
@@ -92,11 +91,7 @@ def collect(frame: pl.DataFrame) -> Collected:
 
 def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Rows with a finite time and energy above 0, and a sentence about the others."""
-    try:
-        numbers = frame.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64))
-    except pl.exceptions.PolarsError:
-        pareto.check(frame)
-        raise
+    numbers = frame.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64, strict=False))
     sound = [pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j")]
     table = numbers.select(each.fill_null(False) for each in sound)
     good = table["time_s"] & table["energy_j"]
@@ -130,15 +125,21 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    if points.is_empty():
-        return points.select(POINTS.names())
-    counted = points.group_by(keys, maintain_order=True).agg(
-        runs=pl.col("repeats").sum(), ids=pl.col("measurements").explode()
-    )
-    pooled = pareto.pool(points.drop("repeats", "measurements"), by=keys)
-    whole = pooled.join(counted, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    whole = whole.with_columns(repeats=pl.col("runs"), measurements=pl.col("ids").list.drop_nulls())
-    return whole.select(POINTS.names())
+    """Repeats of a configuration as one row each: means, standard errors, and how many there were.
+
+    The standard error is the larger of what the repeats' spread (two or more) and their own errors say.
+    """
+    return points.group_by(keys, maintain_order=True).agg(
+        pl.col("time_s", "energy_j").mean(), _error("time_s", "time_sd_s"), _error("energy_j", "energy_sd_j"),
+        pl.col("repeats").sum(), pl.col("measured").first(),
+        pl.col("measurements").list.explode().drop_nulls(),
+    ).select(POINTS.names())
+
+
+def _error(column: str, error: str) -> pl.Expr:
+    spread = pl.col(column).std() / pl.len().sqrt()
+    own = (pl.col(error).fill_null(0.0) ** 2).sum().sqrt() / pl.len()
+    return pl.max_horizontal(spread.fill_null(0.0), own).alias(error)
 
 
 # one piece of work
@@ -236,7 +237,7 @@ def analyse_frontier(
     """
     points = pareto.check(points)
     front = pareto.on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())
-    chance = pareto.membership(points, draws=64 if len(points) > TOO_MANY else 256)
+    chance = pareto.membership(points)
     reference, why = _reference(points, default)
     if max_power_w is None:
         limits = points["power_limit_w"].drop_nulls()
@@ -263,17 +264,14 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
         return None, "no point names its setting, so none is known to be the default"
     if not points["measured"].any():
         return None, "nothing is measured yet"
-    free = rows.filter(pl.all_horizontal(pl.col(name).is_null() for name in knobs) & pl.col("measured"))
-    why = "the driver's own setting"
-    if free.is_empty():  # the highest of each knob that was turned; null is the driver's own and the highest
-        free = rows
-        for name in knobs:
-            known = pl.col(name)
-            own = free[name].is_null().any()
-            kept = free.filter(known.is_null() if own else known == free[name].max())
-            free = free if kept.is_empty() else kept
-        # Savings are against what the GPU does by itself; where that was not measured, its prediction.
-        why = "the highest setting measured" if free["measured"].any() else "predicted, not measured"
+    # The highest of each knob that was turned; null is the driver's own and the highest.
+    top = rows.sort(knobs, descending=True, nulls_last=False).row(0, named=True)
+    free = rows.filter(pl.all_horizontal(pl.col(name).eq_missing(top[name]) for name in knobs))
+    # Savings are against what the GPU does by itself; where that was not measured, its prediction.
+    why = "predicted, not measured"
+    if free["measured"].any():
+        turned = any(top[name] is not None for name in knobs)
+        why = "the highest setting measured" if turned else "the driver's own setting"
     best = free.sort("measured", "time_s", descending=[True, False])
     several = best.filter(pl.col("measured") == best["measured"][0])["batch_size"].n_unique() > 1
     return int(best["row"][0]), why + (", at the batch size that is fastest there" if several else "")
@@ -375,15 +373,10 @@ def python(chosen: Configuration, rule: str = "") -> str:
 # a choice when points change
 
 
-class CarriedChoice(NamedTuple):
-    """Row of a choice among new points, and a sentence where the choice had to move."""
-
-    row: int
-    notes: str = ""
-
-
-def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> CarriedChoice:
-    """A choice among new points: itself if still there and no worse off, else the nearest of the frontier."""
+def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> tuple[int, str]:
+    """Row of a choice among new points, and a sentence where it had to move: the point itself if it is still
+    there and no worse off, else the nearest of the frontier.
+    """
     was = before.points.row(row, named=True)
     keys = [*KNOBS, "gpu", "job"]
     if all(was[name] is None for name in KNOBS):  # nothing names it but what it took
@@ -394,12 +387,12 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> Carri
     now = None if same.is_empty() else int(same["row"][0])
     stood = before.place(row) is not None
     if now is not None and (after.place(now) is not None or not stood):
-        return CarriedChoice(now)
+        return now, ""
     at = was if now is None else after.points.row(now, named=True)
     to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
     why = "is no longer among the points" if now is None else "is not on the frontier any more"
     name, other = describe(configuration(before.points, row)), describe(configuration(after.points, to))
-    return CarriedChoice(to, f"{name} {why}; the choice has moved to the nearest, {other}")
+    return to, f"{name} {why}; the choice has moved to the nearest, {other}"
 
 
 # what a choice saves

@@ -241,7 +241,7 @@ class TunedJob:
         belief = self.belief
         return {
             "choice": self.choice, "current": belief.named(self.gpus.current),
-            "belief": belief.frame if belief.search.probes.height else None,
+            "belief": belief.frame if belief.search.measured_rows else None,
         }
 
 

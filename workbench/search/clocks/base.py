@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,18 +19,10 @@ from ...records import Setting
 from ..objective import Energy, EnergyWithin, Objective, check_iterations
 from ..space import SettingSpace
 
+if TYPE_CHECKING:
+    from ..surrogates.response_surface import Response
+
 Z = 1.96
-PROBES = pl.Schema({
-    "power_limit_w": pl.Float64,  # null = left to the driver, as in `KNOBS`
-    "sm_clock_mhz": pl.Int64,
-    "mem_clock_mhz": pl.Int64,
-    "iterations": pl.Int64,
-    "time_s": pl.Float64,
-    "energy_j": pl.Float64,  # of all GPUs together
-    "energy_uncertainty_j": pl.Float64,  # 95 % half width
-    "iteration_s": pl.Float64,
-    "iteration_j": pl.Float64,
-})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +111,7 @@ class Probing:
 
     def __init__(
         self, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
-        prior: object | None = None, counter_update_s: float = 0.1, gpus: int = 1,
+        prior: Any = None, counter_update_s: float = 0.1, gpus: int = 1,
         probing: ProbingParams | None = None, rng: np.random.Generator | None = None,
     ) -> None:
         self.space = space
@@ -131,29 +123,12 @@ class Probing:
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.unreachable: dict[Setting, str] = {}
         self._measured: list[tuple[int, int, float, float, float, float | None]] = []
-        if prior is not None and getattr(prior, "space", space).settings != space.settings:
+        if prior is not None and prior.space.settings != space.settings:
             raise UsageError(
                 "the prediction is for other settings than those of this search; predict for the same space"
             )
-        if prior is not None and len(getattr(prior, "frame", ())) != len(space):
-            raise UsageError(
-                f"the prediction has {len(getattr(prior, 'frame', ()))} settings and this search "
-                f"{len(space)}; predict for the same space"
-            )
 
     # what is known
-
-    @property
-    def probes(self) -> pl.DataFrame:
-        """Every reported probe, in order, as a frame (`PROBES`)."""
-        rows = []
-        for row, iterations, time_s, energy_j, uncertainty_j, _ in self._measured:
-            each = self.space.settings[row]
-            rows.append((
-                each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz, iterations, time_s, energy_j,
-                uncertainty_j, time_s / iterations, energy_j / iterations,
-            ))
-        return pl.DataFrame(rows, schema=PROBES, orient="row")
 
     def tell(
         self, setting: Setting, iterations: int, time_s: float, energy_j: float,
@@ -236,6 +211,16 @@ class Probing:
             energy_error = math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, least)
             rows.append((math.hypot(time_error, least), energy_error))
         return np.array(rows).reshape(len(rows), 2)
+
+    def fitted(self, **options: Any) -> Response:
+        """Posterior of time and energy at every setting, given all probes; options as of `fit`."""
+        from ..surrogates.response_surface import fit
+
+        rows, iterations, times, energies = np.reshape([each[:4] for each in self._measured], (-1, 4)).T
+        return fit(
+            self.space, rows, times / iterations, energies / iterations, self.errors(), prior=self.prior,
+            **options,
+        )
 
     def pooled(self, row: int) -> Pooled | None:
         """All probes of a setting as one; None where it was not probed."""
@@ -400,14 +385,8 @@ class ProbedSearch(Probing):
 
 def predicted(search: Probing) -> int:
     """The row of least cost by a prediction, else by physics: where searches that need a start begin."""
-    from ..surrogates.response_surface import fit
-
-    entry = search._measured
     reference = search.pooled(search.space.reference_row)
-    response = fit(
-        search.space, [each[0] for each in entry], [each[2] / each[1] for each in entry],
-        [each[3] / each[1] for each in entry], search.errors(), prior=search.prior,
-    )
+    response = search.fitted()
     scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)
     time_s, energy_j = response.time_ratio * scale_s, response.energy_ratio * scale_j
     cost = np.asarray(search.objective.cost(time_s, energy_j), dtype=float)

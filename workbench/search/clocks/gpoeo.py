@@ -12,7 +12,7 @@ no errors.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,6 @@ class Scripted(ProbedSearch):
         self._steps: Steps | None = None
         self._asked: tuple[int, str] | None = None
         self._why = "the script has ended"
-        self._ended = False
 
     def script(self) -> Steps:
         raise NotImplementedError
@@ -241,14 +240,11 @@ class Golden(Scripted):
     # helpers
 
     def _as_choice(self, row: int, time_ratio: float, energy_ratio: float) -> Choice:
-        entry = self._choice_of(row)
-        if entry is not None:
-            return replace(entry, time_ratio=time_ratio, energy_ratio=energy_ratio)
         errors = np.median(self.errors(), axis=0) * np.sqrt(2)
         kept = 1.0 if self.max_slowdown is None else float(time_ratio <= 1 + self.max_slowdown)
         return Choice(
             self.space.settings[row], time_ratio, energy_ratio, float(errors[0]), float(errors[1]), kept,
-            False,
+            self.known(row),
         )
 
     def _rows_at(self, memory: float) -> list[int]:
@@ -260,9 +256,7 @@ class Golden(Scripted):
         return rows[np.argmin(np.abs(self._gears(rows) - self._gears([start])))]
 
     def _all_gears(self) -> float:
-        if self.space.max_sm_clock_mhz is None:
-            return 120.0
-        return max((self.space.max_sm_clock_mhz - LOWEST_GEAR_MHZ) / GEAR_MHZ, 1.0)
+        return float(self._gears(np.arange(len(self.space))).max())
 
     def _gear_step(self, line: list[int]) -> float:
         """Gears from a row to the next: a list of coarser steps ends sooner."""

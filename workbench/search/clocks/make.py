@@ -23,12 +23,12 @@ from ...errors import UsageError
 from ...records import Setting
 from ..objective import Objective
 from ..space import SettingSpace
-from .base import PROBES, Choice, Done, Trial
+from .base import Choice, Done, Trial
 
 if TYPE_CHECKING:
     from ..surrogates.predictor import Prediction
 
-__all__ = ["NAMES", "PROBES", "Choice", "ClockSearch", "Done", "Trial", "make_search"]
+__all__ = ["NAMES", "Choice", "ClockSearch", "Done", "Trial", "make_search"]
 
 NAMES = ("model-guided", "gpoeo")
 
@@ -42,8 +42,8 @@ class ClockSearch(Protocol):
     max_slowdown: float | None
 
     @property
-    def probes(self) -> pl.DataFrame:
-        """Every reported probe, in order (`PROBES`)."""
+    def measured_rows(self) -> list[int]:
+        """Row of each reported probe, in order."""
 
     def next(self) -> Trial | Done:
         """The next probe, or why there is none. Asked again without being told, it says the same."""

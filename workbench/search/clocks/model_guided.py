@@ -1,20 +1,15 @@
 """The search that uses every probe's time and energy, with their errors, over all knobs at once.
 
-After every probe `response` says what may be true of every setting, as draws: of physics with a smooth
-deviation, or with jumps and plateaus, as far as the probes foretell it. What a setting is worth is its
-expected cost. A draw that breaks the bound is charged as if the job ran the rest of its time at the
-reference; where nothing is known of the card and nothing will be learnt later, as the reference: the saving
-is lost, which keeps the choice as far from the bound as the errors and the saving ask. The next probe is the
-one that is expected to improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009): for
-every candidate the draws themselves play the truth in turn, the others are weighed by what the probe would
-then show, and the choice that follows is charged against that truth. It ends when no probe improves the
-choice by more than the probe costs the rest of the job. Where nothing is known of the card (no prediction, no
-library), only what was probed itself can be chosen: what was not counts with the price of one more probe. A
-choice that its own probes and the reference's leave in doubt is repeated, or the reference, whichever was
-measured less.
+After every probe `response_surface` gives draws of time and energy at every setting. What a setting is worth
+is its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time
+at the reference; where nothing will be learnt later, as the reference: the saving is lost, which keeps the
+choice as far from the limit as the errors and the saving ask. The next probe is the one that is expected to
+improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009). The search ends when no probe
+improves the choice by more than the probe costs the rest of the job.
 
-No probe is made where the bound is all but surely broken (`params.probe`), one that may break it is dearer,
-and after one that did the next is where it is probably kept (`params.sure`), if anything is to be won there.
+Where nothing will be learnt later and there is no prediction, only settings that were probed can be chosen:
+the others count with the price of one more probe. A choice that its own probes and the reference's leave in
+doubt is repeated, or the reference, whichever was measured less.
 """
 
 from __future__ import annotations
@@ -30,50 +25,34 @@ from scipy.special import ndtr
 from ...errors import MeasurementError, UsageError
 from ..objective import Objective
 from ..space import SettingSpace
-from ..surrogates.response_surface import Response, fit, prepare
+from ..surrogates.response_surface import Response, prepare
 from .base import Choice, Done, Probing, Trial, Z
-from .probe_gain import expected_gain, gain_alone
 
+VERIFY = "verifying the predicted best setting"
 UNUSUAL = "this card does not follow the usual curve"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelGuidedParams:
-    """Tuned constants of `ModelGuided`.
+    """Tuned constants of `ModelGuided`; docs/validation/limits.md has the effect of each on generated cards.
 
     `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
-    --only search` (kernels and four of 32 stages, docs/validation/clocks.md), those of `learns_later` by
-    `benchmarks.clocks --only online`, those of the wary by `benchmarks.limits` on the generated cards of its
-    `CHOSEN_ON` (docs/validation/limits.md), but `most` and `alone` by both, and `much` on the generated cards
-    that `--only search` lists as chosen on; the others by hand.
+    --only search` (docs/validation/clocks.md), `worth_later` and `error_later` by `--only online`, `most` and
+    `much` by `benchmarks.limits` on the generated cards of its `CHOSEN_ON`; the others by hand.
     """
 
-    horizon_s: float = 600.0  # how long the job goes on, if nobody says
+    horizon_s: float = 600.0  # how long the job goes on, where that is unknown
     settle_s: float = 1.0  # what a probe costs beside its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
     worth_later: float = 0.006  # the same where the choice is learnt of anyhow (`learns_later`)
     error_later: float = 0.015  # relative 95 % error of a probe there
-    choose: float = 0.9  # least probability of keeping the bound, to be chosen
+    choose: float = 0.9  # least probability of keeping the slowdown limit, to be chosen
     probe: float = 0.08  # the same, to be probed
-    doubt: float = 0.5  # after a probe where that probability is below this,
-    sure: float = 0.8  # the next is where it is above this
-    doubted: float = 1.5  # times the error of a probe: a choice less sure than that is probed,
-    settled: float = 0.99  # unless it keeps the bound with this probability
-    # in ln clock or limit: a choice farther from every probe than this is probed where it is `unsure`,
-    near: float = 0.03
-    far: float = 0.12  # and one farther than this is probed anyhow
-    unsure_sd: float = 0.008  # relative, of its time
-    break_factor: float = 2.0  # times `worth` more, where a probe breaks the bound for sure
-    break_wary: float = 0.3  # the same where nothing is known of the card
-    candidates: int = 16  # settings whose probe is thought through
-    shortlist: int = 64  # settings that may be chosen after it
-    least_probes: int = 3  # the reference included, unless nothing can be won: two points prove no shape
+    candidates: int = 16  # settings whose probe is evaluated
     kept: float = 0.9  # probability by its own probes alone, below which choice or reference is repeated
-    # in ln clock or limit: a probe as far from every other may tell of its own setting only
-    alone: float = 0.5
-    chosen: float = 0.5  # least such probability
-    most: int = 8  # probes where nothing is known of the card, from which on, up to twice as many,
-    much: float = 0.03  # one more must promise this share of the job's cost
+    near: float = 0.1  # in ln clock or limit: a choice farther from every probe is probed (`learns_later`)
+    most: int = 8  # probes, from which on, up to twice as many,
+    much: float = 0.03  # one more must promise this share of the job's cost; not where `learns_later`
     longest: float = 2.0  # an iteration at a memory clock that is tried next, over that at the lowest tried
 
 
@@ -96,7 +75,7 @@ class ModelGuided(Probing):
         options: Of `Probing`.
 
     Raises:
-        UsageError: a horizon that is not above 0, or a share outside 0..1.
+        UsageError: a horizon that is not above 0.
     """
 
     name = "model-guided"
@@ -112,16 +91,13 @@ class ModelGuided(Probing):
             raise UsageError(
                 f"a job cannot go on for {horizon_s:g} s; give seconds above 0, or leave horizon_s out"
             )
-        if wait_share is not None and not 0 <= wait_share <= 1:
-            raise UsageError(
-                f"a GPU cannot wait for {wait_share:g} of an iteration; give a share from 0 to 1, or None"
-            )
         self.horizon_s, self.wait_share = horizon_s, wait_share
         self.learns_later = learns_later
-        # Without anything known of the card, and where nothing more will be learnt, physics may be wrong.
-        self.wary = self.prior is None and not learns_later
-        usual = params.worth_later if learns_later else params.worth
-        self.worth = worth if worth is not None else usual
+        # With a prediction, or where the choice is measured later, what was not probed can be chosen.
+        self._trusts = learns_later or self.prior is not None
+        if worth is None:
+            worth = params.worth_later if learns_later else params.worth
+        self.worth = worth
         self._response: Response | None = None
         prepare(space)
 
@@ -142,17 +118,7 @@ class ModelGuided(Probing):
             share = None
             if reference is not None and self.space.max_power_limit_w is not None:
                 share = reference.energy_j / reference.time_s / self.gpus / self.space.max_power_limit_w
-            self._response = fit(
-                self.space,
-                [entry[0] for entry in self._measured],
-                [entry[2] / entry[1] for entry in self._measured],
-                [entry[3] / entry[1] for entry in self._measured],
-                self.errors(),
-                prior=self.prior,
-                power_share=share,
-                wait_share=self.wait_share,
-                rough=self.wary,
-            )
+            self._response = self.fitted(power_share=share, wait_share=self.wait_share)
         return self._response
 
     def next(self) -> Trial | Done:
@@ -160,19 +126,13 @@ class ModelGuided(Probing):
         first = self.first()
         if first is not None:
             return first
-        charged, allowed = self._charged(self.response, self.objective, self.max_slowdown)
+        charged, allowed = self._charged(self.objective, self.max_slowdown)
         best = self._chosen(charged, allowed, self.max_slowdown)
-        planned = self._planned(charged, allowed) if self.wary else best
-        kept = allowed.mean(axis=0)
-        cautious = self._doubtful(kept)
-        row, gain, value = self._most_worth(
-            charged, allowed, planned, self.params.sure if cautious else self.params.probe
-        )
+        planned = best if self._trusts else self._planned(charged, allowed)
+        row, gain, value = self._most_worth(charged, allowed, planned)
         promised = float(charged[:, best].mean() - charged[:, planned].mean())
         if value <= self._enough < promised and not self._tried()[planned]:
-            return self.trial(planned, "the best by what is believed, to see whether it is so")
-        if self.wary and cautious and value <= 0:  # rather a second one that may break the bound than none
-            row, gain, value = self._most_worth(charged, allowed, planned, self.params.probe)
+            return self.trial(planned, VERIFY)
         if row is None:
             return Done("no other setting can be set and is likely to keep the bound")
         if value > self._enough:
@@ -180,15 +140,12 @@ class ModelGuided(Probing):
                 f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._measured) > 2 else ""
             )
             return self.trial(row, f"it is expected to lower the cost by {gain:.1%}{unusual}")
-        again = self._again(best) if self.wary else self._unsure(self.response, allowed, best)
+        again = self._unprobed(best) if self._trusts else self._again(best)
         if again is not None:
             return again
-        if value > 0:
-            count = len(self._measured)
-            return Done(f"after {count} probes none promises enough (at most {gain:.1%}); {self.summary}")
         return Done(
-            f"no probe is expected to improve on {self._name(best)} by what it costs (at most "
-            f"{max(gain, 0):.2%} of the cost); {self.summary}"
+            f"after {len(self._measured)} probes another one is expected to lower the cost by "
+            f"{max(gain, 0):.2%}, less than it costs; {self.summary}"
         )
 
     @property
@@ -207,35 +164,28 @@ class ModelGuided(Probing):
             return f"no other setting is likely to cost less{within}{unusual}"
         kept = "" if bound is None else f", within the bound with {choice.p_allowed:.0%} probability"
         return (
-            f"{self._name(row)} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
+            f"{choice.setting} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
             f"{choice.time_ratio - 1:+.1%} ± {Z * choice.time_sd:.1%} time{kept}{unusual}"
         )
 
     @property
     def _enough(self) -> float:
         """What must be left of a probe's gain beside its price."""
-        params, count = self.params, len(self._measured)
-        if not self.wary or count < params.most:
-            return 0.0
-        return params.much if count < 2 * params.most else math.inf
-
-    def _name(self, row: int) -> str:
-        return str(self.space.settings[row])
+        rounds = len(self._measured) // self.params.most
+        return 0.0 if self._trusts or not rounds else self.params.much if rounds < 2 else math.inf
 
     def _most_worth(
-        self, charged: np.ndarray, allowed: np.ndarray, best: int, least: float
+        self, charged: np.ndarray, allowed: np.ndarray, best: int
     ) -> tuple[int | None, float, float]:
         """The setting whose probe is worth most beyond its price, its gain, and what is left of that.
 
-        Nothing is probed that keeps the bound with less than a probability of `least`; None if that leaves
-        none.
+        None where no setting that can be set keeps the bound with a probability of `probe`.
         """
-        open_ = self._open()
-        candidates = self._candidates(charged, allowed, open_, best, least)
+        candidates = self._candidates(charged, allowed, best)
         if not len(candidates):
             return None, 0.0, 0.0
         prices = np.array([self._price(row, charged, allowed, best) for row in candidates])
-        gains = self._gains(self.response, charged, allowed, candidates, open_, best)
+        gains = self._gains(charged, allowed, candidates, best)
         pick = int(np.argmax(gains - prices))
         return int(candidates[pick]), float(gains[pick]), float(gains[pick] - prices[pick])
 
@@ -249,7 +199,7 @@ class ModelGuided(Probing):
             raise MeasurementError("nothing is known yet; probe the reference first")
         objective, bound = self.asked(objective, max_slowdown)
         response = self.response
-        charged, allowed = self._charged(response, objective, bound)
+        charged, allowed = self._charged(objective, bound)
         row = self._chosen(charged, allowed, bound)
         return Choice(
             self.space.settings[row], float(response.time_ratio[row]), float(response.energy_ratio[row]),
@@ -260,14 +210,14 @@ class ModelGuided(Probing):
     def belief(self) -> pl.DataFrame:
         """One row a setting: ratios to the reference, deviations, probability of the bound, probes."""
         response = self.response
-        _, allowed = self._charged(response, self.objective, self.max_slowdown)
+        _, allowed = self._charged(self.objective, self.max_slowdown)
         return self.space.frame().with_columns(
             time_ratio=response.time_ratio,
             time_sd=response.time_sd,
             energy_ratio=response.energy_ratio,
             energy_sd=response.energy_sd,
             p_allowed=allowed.mean(axis=0),
-            probes=np.bincount([entry[0] for entry in self._measured], minlength=len(self.space)).astype(
+            probes=np.bincount(self.measured_rows, minlength=len(self.space)).astype(
                 np.int64
             ),
         )
@@ -278,9 +228,10 @@ class ModelGuided(Probing):
         return np.array([setting not in self.unreachable for setting in self.space.settings])
 
     def _charged(
-        self, response: Response, objective: Objective, bound: float | None
+        self, objective: Objective, bound: float | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Each draw's relative cost at every setting, dearer beyond the bound; whether the bound is kept."""
+        response = self.response
         time_s = np.exp(response.log_times + response.log_time_s[:, None])
         energy_j = np.exp(response.log_energies + response.log_energy_j[:, None])
         cost = np.asarray(objective.cost(time_s, energy_j), dtype=float)
@@ -288,7 +239,7 @@ class ModelGuided(Probing):
         if bound is None:
             return cost, np.ones(cost.shape, bool)
         allowed = response.log_times <= math.log1p(bound) + 1e-12
-        if self.wary:  # nothing will be measured of it later that would mend it
+        if not self._trusts:  # nothing will correct it later
             return np.where(allowed, cost, np.maximum(cost, 1.0)), allowed
         share = bound / np.maximum(np.expm1(response.log_times), 1e-9 + bound)
         return np.where(allowed, cost, np.maximum(share * cost + 1 - share, cost)), allowed
@@ -298,25 +249,25 @@ class ModelGuided(Probing):
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
 
     def _chosen(self, charged: np.ndarray, allowed: np.ndarray, bound: float | None) -> int:
-        """The best; for the wary among what was probed and keeps the bound by its own probes, too."""
-        if not self.wary:
+        """The best; where nothing is learnt later, of what was probed and keeps the bound by its probes."""
+        if self._trusts:
             return self._best(charged, allowed, self._open())
         return self._best(charged, allowed, self._tried() & self._unrefuted(bound))
 
     def _planned(self, charged: np.ndarray, allowed: np.ndarray) -> int:
-        """The best for the wary if what was not probed costs one more probe."""
+        """The best if what was not probed costs one more probe."""
         later = np.where(self._tried(), 0.0, self.worth)
         return self._best(charged + later, allowed, self._unrefuted(self.max_slowdown))
 
     def _tried(self) -> np.ndarray:
         """Which settings were probed."""
-        return np.isin(np.arange(len(self.space)), [entry[0] for entry in self._measured])
+        return np.isin(np.arange(len(self.space)), self.measured_rows)
 
     def _unrefuted(self, bound: float | None) -> np.ndarray:
         """Settings that can be set and were not shown, by their own probes, to break the bound."""
         found = self._open()
-        for row in {entry[0] for entry in self._measured}:
-            found[row] &= self._keeps(row, bound) > self.params.chosen
+        for row in set(self.measured_rows):
+            found[row] &= self._keeps(row, bound) > 0.5
         return found
 
     def _keeps(self, row: int, bound: float | None) -> float:
@@ -327,24 +278,18 @@ class ModelGuided(Probing):
         error = math.hypot(here.time_error, reference.time_error)
         return float(ndtr((math.log1p(bound) - math.log(here.time_s / reference.time_s)) / error))
 
-    def _unsure(self, response: Response, allowed: np.ndarray, best: int) -> Trial | None:
-        """The best where it was not probed, and what is believed of it is not sure enough."""
-        params, tried = self.params, {entry[0] for entry in self._measured}
-        limit = float(np.median(self.errors()[:, 0])) * params.doubted
-        if self.learns_later:
-            limit = params.unsure_sd
-        doubt = float(response.time_sd[best]) > limit and float(allowed[:, best].mean()) < params.settled
-        if self.learns_later:
-            doubt = self._apart(best) > (params.near if doubt else params.far)
-        if best in tried or not (len(tried) < params.least_probes or doubt):
-            return None
-        return self.trial(best, "the best by what is believed, to see whether it is so")
+    def _unprobed(self, best: int) -> Trial | None:
+        """The choice, where nothing near it was probed."""
+        space, tried = self.space, sorted(set(self.measured_rows))
+        steps = [np.abs(np.log(each[tried] / each[best])) for each in (space.x, space.mu, space.limit)]
+        far = float(np.max(steps, axis=0).min()) > self.params.near
+        return self.trial(best, VERIFY) if far else None
 
     def _again(self, best: int) -> Trial | None:
         """The choice or the reference again, whichever was measured less, where its own probes leave the
         bound in doubt.
         """
-        here, rows = self.space.reference_row, [entry[0] for entry in self._measured]
+        here, rows = self.space.reference_row, self.measured_rows
         if best == here or len(rows) >= self.params.most:
             return None
         if self._keeps(best, self.max_slowdown) >= self.params.kept:
@@ -352,21 +297,21 @@ class ModelGuided(Probing):
         row = best if rows.count(best) <= rows.count(here) else here
         return self.trial(row, "again, as the bound is in doubt")
 
-    def _candidates(
-        self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray, best: int, least: float
-    ) -> np.ndarray:
-        """Settings that win in some draw, the choice and the reference, but none surely beyond the bound."""
-        params = self.params
-        fit_ = open_ & self._in_reach() & (allowed.mean(axis=0) >= least)
+    def _candidates(self, charged: np.ndarray, allowed: np.ndarray, best: int) -> np.ndarray:
+        """Settings that win in most draws, some of low cost, the choice, the reference and the best of each
+        memory clock, but none surely beyond the bound.
+        """
+        count, open_ = self.params.candidates, self._open()
+        fit_ = open_ & self._in_reach() & (allowed.mean(axis=0) >= self.params.probe)
         winners = np.argmin(np.where(open_, charged, np.inf), axis=1)
-        wins = np.bincount(winners, minlength=charged.shape[1]) * fit_
-        rows = [row for row in np.argsort(-wins)[: params.candidates - 4].tolist() if wins[row] > 0]
+        wins = np.bincount(winners, minlength=len(open_))
         mean = np.where(fit_, charged.mean(axis=0), np.inf)
-        spread = np.argsort(mean)[: 8 * params.candidates : 8]
         clocks = self.space.mu
         each_memory = [int(np.argmin(np.where(clocks == mu, mean, np.inf))) for mu in np.unique(clocks)]
-        rows = [best, self.space.reference_row, *each_memory, *rows, *spread.tolist()]
-        return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: params.candidates + 8], dtype=int)
+        by_wins = [row for row in np.argsort(-wins)[:count].tolist() if wins[row]]
+        by_cost = np.argsort(mean)[:: max(len(mean) // count, 1)].tolist()
+        rows = dict.fromkeys([best, self.space.reference_row, *each_memory, *by_wins, *by_cost])
+        return np.array([row for row in rows if fit_[row]], dtype=int)
 
     def _in_reach(self) -> np.ndarray:
         """Settings whose memory clock a running job may be put to where nothing is known of the card.
@@ -378,48 +323,45 @@ class ModelGuided(Probing):
         clocks = self.space.mu
         if self.prior is not None or not (self.learns_later and self._measured):
             return np.ones(len(clocks), bool)
-        lowest = float(clocks[[entry[0] for entry in self._measured]].min())
+        lowest = float(clocks[self.measured_rows].min())
         waits = self.wait_share or 0.0
         longest = waits + (1 - waits) * lowest / clocks
         following = clocks[clocks < lowest].max(initial=lowest)
         return np.asarray((longest <= self.params.longest) | (clocks >= following))
 
-    def _apart(self, row: int) -> float:
-        """Distance of a setting from all probed ones, in ln clock or limit."""
-        space, tried = self.space, sorted({entry[0] for entry in self._measured})
-        steps = [np.abs(np.log(each[tried] / each[row])) for each in (space.x, space.mu, space.limit)]
-        return float(np.max(steps, axis=0).min())
-
-    def _doubtful(self, kept: np.ndarray) -> bool:
-        """Whether the last probe was where the bound is as likely broken as kept."""
-        return bool(self._measured) and float(kept[self._measured[-1][0]]) < self.params.doubt
-
     def _gains(
-        self, response: Response, charged: np.ndarray, allowed: np.ndarray, candidates: np.ndarray,
-        open_: np.ndarray, best: int,
+        self, charged: np.ndarray, allowed: np.ndarray, candidates: np.ndarray, best: int
     ) -> np.ndarray:
-        """Expected fall of the choice's charged cost through one probe at each candidate."""
-        mean = np.where(open_, charged.mean(axis=0), np.inf)
-        wins = np.bincount(np.argmin(np.where(open_, charged, np.inf), axis=1), minlength=charged.shape[1])
-        short = np.argsort(mean - 1e3 * (wins > 0))[: self.params.shortlist]
-        besides = [best, self.space.reference_row, *(candidates if self.wary else ())]
-        short = np.unique(np.append(short[np.isfinite(mean[short])], besides))
+        """Expected fall of the choice's charged cost through one probe at each candidate.
+
+        Every draw plays the truth in turn, the others are weighed by what the probe would then show, and the
+        choice that follows is charged against that truth.
+        """
+        response, draws = self.response, len(charged)
         # What was not probed itself can be chosen after one more probe.
-        later = np.where(self._tried()[short] | (not self.wary), 0.0, self.worth).astype(np.float32)
-        costs = charged[:, short].astype(np.float32)
-        keeps = allowed[:, short].astype(np.float32)
-        error = np.maximum(np.median(self.errors(), axis=0), 1e-3)
-        here = int(np.flatnonzero(short == best)[0])
+        later = np.where(self._tried() | self._trusts, 0.0, self.worth)
+        costs, keeps = (np.where(self._open(), each, bad).astype(np.float32)
+                        for each, bad in ((charged, 1e3), (allowed, 0)))
+        errors = np.maximum(np.median(self.errors(), axis=0), 1e-3)
+        noise = np.random.default_rng(1).standard_normal((2, draws))
+        found = (
+            response.log_times + response.log_time_s[:, None],
+            response.log_energies + response.log_energy_j[:, None],
+        )
         gains = np.empty(len(candidates))
         for number, row in enumerate(candidates):
-            shown = np.stack([(response.log_times[:, row] + response.log_time_s) / error[0],
-                              (response.log_energies[:, row] + response.log_energy_j) / error[1]])
-            extra = np.where(short == row, 0.0, later)
-            now = costs[:, here] + later[here]
-            gains[number] = expected_gain(shown, costs, keeps, extra, now, self.params.choose)
-            if self.wary and self._apart(int(row)) > self.params.alone:
-                mine = response.log_times[:, row], charged[:, row], charged[:, best]
-                gains[number] = max(gains[number], gain_alone(*mine, error, self.max_slowdown))
+            apart = np.zeros((draws, draws), np.float32)
+            for logs, error, slips in zip(found, errors, noise, strict=True):
+                values = (logs[:, row] - logs[:, row].mean()) / error
+                apart += ((values + slips)[:, None] - values).astype(np.float32) ** 2
+            np.fill_diagonal(apart, np.inf)  # the truth is not among what is weighed
+            weights = np.exp(-0.5 * (apart - apart.min(axis=1, keepdims=True)))
+            weights /= weights.sum(axis=1, keepdims=True)
+            extra = np.where(np.arange(len(later)) == row, 0.0, later)
+            after = np.where(weights @ keeps < self.params.choose, np.inf, weights @ costs + extra)
+            picks = np.argmin(after, axis=1)
+            now = costs[:, best] + later[best]
+            gains[number] = np.mean(now - costs[np.arange(draws), picks] - extra[picks])
         return gains
 
     def _price(self, row: int, charged: np.ndarray, allowed: np.ndarray, best: int) -> float:
@@ -428,6 +370,5 @@ class ModelGuided(Probing):
         iterations, time_s = self._measured[-1][1:3]
         seconds = params.settle_s + max(time_s, time_s / iterations)
         dear = max(float(charged[:, row].mean() - charged[:, best].mean()), 0.0)
-        factor = params.break_wary if self.wary else params.break_factor
-        trouble = self.worth * (1 + factor * (1 - float(allowed[:, row].mean())))
-        return float(trouble * params.horizon_s / self.horizon_s + dear * seconds / self.horizon_s)
+        trouble = self.worth * (2 - float(allowed[:, row].mean()))
+        return float((trouble * params.horizon_s + dear * seconds) / self.horizon_s)

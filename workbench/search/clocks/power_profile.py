@@ -152,8 +152,7 @@ class PowerProfile:
             ModelGuided, objective=objective, max_slowdown=None, horizon_s=params.horizon_s, worth=worth,
             gpus=gpus, counter_update_s=counter_update_s,
             probing=replace(PROBING, scatter=scatter, error=error),
-            # a slice tells at least of its own limit, however near another one was measured
-            params=replace(GUIDED, most=params.most, alone=0.0),
+            params=replace(GUIDED, most=params.most),
         )
         self.unreachable: dict[float, str] = {}
         self._rows: list[tuple[float, int, float, float, float, float | None]] = []

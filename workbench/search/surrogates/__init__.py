@@ -1,7 +1,9 @@
 """Models of time and energy over settings, from few measurements.
 
-    clock_prior, response_surface       physics of an iteration over clocks and limits; corrected by probes
-    sweep_prior, expected_hypervolume   time and energy over a sweep's space; where the frontier grows most
-    curve_priors                        curves over batch sizes, Gaussian given their shape
-    predictor, prediction               time and energy predicted from a workload's counters; its parts
+    posterior                       prior samples and deviations, given measurements: for every search
+    physics_prior, library          prior samples: physics of any card and job; curves of other jobs
+    response_surface                a running job's settings, corrected by its probes
+    expected_hypervolume            a sweep's space; where the frontier grows most
+    curve_priors                    curves over batch sizes, Gaussian given their shape
+    predictor, prediction           time and energy predicted from a workload's counters; its parts
 """

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from ..earlier import PlacedCurve
 
 CONCENTRATION = 0.5  # of the mixtures: mostly one or two jobs
-SWING = 0.25  # by how much a mixture may be stretched
-MOST_MIXTURES = 1024
+MIXTURES = 64  # 64, 128 and 256 give the same figures (docs/validation/limits.md)
 
 
 @dataclass(frozen=True)
 class Mixtures:
-    """Curves of other jobs over the settings of a space, and curves between and a little beyond them.
+    """Curves of other jobs over the settings of a space, and curves between them.
 
     Attributes:
         log_times, log_energies: ln of time and energy relative to the reference, (jobs, settings); NaN where
@@ -32,31 +30,18 @@ class Mixtures:
     log_times: np.ndarray
     log_energies: np.ndarray
 
-    @cached_property
-    def _mixed(self) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(3)
-        times, energies = _filled(self.log_times), _filled(self.log_energies)
-        weights = rng.dirichlet(np.full(len(times), CONCENTRATION), size=MOST_MIXTURES)
-        stretch = 1 + SWING * rng.standard_normal((MOST_MIXTURES, 2))
-        mixed = stretch[:, :1] * (weights @ times)
-        return mixed, stretch[:, 1:] * (weights @ energies) - mixed
-
-    def mixtures(
-        self, times: np.ndarray, powers: np.ndarray, most: int = MOST_MIXTURES
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Curves between and a little beyond the jobs', ln time and ln power; where none was measured, those
-        given take their place.
+    def mixtures(self, times: np.ndarray, powers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Curves between the jobs', ln time and ln power; where none was measured, those given instead.
 
         Args:
             times, powers: ln time and ln power, (as many or more, settings).
-            most: Of the mixtures.
         """
         known = np.isfinite(self.log_times).any(axis=0) & np.isfinite(self.log_energies).any(axis=0)
-        count = min(most, MOST_MIXTURES, len(times))
-        mixed, mixed_powers = (each[:count] for each in self._mixed)
-        if known.all():
-            return mixed, mixed_powers
-        return np.where(known, mixed, times[:count]), np.where(known, mixed_powers, powers[:count])
+        alphas = np.full(len(self.log_times), CONCENTRATION)
+        weights = np.random.default_rng(3).dirichlet(alphas, size=MIXTURES)
+        mixed = weights @ _filled(self.log_times)
+        mixed_powers = weights @ _filled(self.log_energies) - mixed
+        return np.where(known, mixed, times[:MIXTURES]), np.where(known, mixed_powers, powers[:MIXTURES])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ zero. Where no model exists, `response_surface` starts from general physics alon
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +26,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ... import _paths
 from ...errors import UsageError, checked, named_file
-from .prediction import files, surface, trees
+from .prediction import surface, trees
 from .prediction.curves import Array, Nodes, curves_of
 from .prediction.physics import CardPhysics
 
 if TYPE_CHECKING:
     from ..space import SettingSpace
 
+FORMAT = ["GPU Energy Workbench clock model", 3]  # and its version
+REMEDY = "`workbench profile-gpu` makes a new one"
 # What the laws use. More counters made predictions worse on groups of kernels left out.
 FEATURE_SETS = {
     "nvml": ("memory_utilisation", "gpu_utilisation", "power_share"),
@@ -130,15 +136,15 @@ class ClockModel:
             UsageError: neither power nor power_share, or an impossible value.
         """
         time, power = self.means(self.features, self._row(features, power_w))
-        weights, known = surface.weights(
-            self.means.nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=power_w,
+        sds = self.errors.select("log_time_sd", "log_energy_sd").to_numpy()
+        table = np.column_stack([time[0], time[0] + power[0], sds])
+        columns = surface.read(
+            self.means.nodes, table, space.settings, full_limit_w=space.max_power_limit_w, power_w=power_w,
             log_power=power[0],
         )
-        weights = weights - weights[space.reference_row]
-        known &= known[space.reference_row]
-        logs = np.column_stack([time[0], time[0] + power[0]])
-        sds = self.errors.select("log_time_sd", "log_energy_sd").to_numpy()
-        columns = np.where(known[:, None], np.hstack([weights @ logs, np.abs(weights) @ sds]), np.nan)
+        here = columns[space.reference_row].copy()
+        columns += np.concatenate([-here[:2], here[2:]])  # the reference's error is common to all
+        columns[space.reference_row, 2:] -= 2 * here[2:]
         names = ("log_time", "log_energy", "log_time_sd", "log_energy_sd")
         return Prediction(
             space,
@@ -170,15 +176,25 @@ class ClockModel:
         return row
 
     def save(self, path: Path | str) -> Path:
-        """Write the model to one file; it replaces an older one once it is complete."""
+        """Write the model to one file; it replaces an older one once it is complete.
+
+        Raises:
+            UsageError: a place that cannot be written to.
+        """
         means = self.means
-        files.write(Path(path), {
-            "gpu": self.gpu, "feature_set": self.feature_set, "features": self.features,
-            "nodes": _lists(means.nodes), "physics": _lists(means.physics),
-            "trees": means.trees,
+        model = {
+            "format": FORMAT, "gpu": self.gpu, "feature_set": self.feature_set, "features": self.features,
+            "nodes": _lists(means.nodes), "physics": _lists(means.physics), "trees": means.trees,
             "errors": self.errors.to_dict(as_series=False), "power_unit_w": self.power_unit_w,
             "workloads": self.workloads, "dropped": self.dropped,
-        })
+        }
+        try:
+            with _paths.replacing(Path(path)) as file:
+                file.write(gzip.compress(json.dumps(model).encode(), mtime=0))
+        except OSError as error:
+            raise UsageError(
+                f"the clock model cannot be written to {path} ({error.strerror}); name another place"
+            ) from error
         return Path(path)
 
     @classmethod
@@ -194,7 +210,7 @@ class ClockModel:
             UsageError: no such file, a damaged one, one of another version, or a model of another card.
         """
         path = named_file(path)
-        stored = files.read(path)
+        stored = _read(path)
         name = str(stored.get("gpu"))
         if gpu is not None and _plain(gpu) != _plain(name):
             raise UsageError(
@@ -211,7 +227,20 @@ class ClockModel:
                 stored["power_unit_w"], stored["workloads"], tuple(stored["dropped"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
-            raise files.damaged(path, error) from error
+            raise UsageError(f"the clock model {path} is damaged ({error}); {REMEDY}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A stored model; the compression has a checksum of its own."""
+    try:
+        model = json.loads(gzip.decompress(path.read_bytes()))
+    except (EOFError, ValueError, RecursionError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"the clock model {path} is damaged ({error}); {REMEDY}") from error
+    except OSError as error:
+        raise UsageError(f"the clock model {path} cannot be read ({error.strerror}); {REMEDY}") from error
+    if not isinstance(model, dict) or model.get("format") != FORMAT:
+        raise UsageError(f"{path} is no clock model of version {FORMAT[1]}; {REMEDY}")
+    return model
 
 
 def _lists(record: Nodes | CardPhysics) -> dict[str, Any]:

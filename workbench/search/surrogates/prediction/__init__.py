@@ -4,5 +4,4 @@
     physics     the card's laws: a roofline for time; static, dynamic and memory power
     trees       LightGBM and the laws together, and their error
     surface     from the settings of the training set to any setting of the card, power limits included
-    files       one file per model
 """

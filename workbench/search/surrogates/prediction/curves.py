@@ -112,17 +112,21 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
         lt=(pl.col("iteration_s") / pl.col("top_s")).log(), lp=(pl.col("power_w") / pl.col("top_w")).log()
     )
     max_sm, max_mem = _highest(rows, "sm_clock_mhz"), _highest(rows, "mem_clock_mhz")
-    order = {name: row for row, name in enumerate(base["workload"].to_list())}
-    clocked = _by_clock(others.filter(pl.col("power_limit_w").is_null()), order, max_sm, max_mem)
-    capped = _by_cap(others.filter(pl.col("power_limit_w").is_not_null()), order)
-    x, mu, cap, log_time, log_power = (
-        np.concatenate(parts, axis=-1) for parts in zip(clocked, capped, strict=True)
-    )
-    if not len(x):
+    long = pl.concat([_by_clock(others, max_sm, max_mem), _by_cap(others)])
+    keys = long.group_by("x", "mu", "cap").agg(pl.col("workload").n_unique())
+    keys = keys.filter(pl.col("workload") >= LEAST_WORKLOADS).drop("workload")
+    keys = keys.sort("cap", "mu", "x", descending=True)
+    if keys.is_empty():
         raise UsageError(
-            "this training set tells of one setting only; measure every workload at some lower clocks or "
-            "limits too"
+            "this training set has one setting only; measure every workload at some lower clocks or limits "
+            "too"
         )
+    order = {name: row for row, name in enumerate(base["workload"].to_list())}
+    column = {key: at for at, key in enumerate(keys.rows())}
+    log_time, log_power = np.full((2, len(order), len(column)), np.nan)
+    for workload, *key, lt, lp in long.join(keys, on=keys.columns).rows():
+        log_time[order[workload], column[tuple(key)]] = lt
+        log_power[order[workload], column[tuple(key)]] = lp
     features = base.select(numbers).to_numpy().astype(float) if numbers else np.empty((base.height, 0))
     power_w = base["power_w"].to_numpy().astype(float)
     if "power_share" in numbers:
@@ -130,6 +134,7 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
     else:
         unit_w = float(power_w.max())
         numbers, features = [*numbers, "power_share"], np.column_stack([features, power_w / unit_w])
+    x, mu, cap = (keys[name].to_numpy() for name in ("x", "mu", "cap"))
     nodes = Nodes(x, mu, cap, max_sm, max_mem)
     return Curves(
         nodes, tuple(numbers), tuple(order), tuple(base["group"].to_list()), features, power_w, unit_w,
@@ -142,10 +147,6 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
     if missing:
         raise UsageError(
             f"a training set needs the columns {', '.join(NEEDED)}; {', '.join(missing)} is not there"
-        )
-    if all(name not in frame.columns for name in KNOBS):
-        raise UsageError(
-            f"a training set needs at least one of the columns {', '.join(KNOBS)}; none is there"
         )
     absent = [name for name in KNOBS if name not in frame.columns]
     rows = frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
@@ -177,42 +178,26 @@ def _highest(rows: pl.DataFrame, name: str) -> float | None:
     return None if value is None else float(value)  # type: ignore[arg-type]
 
 
-Columns = tuple[Array, Array, Array, Array, Array]
-
-
-def _by_clock(
-    rows: pl.DataFrame, order: dict[str, int], max_sm: float | None, max_mem: float | None
-) -> Columns:
-    rows = rows.with_columns(
-        x=(pl.col("sm_clock_mhz") / max_sm).fill_null(1.0) if max_sm else pl.lit(1.0),
-        mu=(pl.col("mem_clock_mhz") / max_mem).fill_null(1.0) if max_mem else pl.lit(1.0),
+def _by_clock(rows: pl.DataFrame, max_sm: float | None, max_mem: float | None) -> pl.DataFrame:
+    """Mean logarithms by workload and setting (x, mu, cap), where no limit was set."""
+    rows = rows.filter(pl.col("power_limit_w").is_null()).with_columns(
+        x=(pl.col("sm_clock_mhz") / (max_sm or 1.0)).fill_null(1.0),
+        mu=(pl.col("mem_clock_mhz") / (max_mem or 1.0)).fill_null(1.0), cap=1.0,
     )
-    given = rows.group_by("x", "mu").agg(pl.col("workload").n_unique())
-    keys = given.filter(pl.col("workload") >= LEAST_WORKLOADS).select("x", "mu")
-    keys = keys.sort("mu", "x", descending=True)
-    column = {key: at for at, key in enumerate(keys.rows())}
-    times, powers = np.full((len(order), keys.height), np.nan), np.full((len(order), keys.height), np.nan)
-    means = rows.join(keys, on=["x", "mu"]).group_by("workload", "x", "mu").agg(pl.col("lt", "lp").mean())
-    for workload, x, mu, lt, lp in means.select("workload", "x", "mu", "lt", "lp").rows():
-        times[order[workload], column[x, mu]], powers[order[workload], column[x, mu]] = lt, lp
-    x, mu = (keys[name].to_numpy().astype(float) for name in ("x", "mu"))
-    return x, mu, np.ones(keys.height), times, powers
+    return rows.group_by("workload", "x", "mu", "cap", maintain_order=True).agg(pl.col("lt", "lp").mean())
 
 
-def _by_cap(rows: pl.DataFrame, order: dict[str, int]) -> Columns:
+def _by_cap(rows: pl.DataFrame) -> pl.DataFrame:
     """Curves over limits, read at equal shares of the workload's own power; logarithms interpolated."""
-    # A lock and a limit at once tell of neither.
-    rows = rows.filter(pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null())
-    caps = np.array(CAPS if rows.height else ())
-    times, powers = np.full((len(order), len(caps)), np.nan), np.full((len(order), len(caps)), np.nan)
-    shares = rows.with_columns(c=pl.col("power_limit_w") / pl.col("top_w"))
-    shares = shares.group_by("workload", "c").agg(pl.col("lt", "lp").mean())
-    for (workload,), mine in shares.filter(pl.col("c") < 1).sort("c").group_by("workload"):
-        at = np.log([*mine["c"].to_list(), 1.0])
-        inside = np.log(caps) >= at[0] - 1e-9
-        row = order[str(workload)]
-        times[row, inside] = np.interp(np.log(caps[inside]), at, [*mine["lt"].to_list(), 0.0])
-        powers[row, inside] = np.interp(np.log(caps[inside]), at, [*mine["lp"].to_list(), 0.0])
-    given = np.isfinite(times).sum(axis=0) >= LEAST_WORKLOADS
-    ones = np.ones(int(given.sum()))
-    return ones, ones, caps[given], times[:, given], powers[:, given]
+    # A lock and a limit at once are evidence of neither.
+    alone = pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null()
+    shares = rows.filter(alone, pl.col("power_limit_w").is_not_null())
+    shares = shares.with_columns(c=pl.col("power_limit_w") / pl.col("top_w")).filter(pl.col("c") < 1)
+    found = []
+    for (workload,), mine in shares.sort("c").group_by("workload"):
+        at = np.log([*mine["c"], 1.0])
+        caps = np.array([cap for cap in CAPS if np.log(cap) >= at[0] - 1e-9])
+        lt, lp = (np.interp(np.log(caps), at, [*mine[name], 0.0]) for name in ("lt", "lp"))
+        found += [(workload, 1.0, 1.0, *each) for each in zip(caps, lt, lp, strict=True)]
+    kinds = {"workload": pl.String} | dict.fromkeys(("x", "mu", "cap", "lt", "lp"), pl.Float64)
+    return pl.DataFrame(found, schema=kinds, orient="row")

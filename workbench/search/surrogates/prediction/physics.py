@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize, nnls
+from scipy.optimize import least_squares, nnls
 
 from .curves import Array, Curves
 
@@ -30,7 +30,6 @@ BUSY = "gpu_utilisation"
 SHARE = "power_share"
 SOFT = 0.05  # of ln time: a misfit beyond it counts by its size, not its square
 HOLD = 0.02  # weight of the clocks' ratios against one workload
-ROUNDS = 12
 FULL = 0.999
 # Where a training set says nothing of a number, watts at the reference go there.
 STATIC, CLOCKED, MEMORY_POWER = 0.25, 0.65, 0.10
@@ -72,20 +71,21 @@ def fit(curves: Curves) -> CardPhysics:
     typical = float(np.nanmedian(active)) if np.isfinite(active).any() else 0.3
     active, idle = _inputs(curves.names, curves.features, typical)
     top = max(float(np.nanmax(active)), 1e-3)
-    gaps = (0.0, 0.5, 1.0) if np.any(idle > 0.05) else (0.0,)
-    starts = [(edge, full * top, gap) for edge in (1.3, 2.0, 4.0) for full in (1.02, 1.3) for gap in gaps]
-    best = min(starts, key=lambda each: _nodes(curves, active, idle, *each)[2])
+    known, held = np.isfinite(curves.log_time), np.concatenate(paper(curves))
 
-    def loss(at: Array) -> float:
-        return _nodes(curves, active, idle, 1 + np.exp(at[0]), top * (1 + np.exp(at[1])), best[2])[2]
+    def misfit(at: Array) -> Array:
+        clocked, memory = np.split(at[3:], 2)
+        predicted = _time(at[0], top * at[1], at[2], active, idle, clocked, memory)
+        return np.concatenate([(curves.log_time - predicted)[known], HOLD * (at[3:] - held)])
 
-    found = minimize(
-        loss, [np.log(best[0] - 1), np.log(best[1] / top - 1)], method="Nelder-Mead",
-        options={"maxfev": 60, "xatol": 0.02},
+    free = np.full(len(held), np.inf)
+    low, high = np.concatenate([[1.05, 1.001, 0.0], -free]), np.concatenate([[20.0, 5.0, 1.0], free])
+    start = np.concatenate([[2.0, 1.15, 0.5], held])
+    edge, full, gap, *rest = least_squares(misfit, start, bounds=(low, high), loss="soft_l1", f_scale=SOFT).x
+    clocked, memory = np.split(np.array(rest), 2)
+    return CardPhysics(
+        float(edge), top * float(full), float(gap), clocked, memory, _watts(curves, active), typical
     )
-    edge, full = float(1 + np.exp(found.x[0])), float(top * (1 + np.exp(found.x[1])))
-    clocked, memory, _ = _nodes(curves, active, idle, edge, full, best[2])
-    return CardPhysics(edge, full, best[2], clocked, memory, _watts(curves, active), typical)
 
 
 def paper(curves: Curves) -> tuple[Array, Array]:
@@ -116,34 +116,6 @@ def _time(
     a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
     busy = ((a * np.exp(clocked)) ** edge + (b * np.exp(memory)) ** edge) ** (1 / edge)
     return np.asarray(np.log(q + (1 - q) * busy))
-
-
-def _nodes(
-    curves: Curves, active: Array, idle: Array, edge: float, full: float, gap: float
-) -> tuple[Array, Array, float]:
-    """ln A and ln M of every setting by Gauss-Newton steps, all settings at once; and what is left over."""
-    a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
-    held = np.stack(paper(curves))
-    at = held.copy()
-    known = np.isfinite(curves.log_time)
-    observed = np.where(known, curves.log_time, 0.0)
-    for _ in range(ROUNDS):
-        part_a, part_b = (a * np.exp(at[0])) ** edge, (b * np.exp(at[1])) ** edge
-        busy = (part_a + part_b) ** (1 / edge)
-        share = (1 - q) * busy / (q + (1 - q) * busy) / (part_a + part_b)
-        slopes = np.stack([share * part_a, share * part_b])
-        rest = observed - np.log(q + (1 - q) * busy)
-        weight = known / np.sqrt(1 + (rest / SOFT) ** 2)
-        normal = np.einsum("iwn,jwn,wn->nij", slopes, slopes, weight) + (HOLD**2 + 1e-9) * np.eye(2)
-        aim = np.einsum("iwn,wn->ni", slopes, weight * rest) + HOLD**2 * (held - at).T
-        step = np.linalg.solve(normal, aim[:, :, None])[:, :, 0].T
-        at = np.clip(at + np.clip(step, -0.7, 0.7), -0.3, 4.0)
-    rest = np.where(known, curves.log_time - _time(edge, full, gap, active, idle, at[0], at[1]), 0.0)
-    loss = float(
-        np.sum(2 * SOFT**2 * (np.sqrt(1 + (rest / SOFT) ** 2) - 1) * known)
-        + HOLD**2 * np.sum((at - held) ** 2)
-    )
-    return at[0], at[1], loss
 
 
 def _watts(curves: Curves, active: Array) -> Array:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.optimize import isotonic_regression
 
 from . import physics
 from .curves import Array, Curves, Nodes
@@ -45,26 +44,23 @@ class Means:
             + SHARE * np.sum([_leaves(tree, rows) for tree in trees], axis=0).reshape(law.shape)
             for law, trees in zip(laws, self.trees, strict=True)
         )
-        return -ordered(self.nodes, -time), ordered(self.nodes, power)
+        return time, power
 
 
 def fit(curves: Curves) -> Means:
     """Fit the laws and the trees.
 
-    Time falls and power rises with each clock and with the limit. At a lower SM clock, memory-bound work
-    loses less time. At a lower memory clock it loses more, so memory activity is free where both were set.
+    Time falls and power rises with each clock and with the limit.
     """
     import lightgbm
 
     laws = physics.fit(curves)
     rows = _rows(laws.inputs(curves.names, curves.features), curves.nodes)
-    one_memory_clock = bool(np.all(curves.nodes.mu == 1))
     found = []
     for target, rises in ((curves.log_time.ravel(), -1), (curves.log_power.ravel(), 1)):
         known = np.isfinite(target)
-        signs = [rises, 0, -rises] if one_memory_clock else [0, 0, 0]
         leaf = min(20, max(int(known.sum()) // 20, 3))  # LightGBM's default, fewer for a small training set
-        parameters = {**PARAMETERS, "monotone_constraints": signs + [rises] * 3, "min_data_in_leaf": leaf}
+        parameters = {**PARAMETERS, "monotone_constraints": [0, 0, 0] + [rises] * 3, "min_data_in_leaf": leaf}
         data = lightgbm.Dataset(rows[known], target[known], params={"verbosity": -1})
         dump = lightgbm.train(parameters, data, ROUNDS).dump_model()
         found.append([each["tree_structure"] for each in dump["tree_info"]])
@@ -81,22 +77,6 @@ def _leaves(tree: dict[str, Any], rows: Array) -> Array:
 
 def _rows(inputs: Array, nodes: Nodes) -> Array:
     return np.hstack([np.repeat(inputs, len(nodes), axis=0), np.tile(nodes.inputs, (len(inputs), 1))])
-
-
-def ordered(nodes: Nodes, values: Array) -> Array:
-    """The nearest values, (workloads, nodes), that rise with clock and limit to at most the reference's 0."""
-    found = values.copy()
-    for mu in np.unique(nodes.mu):
-        for line in (
-            np.flatnonzero((nodes.mu == mu) & (nodes.cap == 1)),
-            np.flatnonzero((nodes.mu == mu) & (nodes.cap < 1)),
-        ):
-            order = line[np.lexsort((nodes.x[line], nodes.cap[line]))]
-            for row in found if len(order) else ():
-                row[order] = isotonic_regression(row[order]).x
-                if mu == 1:
-                    row[order] = np.minimum(row[order], 0.0)
-    return found
 
 
 def folds_of(groups: tuple[str, ...]) -> Array:

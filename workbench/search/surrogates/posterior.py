@@ -1,0 +1,187 @@
+"""Time and energy at every setting, given some measurements: one posterior for every search, with the prior
+passed in.
+
+    ln y(setting) = prior sample + unit of the run + smooth deviation + rough deviation + its own deviation
+
+A prior is a set of curves that may be true (physics, curves of other jobs). Deviations from them have a few
+sizes, of time and of energy independently. The measurements weigh the sizes and, for each size, the prior
+samples; weights that would leave too few samples are tempered. Each draw then goes through the measurements
+as closely as their errors ask (Matheron's rule). The unit of each run is free: only ratios count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import block_diag
+from scipy.special import logsumexp
+
+Array = np.ndarray
+Size = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PosteriorParams:
+    """Tuned constants of `condition`; `docs/validation/limits.md` and `frontier.md` have their effects."""
+
+    draws: int = 256
+    # prior samples that the weights must leave; any value from 24 to 96 gives the same figures
+    least_effective: float = 48.0
+    # standard deviations of the logarithm: smooth over the space; jumping between neighbours
+    smooth_sds: tuple[float, ...] = (0.012, 0.04)
+    rough_sds: tuple[float, ...] = (0.0, 0.015, 0.04)
+    time_ratio: float = 0.4  # of the deviations of ln time to those of ln power
+    single_sd: float = 0.002  # of each setting alone
+    # distance in the logarithm of a knob over which a smooth deviation, and a rough one, is alike
+    reach: float = 0.35
+    rough_reach: float = 0.03
+
+
+PARAMS = PosteriorParams()
+UNIT_SD = 3.0  # of the logarithm of a run's unit: a factor of 20 either way, so that the data decide
+STRONG = 3.0  # logarithm of a Bayes factor of 20 (Kass and Raftery, 1995)
+SIZES = tuple(itertools.product(PARAMS.smooth_sds, PARAMS.rough_sds))
+# Sizes on cards that follow the usual curve: all but the largest jumps.
+USUAL = [rough < PARAMS.rough_sds[-1] for _, rough in SIZES]
+
+
+
+class MeasuredRun(NamedTuple):
+    """Measurements in one unit: rows, (ln time, ln energy), covariance of the errors of either."""
+
+    rows: Array
+    logs: Array
+    covariances: Sequence[Array]
+
+
+def measured(rows: Array, logs: Array, sds: Array | float) -> MeasuredRun:
+    """A run whose measurements have independent errors, (measurements, 2)."""
+    return MeasuredRun(rows, logs, [np.diag(each**2) for each in np.broadcast_to(sds, logs.shape).T])
+
+
+class Deviations:
+    """Correlations of the deviations over settings at `places`, (settings, knobs) in ln of a knob."""
+
+    def __init__(self, places: Array) -> None:
+        apart = np.abs(places[:, None, :] - places[None, :, :])
+        near = -0.5 * (apart / PARAMS.reach) ** 2
+        self.smooth = np.exp(near.sum(axis=2))
+        # A jump along one knob is alike at all values of the others.
+        along = [knob for knob in range(places.shape[1]) if apart[..., knob].any()] or [0]
+        others = 0.25 * (near.sum(axis=2, keepdims=True) - near)
+        self.rough = np.exp(others - apart / PARAMS.rough_reach)[..., along].mean(axis=2)
+        self._roots = _root(self.smooth), _root(self.rough)
+
+    def covariance(self, size: Size, at: Array, other: Array) -> Array:
+        """Covariance of ln time and ln energy at two lists of rows, both stacked."""
+        pairs = np.ix_(at, other)
+        power = size[0] ** 2 * self.smooth[pairs] + size[1] ** 2 * self.rough[pairs]
+        power += PARAMS.single_sd**2 * (at[:, None] == other)
+        time = PARAMS.time_ratio**2 * power
+        return np.asarray(np.block([[time, time], [time, time + power]]))
+
+    def draw(self, size: Size, count: int, rng: np.random.Generator) -> Array:
+        """Deviations of ln time and ln energy, stacked, (count, 2 x settings)."""
+        time, power = PARAMS.single_sd * rng.standard_normal((2, count, len(self.smooth)))
+        for sd, root in zip(size, self._roots, strict=True):
+            if sd:
+                more = sd * rng.standard_normal((2, count, root.shape[1])) @ root.T
+                time, power = time + more[0], power + more[1]
+        time = PARAMS.time_ratio * time
+        return np.hstack([time, time + power])
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Curves that may be true, ln time and ln energy in any unit, (samples, settings), and the deviations."""
+
+    log_times: Array
+    log_energies: Array
+    deviations: Deviations
+
+
+@dataclass(frozen=True)
+class PosteriorDraws:
+    """Equally likely draws of ln time and ln energy, (draws, settings), in the unit of the first run.
+
+    Attributes:
+        unusual: There is strong evidence that the card does not follow the usual curve.
+    """
+
+    log_times: Array
+    log_energies: Array
+    unusual: bool
+
+
+def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generator) -> PosteriorDraws:
+    """The posterior given some runs; the first is the one in whose unit the draws are, and may be empty."""
+    rows = np.concatenate([each.rows for each in runs]).astype(int)
+    target = np.concatenate([np.reshape(each.logs, (-1, 2)) for each in runs]).T.ravel()
+    run = np.repeat(np.arange(len(runs)), [len(each.rows) for each in runs])
+    noise = block_diag(*(each.covariances[which] for which in (0, 1) for each in runs))
+    units = np.kron(np.eye(2), UNIT_SD**2 * (run[:, None] == run))
+    samples = np.hstack([prior.log_times, prior.log_energies])
+    settings = prior.log_times.shape[1]
+    at = np.concatenate([rows, rows + settings])
+    covers = [prior.deviations.covariance(size, rows, rows) + noise + units for size in SIZES]
+    found = [_likelihood(target - samples[:, at], cover) for cover in covers]
+    evidence = logsumexp(found, axis=1)
+    counts = np.diff(
+        np.round(PARAMS.draws * np.cumsum(np.exp(evidence - logsumexp(evidence)))).astype(int), prepend=0
+    )
+    drawn = []
+    for size, count, cover, likelihood in zip(SIZES, counts, covers, found, strict=True):
+        if not count:
+            continue
+        power, weights = _tempered(likelihood)
+        state = samples[_systematic(weights, count, rng)]
+        if power < 1:
+            spread = np.sqrt(weights)[:, None] * (samples - weights @ samples)
+            rest = cover / (1 - power)
+            gain = np.linalg.solve(spread[:, at].T @ spread[:, at] + rest, spread[:, at].T @ spread)
+            state = state + (target - _noise(rest, count, rng) - state[:, at]) @ gain
+        state = state + prior.deviations.draw(size, count, rng)
+        cross = prior.deviations.covariance(size, rows, np.arange(settings))
+        cross += np.kron(np.eye(2), np.outer(UNIT_SD**2 * (run == 0), np.ones(settings)))
+        state = state + (target - _noise(noise, count, rng) - state[:, at]) @ np.linalg.solve(cover, cross)
+        drawn.append(state)
+    log_times, log_energies = np.hsplit(np.concatenate(drawn), 2)
+    unusual = bool(evidence.max() > evidence[USUAL].max() + STRONG)
+    return PosteriorDraws(log_times, log_energies, unusual)
+
+
+def _noise(covariance: Array, count: int, rng: np.random.Generator) -> Array:
+    """Errors with a covariance, (count, as many as its rows)."""
+    lower = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(covariance)))
+    return np.asarray(rng.standard_normal((count, len(lower))) @ lower.T)
+
+
+def _root(kernel: Array) -> Array:
+    values, vectors = np.linalg.eigh(kernel)
+    keep = values > 1e-4 * values[-1]
+    return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
+
+
+def _likelihood(rests: Array, covariance: Array) -> Array:
+    """Log likelihood of each row, up to a constant that all covariances share."""
+    lower = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(lower, rests.T)
+    return np.asarray(-0.5 * np.sum(white**2, axis=0) - np.sum(np.log(np.diag(lower))))
+
+
+def _tempered(likelihood: Array) -> tuple[float, Array]:
+    """The largest power of the likelihood, 1 at most, whose weights leave enough samples; and the weights."""
+    for power in 0.9 ** np.arange(80):
+        weights = np.exp(power * (likelihood - likelihood.max()))
+        if weights.sum() ** 2 >= PARAMS.least_effective * (weights**2).sum():
+            break
+    return float(power), np.asarray(weights / weights.sum())
+
+
+def _systematic(weights: Array, count: int, rng: np.random.Generator) -> Array:
+    places = (np.arange(count) + rng.random()) / count
+    return np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
