@@ -258,29 +258,6 @@ class Counted(NamedTuple):
     run: Reading | Count
 
 
-@dataclass
-class Pool:
-    """Stretches at the held setting that were not reported to the search yet."""
-
-    iterations: float = 0.0
-    time_s: float = 0.0
-    energy_j: float = 0.0
-    variance_j: float = 0.0  # of the energy, from 95 % half widths
-    variance_s: float = 0.0  # of the time
-    least_s: float = 0.0  # that the next portion takes
-
-    def add(self, stretch: Stretch, run: Reading | Count) -> None:
-        self.iterations += stretch.iterations
-        self.time_s += stretch.time_s
-        self.energy_j += stretch.energy_j
-        self.variance_j += stretch.energy_uncertainty_j**2
-        self.variance_s += (stretch.iterations * run.sd_s) ** 2
-
-    def next(self) -> Pool:
-        """The one after this, twice as long."""
-        return Pool(least_s=2.0 * max(self.time_s, self.least_s))
-
-
 class SavingsLedger:
     """Cuts the time of a running job into stretches, and counts each once its energy is known."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from ..device.protocol import Device
 from ..errors import (
     DeviceError,
     DeviceHeld,
+    GpuLost,
     NotPermitted,
     NotSupported,
     Transient,
@@ -75,7 +77,6 @@ class TunedGpus:
                     "or let it end"
                 )
         self._due: Setting | None = None  # what the driver was too busy for
-        self._refusal: Transient | None = None  # of what was owed, not told yet
         self.current = Setting()
         self._lease = Lease(devices, who="tuner")
         self._arrival = Arrival(devices, recorder)
@@ -92,11 +93,9 @@ class TunedGpus:
         refused = self._try_knobs()
         limits = self._limits(found, refused)
         memory = "mem_clock_mhz" not in refused and all(each.can("lock_mem_clock") for each in self.devices)
-        params, step_w = self._request.params, None
-        low_w, high_w = limits.min_power_limit_w, limits.default_power_limit_w
+        low_w, high_w, step_w = limits.min_power_limit_w, limits.default_power_limit_w, None
         if low_w is not None and high_w is not None:
-            steps = (high_w - low_w) / params.limit_step_w
-            step_w = params.limit_step_w * max(1, math.ceil(steps / params.most_limits))
+            step_w = max(1.0, math.ceil((high_w - low_w) / self._request.params.most_limits))
         over: Any = self._request.over
         try:
             self.space = space_from(limits, over, can_lock_memory=memory, step_w=step_w)
@@ -160,46 +159,43 @@ class TunedGpus:
     # settings
 
     def put(self, setting: Setting) -> None:
-        """Put them to a setting.
+        """Put them to a setting, now or, where a driver is busy, by `settle`.
 
         Raises:
-            Transient: a driver is busy; the setting is owed, and put before anything else is done.
             DeviceError: it cannot be set.
         """
         self._due = self.own(setting)
-        try:
-            self._lease.put(self._due)
-        except DeviceError:
-            self._changed(Setting())
-            raise
-        self._changed(self._due)
-        self._due = None
-
-    def _changed(self, setting: Setting) -> None:
-        if setting != self.current:
-            found = self._log.found
-            iteration_s = found.iteration_s if found is not None else 0.0
-            self._arrival.begin(self.current, setting, self.devices[0].clock(), iteration_s)
-        self.current = setting
-
-    def put_or_owe(self, setting: Setting) -> None:
-        """As `put`, where what goes on does not depend on it: a busy driver is told of by `settle`."""
-        try:
-            self.put(setting)
-        except Transient as error:
-            self._refusal = error
-
-    def forgive(self) -> None:
-        """What is owed is wanted no more."""
-        self._due = None
+        with contextlib.suppress(Transient):
+            self.settle()
 
     def settle(self) -> None:
-        """Put what is owed. Raises `Transient` where the driver is, or just was, too busy for it."""
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
-        if self._due is not None:
-            self.put(self._due)
+        """Put what a busy driver has refused until now.
+
+        Raises:
+            GpuLost: one of them cannot be read any more.
+            Transient: a driver is busy still.
+            DeviceError: it cannot be set.
+        """
+        for device in self.devices:
+            if problem := self.recorder.error(device.uuid):
+                raise GpuLost(problem)
+        if self._due is None:
+            return
+        reached = Setting()
+        try:
+            self._lease.put(self._due)
+            reached, self._due = self._due, None
+        except Transient:
+            raise
+        except DeviceError:
+            self._due = None
+            raise
+        finally:
+            if reached != self.current:
+                found = self._log.found
+                iteration_s = found.iteration_s if found is not None else 0.0
+                self._arrival.begin(self.current, reached, self.devices[0].clock(), iteration_s)
+            self.current = reached
 
     def own(self, setting: Setting) -> Setting:
         """The reference is what was found, whatever a search calls it."""
@@ -212,7 +208,7 @@ class TunedGpus:
     def settled_s(self, now_s: float) -> float | None:
         """When the last setting was in force, in the readings of power too; None where it is not yet."""
         arrived_s = self._arrival.at_s(now_s)
-        return None if arrived_s is None else arrived_s + self._shows_s
+        return None if arrived_s is None or self._due is not None else arrived_s + self._shows_s
 
     def settled_by_s(self, now_s: float) -> float:
         """The same, or by when it is."""
@@ -230,11 +226,6 @@ class TunedGpus:
         """Raises UsageError where another program has set the limit."""
         if change := self._lease.changed_externally():
             raise UsageError(f"{change}; tuning has ended")
-
-    def lost(self) -> str:
-        """Why one of them cannot be read any more; empty where all can."""
-        errors = (self.recorder.error(device.uuid) for device in self.devices)
-        return next((problem for problem in errors if problem), "")
 
     def wait_share(self, reading: Reading) -> float | None:
         """Of a reading, in which they waited, 0..1; None where they do not tell."""

@@ -213,15 +213,6 @@ class SettingPosterior:
             for measurement in self._measured
         )
 
-    def near(self, setting: Setting, step: float) -> bool:
-        """Whether something was measured within this share of its clocks and its limit."""
-        space, row = self.space, self.space.row(self.named(setting))
-        rows = [space.row(self.named(measurement[0])) for measurement in self._measured]
-        return any(
-            max(abs(each[row] / each[other] - 1.0) for each in (space.x, space.mu, space.limit)) <= step
-            for other in rows
-        )
-
     def slowest(self, setting: Setting, power_share: float) -> float:
         """Most time, relative to the reference, that a setting can need: all of it waits for what was slowed.
 
@@ -250,12 +241,12 @@ class SettingPosterior:
         known = self._of(setting, "p_allowed")
         return 0.5 if known is None else known
 
-    def cost(self, setting: Setting, baseline: Sequence[float]) -> float:
-        """Cost relative to the reference, where an iteration takes `baseline` (s, J)."""
+    def cost(self, setting: Setting) -> float:
+        """Cost of an iteration relative to the reference."""
         time_ratio, _, energy_ratio = self.ratios(setting)
-        time_s, energy_j = baseline
-        there = float(self.objective.cost(time_s, energy_j))
-        return float(self.objective.cost(time_s * time_ratio, energy_j * energy_ratio)) / there
+        time_s, energy_j = self.measured()[Setting()]
+        here = float(self.objective.cost(time_s * time_ratio, energy_j * energy_ratio))
+        return here / float(self.objective.cost(time_s, energy_j))
 
     def _of(self, setting: Setting, name: str) -> float | None:
         try:
