@@ -21,7 +21,6 @@ from ..measurement.meter import Meter
 from ..measurement.session import keep
 from ..records import Configuration, Measurement, Setting, Window
 from ..search.batch_size.policy import Progress
-from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS
 from ..search.clocks.power_profile import Optimum, PowerProfile
 from ..search.objective import Time
 from .evidence import known_limits
@@ -30,7 +29,6 @@ from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 from .trial import out_of_memory
 
-EPOCH_SCATTER = 0.005
 BEAT_S = 60.0  # between signs of life
 SETTLED_S = 2.0  # after a moment, what its energy is said to be changes no more
 
@@ -220,12 +218,10 @@ class Recurrence:
         self.attempt = self.job.study.update(self.attempt, simulated=simulated)
         known = self._known(among)
 
-        def make(by_epoch: bool) -> PowerProfile:
-            # Epochs are sums of many iterations and differ little: one at a limit will do.
-            scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
+        def make() -> PowerProfile:
             return PowerProfile(
                 among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
-                scatter=scatter, known=known,
+                known=known,
             )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..measurement.meter import Meter
 from ..records import Setting
+from ..search.clocks.posterior import SettingPosterior
 from .cost_ratios import cost_ratios
 from .iteration_sources import Count, Guess, IterationSource, Marked
-from .posterior import SettingPosterior
 from .probe import PARAMS as PROBE_PARAMS
 from .probe import Reading, energy
 from .results import Saved

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..search.clocks.base import Choice
+from ..search.clocks.posterior import SettingPosterior
 from .params import TunerParams
-from .posterior import SettingPosterior
 from .results import Saved
 
 

@@ -20,6 +20,7 @@ from ..experiments.evidence import KnownJob, known_job
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.base import Done
+from ..search.clocks.posterior import SettingPosterior
 from ..search.space import SettingSpace, space_of
 from .accounts import Counted, Stretch
 from .change_detection import PARAMS as WATCH_PARAMS
@@ -29,7 +30,6 @@ from .gpus import TunedGpus
 from .iteration_sources import MarkedIterations, Rate, Trace, guessed
 from .models import Forecast
 from .options import TuningRequest
-from .posterior import SettingPosterior
 from .probe import Probe, Reading
 from .record import TuningRecord
 from .tuned_job import TunedJob, Workplace
@@ -185,7 +185,6 @@ class Baseline(TunerPhase):
         work.probed(probe, "the default setting")
         if probe.reading is not None:
             return Searching(self._job(probe.reading, now_s))
-        self.close()
         if self._failures >= 2 * tries:
             raise UsageError(f"its iterations could not be measured: {probe.failed}")
         traced = self._found.source.name == "power"
@@ -205,7 +204,6 @@ class Baseline(TunerPhase):
             log.note("this is the job from before again: what is known of it counts")
         else:
             book.open(self._new_belief(reading))
-        self.close()
         account = book.accounts[-1]
         if (account.belief.objective, account.belief.max_slowdown) != (work.objective, request.max_slowdown):
             account.belief = account.belief.again(work.objective, request.max_slowdown)
@@ -239,7 +237,7 @@ class Baseline(TunerPhase):
             known = known_job(request.label, gpus.devices[0], baseline=baseline)
         belief = SettingPosterior(
             request.search, space, work.objective, request.max_slowdown, prior=prior,
-            gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
+            gpus=len(gpus.devices), counter_update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
             seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
         )
         if belief.earlier:
@@ -252,16 +250,12 @@ class Baseline(TunerPhase):
         if not crowded and self.work.log.source in ("marks", "counter"):  # no iteration contains a pause
             self.work.log.ledger.begin(now_s)
             return self
-        self.close()
         return Detecting(self.work, now_s)  # what was measured meanwhile is not of this job alone
 
     def conclude(self, now_s: float) -> None:
         log, gpus, source = self.work.log, self.work.gpus, self._found.source
         log.ledger.cut(now_s, "probe", source, gpus.current, self._guess)
         log.count_all(gpus.meter, source)
-
-    def close(self) -> None:
-        self._forecast.close()
 
 
 def _space_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:

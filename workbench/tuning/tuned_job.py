@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import UsageError
 from ..records import Setting
 from ..search.clocks.base import Choice, Trial
+from ..search.clocks.posterior import SettingPosterior
 from ..search.objective import Objective
 from . import choice
 from .accounts import Counted
@@ -20,7 +21,6 @@ from .gpus import TunedGpus
 from .iteration_sources import Count, Guess, Marked, MarkedIterations, guessed
 from .options import TuningRequest, resolve_objective
 from .params import TunerParams
-from .posterior import SettingPosterior
 from .probe import Probe, Reading
 from .record import TuningRecord
 
@@ -137,7 +137,10 @@ class TunedJob:
             self.distrust(why)
         self.log.accounts.read(reading)
         self.pace = 1.0 if reading.setting == Setting() else self.pace
-        self.belief.read(reading)
+        self.belief.tell(
+            reading.setting, reading.iterations, reading.time_s, reading.energy_j,
+            reading.energy_uncertainty_j, reading.iteration_sd_s,
+        )
         if self.belief.news:
             self.log.note(self.belief.news)
 
