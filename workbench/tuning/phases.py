@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 
-from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.evidence import KnownJob, known_job
 from ..measurement.meter import Meter
@@ -78,8 +77,7 @@ class Waiting(TunerPhase):
         self, meter: Meter, request: TuningRequest, log: TuningRecord, marked: MarkedIterations
     ) -> None:
         self._meter, self._request, self._log, self._marked = meter, request, log, marked
-        self._busy: tuple[Device, ...] = ()
-        self._busy_s = self._any_busy_s = math.nan  # since when just these GPUs work, since when any does
+        self._busy_s = math.inf  # since when any of the GPUs works
 
     def step(self, now_s: float) -> TunerPhase:
         """Take the GPUs that work, once they do."""
@@ -97,20 +95,12 @@ class Waiting(TunerPhase):
         if not busy:
             log.text = "waiting for the GPU to work"
             return self
-        if len(busy) < len(among) and self._others_may_begin(busy, now_s):
+        self._busy_s = min(self._busy_s, now_s)
+        if len(busy) < len(among) and now_s - self._busy_s < 2.0 * WATCH_PARAMS.idle_s:
             log.text = "waiting for other GPUs that the job may use"
-            return self
+            return self  # a job on several does not begin on all in one moment
         gpus = TunedGpus(busy, self._meter, recorder, self._request, log)
         return Detecting(Workplace(self._request, log, self._marked, gpus), now_s)
-
-    def _others_may_begin(self, busy: tuple[Device, ...], now_s: float) -> bool:
-        """Whether other GPUs may still begin: a job on several does not begin on all in one moment."""
-        if math.isnan(self._any_busy_s):
-            self._any_busy_s = now_s
-        if busy != self._busy:
-            self._busy, self._busy_s = busy, now_s
-        alike, any_s = now_s - self._busy_s, now_s - self._any_busy_s
-        return alike < 2.0 * WATCH_PARAMS.idle_s and any_s < 6.0 * WATCH_PARAMS.idle_s
 
 
 # until there is a baseline

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ from .phases import (
 )
 from .record import TuningRecord
 from .results import TuningResult, TuningView
+from .tuned_job import TunedJob
 
 _running: list[Tuner] = []
 _latest: Tuner | None = None
@@ -276,30 +277,27 @@ class Tuner:
 
     def pause(self) -> None:
         """Try nothing more for now. The best measured setting so far is held, or what was found."""
-        with self._lock:
-            self._must_go_on("pause")
+        with self._commanded("pause"):
             self.request.paused = True
             self._go(self.phase.leave())
             self.log.note("paused")
 
     def resume(self) -> None:
         """Go on after `pause` or `hold_here`."""
-        with self._lock:
-            self._must_go_on("resume")
+        with self._commanded("resume") as job:
             self.request.paused, self.request.once = False, False
-            phase, job = self.phase.leave(), self.phase.job
-            if job is not None and job.pinned is not None and not isinstance(phase, Retuning):
+            phase = self.phase.leave()
+            if job is not None and job.pinned is not None:
                 job.pinned, phase = None, Searching(job)
             self._go(phase)
             self.log.note("resumed")
 
     def step_once(self) -> None:
         """Make one probe, and pause again."""
-        with self._lock:
-            self._must_go_on("probe")
+        with self._commanded("probe") as job:
             self.request.paused, self.request.once = False, True
-            if self.phase.job is not None:
-                self.phase.job.pinned = None
+            if job is not None:
+                job.pinned = None
             self._search_on()
 
     def hold_here(self) -> None:
@@ -308,14 +306,9 @@ class Tuner:
         Raises:
             UsageError: nothing was measured yet.
         """
-        with self._lock:
-            self._must_go_on("hold a setting")
-            phase, job = self.phase.leave(), self.phase.job
+        with self._commanded("hold a setting") as job:
             if job is None:
-                raise UsageError("there is nothing to hold yet: the default setting is still being measured")
-            if isinstance(phase, Retuning):
-                raise UsageError("there is nothing to hold now: the job has changed, and what was best was "
-                                 "that for another one")
+                raise UsageError("there is nothing to hold now: the default setting is not measured yet")
             job.pinned = job.choice.setting if job.choice.measured else job.belief.space.reference
             job.choose()
             self._go(Holding(job))
@@ -323,7 +316,7 @@ class Tuner:
             self.log.note(f"the search was ended by hand at {job.gpus.name(job.pinned)}")
 
     def stop(self) -> None:
-        """End tuning and put the GPU back, while the job goes on."""
+        """End tuning and restore the GPU, while the job goes on."""
         with self._lock:
             if not self.ended:
                 self.log.note("stopped by hand")
@@ -341,8 +334,7 @@ class Tuner:
         Raises:
             UsageError: one that makes no sense.
         """
-        with self._lock:
-            self._must_go_on("change what it looks for")
+        with self._commanded("change what it looks for") as job:
             request = self.request
             new_objective = check_objective(objective) if objective is not None else request.objective
             new_bound = request.max_slowdown
@@ -353,11 +345,22 @@ class Tuner:
             request.objective, request.max_slowdown = new_objective, new_bound
             bound = "no bound" if new_bound is None else f"at most {100 * new_bound:g} % slower"
             self.log.note(f"now {objective_text(new_objective)}, {bound}")
-            job = self.phase.job
-            if job is not None and not isinstance(self.phase.leave(), Retuning):
+            if job is not None:
                 job.change()
                 if job.pinned is None:
                     self._search_on()
+
+    @contextlib.contextmanager
+    def _commanded(self, what: str) -> Iterator[TunedJob | None]:
+        """The job to which a command applies; None where none has a baseline.
+
+        Raises:
+            UsageError: the tuning has ended.
+        """
+        with self._lock:
+            if self.ended:
+                raise UsageError(f"this tuning has ended ({self.text}); it cannot {what} any more")
+            yield None if self.phase.state == Retuning.state else self.phase.job
 
     def _search_on(self) -> None:
         """Search, whatever is held."""
@@ -370,10 +373,6 @@ class Tuner:
             self.phase.go_on_with(phase)
         else:
             self.phase = phase
-
-    def _must_go_on(self, what: str) -> None:
-        if self.ended:
-            raise UsageError(f"this tuning has ended ({self.text}); it cannot {what} any more")
 
 
 def running() -> tuple[Tuner, ...]:

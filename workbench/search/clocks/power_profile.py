@@ -82,7 +82,8 @@ class PowerProfile:
         self.objective = objective
         self.belief = SettingPosterior(
             ModelGuided.name, space_of(settings), objective, None,
-            same=[EarlierCurve(costs)] if costs else [], counter_update_s=counter_update_s, gpus=gpus, learns_later=False, horizon_s=PARAMS.horizon_s,
+            same=[EarlierCurve(costs)] if costs else [], counter_update_s=counter_update_s, gpus=gpus,
+            learns_later=False, horizon_s=PARAMS.horizon_s,
             # a slice tells at least of its own limit, however near another one was measured
             params=replace(GUIDED, most=PARAMS.most, worth=PARAMS.worth, alone=0.0),
         )

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # after a change; a power limit acts on about a second's average, and half of that is enough to be near
 SETTLE_S = 0.6
-LEAST = 5  # iterations of a stretch
 SM_CLOCKS = 8  # at the highest memory clock; half as many at each lower one
 POWER_LIMITS = 6
 LOWEST = 0.3  # of the highest SM clock: below, everything costs more
@@ -190,13 +189,8 @@ class Collector:
                     try:
                         with lease.applied(self.device, setting):
                             values = self._measured(step)
-                    except NotPermitted as error:  # nor are others of its kind: the right to limits alone
-                        locks = setting.sm_clock_mhz is not None
-                        self._leave_out([each for each in self.plan.settings
-                                         if (each.sm_clock_mhz is not None) == locks], error)
-                        values["note"] = str(error)
-                    except NotSupported as error:  # a pair that the card does not take after all
-                        self._leave_out([setting], error)
+                    except (NotPermitted, NotSupported) as error:
+                        self._leave_out(setting, error)
                         values["note"] = str(error)
                 self.rows.add(number, workload.name, workload.group, setting, values)
                 self.done += 1
@@ -217,7 +211,7 @@ class Collector:
         if reader:
             reader.start()
         begin_s = clock()
-        count = self._iterate(step, self.plan.seconds, LEAST)
+        count = self._iterate(step, self.plan.seconds)
         end_s = clock()
         if reader:
             found = reader.read()
@@ -232,10 +226,10 @@ class Collector:
             "energy_j": energy.energy_j, "energy_uncertainty_j": energy.uncertainty_j,
         }
 
-    def _iterate(self, step: Step, seconds: float, least: int = 0) -> int:
-        """Whole iterations for so long, and no fewer than `least`; how many."""
+    def _iterate(self, step: Step, seconds: float) -> int:
+        """Whole iterations for so long; how many."""
         until_s, count = self.meter.clock() + seconds, 0
-        while self.meter.clock() < until_s or count < least:
+        while self.meter.clock() < until_s:
             step()
             count += 1
         return count
@@ -250,30 +244,18 @@ class Collector:
                 "them first"
             )
 
-    def _leave_out(self, found: list[Setting], error: Exception) -> None:
+    def _leave_out(self, setting: Setting, error: Exception) -> None:
+        """Try a setting no more; without the right to it, no other one of its kind either."""
+        locks = setting.sm_clock_mhz is not None
+        alike = [each for each in self.plan.settings if (each.sm_clock_mhz is not None) == locks]
+        found = alike if isinstance(error, NotPermitted) else [setting]
         self._cannot.update(dict.fromkeys(found, str(error)))
         self.notes.append(f"{len(found)} setting{'s were' if len(found) > 1 else ' was'} left out: {error}")
 
     def _try_rights(self, stack: contextlib.ExitStack) -> None:
-        """Learn which settings may be set before an hour is spent, without setting one, and hold the GPU at
-        its default limit all the while.
-        """
+        """Raise where nothing may be set, before an hour is spent, and hold the GPU at its default limit."""
         if reason := self.device.missing_rights():
             raise NotPermitted(f"{self.device.name} cannot be profiled: {reason}")
-        refused: NotSupported | None = None
-        possible = False
-        for kind in ("sm_clock_mhz", "power_limit_w"):
-            of_kind = [each for each in self.plan.settings if getattr(each, kind) is not None]
-            try:
-                for each in of_kind[-1:]:
-                    self.device.check(each)
-                    possible = True
-            except NotSupported as error:
-                refused = error
-                self._leave_out(of_kind, error)
-        if not possible:
-            assert refused is not None
-            raise refused
         default_w = self.device.limits.default_power_limit_w
         at_default = self.device.setting().power_limit_w == default_w
         settable = self.device.can("set_power_limit") and not at_default
