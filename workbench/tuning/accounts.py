@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -127,15 +128,14 @@ class SavingsAccount:
             self._compare(stretch)
 
     def _compare(self, sample: Stretch) -> None:
-        """Add a sample; where they become too many, neighbours at one setting are joined."""
+        """Add a sample; where they become too many, the shortest neighbours at one setting are joined."""
         self.samples = sorted([*self.samples, sample], key=lambda each: each.at_s)
-        if len(self.samples) > PARAMS.most_samples:
-            left, fewer = [*self.samples], []
-            while left:
-                each = left.pop(0)
-                joins = bool(left) and left[0].setting == each.setting
-                fewer.append(each + left.pop(0) if joins else each)
-            self.samples = fewer[-PARAMS.most_samples :]
+        pairs = [pair for pair in itertools.pairwise(self.samples) if pair[0].setting == pair[1].setting]
+        if len(self.samples) <= PARAMS.most_samples or not pairs:
+            return
+        one, other = min(pairs, key=lambda pair: pair[0].time_s + pair[1].time_s)
+        place = self.samples.index(one)
+        self.samples[place : place + 2] = [one + other]
 
     def compare(self, what: str) -> tuple[float, float, float]:
         """What its iterations took ("time_s" or "energy_j"), what they would have taken at the default
@@ -197,9 +197,8 @@ class SavingsAccounts:
         self.accounts.append(self.accounts.pop(number))
 
     def forget(self) -> None:
-        """The present workload was none."""
-        self.accounts.pop()
-        self._known = False
+        """No workload was one."""
+        self.accounts, self._known = [], False
 
     def read(self, reading: Reading) -> None:
         """A measurement of a setting of the present workload."""

@@ -427,7 +427,7 @@ class Watching(JobPhase):
     """Hold a setting, and look whether the job is still the one that was tuned.
 
     The search is told of the stretches at the held setting, in portions that double in length. Where another
-    setting is believed to be better by then, or the bound is no longer kept, the tuner goes there.
+    setting is believed to be better, or the bound is no longer kept, the tuner goes there.
     """
 
     state = "watch"
@@ -476,7 +476,8 @@ class Watching(JobPhase):
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if job.watch.calm:
             job.log.believe()
-        return self._learn(stretch)  # at the default setting too: everything is relative to it
+        self._learn(stretch)  # at the default setting too: everything is relative to it
+        return _reconsider(job) or self
 
     def _another(self, counted: Counted) -> str:
         """Why a stretch is of another job; empty where it is not."""
@@ -495,12 +496,12 @@ class Watching(JobPhase):
             (ratio, energy_ratio / ratio),
         )
 
-    def _learn(self, stretch: Stretch) -> TunerPhase:
-        """Tell the search of a portion where it is long enough, and go where it is better by then."""
+    def _learn(self, stretch: Stretch) -> None:
+        """Tell the search of a portion where it is long enough."""
         job = self.job
         portion = self._portion = stretch if self._portion is None else self._portion + stretch
         if portion.iterations < 4 or portion.time_s < self._least_s:
-            return self
+            return
         whole = round(portion.iterations)
         scale = whole / portion.iterations
         job.belief.tell(
@@ -511,7 +512,6 @@ class Watching(JobPhase):
         if job.belief.news:
             job.log.note(job.belief.news)
         self._portion, self._least_s = None, 2.0 * portion.time_s
-        return _reconsider(job) or self
 
 
 def _reconsider(job: TunedJob) -> TunerPhase | None:
@@ -552,12 +552,14 @@ class Checking(JobPhase):
         reading, before = probe.reading, job.baseline
         if reading is not None:
             error = math.hypot(reading.energy_sd, before.energy_sd)
-            other = 4.0 * job.params.same_job + 3.0 * error
+            other = 2.0 * job.params.same_job + 3.0 * error
             off = reading.off(before.iteration_s, before.iteration_j)
             if not isinstance(job.source, Rate) and off > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             job.read(reading)
+        elif job.traced:
+            return Retuning(job, now_s, probe.failed)
         job.cut(now_s, "re-check", reading)
         return _reconsider(job) or Holding(job)
 

@@ -127,8 +127,7 @@ class TunedJob:
     def distrust(self, why: str) -> None:
         """Where iterations come from the power trace, end tuning at the default setting and claim nothing."""
         if self.traced:
-            while self.log.accounts.accounts:
-                self.log.accounts.forget()
+            self.log.accounts.forget()
             raise untrusted(self.found.iteration_s, why)
 
     def read(self, reading: Reading) -> None:
