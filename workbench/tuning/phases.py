@@ -13,6 +13,7 @@ or these are idle. Each state that has a baseline may go to `Retuning`. `Finishe
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.evidence import KnownJob, known_job
@@ -320,11 +321,7 @@ class Searching(JobPhase):
             job.belief.cannot(setting, str(error))
             job.log.note(f"{gpus.name(setting)} cannot be set: {error}")
             return self
-        search, named = job.belief.search, job.belief.named(setting)
-
-        def breaks(iterations: int, time_s: float) -> bool:
-            return search.breaks_bound(named, iterations, time_s)
-
+        breaks = partial(job.belief.search.breaks_bound, job.belief.named(setting))
         probe = Probe(
             "probe", gpus.meter, job.source, gpus.own(setting), now_s, step.iterations, step.seconds,
             job.expected(setting), None if test else breaks, settled_s=gpus.settled_s,

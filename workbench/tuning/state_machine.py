@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +26,10 @@ from .iteration_sources import MarkedIterations
 from .options import (
     TuningRequest,
     check_objective,
-    check_options,
     check_slowdown,
     objective_name,
     objective_text,
 )
-from .params import PARAMS, TunerParams
 from .phases import (
     Finished,
     Holding,
@@ -56,10 +54,7 @@ class Tuner:
 
     Args:
         meter: What measures them; its recorder must be running.
-        uuids: Which GPUs; those that are found working where None.
-        objective, max_slowdown, over, search, progress, model, recheck, label, earlier, seed: As
-            `api.tune` takes them.
-        params: The constants.
+        options: Of `TuningRequest`.
         no_gpu: Why the meter has no GPUs, where it has none and that is known.
         own_thread: The job on these GPUs trains in the thread that makes the tuner, so that steps of other
             threads with GPUs of their own are not its steps.
@@ -73,24 +68,18 @@ class Tuner:
     """
 
     def __init__(
-        self, meter: Meter, *, uuids: Sequence[str] | None = None, objective: str | Objective = "energy",
-        max_slowdown: float | None = 0.05, over: str = "both", search: str = "model-guided",
-        progress: Callable[[], float] | None = None, model: Any = None,
-        recheck: bool = True, label: str = "", earlier: bool = False, seed: int = 0,
-        params: TunerParams = PARAMS, no_gpu: str = "", own_thread: bool = False,
+        self, meter: Meter, *, no_gpu: str = "", own_thread: bool = False, **options: Any
     ) -> None:
-        check_options(over, search, model, progress)
-        self.request = TuningRequest(
-            uuids, check_objective(objective), check_slowdown(max_slowdown), over, search, model,
-            recheck, label, earlier, seed, params,
-        )
+        request = self.request = TuningRequest(**options)
         self._lock = threading.RLock()
         self._meter, self.clock, self.log = meter, meter.clock, TuningRecord(meter.clock)
-        self._marked = MarkedIterations(meter.clock, progress, uuids if own_thread else None)
+        self._marked = MarkedIterations(
+            meter.clock, request.progress, request.uuids if own_thread else None
+        )
         self._result: TuningResult | None = None
         ledger, recorder = self.log.ledger, meter.recorder
         self._refusals = 0  # of the driver, in a row
-        self.phase: TunerPhase = Waiting(meter, self.request, self.log, self._marked)
+        self.phase: TunerPhase = Waiting(meter, request, self.log, self._marked)
         global _latest
         _latest = self
         if recorder is None:
