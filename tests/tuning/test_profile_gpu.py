@@ -115,7 +115,6 @@ def test_time_and_power_of_every_setting_are_those_of_the_physics(
             gain * energy_j / time_s, rel=0.06 if len(points) > 1 else 0.01
         )
         assert row["iteration_j"] == pytest.approx(row["iteration_s"] * row["power_w"])
-        assert row["iterations"] >= 5
         assert row["time_s"] >= 0.4
 
 

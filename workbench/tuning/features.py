@@ -101,12 +101,13 @@ class FeatureReader:
         """What NVML reports."""
         rows = self.recorder.rows(self.device.uuid, start_s, start_s + seconds)
         later = rows[rows["time_s"] >= start_s + min(HISTORY_S, 0.5 * seconds)]
+        power_w = mean_power_w(rows) or _mean(rows["power_w"])
         limits = self.device.limits
         clocks = [max(each) for each in limits.sm_clocks_mhz.values() if each]
         found = {
             "gpu_utilisation": (_mean(later["utilisation"]), 1.0),
             "memory_utilisation": (_mean(later["memory_utilisation"]), 1.0),
-            "power_share": (mean_power_w(rows), limits.default_power_limit_w or limits.max_power_limit_w),
+            "power_share": (power_w, limits.default_power_limit_w or limits.max_power_limit_w),
             "sm_clock_ratio": (_mean(later["sm_clock_mhz"]), max(clocks, default=None)),
             "mem_clock_ratio": (_mean(later["mem_clock_mhz"]), max(limits.sm_clocks_mhz, default=None)),
         }
