@@ -139,7 +139,6 @@ def test_several_gpus_have_one_limit_and_the_choice_of_one() -> None:
     drive(one)
     drive(four, gpus=4)
     assert one.optimum().limit_w == four.optimum().limit_w
-    assert four.optimum().cost == pytest.approx(4 * one.optimum().cost, rel=1e-3)
     assert four.optimum().iteration_j == pytest.approx(4 * one.optimum().iteration_j, rel=1e-3)
 
 

@@ -284,7 +284,7 @@ class SavingsLedger:
         self.begin(math.nan)
 
     def cut(
-        self, to_s: float, kind: str, source: IterationSource | None, setting: Setting, guess: Guess, *,
+        self, to_s: float, kind: str, source: IterationSource, setting: Setting, guess: Guess, *,
         count_from_s: float = -math.inf, known: Reading | Count | None = None,
     ) -> None:
         """Everything up to a time was one stretch.
@@ -292,13 +292,13 @@ class SavingsLedger:
         Args:
             to_s: End of the stretch.
             kind: "held", "probe", ...
-            source: Counts its iterations; None adds nothing.
+            source: Counts its iterations.
             setting: That was active.
             guess: Length of an iteration.
             count_from_s: Detected iterations count from here on.
             known: What a probe has counted already.
         """
-        if source is None or not to_s > self.cursor_s:
+        if not to_s > self.cursor_s:
             return
         if isinstance(source, Marked):  # borders lie between iterations
             times = source.since(self.cursor_s, to_s)
@@ -309,9 +309,9 @@ class SavingsLedger:
         self._pieces.append(Piece(self.cursor_s, to_s, kind, setting, guess, begin_s, known))
         self.cursor_s = to_s
 
-    def count(self, meter: Meter, source: IterationSource | None, now_s: float) -> list[Counted]:
+    def count(self, meter: Meter, source: IterationSource, now_s: float) -> list[Counted]:
         """The oldest stretch that waits, if its energy is known by now: its rows of iterations."""
-        if not self._pieces or source is None or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
+        if not self._pieces or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
             return []
         piece = self._pieces.pop(0)
         kind, exact = piece.kind, isinstance(source, Marked)
@@ -337,9 +337,9 @@ class SavingsLedger:
             found.append(Counted(stretch, run))
         return found
 
-    def count_all(self, meter: Meter, source: IterationSource | None) -> list[Counted]:
+    def count_all(self, meter: Meter, source: IterationSource) -> list[Counted]:
         """Everything that waits, as well as it is known."""
         found: list[Counted] = []
-        while self._pieces and source is not None:
+        while self._pieces:
             found += self.count(meter, source, math.inf)
         return found

@@ -261,7 +261,7 @@ class PeriodTest:
         # A power limit may hold the clock below the highest already.
         clock = clock_mhz / (space.max_sm_clock_mhz or clock_mhz)
         watts = first.power_w / len(self._gpus.devices) / (space.max_power_limit_w or math.inf)
-        lower = np.where(space.limit < 1.0, space.limit / max(watts, 1e-3) / 0.95, space.x / clock)
+        lower = np.minimum(space.x / clock, space.limit / max(watts, 1e-3) / 0.95)
         lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
         pick = int(np.argmin(np.abs(lower - self._params.test_clock ** (1 + made))))
         self._left -= 1
