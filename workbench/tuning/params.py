@@ -19,7 +19,7 @@ class TunerParams:
     aim: float = 0.94  # of the bound, for the whole job: its end can no longer be made up for
     # standard deviations that a setting stays farther inside the bound than the search asks: an error of the
     # baseline is in all of them. Without it one marked job in seven of `benchmarks.truth` broke the bound
-    caution: float = 1.0
+    caution: float = 0.5
     make_up_s: float = 90.0  # in which time that was lost is made up for
     stretch_s: float = 3.0  # of a look at the held setting, at least: several readings of every sensor
     stretch_iterations: int = 5  # the same in iterations

@@ -449,10 +449,10 @@ class Watching(JobPhase):
         held = not request.paused and job.pinned is None and job.gpus.current != Setting()
         if held and request.recheck and now_s >= job.check_s and not job.watch.suspicious:
             return Checking(job, now_s)
-        unseen_s = now_s - self._observed_s
+        missing_s = now_s - self._observed_s
         longest_s = job.params.lost_s + 3 * job.params.stretch_iterations * job.expected(Setting()).most_s
-        if unseen_s > longest_s:
-            return Retuning(job, now_s, f"its iterations have not been seen for {unseen_s:.0f} s")
+        if missing_s > longest_s:
+            return Retuning(job, now_s, f"its iterations have not been seen for {missing_s:.0f} s")
         return self
 
     def observe(self, now_s: float) -> TunerPhase:
@@ -555,8 +555,6 @@ class Checking(JobPhase):
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
             job.read(reading)
-        elif job.traced:
-            return Retuning(job, now_s, probe.failed)
         job.cut(now_s, "re-check", reading)
         return _reconsider(job) or Holding(job)
 
