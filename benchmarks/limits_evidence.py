@@ -29,11 +29,11 @@ import polars as pl
 
 from workbench.records import Setting
 from workbench.search.clocks.base import Done
+from workbench.search.clocks.posterior import SettingPosterior
 from workbench.search.earlier import EarlierCurve, PlacedCurve
 from workbench.search.objective import Energy
 from workbench.search.space import space_of
 from workbench.search.surrogates.expected_hypervolume import FrontierSearch
-from workbench.tuning.posterior import SettingPosterior
 
 from .clocks_grids import EMPTY, Grid
 from .clocks_search import ITERATIONS, MOST

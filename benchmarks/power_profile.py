@@ -23,7 +23,9 @@ import polars as pl
 
 from benchmarks import common
 from tools import physics_fits
-from workbench.search.clocks.power_profile import PARAMS, PowerProfile, Slice
+from workbench.experiments.power_profiling import SETTLE_S, SHORTEST
+from workbench.search.clocks.base import Trial
+from workbench.search.clocks.power_profile import PowerProfile
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from workbench.simulation import catalogue
 from workbench.simulation.machine import SENSORS
@@ -123,13 +125,15 @@ def windows(path: Path) -> Truth:
     )
 
 
-def run(truth: Truth, objective: Objective, rng: np.random.Generator, **options: Any) -> dict[str, Any]:
+def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[str, Any]:
     """One profile, and how far it is from the truth."""
-    profile = PowerProfile(truth.limits_w, objective, counter_update_s=truth.counter_update_s, **options)
+    profile = PowerProfile(truth.limits_w, objective, counter_update_s=truth.counter_update_s)
     spent_s = spent_j = worked = 0.0
     last_w = truth.limits_w[0]
-    while isinstance(step := profile.next_slice(), Slice):
-        i = int(np.flatnonzero(truth.limits_w == step.limit_w)[0])
+    slices: list[float] = []
+    while isinstance(step := profile.next(), Trial):
+        limit_w = step.setting.power_limit_w or 0.0
+        i = int(np.flatnonzero(truth.limits_w == limit_w)[0])
         each_s, each_w = truth.time_s[i], truth.power_w[i]
         n = max(step.iterations, int(np.ceil(step.seconds / each_s)))
         time_s = n * each_s * np.exp(rng.normal(0, truth.scatter / np.sqrt(n)))
@@ -137,15 +141,17 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator, **options:
         # it.
         error_j = 0.25 * truth.counter_update_s * each_w
         profile.tell(
-            step.limit_w,
+            limit_w,
             n,
             time_s,
             SENSOR_GAIN * (time_s * each_w + rng.normal(0, error_j / 1.96)),
             error_j,
             truth.scatter * each_s,
         )
-        settle = max(step.warm_up, np.ceil((PARAMS.settle_s if step.limit_w != last_w else 0.0) / each_s))
-        last_w = step.limit_w
+        settle_s = SETTLE_S if limit_w != last_w else 0.0
+        settle = max(1 if slices else SHORTEST + 1, np.ceil(settle_s / each_s))
+        last_w = limit_w
+        slices.append(limit_w)
         spent_s += (n + settle) * each_s
         spent_j += (n + settle) * each_s * each_w
         worked += n + settle
@@ -166,8 +172,8 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator, **options:
         "steps_off": int(np.min(np.abs(j - np.flatnonzero(costs <= costs[best] * (1 + TIE))))),
         "regret": float(costs[j] / costs[best] - 1),
         "energy_regret": float(energy_j[j] / energy_j[best] - 1),
-        "slices": len(profile.slices),
-        "limits": int(profile.slices["limit_w"].n_unique()),
+        "slices": len(slices),
+        "limits": len(set(slices)),
         "time_s": spent_s,
         "overhead": (spent_j - at_best_j) / (HOUR_S * truth.power_w[best]),
         "share_of_hour": spent_s / HOUR_S,

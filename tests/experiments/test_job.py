@@ -189,7 +189,7 @@ def test_short_epochs_are_profiled_too(machine: Machine, job: Made) -> None:
     with other.recurrence() as run:
         train(run, machine, need={4096: 25})
     assert run.profile is not None
-    assert run.profile.slices["limit_w"].n_unique() >= 3
+    assert run.profile.frame()["measured"].sum() >= 3
     assert other.study.attempts[0].profile
 
 
@@ -202,7 +202,7 @@ def test_epochs_alone_are_enough(machine: Machine, job: Made) -> None:
             run.epoch(0.3)
         run.report(reached=True)
     assert run.profile is not None
-    assert run.profile.slices["limit_w"].n_unique() >= 3
+    assert run.profile.frame()["measured"].sum() >= 3
     (attempt,) = nightly.study.attempts
     assert (attempt.state, attempt.epochs) == ("reached", 14.0)
     by_limit = {limit: seconds for limit, seconds, _ in attempt.profile}

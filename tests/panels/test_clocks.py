@@ -502,8 +502,8 @@ def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTu
     ask(panel, "stop")
     assert panel.tuning is not None
     assert panel.tuning.state == "done"
-    assert working.at_work is not None
-    assert working.at_work.gpus.current == Setting()
+    assert working.phase.work is not None
+    assert working.phase.work.gpus.current == Setting()
     ElementTree.fromstring(panel.svg())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,11 +10,10 @@ import pytest
 
 from workbench.records import Limits, Setting
 from workbench.search.clocks.base import Done, Probing
+from workbench.search.clocks.posterior import SettingPosterior
 from workbench.search.earlier import EarlierCurve
 from workbench.search.objective import Energy
 from workbench.search.space import space_from
-from workbench.tuning.posterior import SettingPosterior
-from workbench.tuning.probe import Reading
 
 SPACE = space_from(Limits(100.0, 300.0, 300.0, {}), "power", step_w=20.0)
 BASELINE = (0.5, 130.0)
@@ -44,34 +44,35 @@ def posterior(*same: EarlierCurve, later: bool = True) -> SettingPosterior:
     return SettingPosterior("model-guided", SPACE, Energy(), 0.05, same=same, learns_later=later)
 
 
-def reading(setting: Setting, of: Cost = cost, seed: int = 0) -> Reading:
+def read(belief: SettingPosterior, setting: Setting, of: Cost = cost, seed: int = 0) -> None:
+    """Tell of a probe of 20 iterations."""
     top, here = of(Setting()), of(setting)
     luck_of = np.random.default_rng([seed, round(setting.power_limit_w or 300)])
     noise = np.exp(0.003 * luck_of.standard_normal(2))
     time_s, energy_j = (20 * base * a / b * luck
                         for base, a, b, luck in zip(BASELINE, here, top, noise, strict=True))
-    return Reading(setting, 20, time_s, energy_j, 0.005 * energy_j, 0.002 * time_s / 20, 0.0, time_s)
+    belief.tell(setting, 20, time_s, energy_j, 0.005 * energy_j, 0.002 * time_s / math.sqrt(20))
 
 
 def run(belief: SettingPosterior, seed: int = 0) -> list[Setting]:
     """Settings that were probed before the search ended."""
     asked = []
     while not isinstance(step := belief.next(), Done) and len(asked) < 20:
-        belief.read(reading(step.setting, seed=seed))
+        read(belief, step.setting, seed=seed)
         asked.append(step.setting)
     return asked
 
 
 def test_what_was_best_is_tried_first_and_then_counts() -> None:
     belief = posterior(known(cost))
-    belief.read(reading(Setting()))
+    read(belief, Setting())
     assert belief.earlier.agreed == []
     step = belief.next()
     assert not isinstance(step, Done)
     allowed = [each for each in SPACE.settings if cost(each)[0] <= 1.04 * cost(Setting())[0]]
     assert step.setting == min(allowed, key=lambda each: cost(each)[1])
     assert step.reason == "11 settings of this job are known from a sweep of 2026-11-22: tried first"
-    belief.read(reading(step.setting))
+    read(belief, step.setting)
     assert belief.news.endswith("as this run measures")
     elsewhere = Setting(power_limit_w=160.0)
     expected = [a / b for a, b in zip(cost(elsewhere), cost(Setting()), strict=True)]
@@ -105,10 +106,10 @@ def test_one_contradiction_leaves_a_curve_out_also_after_it_was_borne_out() -> N
         return (time, energy) if (setting.power_limit_w or 300.0) > 200 else (1.2 * time, energy)
 
     belief = posterior(known(bent))
-    belief.read(reading(Setting()))
-    belief.read(reading(Setting(power_limit_w=260.0)))
+    read(belief, Setting())
+    read(belief, Setting(power_limit_w=260.0))
     assert len(belief.earlier.agreed) == 1
-    belief.read(reading(Setting(power_limit_w=160.0)))
+    read(belief, Setting(power_limit_w=160.0))
     assert not belief.earlier
     assert belief.news.endswith("this run measures otherwise: left out")
     assert belief.ratios(Setting(power_limit_w=160.0))[0] == pytest.approx(
@@ -131,7 +132,7 @@ def test_other_jobs_of_the_card_move_what_is_expected_and_are_no_measurement() -
     plain = posterior()
     error = []
     for belief in (plain, informed):
-        belief.read(reading(Setting()))
+        read(belief, Setting())
         got = [belief.ratios(each)[2] for each in SPACE.settings[1:]]
         true = [cost(each)[1] / cost(Setting())[1] for each in SPACE.settings[1:]]
         error.append(float(np.mean(np.abs(np.log(np.array(got) / true)))))
@@ -142,7 +143,7 @@ def test_other_jobs_of_the_card_move_what_is_expected_and_are_no_measurement() -
 def test_evidence_makes_no_probe_longer() -> None:
     def longest(*curves: EarlierCurve) -> float:
         belief = posterior(*curves)
-        belief.read(Reading(Setting(), 4, 16.0, 4000.0, 5.0, 0.01, 0.0, 16.0))
+        belief.tell(Setting(), 4, 16.0, 4000.0, 5.0, 0.02)
         assert isinstance(belief.search, Probing)
         return belief.search.trial(1, "").seconds
 

@@ -84,12 +84,11 @@ def test_the_tuner_asks_its_search_for_the_published_formula(stepped: Simulated,
     asked: list[str | Objective] = [*PUBLISHED, ZeusCost(0.5, LIMIT_W)]
     tuner = Tuner(sessions.current().meter, objective="energy", max_slowdown=None, over="power", model=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.tuning.stages.busy_gpus", busy)
-        train(machine, tuner, 300, lambda: tuner.at_work is not None and tuner.at_work.job is not None)
+        patch.setattr("workbench.tuning.phases.busy_gpus", busy)
+        train(machine, tuner, 300, lambda: tuner.phase.job is not None)
     for objective in asked:
         tuner.change(objective=objective)
-        assert tuner.at_work is not None
-        job = tuner.at_work.job
+        job = tuner.phase.job
         assert job is not None
         assert len(job.gpus.devices) == gpus
         name = objective_name(objective) if isinstance(objective, str) else "zeus"
@@ -104,16 +103,15 @@ def test_zeus_chooses_the_measured_limit_of_the_least_cost(stepped: Simulated) -
     tuner = Tuner(sessions.current().meter, objective="zeus", max_slowdown=None, over="power", model=False)
 
     def holds() -> bool:
-        job = tuner.at_work.job if tuner.at_work is not None else None
+        job = tuner.phase.job
         return tuner.state == "watch" and job is not None and job.chosen in job.belief.measured()
 
     train(machine, tuner, 600, holds)
     assert holds()
-    assert tuner.at_work is not None
-    assert tuner.at_work.job is not None
-    measured = tuner.at_work.job.belief.measured()
+    assert tuner.phase.job is not None
+    measured = tuner.phase.job.belief.measured()
     cost = {each: 0.5 * energy_j + 0.5 * LIMIT_W * time_s for each, (time_s, energy_j) in measured.items()}
-    held = tuner.at_work.job.chosen
+    held = tuner.phase.job.chosen
     assert held != Setting()
     assert cost[held] <= 1.01 * min(cost.values())  # one trial is good to half a per cent
     assert measured[held][0] < 1.2 * measured[Setting()][0]

@@ -6,20 +6,22 @@ epochs are measured instead. The best limit stays in force when the profile is d
 
 from __future__ import annotations
 
-import itertools
-import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from ..device.lease import Lease
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, WorkbenchError
 from ..measurement.meter import Meter
 from ..records import Setting, Window
-from ..search.clocks.power_profile import PowerProfile, Slice
+from ..search.clocks.base import Done, Trial
+from ..search.clocks.power_profile import PowerProfile
 
+SETTLE_S = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
 READ_S = 0.25  # after a slice's end: the sensors have refreshed, and its last edge is known
-SHORTEST = 4  # iterations of a slice that is cut short and still kept
-LONG_EPOCH = 20.0  # times the settling
-SPOILT = 2  # slices that had a whole epoch and did not fit, before whole epochs are measured
+SHORTEST = 4  # iterations of a slice that is cut short and still kept, and that pass before the first one
+LONG_EPOCH = 20.0  # times the settling: such an epoch is not thrown away for it
 
 
 class PowerLimitSetter:
@@ -51,26 +53,28 @@ class OnlinePowerProfiler:
     Args:
         meter: Measures the slices.
         limiter: Sets the limits.
-        make: A new profile, of iterations or (True) of whole epochs.
+        make: A new profile.
+
+    Attributes:
+        by_epoch: Whether the profile is of whole epochs.
+        reason: Why it is done.
+        steps: Iterations that passed while it was going on.
+        time_s, energy_j: Of all that happened meanwhile, settling included.
     """
 
-    def __init__(self, meter: Meter, limiter: PowerLimitSetter, make: Callable[[bool], PowerProfile]) -> None:
+    def __init__(self, meter: Meter, limiter: PowerLimitSetter, make: Callable[[], PowerProfile]) -> None:
         self._meter, self._limiter, self._make = meter, limiter, make
-        self.profile = make(False)
+        self.profile = make()
         self.by_epoch = False
-        self.reason = ""  # why it is done
-        self.steps = 0  # that passed while it was going on
-        self.time_s = self.energy_j = 0.0  # of all that happened meanwhile, settling included
+        self.reason = ""
+        self.steps = 0
+        self.time_s = self.energy_j = 0.0
         self._whole: Window | None = None
-        self._slice: Slice | None = None
-        self._window: Window | None = None
-        self._closed: Window | None = None
-        self._count = self._passed = self._spoilt = 0
-        self._in_epoch = 0  # iterations since the last epoch's end
-        self._from_start = False  # the slice had a whole epoch to fit into
-        self._epoch_s: tuple[float, float] | None = None  # when the last epoch ended, and how long it was
-        self._since_s = 0.0
-        self._moments: list[float] = []
+        self._slice: Trial | None = None
+        self._set_s = 0.0  # when its limit was set
+        self._moments: list[float] = []  # between its iterations
+        self._cut_short = False  # the last one, and it was lost
+        self._epoch_s = self._longest_s = 0.0  # when the last epoch ended, and how long one takes
 
     @property
     def done(self) -> bool:
@@ -78,38 +82,33 @@ class OnlinePowerProfiler:
 
     def step(self) -> None:
         """An iteration has ended."""
-        if self.done:
-            return
-        self.steps += 1
-        self._in_epoch += 1
-        if not self.by_epoch:
-            self._boundary()
+        if not self.done:
+            self.steps += 1
+            if not self.by_epoch:
+                self._boundary()
 
     def epoch(self) -> None:
         """An epoch has ended, and what belongs to no iteration may follow."""
         if self.done:
             return
         now_s = self._meter.clock()
-        self._epoch_s = (now_s, now_s - self._epoch_s[0] if self._epoch_s else 0.0)
-        self._in_epoch = 0
-        if self.by_epoch:
-            self._boundary()
-            return
-        if self._closed is None and self._slice is not None:
-            if not self._salvage():
-                self._spoilt += self._from_start
-            self._drop()
-        if self._spoilt >= SPOILT or self.steps == 0:
-            self.by_epoch, self.profile, self._slice = True, self._make(True), None
-            self._boundary()
+        self._longest_s, self._epoch_s = now_s - self._epoch_s if self._epoch_s else 0.0, now_s
+        if not self.by_epoch:
+            if self._slice is not None and not self._read(self._moments):
+                self.by_epoch, self._cut_short = self._cut_short, True
+            self._moments = []
+            if self.steps and not self.by_epoch:
+                return
+            self.by_epoch, self.profile, self._slice = True, self._make(), None
+        self._boundary()
 
     def end(self) -> None:
-        """The job has ended, or wants no more of it; only a slice that has not ended is lost."""
-        if self._closed is not None:
-            self._read()
-        self._drop()
-        if not self.done:
-            self._finish("the run ended before the profile did")
+        """The job has ended, or wants no more of it."""
+        if self.done:
+            return
+        if self._slice is not None and not self.by_epoch:
+            self._read(self._moments)
+        self._finish("the run ended before the profile did")
 
     # inside
 
@@ -117,91 +116,67 @@ class OnlinePowerProfiler:
         now_s = self._meter.clock()
         if self._whole is None:
             self._whole = self._meter.open("power profile", sync=False)
-        if self._closed is not None:
-            assert self._closed.end_s is not None
-            if now_s - self._closed.end_s < READ_S and not self.by_epoch:
+        if self._slice is not None and self._moments:
+            self._moments.append(now_s)
+            read_s = now_s if self.by_epoch else now_s - READ_S
+            known = self._moments[: bisect_right(self._moments, read_s)]
+            wanted = 1 if self.by_epoch else self._slice.iterations
+            if len(known) <= wanted or known[-1] - known[0] < (0.0 if self.by_epoch else self._slice.seconds):
                 return
-            self._read()
+            if not self._read(known):
+                limit_w = self._slice.setting.power_limit_w
+                assert limit_w is not None
+                self.profile.cannot(limit_w, "its energy could not be measured")
+                self._slice = None
         if self._slice is None and not self._begin(now_s):
             return
-        assert self._slice is not None
-        if self._window is None:
-            self._passed += 1
-            settled = self._passed > self._slice.warm_up and now_s - self._since_s >= self._slice.settle_s
-            # A whole epoch is not thrown away for half a second of it.
-            epoch_s = self._epoch_s[1] if self.by_epoch and self._epoch_s is not None else 0.0
-            if settled or epoch_s > LONG_EPOCH * self._slice.settle_s:
-                self._window, self._count = self._meter.open("power-limit slice"), 0
-                self._moments = [self._meter.clock()]
-            return
-        self._count += 1
-        self._moments.append(now_s)
-        if self._count >= self._slice.iterations and now_s - self._window.start_s >= self._slice.seconds:
-            self._closed, self._window = self._meter.close(self._window), None
-            if self.by_epoch:
-                self._boundary()
+        warm = self.by_epoch or self.steps > SHORTEST
+        if warm and (now_s - self._set_s >= SETTLE_S or self._longest_s > LONG_EPOCH * SETTLE_S):
+            self._moments = [now_s]
 
     def _begin(self, now_s: float) -> bool:
         """Put the GPUs to the next limit; whether there is one."""
-        while isinstance(step := self.profile.next_slice(), Slice):
-            changed = self._limiter.limit_w != step.limit_w
+        self._moments = []
+        step = self.profile.next()
+        while isinstance(step, Trial):
+            limit_w = step.setting.power_limit_w
+            assert limit_w is not None
+            changed = self._limiter.limit_w != limit_w
             try:
-                if self._limiter.set(step.limit_w):
-                    self._from_start = self._in_epoch <= 1
-                    self._slice, self._passed = step, 0
-                    self._since_s = now_s if changed else now_s - step.settle_s
-                    return True
+                if not self._limiter.set(limit_w):
+                    self._finish(f"no limit can be set: {self._limiter.refused}")
+                    return False
             except DeviceError as error:  # this limit only
-                self.profile.cannot(step.limit_w, str(error))
+                self.profile.cannot(limit_w, str(error))
+                before, step = step, self.profile.next()
+                if step == before:  # the highest, which all others are compared with
+                    step = Done(str(error))
                 continue
-            self._finish(f"no limit can be set: {self._limiter.refused}")
-            return False
+            self._slice, self._set_s = step, now_s if changed else -np.inf
+            return True
         self._finish(step.reason)
         return False
 
-    def _read(self) -> None:
-        """What the slice that has ended took."""
-        assert self._closed is not None
-        closed, slice_ = self._closed, self._slice
-        self._closed = self._slice = None
-        self._spoilt = 0
-        measurement = self._meter.measure(closed, settle=self.by_epoch)
-        energy_j, uncertainty_j = measurement.energy_j, measurement.energy_uncertainty_j
-        assert slice_ is not None
-        if energy_j is None or not energy_j > 0:
-            self.profile.cannot(slice_.limit_w, "its energy could not be measured")
-            return
-        self.profile.tell(
-            slice_.limit_w, self._count, measurement.time_s, energy_j, uncertainty_j or 0.0, self._scatter_s()
-        )
-
-    def _salvage(self) -> bool:
-        """Keep the iterations of a slice that an epoch's end cuts short, without the evaluation."""
-        if self._window is None or self._slice is None or self._count < SHORTEST:
+    def _read(self, moments: Sequence[float]) -> bool:
+        """Report the slice to the profile, where it is long enough and its energy is known."""
+        assert self._slice is not None
+        count = len(moments) - 1
+        if count < (1 if self.by_epoch else SHORTEST):
             return False
-        begin_s, end_s = self._moments[0], self._moments[-1]
-        energy = self._meter.energy(begin_s, end_s)
+        energy = self._meter.energy(moments[0], moments[-1])
         if energy is None or not energy.energy_j > 0 or energy.uncertainty_j > 0.2 * energy.energy_j:
             return False
+        limit_w = self._slice.setting.power_limit_w
+        assert limit_w is not None
+        scatter_s = float(np.std(np.diff(moments), ddof=1)) if count > 2 else None
         self.profile.tell(
-            self._slice.limit_w, self._count, end_s - begin_s, energy.energy_j, energy.uncertainty_j,
-            self._scatter_s(),
+            limit_w, count, moments[-1] - moments[0], energy.energy_j, energy.uncertainty_j, scatter_s
         )
-        self._spoilt = 0
+        self._slice, self._cut_short = None, False
         return True
 
-    def _scatter_s(self) -> float | None:
-        lengths = [after - before for before, after in itertools.pairwise(self._moments)]
-        return statistics.stdev(lengths) if len(lengths) > 2 else None
-
-    def _drop(self) -> None:
-        """Forget the slice that is under way; the same one is wanted again."""
-        if self._window is not None:
-            self._meter.close(self._window, sync=False)
-        self._window = self._slice = self._closed = None
-
     def _finish(self, reason: str) -> None:
-        self.reason = reason
+        self.reason, self._slice = reason, None
         if self.profile.measured:
             best = self.profile.optimum()
             try:

@@ -20,7 +20,6 @@ from ..measurement.meter import Meter
 from ..measurement.session import keep
 from ..records import Measurement, Setting, Window
 from ..search.batch_size.policy import Progress
-from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS
 from ..search.clocks.power_profile import PowerProfile
 from ..search.objective import Time
 from .evidence import known_limits, observe
@@ -29,9 +28,6 @@ from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 from .trial import out_of_memory
 
-# Of the length of epochs: they are sums of many iterations and differ little, so that one at a limit will do.
-# With the scatter of iterations a run of 14 epochs gets to two limits instead of three.
-EPOCH_SCATTER = 0.005
 SETTLED_S = 2.0  # after a moment, what its energy is said to be changes no more
 
 
@@ -211,10 +207,10 @@ class Recurrence:
         update_s = max((each or 0.1 for each in known_s), default=0.1)
         known = self._known(among)
 
-        def make(by_epoch: bool) -> PowerProfile:
+        def make() -> PowerProfile:
             return PowerProfile(
                 among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
-                known=known, scatter=EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter,
+                known=known,
             )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)

@@ -1,12 +1,12 @@
 """A running job's best power limit and clocks: found online, held and watched; or set by hand.
 
     api, driver                       `workbench.tune`; who calls `advance`: a thread, or a stepped clock
-    state_machine, stages, phases     the tuner: its lock and commands; waiting, at work, finished; and the
-                                      states at work, each an object that says what comes next
-    tuned_job, gpus, record,          what the states share: the job with a baseline, its GPUs, what is told,
+    state_machine, phases             the tuner: its lock and commands; its states, each an object that says
+                                      what comes next
+    tuned_job, gpus, record,          what the states share: the job with a baseline, its GPUs, the events,
     options, params, results          what was asked, the constants; views and results
-    choice, posterior, models,        the best setting by what is known; the search and its space; a model of
-    features                          this GPU, and the features that it asks for
+    choice, models, features          the best setting by what is known; a model of this GPU, and the features
+                                      that it asks for
     iteration_sources,                where iterations come from: marks, a counter, the power trace, a rate;
     detect_iterations, harmonic_fit   which of them a job has; the period in a few seconds of power
     probe                             one probe, and the energy of a stretch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -10,9 +11,9 @@ import numpy as np
 
 from ..measurement.meter import Meter
 from ..records import Setting
+from ..search.clocks.posterior import SettingPosterior
 from .cost_ratios import cost_ratios
 from .iteration_sources import Count, Guess, IterationSource, Marked
-from .posterior import SettingPosterior
 from .probe import PARAMS as PROBE_PARAMS
 from .probe import Reading, energy
 from .results import Saved
@@ -127,15 +128,14 @@ class SavingsAccount:
             self._compare(stretch)
 
     def _compare(self, sample: Stretch) -> None:
-        """Add a sample; where they become too many, neighbours at one setting are joined."""
+        """Add a sample; where they become too many, the shortest neighbours at one setting are joined."""
         self.samples = sorted([*self.samples, sample], key=lambda each: each.at_s)
-        if len(self.samples) > PARAMS.most_samples:
-            left, fewer = [*self.samples], []
-            while left:
-                each = left.pop(0)
-                joins = bool(left) and left[0].setting == each.setting
-                fewer.append(each + left.pop(0) if joins else each)
-            self.samples = fewer[-PARAMS.most_samples :]
+        pairs = [pair for pair in itertools.pairwise(self.samples) if pair[0].setting == pair[1].setting]
+        if len(self.samples) <= PARAMS.most_samples or not pairs:
+            return
+        one, other = min(pairs, key=lambda pair: pair[0].time_s + pair[1].time_s)
+        place = self.samples.index(one)
+        self.samples[place : place + 2] = [one + other]
 
     def compare(self, what: str) -> tuple[float, float, float]:
         """What its iterations took ("time_s" or "energy_j"), what they would have taken at the default
@@ -197,9 +197,8 @@ class SavingsAccounts:
         self.accounts.append(self.accounts.pop(number))
 
     def forget(self) -> None:
-        """The present workload was none."""
-        self.accounts.pop()
-        self._known = False
+        """No workload was one."""
+        self.accounts, self._known = [], False
 
     def read(self, reading: Reading) -> None:
         """A measurement of a setting of the present workload."""
@@ -258,29 +257,6 @@ class Counted(NamedTuple):
     run: Reading | Count
 
 
-@dataclass
-class Pool:
-    """Stretches at the held setting that were not reported to the search yet."""
-
-    iterations: float = 0.0
-    time_s: float = 0.0
-    energy_j: float = 0.0
-    variance_j: float = 0.0  # of the energy, from 95 % half widths
-    variance_s: float = 0.0  # of the time
-    least_s: float = 0.0  # that the next portion takes
-
-    def add(self, stretch: Stretch, run: Reading | Count) -> None:
-        self.iterations += stretch.iterations
-        self.time_s += stretch.time_s
-        self.energy_j += stretch.energy_j
-        self.variance_j += stretch.energy_uncertainty_j**2
-        self.variance_s += (stretch.iterations * run.sd_s) ** 2
-
-    def next(self) -> Pool:
-        """The one after this, twice as long."""
-        return Pool(least_s=2.0 * max(self.time_s, self.least_s))
-
-
 class SavingsLedger:
     """Cuts the time of a running job into stretches, and counts each once its energy is known."""
 
@@ -308,7 +284,7 @@ class SavingsLedger:
         self.begin(math.nan)
 
     def cut(
-        self, to_s: float, kind: str, source: IterationSource | None, setting: Setting, guess: Guess, *,
+        self, to_s: float, kind: str, source: IterationSource, setting: Setting, guess: Guess, *,
         count_from_s: float = -math.inf, known: Reading | Count | None = None,
     ) -> None:
         """Everything up to a time was one stretch.
@@ -316,13 +292,13 @@ class SavingsLedger:
         Args:
             to_s: End of the stretch.
             kind: "held", "probe", ...
-            source: Counts its iterations; None adds nothing.
+            source: Counts its iterations.
             setting: That was active.
             guess: Length of an iteration.
             count_from_s: Detected iterations count from here on.
             known: What a probe has counted already.
         """
-        if source is None or not to_s > self.cursor_s:
+        if not to_s > self.cursor_s:
             return
         if isinstance(source, Marked):  # borders lie between iterations
             times = source.since(self.cursor_s, to_s)
@@ -333,9 +309,9 @@ class SavingsLedger:
         self._pieces.append(Piece(self.cursor_s, to_s, kind, setting, guess, begin_s, known))
         self.cursor_s = to_s
 
-    def count(self, meter: Meter, source: IterationSource | None, now_s: float) -> list[Counted]:
+    def count(self, meter: Meter, source: IterationSource, now_s: float) -> list[Counted]:
         """The oldest stretch that waits, if its energy is known by now: its rows of iterations."""
-        if not self._pieces or source is None or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
+        if not self._pieces or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
             return []
         piece = self._pieces.pop(0)
         kind, exact = piece.kind, isinstance(source, Marked)
@@ -361,9 +337,9 @@ class SavingsLedger:
             found.append(Counted(stretch, run))
         return found
 
-    def count_all(self, meter: Meter, source: IterationSource | None) -> list[Counted]:
+    def count_all(self, meter: Meter, source: IterationSource) -> list[Counted]:
         """Everything that waits, as well as it is known."""
         found: list[Counted] = []
-        while self._pieces and source is not None:
+        while self._pieces:
             found += self.count(meter, source, math.inf)
         return found

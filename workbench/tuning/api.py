@@ -11,7 +11,7 @@ from ..device.discovery import Gpus
 from ..errors import UsageError, checked
 from ..measurement import session
 from .driver import TunerThread
-from .options import check_objective, check_options, check_slowdown
+from .options import TuningRequest
 from .results import TuningResult, TuningView
 from .state_machine import Tuner
 
@@ -115,10 +115,10 @@ def tune(
     Raises:
         UsageError: a bound, objective, search or knob that makes no sense; at once, before anything runs.
     """
-    check_slowdown(max_slowdown)
-    check_objective(objective)
-    check_options(over, search, model, progress)
-    return Tuning(
-        gpus, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search,
-        model=model, label=label, recheck=recheck, earlier=earlier, seed=seed,
-    )
+    options: dict[str, Any] = {
+        "max_slowdown": max_slowdown, "objective": objective, "over": over, "progress": progress,
+        "search": search, "model": model, "label": label, "recheck": recheck, "earlier": earlier,
+        "seed": seed,
+    }
+    TuningRequest(**options)
+    return Tuning(gpus, **options)

@@ -19,16 +19,13 @@ Rows = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ArrivalParams:
-    """Tuned constants of `Arrival`; set by hand, `benchmarks.clocks --only online` scores whole jobs."""
+    """Constants of `Arrival`, set by hand; `benchmarks.truth` scores whole jobs with them."""
 
-    mean_s: tuple[float, float] = (1.0, 4.0)  # over which power is compared: an iteration, but so long
+    mean_s: float = 1.0  # over which power is compared: an iteration, but so long at least
     same_mhz: float = 7.0  # half a step of an SM clock
-    way: float = 0.5  # of the step in power that is expected, after which it is there
     far_below: float = 0.9  # of a limit: a load that draws less does not meet it
-    margin_s: float = 0.1  # between the arrival and what is measured
-    longest_s: float = 3.0  # after which it has arrived, whatever shows
-    least_s: float = 0.6  # the same where earlier settings were faster
-    slack: float = 3.0  # times the longest that earlier ones took
+    margin_s: float = 0.1  # between the arrival and what is measured: a refresh of most sensors
+    longest_s: float = 3.0  # after which it has arrived, whatever shows: late drivers take 2.5 s
 
 
 PARAMS = ArrivalParams()
@@ -37,16 +34,14 @@ PARAMS = ArrivalParams()
 class Arrival:
     """The last change of the GPUs' setting, and when it had arrived on all of them.
 
-    What nothing shows (a limit that the load hardly meets) counts as arrived after a time-out, which falls
-    with what earlier settings took.
+    What nothing shows (a limit that the load hardly meets) counts as arrived after a time-out.
     """
 
     def __init__(self, devices: Sequence[Device], recorder: Recorder) -> None:
         self._devices, self._recorder = devices, recorder
         self._before, self._wanted = Setting(), Setting()
-        self._from_s, self._at_s, self._mean_s = -math.inf, -math.inf, PARAMS.mean_s[0]
+        self._from_s, self._at_s, self._mean_s = -math.inf, -math.inf, PARAMS.mean_s
         self._hidden = False  # behind one that had not arrived when this one was changed
-        self._took_s: dict[bool, float] = {}  # the longest yet, of limits and of locks
 
     def begin(self, before: Setting, wanted: Setting, now_s: float, iteration_s: float = 0.0) -> None:
         """A setting was changed just now, while iterations took so long; what is None is as it was found.
@@ -61,37 +56,27 @@ class Arrival:
             iteration_s: Length of an iteration.
         """
         self._hidden = self.at_s(now_s) is None
-        self._mean_s = float(np.clip(iteration_s, *PARAMS.mean_s))
+        self._mean_s = float(np.clip(iteration_s, PARAMS.mean_s, PARAMS.longest_s))
         self._before, self._wanted, self._from_s, self._at_s = before, wanted, now_s, math.nan
 
     @property
     def _limited(self) -> bool:
         return self._before.power_limit_w != self._wanted.power_limit_w
 
-    @property
-    def longest_s(self) -> float:
-        """How long it takes at most."""
-        took_s = self._took_s.get(self._limited)
-        return PARAMS.longest_s if took_s is None else float(
-            np.clip(PARAMS.slack * took_s, PARAMS.least_s, PARAMS.longest_s)
-        )
-
     def by_s(self, now_s: float) -> float:
         """When it had arrived, or will have at the latest."""
         arrived_s = self.at_s(now_s)
-        return self._from_s + self.longest_s if arrived_s is None else arrived_s
+        return self._from_s + PARAMS.longest_s if arrived_s is None else arrived_s
 
     def at_s(self, now_s: float) -> float | None:
         """When it had arrived; None where it has not."""
         if math.isnan(self._at_s):
             found = [None if self._hidden else self._on(each.uuid, now_s) for each in self._devices]
             known = [each for each in found if each is not None]
-            late = now_s >= self._from_s + self.longest_s
+            late = now_s >= self._from_s + PARAMS.longest_s
             if len(known) < len(found) and not late:
                 return None
             self._at_s = max(known) if len(known) == len(found) else now_s
-            if not late and len(known) == len(found) and (took_s := self._at_s - self._from_s) > 0.0:
-                self._took_s[self._limited] = max(took_s, self._took_s.get(self._limited, 0.0))
         return self._at_s
 
     def _on(self, uuid: str, now_s: float) -> float | None:
@@ -136,8 +121,8 @@ class Arrival:
                                   later["power_w"][lately]])
         step = float(np.nanmean(power_w)) / was_w - 1.0
         expected = wanted_w / before_w - 1.0
-        if step * expected > 0 and abs(step) >= PARAMS.way * abs(expected):
-            return max(self._from_s, now_s - PARAMS.way * self._mean_s)  # when half of the mean was of it
+        if step * expected > 0 and abs(step) >= 0.5 * abs(expected):
+            return max(self._from_s, now_s - 0.5 * self._mean_s)  # when half of the mean was of it
         if wanted_w > before_w and now_s - self._mean_s > self._from_s and not capped[lately].any():
             return max(self._from_s, now_s - self._mean_s)
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..device.protocol import Device
 from ..errors import (
     DeviceError,
     DeviceHeld,
+    GpuLost,
     NotPermitted,
     NotSupported,
     Transient,
@@ -75,7 +76,6 @@ class TunedGpus:
                     "or let it end"
                 )
         self._due: Setting | None = None  # what the driver was too busy for
-        self._refusal: Transient | None = None  # of what was owed, not told yet
         self.current = Setting()
         self._lease = Lease(devices, who="tuner")
         self._arrival = Arrival(devices, recorder)
@@ -88,67 +88,56 @@ class TunedGpus:
         _taken.append(self)
 
     def _find_settings(self, log: TuningRecord) -> None:
-        found = self._lease.found
-        refused = self._try_knobs()
-        limits = self._limits(found, refused)
-        memory = "mem_clock_mhz" not in refused and all(each.can("lock_mem_clock") for each in self.devices)
-        params, step_w = self._request.params, None
-        low_w, high_w = limits.min_power_limit_w, limits.default_power_limit_w
-        if low_w is not None and high_w is not None:
-            steps = (high_w - low_w) / params.limit_step_w
-            step_w = params.limit_step_w * max(1, math.ceil(steps / params.most_limits))
+        """Hold the GPUs and find what may be set on all of them."""
+        found, refused = self._lease.found, self._refused_knobs()
+        sm, limit = (knob not in refused for knob in ("sm_clock_mhz", "power_limit_w"))
+        memory = "mem_clock_mhz" not in refused and self._can("lock_mem_clock")
+        clocks = self.devices[0].limits.sm_clocks_mhz if sm and self._can("lock_sm_clock") else {}
+        limits = Limits(sm_clocks_mhz=clocks)
+        low_w = max((each.limits.min_power_limit_w or 0.0 for each in self.devices), default=0.0)
+        # No limit above the one that was found, or that holds.
+        tops = [each.power_limit_w for each in found if each.power_limit_w is not None]
+        tops += [cap_w for device in self.devices if (cap_w := device.enforced_limit_w()) is not None]
+        step_w = None
+        if limit and self._can("set_power_limit") and tops and low_w:
+            limits = Limits(low_w, min(tops), min(tops), clocks)
+            step_w = max(1.0, math.ceil((min(tops) - low_w) / self._request.params.most_limits))
         over: Any = self._request.over
+        reasons = list(dict.fromkeys(refused.values()))
         try:
             self.space = space_from(limits, over, can_lock_memory=memory, step_w=step_w)
         except UsageError as error:
-            reasons = "; ".join(dict.fromkeys(refused.values()))
-            raise NotPermitted(reasons) if reasons else error from error
-        for reason in dict.fromkeys(refused.values()):
+            raise NotPermitted("; ".join(reasons)) if reasons else error from error
+        for reason in reasons:
             log.remark(reason)
 
-    def _try_knobs(self) -> dict[str, str]:
-        """Hold the GPUs, and find which knobs may be set; returns those that may not, with the reason."""
-        refused: dict[str, str] = {}
+    def _can(self, ability: str) -> bool:
+        return all(device.can(ability) for device in self.devices)
+
+    def _refused_knobs(self) -> dict[str, str]:
+        """Knobs that may not be set, with the reason."""
         # Not by writing the limit that there is: where a cap holds it may be the cap's.
         if missing := next(filter(None, (device.missing_rights() for device in self.devices)), ""):
             return dict.fromkeys(("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"), missing)
         self._lease.apply(Setting())
-        if self._request.over == "power":
+        refused: dict[str, str] = {}
+        mem = next(iter(self.devices[0].limits.mem_clocks_mhz), None)
+        if self._request.over == "power" or mem is None or not self._can("lock_sm_clock"):
             return refused
-        sms, mems = [], []
-        for device in self.devices:
-            mem = next(iter(device.limits.mem_clocks_mhz), None)
-            able = device.limits.sm_clocks_mhz[mem] if mem is not None and device.can("lock_sm_clock") else ()
-            sms.append(Setting(sm_clock_mhz=max(able, default=None)))
-            mems.append(Setting(mem_clock_mhz=mem if device.can("lock_mem_clock") else None))
-        self._try(refused, "sm_clock_mhz", sms)
-        if "sm_clock_mhz" not in refused:
-            self._try(refused, "mem_clock_mhz", mems)
+        highest = Setting(sm_clock_mhz=max(self.devices[0].limits.sm_clocks_mhz[mem], default=None))
+        tests = {"sm_clock_mhz": highest}
+        if self._can("lock_mem_clock"):
+            tests["mem_clock_mhz"] = Setting(mem_clock_mhz=mem)
+        for knob, setting in tests.items():
+            try:
+                self._lease.apply(setting)
+            except DeviceHeld:
+                raise
+            except (NotPermitted, NotSupported) as error:
+                refused[knob] = str(error)
+                break
         self._lease.put(Setting())
         return refused
-
-    def _try(self, refused: dict[str, str], knob: str, settings: Sequence[Setting]) -> None:
-        if all(setting == Setting() for setting in settings):
-            return
-        try:
-            self._lease.apply(settings)
-        except DeviceHeld:
-            raise
-        except (NotPermitted, NotSupported) as error:
-            refused[knob] = str(error)
-
-    def _limits(self, found: Sequence[Setting], refused: dict[str, str]) -> Limits:
-        """What may be set on all of them: no limit above the one that was found, or that holds."""
-        clocks: dict[int, tuple[int, ...]] = {}
-        if "sm_clock_mhz" not in refused and all(each.can("lock_sm_clock") for each in self.devices):
-            clocks = dict(self.devices[0].limits.sm_clocks_mhz)
-        low_w = max((each.limits.min_power_limit_w or 0.0 for each in self.devices), default=0.0)
-        tops = [each.power_limit_w for each in found if each.power_limit_w is not None]
-        tops += [cap_w for device in self.devices if (cap_w := device.enforced_limit_w()) is not None]
-        allowed = "power_limit_w" not in refused and all(each.can("set_power_limit") for each in self.devices)
-        if not allowed or not tops or not low_w:
-            return Limits(sm_clocks_mhz=clocks)
-        return Limits(low_w, min(tops), min(tops), clocks)
 
     def restore(self) -> list[str]:
         """Everything as it was found, and the GPUs let go; sentences about what could not be."""
@@ -160,46 +149,43 @@ class TunedGpus:
     # settings
 
     def put(self, setting: Setting) -> None:
-        """Put them to a setting.
+        """Put them to a setting, now or, where a driver is busy, by `settle`.
 
         Raises:
-            Transient: a driver is busy; the setting is owed, and put before anything else is done.
             DeviceError: it cannot be set.
         """
         self._due = self.own(setting)
-        try:
-            self._lease.put(self._due)
-        except DeviceError:
-            self._changed(Setting())
-            raise
-        self._changed(self._due)
-        self._due = None
-
-    def _changed(self, setting: Setting) -> None:
-        if setting != self.current:
-            found = self._log.found
-            iteration_s = found.iteration_s if found is not None else 0.0
-            self._arrival.begin(self.current, setting, self.devices[0].clock(), iteration_s)
-        self.current = setting
-
-    def put_or_owe(self, setting: Setting) -> None:
-        """As `put`, where what goes on does not depend on it: a busy driver is told of by `settle`."""
-        try:
-            self.put(setting)
-        except Transient as error:
-            self._refusal = error
-
-    def forgive(self) -> None:
-        """What is owed is wanted no more."""
-        self._due = None
+        with contextlib.suppress(Transient):
+            self.settle()
 
     def settle(self) -> None:
-        """Put what is owed. Raises `Transient` where the driver is, or just was, too busy for it."""
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
-        if self._due is not None:
-            self.put(self._due)
+        """Put what a busy driver has refused until now.
+
+        Raises:
+            GpuLost: one of them cannot be read any more.
+            Transient: a driver is busy still.
+            DeviceError: it cannot be set.
+        """
+        for device in self.devices:
+            if problem := self.recorder.error(device.uuid):
+                raise GpuLost(problem)
+        if self._due is None:
+            return
+        reached = Setting()
+        try:
+            self._lease.put(self._due)
+            reached, self._due = self._due, None
+        except Transient:
+            raise
+        except DeviceError:
+            self._due = None
+            raise
+        finally:
+            if reached != self.current:
+                found = self._log.found
+                iteration_s = found.iteration_s if found is not None else 0.0
+                self._arrival.begin(self.current, reached, self.devices[0].clock(), iteration_s)
+            self.current = reached
 
     def own(self, setting: Setting) -> Setting:
         """The reference is what was found, whatever a search calls it."""
@@ -212,7 +198,7 @@ class TunedGpus:
     def settled_s(self, now_s: float) -> float | None:
         """When the last setting was in force, in the readings of power too; None where it is not yet."""
         arrived_s = self._arrival.at_s(now_s)
-        return None if arrived_s is None else arrived_s + self._shows_s
+        return None if arrived_s is None or self._due is not None else arrived_s + self._shows_s
 
     def settled_by_s(self, now_s: float) -> float:
         """The same, or by when it is."""
@@ -230,11 +216,6 @@ class TunedGpus:
         """Raises UsageError where another program has set the limit."""
         if change := self._lease.changed_externally():
             raise UsageError(f"{change}; tuning has ended")
-
-    def lost(self) -> str:
-        """Why one of them cannot be read any more; empty where all can."""
-        errors = (self.recorder.error(device.uuid) for device in self.devices)
-        return next((problem for problem in errors if problem), "")
 
     def wait_share(self, reading: Reading) -> float | None:
         """Of a reading, in which they waited, 0..1; None where they do not tell."""

@@ -76,7 +76,7 @@ class Forecast:
         if self._model is None or self._reader is None:
             return None, ""
         try:
-            values = dict(self._reader.read().values)
+            values = self._reader.read().values
         except WorkbenchError as error:
             return None, f"no features: {error}"
         if not values:
@@ -87,11 +87,6 @@ class Forecast:
             known = isinstance(error, WorkbenchError)
             what = error if known else f"the model cannot predict ({type(error).__name__}: {error})"
             return None, f"{what}; tuning goes on without that model"
-
-    def close(self) -> None:
-        """No more is wanted."""
-        if self._reader is not None:
-            self._reader.close()
 
 
 # where models are: one for each GPU and set of features

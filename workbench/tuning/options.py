@@ -10,33 +10,8 @@ from typing import Any
 
 from ..errors import UsageError
 from ..search.objective import Energy, EnergyDelay, Objective, Time, ZeusCost
-from .params import TunerParams
+from .params import PARAMS, TunerParams
 from .results import OBJECTIVES
-
-
-@dataclass
-class TuningRequest:
-    """What is asked of a tuner (see `Tuner`), by who made it and by a person since.
-
-    Attributes:
-        objective: A name of `OBJECTIVES`, or an objective; see `resolve_objective`.
-        paused: Nothing is tried.
-        once: One probe is to be made, and then none.
-    """
-
-    uuids: Sequence[str] | None
-    objective: str | Objective
-    max_slowdown: float | None
-    over: str
-    search: str
-    model: Any
-    recheck: bool
-    label: str
-    earlier: bool
-    seed: int
-    params: TunerParams
-    paused: bool = False
-    once: bool = False
 
 
 def check_slowdown(value: float | None) -> float | None:
@@ -99,8 +74,23 @@ def resolve_objective(value: str | Objective, max_power_w: float | None, gpus: i
     return ZeusCost(ZEUS_ETA, max_power_w, gpus)
 
 
+def objective_name(value: str | Objective) -> str:
+    """Its name in `OBJECTIVES`, or its own."""
+    if isinstance(value, str):
+        return value
+    for name, known in _KNOWN.items():
+        if known == value:
+            return name
+    return f"Zeus' cost with eta {value.eta:g}" if isinstance(value, ZeusCost) else type(value).__name__
+
+
+def objective_text(value: str | Objective) -> str:
+    """Words for an objective, for the person."""
+    return OBJECTIVES.get(objective_name(value), objective_name(value))
+
+
 def check_options(
-    over: str, search: str, model: Any, progress: Callable[[], float] | None
+    over: str, search: str, model: Any = None, progress: Callable[[], float] | None = None
 ) -> None:
     """Raises UsageError with what there is to choose from.
 
@@ -112,10 +102,7 @@ def check_options(
     """
     from ..search.clocks.make import NAMES
 
-    allowed = (
-        ("over", over, ("power", "clocks", "both")), ("search", search, NAMES),
-    )
-    for what, value, known in allowed:
+    for what, value, known in (("over", over, ("power", "clocks", "both")), ("search", search, NAMES)):
         if value not in known:
             raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
     if not (model is None or model is False or isinstance(model, (str, Path)) or hasattr(model, "predict")):
@@ -130,16 +117,35 @@ def check_options(
         )
 
 
-def objective_name(value: str | Objective) -> str:
-    """Its name in `OBJECTIVES`, or its own."""
-    if isinstance(value, str):
-        return value
-    for name, known in _KNOWN.items():
-        if known == value:
-            return name
-    return f"Zeus' cost with eta {value.eta:g}" if isinstance(value, ZeusCost) else type(value).__name__
+@dataclass
+class TuningRequest:
+    """What is asked of a tuner, by who made it (see `api.tune`) and by a person since.
 
+    Attributes:
+        uuids: Which GPUs; those that are found working where None.
+        params: The constants.
+        paused: Nothing is tried.
+        once: One probe is to be made, and then none.
 
-def objective_text(value: str | Objective) -> str:
-    """Words for an objective, for the person."""
-    return OBJECTIVES.get(objective_name(value), objective_name(value))
+    Raises:
+        UsageError: a bound, objective, search or knob that makes no sense.
+    """
+
+    uuids: Sequence[str] | None = None
+    objective: str | Objective = "energy"
+    max_slowdown: float | None = 0.05
+    over: str = "both"
+    search: str = "model-guided"
+    progress: Callable[[], float] | None = None
+    model: Any = None
+    recheck: bool = True
+    label: str = ""
+    earlier: bool = False
+    seed: int = 0
+    params: TunerParams = PARAMS
+    paused: bool = False
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        self.objective, self.max_slowdown = check_objective(self.objective), check_slowdown(self.max_slowdown)
+        check_options(self.over, self.search, self.model, self.progress)

@@ -1,67 +1,135 @@
-"""The states of a tuner at work: each exists only while it is true, and says what comes next.
+"""The states of a tuner: each exists only while it is true, and says what comes next.
 
-    Detecting -> Profiling -> Baseline -> Predicting -> Searching <-> Trying
-        ^                                                  |  ^
-        |                                                  v  |
-    Retuning <--- from all that have a baseline --- Holding -> Watching <-> Checking
+    Waiting -> Detecting -> Baseline -> Searching <-> Trying
+                   ^                       |  ^
+                   |                       v  |
+                Retuning <------------- Holding -> Watching <-> Checking
 
 `step` never waits: it looks at the clock and at what was recorded, does at most one short thing, and returns
-the state that is true then, most often itself.
+the state that is true then, most often itself. `Interrupted` stands for any of them while others use the GPUs
+or these are idle. Each state that has a baseline may go to `Retuning`. `Finished` is the last.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from functools import partial
 
-import numpy as np
-
-from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, UsageError
+from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.evidence import KnownJob, known_job
+from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.base import Done
+from ..search.clocks.posterior import SettingPosterior
 from ..search.space import SettingSpace, space_of
-from .accounts import Counted, Pool, Stretch
+from .accounts import Counted, Stretch
+from .change_detection import PARAMS as WATCH_PARAMS
+from .change_detection import busy_gpus
 from .detect_iterations import DetectedIterations, IterationDetector
-from .iteration_sources import Count, Rate, Trace, guessed
+from .gpus import TunedGpus
+from .iteration_sources import MarkedIterations, Rate, Trace, guessed
 from .models import Forecast
-from .posterior import SettingPosterior
+from .options import TuningRequest
 from .probe import Probe, Reading
+from .record import TuningRecord
 from .tuned_job import TunedJob, Workplace
 
 
-class TunerPhase(Protocol):
-    """A state of the tuner; `state` is its name in `results.STATES`."""
+class TunerPhase:
+    """A state of the tuner.
 
-    state: str
+    Attributes:
+        state: Its name in `results.STATES`.
+        stops_idle: Whether nothing can be done in it while the GPUs are idle.
+        work: The GPUs that are tuned; None before any has worked.
+        job: The job that is tuned; None before it has a baseline.
+    """
+
+    state = ""
+    stops_idle = True
+    work: Workplace | None = None
+    job: TunedJob | None = None
 
     def step(self, now_s: float) -> TunerPhase:
         """Do the next short thing; returns the state that is true now."""
+        return self
+
+    def leave(self) -> TunerPhase:
+        """Give up what is under way; what it took is on the account. Returns the state to go on from."""
+        return self
+
+    def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
+        """Go on after an interruption, in which others may have used the GPUs."""
+        return self
+
+    def conclude(self, now_s: float) -> None:
+        """Put everything that was measured until now on the account."""
+
+    def close(self) -> None:
+        """End what it reads."""
+
+
+class Waiting(TunerPhase):
+    """No GPU of the meter has worked for long enough yet."""
+
+    state = "wait"
+
+    def __init__(
+        self, meter: Meter, request: TuningRequest, log: TuningRecord, marked: MarkedIterations
+    ) -> None:
+        self._meter, self._request, self._log, self._marked = meter, request, log, marked
+        self._busy_s = math.inf  # since when any of the GPUs works
+
+    def step(self, now_s: float) -> TunerPhase:
+        """Take the GPUs that work, once they do."""
+        uuids, recorder, log = self._request.uuids, self._meter.recorder, self._log
+        if recorder is None:
+            raise UsageError("the GPU's power is not recorded")
+        among = [device for device in self._meter.devices if uuids is None or device.uuid in uuids]
+        problems = [problem for device in among if (problem := recorder.error(device.uuid))]
+        among = [device for device in among if not recorder.error(device.uuid)]
+        if problems and not among:  # another one of the machine may be lost
+            raise GpuLost(problems[0])
+        busy = busy_gpus(recorder, among, now_s)
+        if not busy and self._marked.marks.total >= 3 and now_s - log.begun_s > WATCH_PARAMS.idle_s:
+            busy = tuple(among)  # the training says that it goes on
+        if not busy:
+            log.text = "waiting for the GPU to work"
+            return self
+        self._busy_s = min(self._busy_s, now_s)
+        if len(busy) < len(among) and now_s - self._busy_s < 2.0 * WATCH_PARAMS.idle_s:
+            log.text = "waiting for other GPUs that the job may use"
+            return self  # a job on several does not begin on all in one moment
+        gpus = TunedGpus(busy, self._meter, recorder, self._request, log)
+        return Detecting(Workplace(self._request, log, self._marked, gpus), now_s)
 
 
 # until there is a baseline
 
 
-class Detecting:
+class Detecting(TunerPhase):
     """Look for the iterations of what runs now, at the default setting.
 
     Args:
+        work: The GPUs.
         from_s: What came before belongs to another job.
         failures: Baselines that could not be measured.
         only_rate: Look for no iterations, take a rate.
     """
 
     state = "detect"
+    stops_idle = False
+    work: Workplace
 
     def __init__(self, work: Workplace, from_s: float, failures: int = 0, *, only_rate: bool = False) -> None:
-        self._work, self._failures = work, failures
+        self.work, self._failures = work, failures
         gpus, marked = work.gpus, work.marked
         self._finder = IterationDetector(gpus.recorder, gpus.devices, marked.marks, marked.counter, from_s)
         self._finder.only_rate = only_rate
         work.log.ledger.drop()
 
     def step(self, now_s: float) -> TunerPhase:
-        found, log = self._finder.observe(now_s), self._work.log
+        found, log = self._finder.observe(now_s), self.work.log
         log.text = f"looking for the iterations: {self._finder.text}"
         if found is None:
             return self
@@ -69,118 +137,83 @@ class Detecting:
         log.found = found
         log.note(found.text)
         log.ledger.begin(found.from_s)
-        return Profiling(self._work, found, self._failures)
+        return Baseline(self.work, found, self._failures)
+
+    def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
+        if not crowded:
+            return self
+        self.close()
+        return Detecting(self.work, now_s)
 
     def close(self) -> None:
-        """No more is wanted."""
         self._finder.end()
 
 
-class Profiling:
-    """Begin to read the features of the job, where a model asks for them, and to measure its baseline."""
-
-    state = "features"
-
-    def __init__(self, work: Workplace, found: DetectedIterations, failures: int) -> None:
-        self._work, self.found, self._failures = work, found, failures
-
-    def step(self, now_s: float) -> TunerPhase:
-        work, found, gpus = self._work, self.found, self._work.gpus
-        forecast = Forecast(gpus.devices[0], gpus.recorder, work.request.model)
-        for text in forecast.remarks:
-            work.log.remark(text)
-        guess = guessed(found.iteration_s, work.request.params.baseline_sd)
-        probe = Probe(
-            "baseline", gpus.meter, found.source, Setting(), found.from_s, found.iterations, found.least_s,
-            guess,
-        )
-        probe.since_s = found.from_s
-        work.log.text = "measuring what an iteration takes at the default setting"
-        return Baseline(work, found, forecast, probe, self._failures)
-
-
-class Baseline:
-    """Measure what an iteration takes at the default setting."""
+class Baseline(TunerPhase):
+    """Measure what an iteration takes at the default setting, and read what a model predicts from."""
 
     state = "baseline"
+    work: Workplace
 
-    def __init__(
-        self, work: Workplace, found: DetectedIterations, forecast: Forecast, probe: Probe, failures: int
-    ) -> None:
-        self._work, self.found, self._forecast, self._probe = work, found, forecast, probe
-        self._failures = failures + 1  # if this is one
+    def __init__(self, work: Workplace, found: DetectedIterations, failures: int) -> None:
+        self.work, self._found, self._failures = work, found, failures + 1  # if this is one
+        self._forecast = Forecast(work.gpus.devices[0], work.gpus.recorder, work.request.model)
+        for text in self._forecast.remarks:
+            work.log.remark(text)
+        self._guess = guessed(found.iteration_s, work.request.params.known_sd)
+        self._probe = Probe(
+            "baseline", work.gpus.meter, found.source, Setting(), found.from_s, found.iterations,
+            found.least_s, self._guess,
+        )
+        self._probe.since_s = found.from_s
+        work.log.text = "measuring what an iteration takes at the default setting"
 
     def step(self, now_s: float) -> TunerPhase:
-        probe, work, params = self._probe, self._work, self._work.request.params
+        probe, work, tries = self._probe, self.work, self.work.request.params.tries
         probe.advance(now_s)
         if not probe.over:
             return self
+        work.probed(probe, "the default setting")
         if probe.reading is not None:
-            work.probed(probe, "kept", "the default setting")
-            return Predicting(work, self.found, self._forecast, probe.reading)
-        self.close()
-        work.probed(probe, "failed", probe.failed)
-        work.failed(probe)
-        if self._failures >= 2 * params.failures:
+            return Searching(self._job(probe.reading, now_s))
+        if self._failures >= 2 * tries:
             raise UsageError(f"its iterations could not be measured: {probe.failed}")
-        traced = self.found.source.name == "power"
-        only_rate = self._failures >= params.failures or (self._failures >= 2 and traced)
+        traced = self._found.source.name == "power"
+        only_rate = self._failures >= tries or (self._failures >= 2 and traced)
         return Detecting(work, now_s, self._failures, only_rate=only_rate)
 
-    def close(self) -> None:
-        """No more is wanted."""
-        self._forecast.close()
-
-
-class Predicting:
-    """Find out whether the job is one from before, and what a model foretells of it where it is none."""
-
-    state = "predict"
-
-    def __init__(
-        self, work: Workplace, found: DetectedIterations, forecast: Forecast, reading: Reading
-    ) -> None:
-        self._work, self.found, self._forecast, self._reading = work, found, forecast, reading
-
-    def step(self, now_s: float) -> TunerPhase:
-        work, reading, rate = self._work, self._reading, isinstance(self.found.source, Rate)
-        log, book, request = work.log, work.log.accounts, work.request
-        known = self._known()
-        alarm = (known is not None and known == len(book.accounts) - 1) or (rate and log.retuned > 0)
-        work.false_alarms += alarm
-        if known is not None:
+    def _job(self, reading: Reading, now_s: float) -> TunedJob:
+        """The job that a baseline is of: one from before, or a new one."""
+        work, log, book, request = self.work, self.work.log, self.work.log.accounts, self.work.request
+        known = self._known(reading)
+        # Of a rate nothing but the energy is known, which wanders where a sensor aliases.
+        if known == len(book.accounts) - 1 or (isinstance(self._found.source, Rate) and log.retuned):
+            work.false_alarms += 1
+            work.level.false_alarm()
+        if known >= 0:
             book.again(known)
             log.note("this is the job from before again: what is known of it counts")
-            if alarm:
-                work.level.false_alarm()
         else:
-            work.steering.more = 0
-            book.open(self._new_belief())
-        self.close()
+            book.open(self._new_belief(reading))
         account = book.accounts[-1]
         if (account.belief.objective, account.belief.max_slowdown) != (work.objective, request.max_slowdown):
             account.belief = account.belief.again(work.objective, request.max_slowdown)
-        job = TunedJob(work, self.found, reading)
+        job = TunedJob(work, self._found, reading)
         job.cut(now_s, "baseline", reading)
         if job.chosen != Setting():
             saving = f"{100 * (1 - job.choice.energy_ratio):.0f} % less energy"
             log.text = f"expected best: {work.gpus.name(job.chosen)}, {saving}"
-        return Searching(job)
+        return job
 
-    def _known(self) -> int | None:
-        """The workload on the account that this baseline is of."""
-        # Where a sensor aliases, the energy of a steady job wanders; of a rate nothing else is known.
-        reading, work = self._reading, self._work
-        wide = 1 + min(work.false_alarms, 2) if isinstance(self.found.source, Rate) else 1
-        for number, account in enumerate(work.log.accounts.accounts):
-            time_s, _, energy_j = account.baseline()
-            if reading.off(time_s, energy_j) < work.request.params.same_job * wide + 2.0 * reading.energy_sd:
-                return number
-        return None
+    def _known(self, reading: Reading) -> int:
+        """Number of the workload on the account that this baseline is of; -1 for a new one."""
+        most = self.work.request.params.same_job + 2.0 * reading.energy_sd
+        pairs = enumerate(self.work.log.accounts.accounts)
+        return next((number for number, each in pairs if reading.off(*each.baseline()[::2]) < most), -1)
 
-    def _new_belief(self) -> SettingPosterior:
-        work, gpus, request, reading = self._work, self._work.gpus, self._work.request, self._reading
-        space, source = gpus.space, self.found.source
+    def _new_belief(self, reading: Reading) -> SettingPosterior:
+        work, gpus, request = self.work, self.work.gpus, self.work.request
+        space, source = gpus.space, self._found.source
         prior, why = self._forecast.prediction(space, reading.power_w / len(gpus.devices))
         if why:
             work.log.remark(why)
@@ -195,7 +228,7 @@ class Predicting:
             known = known_job(request.label, gpus.devices[0], baseline=baseline)
         belief = SettingPosterior(
             request.search, space, work.objective, request.max_slowdown, prior=prior,
-            gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
+            gpus=len(gpus.devices), counter_update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
             seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
         )
         if belief.earlier:
@@ -204,9 +237,16 @@ class Predicting:
             work.log.note(f"curves of {len(known.others)} other jobs on this GPU are weighed too")
         return belief
 
-    def close(self) -> None:
-        """No more is wanted."""
-        self._forecast.close()
+    def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
+        if not crowded and self.work.log.source in ("marks", "counter"):  # no iteration contains a pause
+            self.work.log.ledger.begin(now_s)
+            return self
+        return Detecting(self.work, now_s)  # what was measured meanwhile is not of this job alone
+
+    def conclude(self, now_s: float) -> None:
+        log, gpus, source = self.work.log, self.work.gpus, self._found.source
+        log.ledger.cut(now_s, "probe", source, gpus.current, self._guess)
+        log.count_all(gpus.meter, source)
 
 
 def _space_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
@@ -219,50 +259,69 @@ def _space_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
     return space_of(settings, space.reference, max_power_limit_w=space.max_power_limit_w)
 
 
-# the search
+# with a baseline
 
 
-class Searching:
+class JobPhase(TunerPhase):
+    """A state with a job that is tuned.
+
+    Attributes:
+        kind: Of the stretch that is under way, as the account has it.
+    """
+
+    kind = "probe"
+    job: TunedJob
+
+    def __init__(self, job: TunedJob) -> None:
+        self.job, self.work = job, job.work
+
+    def observe(self, now_s: float) -> TunerPhase:
+        """Learn from what was recorded since; returns the state that is true then."""
+        self.job.count(now_s)
+        why = self.job.level_changed(now_s)
+        return Retuning(self.job, now_s, why) if why else self
+
+    def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
+        self.job.log.ledger.begin(now_s)
+        return self
+
+    def conclude(self, now_s: float) -> None:
+        self.job.cut(now_s, self.kind)
+        self.job.log.count_all(self.job.gpus.meter, self.job.source)
+
+
+class Searching(JobPhase):
     """Ask the search for the next setting to try, until it is done."""
 
     state = "search"
 
-    def __init__(self, job: TunedJob) -> None:
-        self.job = job
-
     def step(self, now_s: float) -> TunerPhase:
-        job, work, gpus = self.job, self.job.work, self.job.gpus
-        if work.request.paused:
-            # Not one stretch for an hour, and no tuning.
-            if now_s - job.log.ledger.cursor_s >= job.stretch_s:
-                job.cut(now_s, "paused")
+        job, request, gpus = self.job, self.job.work.request, self.job.gpus
+        if request.paused:
+            if gpus.current != job.safe:
+                job.cut(now_s, "probe")
+                gpus.put(job.safe)
+            job.cut_where_long(now_s, "paused")
             return self
         test = job.test.next()
         step = test or job.belief.next()
         now_s = job.log.clock()  # thinking takes a moment
         if isinstance(step, Done):
             job.log.note(step.reason)
-            work.request.once = False
+            request.once = False
+            job.choose()
             return Holding(job)
         setting = step.setting
         job.cut(now_s, "probe")
         try:
             gpus.put(setting)
-        except Transient:
-            gpus.forgive()  # the search is asked again
-            raise
         except (GpuLost, NotPermitted, DeviceHeld):
             raise
         except DeviceError as error:
-            gpus.forgive()
             job.belief.cannot(setting, str(error))
             job.log.note(f"{gpus.name(setting)} cannot be set: {error}")
             return self
-        search, named = job.belief.search, job.belief.named(setting)
-
-        def breaks(iterations: int, time_s: float) -> bool:
-            return search.breaks_bound(named, iterations, time_s)
-
+        breaks = partial(job.belief.search.breaks_bound, job.belief.named(setting))
         probe = Probe(
             "probe", gpus.meter, job.source, gpus.own(setting), now_s, step.iterations, step.seconds,
             job.expected(setting), None if test else breaks, settled_s=gpus.settled_s,
@@ -271,56 +330,53 @@ class Searching:
         return Trying(job, probe)
 
 
-class Trying:
+class Trying(JobPhase):
     """Probe a setting."""
 
     state = "search"
 
     def __init__(self, job: TunedJob, probe: Probe) -> None:
-        self.job, self.probe = job, probe
+        super().__init__(job)
+        self._probe = probe
 
-    def step(self, now_s: float) -> TunerPhase:
-        self.probe.advance(now_s)
-        if self.probe.over:
-            return self._take(now_s)
-        if self.probe.early and self.job.gpus.current == self.probe.setting:
-            # It is beyond the bound for sure, and left at once; what it saw is read afterwards.
-            self.job.log.note(f"{self.job.gpus.name(self.probe.setting)} is too slow: ended early")
-            self.job.cut(now_s, "probe", self.probe.count)
-            self._leave()
-        return self
-
-    def leave(self) -> Searching:
-        """Give the probe up: the same one is wanted again, and what it took is on the account."""
+    def leave(self) -> TunerPhase:
+        """The same setting is wanted again."""
         self.job.cut(self.job.log.clock(), "probe")
         return Searching(self.job)
 
-    def _leave(self) -> None:
-        """Away from a setting that is too slow, to the best that is known to be allowed."""
-        safe = self.job.safe
-        self.job.gpus.put_or_owe(safe if safe != self.probe.setting else Setting())
-
-    def _take(self, now_s: float) -> TunerPhase:
-        job, probe, reading, params = self.job, self.probe, self.probe.reading, self.job.params
-        if reading is None:
-            return self._failed(now_s)
-        shortest, longest = params.odd_times
-        guess = probe.guess
-        most_s = longest * max(guess.most_s, guess.seconds)
-        if not shortest * guess.least_s < reading.iteration_s < most_s:
-            probe.failed = f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
+    def step(self, now_s: float) -> TunerPhase:
+        job, probe = self.job, self._probe
+        probe.advance(now_s)
+        if not probe.over:
+            if probe.early and job.gpus.current == probe.setting:
+                # It is beyond the bound for sure, and left at once; what it saw is read afterwards.
+                job.log.note(f"{job.gpus.name(probe.setting)} is too slow: ended early")
+                job.cut(now_s, "probe", probe.count)
+                self._flee()
+            return self
+        reading, guess = probe.reading, probe.guess
+        if reading is not None:
+            odd = job.params.odd
+            if not guess.least_s / odd < reading.iteration_s < odd * guess.most_s:
+                found_s = f"{reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
+                probe.failed = f"an iteration takes {found_s}"
+        if probe.failed or reading is None:
             return self._failed(now_s)
         job.failures = 0
         job.read(reading)
         job.cut(now_s, "probe", None if probe.early else reading)
         job.choose()
-        job.work.probed(probe, "ended early" if probe.early else "kept", job.log.text)
+        job.work.probed(probe, job.log.text)
         return self._next()
 
+    def _flee(self) -> None:
+        """Go from a setting that is too slow to the best that is known to be allowed."""
+        safe = self.job.safe
+        self.job.gpus.put(safe if safe != self._probe.setting else Setting())
+
     def _failed(self, now_s: float) -> TunerPhase:
-        job, probe = self.job, self.probe
-        job.work.probed(probe, "failed", probe.failed)
-        job.work.failed(probe)
+        job, probe = self.job, self._probe
+        job.work.probed(probe, "")
         job.failures += 1
         if job.failures >= job.params.tests:
             job.distrust("it was not visible at lower clocks")
@@ -329,228 +385,270 @@ class Trying:
                 job.belief.too_slow(probe.setting, probe.failed)
             elif job.log.probes.failed.count(probe.setting) >= 2:
                 job.belief.cannot(probe.setting, probe.failed)
-            self._leave()
-        if job.failures >= 2 * job.params.failures:
+            self._flee()
+        if job.failures >= 2 * job.params.tries:
             return Retuning(job, now_s, probe.failed)
         return self._next()
 
-    def _next(self) -> Searching:
+    def _next(self) -> TunerPhase:
         """Where one probe was asked for, it was made, also where nothing came of it."""
         request = self.job.work.request
         if request.once:
             request.once, request.paused = False, True
-            self.job.gpus.put_or_owe(self.job.choice.setting)
         return Searching(self.job)
 
 
-# what is held
-
-
-class Holding:
-    """Put the GPUs to the best setting."""
+class Holding(JobPhase):
+    """Put the GPUs to the best setting; while paused, to the best that was measured."""
 
     state = "hold"
-
-    def __init__(self, job: TunedJob) -> None:
-        self.job = job
+    kind = "held"
 
     def step(self, now_s: float) -> TunerPhase:
         job, log, gpus = self.job, self.job.log, self.job.gpus
-        job.choose()
-        wanted = job.chosen
+        wanted = job.safe if job.work.request.paused else job.chosen
         if wanted != gpus.current:
             job.cut(now_s, "held" if log.settled_s is not None else "probe")
             gpus.put(wanted)
-        job.since_s = now_s
-        if not now_s < job.check_s < math.inf:
+        if job.check_s < now_s:
             job.check_s = now_s + job.check_every_s
-        log.settle(job.belief.named(wanted), now_s)
-        log.note(f"held at {gpus.name(wanted)}")
+        named = job.belief.named(wanted)
+        if named != log.held:
+            log.note(f"held at {gpus.name(wanted)}")
+        log.settle(named, now_s)
         log.text = f"holding {gpus.name(wanted)}"
         return Watching(job, now_s)
 
 
-class Watching:
+class Watching(JobPhase):
     """Hold a setting, and look whether the job is still the one that was tuned.
 
-    The search is told of the stretches at the held setting, in portions that double in length; where another
-    setting is believed to be better by then, or the bound is no longer kept, the tuner goes there.
-
-    Attributes:
-        observed_s: When iterations of the job were last observed.
+    The search is told of the stretches at the held setting, in portions that double in length. Where another
+    setting is believed to be better, or the bound is no longer kept, the tuner goes there.
     """
 
     state = "watch"
+    kind = "held"
 
     def __init__(self, job: TunedJob, now_s: float) -> None:
-        self.job, self.observed_s, self._pool = job, now_s, Pool()
+        super().__init__(job)
+        self._observed_s = now_s
+        self._portion: Stretch | None = None  # that the search was not told of yet
+        self._least_s = 0.0  # of a portion
+
+    def leave(self) -> TunerPhase:
+        return Holding(self.job)
 
     def step(self, now_s: float) -> TunerPhase:
-        job, params, request = self.job, self.job.params, self.job.work.request
+        job, request = self.job, self.job.work.request
         if not job.marked and job.work.marked.going(now_s):
             return Retuning(job, now_s, "the training tells its iterations now")
-        cursor_s, long_s = job.log.ledger.cursor_s, job.stretch_s
-        if now_s - (job.since_s if math.isnan(cursor_s) else max(cursor_s, job.since_s)) < long_s:
+        if not job.cut_where_long(now_s, "held"):
             return self
         job.gpus.check()
-        job.cut(now_s, "held")
-        due = request.recheck and now_s >= job.check_s and not (request.paused or job.watch.suspicious)
-        if due and job.pinned is None and job.gpus.current != Setting():
-            return self._check(now_s)
-        hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
-        if now_s - self.observed_s > hold_s:
-            why = f"its iterations have not been seen for {now_s - self.observed_s:.0f} s"
-            return Retuning(job, now_s, why)
+        held = not request.paused and job.pinned is None and job.gpus.current != Setting()
+        if held and request.recheck and now_s >= job.check_s and not job.watch.suspicious:
+            return Checking(job, now_s)
+        missing_s = now_s - self._observed_s
+        longest_s = job.params.lost_s + 3 * job.params.stretch_iterations * job.expected(Setting()).most_s
+        if missing_s > longest_s:
+            return Retuning(job, now_s, f"its iterations have not been seen for {missing_s:.0f} s")
         return self
 
-    def observe(self, held: list[Counted], now_s: float) -> TunerPhase:
+    def observe(self, now_s: float) -> TunerPhase:
         """Learn from stretches at the held setting, and see whether they are of the same job."""
         job = self.job
-        mine = [each for each in held if each.stretch.setting == job.gpus.current]
+        mine = [each for each in job.count(now_s) if each.stretch.setting == job.gpus.current]
+        if why := job.level_changed(now_s):
+            return Retuning(job, now_s, why)
         if not mine:
             return self
-        stretch, run = max(mine, key=lambda each: each.stretch.iterations)
-        self.observed_s = now_s
-        if isinstance(job.source, Trace):
-            job.source.learn(run.start_s, run.end_s, run.iteration_s)
-        usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
-        ratio, ratio_sd, energy_ratio = job.belief.ratios(stretch.setting)
-        time_sd = math.hypot(max(run.sd_s / run.iteration_s, usual), ratio_sd)
-        # A rate has no lengths that could change, and one of two iterations may contain a checkpoint.
-        shows = not isinstance(job.source, Rate) and stretch.iterations > 2
-        scatter = run.sd_s * math.sqrt(stretch.iterations) / run.iteration_s if job.marked else 0.0
-        if shows and (why := job.watch.feed(
-            stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter,
-            (ratio, energy_ratio / ratio),
-        )):
+        longest = max(mine, key=lambda each: each.stretch.iterations)
+        self._observed_s = now_s
+        if why := self._another(longest):
             return Retuning(job, now_s, why)
         if job.watch.suspicious:
             return self
+        stretch, run = longest
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if job.watch.calm:
             job.log.believe()
-        self._learn(stretch, run)  # at the default setting too: everything is relative to it
-        steering = job.work.steering
-        if job.pinned is not None or job.work.request.paused or now_s < steering.next_s:
-            return self
-        steering.next_s = now_s + job.params.steer_s
-        return self.reconsider(now_s)
+        self._learn(stretch)  # at the default setting too: everything is relative to it
+        return _reconsider(job) or self
 
-    def contradicts(self, reading: Reading) -> str:
-        """Why the default setting just measured, and the held one just before, cannot be those of the job
-        that was tuned; empty where they can.
-        """
-        if len(self.job.watch.latest) < 3:
+    def _another(self, counted: Counted) -> str:
+        """Why a stretch is of another job; empty where it is not."""
+        job, (stretch, run) = self.job, counted
+        if isinstance(job.source, Trace):
+            job.source.learn(run.start_s, run.end_s, run.iteration_s)
+        # A rate has no lengths that could change, and one of two iterations may contain a checkpoint.
+        if isinstance(job.source, Rate) or stretch.iterations <= 2:
             return ""
-        lengths, sds = np.array(self.job.watch.latest).T
-        off = float(np.median(lengths)) / reading.iteration_s
-        error = math.hypot(float(np.median(sds)), float(np.std(np.log(lengths))),
-                           reading.sd_s / reading.iteration_s)
-        if abs(math.log(off)) < 3.0 * error:
-            return ""
-        found = off * self.job.belief.ratios(self.job.chosen)[0]
-        there = f"{found:.3f} times its length at the default setting, not {found / off:.3f}"
-        return f"an iteration takes {there}"
+        usual = job.found.variation / math.sqrt(stretch.iterations)
+        ratio, ratio_sd, energy_ratio = job.belief.ratios(stretch.setting)
+        time_sd = math.hypot(max(run.sd_s / run.iteration_s, usual), ratio_sd)
+        scatter = run.sd_s * math.sqrt(stretch.iterations) / run.iteration_s if job.marked else 0.0
+        return job.watch.feed(
+            stretch.iteration_s, time_sd, stretch.power_w, stretch.iterations, scatter,
+            (ratio, energy_ratio / ratio),
+        )
 
-    def reconsider(self, now_s: float) -> TunerPhase:
-        """Keep the held setting, or go to one that is better by now."""
-        after = self.job.reconsider(now_s)
-        return Holding(self.job) if after == "hold" else Searching(self.job) if after else self
-
-    def _learn(self, stretch: Stretch, run: Reading | Count) -> None:
-        """Pool a stretch at the held setting with others, and tell the search where they are enough."""
-        pool = self._pool
-        pool.add(stretch, run)
-        if pool.iterations < 4 or pool.time_s < pool.least_s:
+    def _learn(self, stretch: Stretch) -> None:
+        """Tell the search of a portion where it is long enough."""
+        job = self.job
+        portion = self._portion = stretch if self._portion is None else self._portion + stretch
+        if portion.iterations < 4 or portion.time_s < self._least_s:
             return
-        whole = max(round(pool.iterations), 1)
-        scale = whole / pool.iterations
-        self.job.belief.tell(
-            stretch.setting, whole, scale * pool.time_s, scale * pool.energy_j,
-            scale * math.sqrt(pool.variance_j), math.sqrt(pool.variance_s / whole),
+        whole = round(portion.iterations)
+        scale = whole / portion.iterations
+        job.belief.tell(
+            stretch.setting, whole, scale * portion.time_s, scale * portion.energy_j,
+            scale * portion.energy_uncertainty_j,
+            portion.length_sd * portion.iteration_s * math.sqrt(whole),
         )
-        if self.job.belief.news:
-            self.job.log.note(self.job.belief.news)
-        self._pool, self.job.work.steering.next_s = pool.next(), -math.inf
-
-    def _check(self, now_s: float) -> TunerPhase:
-        """The default setting again, for a few iterations: what is saved is measured, not assumed."""
-        job, gpus, params = self.job, self.job.gpus, self.job.params
-        gpus.put(Setting())
-        time_s = job.baseline[0] * job.pace
-        wanted = math.ceil((job.found.variation / params.check_sd) ** 2)
-        iterations = max(4, min(wanted, math.ceil(params.check_s / time_s)))
-        guess = guessed(time_s, params.baseline_sd)
-        probe = Probe(
-            "re-check", gpus.meter, job.source, Setting(), now_s, iterations, 2.0, guess,
-            settled_s=gpus.settled_s,
-        )
-        job.log.text = "measuring the default setting again, for a moment"
-        return Checking(self, probe)
+        if job.belief.news:
+            job.log.note(job.belief.news)
+        self._portion, self._least_s = None, 2.0 * portion.time_s
 
 
-class Checking:
-    """Measure the default setting again for a moment, and then hold on."""
+def _reconsider(job: TunedJob) -> TunerPhase | None:
+    """Where to go from the held setting by what is known now; None to stay."""
+    if job.pinned is not None or job.work.request.paused:
+        return None
+    after = job.reconsider()
+    return Holding(job) if after == "hold" else Searching(job) if after else None
+
+
+class Checking(JobPhase):
+    """Measure the default setting again for a moment: what is saved is measured, not assumed."""
 
     state = "watch"
+    kind = "re-check"
 
-    def __init__(self, watching: Watching, probe: Probe) -> None:
-        self.job, self._watching, self.probe = watching.job, watching, probe
+    def __init__(self, job: TunedJob, now_s: float) -> None:
+        super().__init__(job)
+        job.gpus.put(Setting())
+        guess = guessed(job.baseline.iteration_s * job.pace, job.params.known_sd)
+        self._probe = Probe(
+            "re-check", job.gpus.meter, job.source, Setting(), now_s, job.found.iterations,
+            0.25 * job.params.first_check_s, guess, settled_s=job.gpus.settled_s,
+        )
+        job.log.text = "measuring the default setting again, for a moment"
 
-    def leave(self) -> Watching:
-        """Give the probe up; what it took is on the account."""
+    def leave(self) -> TunerPhase:
         self.job.cut(self.job.log.clock(), "re-check")
-        return self._watching
+        return Holding(self.job)
 
     def step(self, now_s: float) -> TunerPhase:
-        job, probe, params, work = self.job, self.probe, self.job.params, self.job.work
+        job, probe, work = self.job, self._probe, self.job.work
         probe.advance(now_s)
         if not probe.over:
             return self
-        after: TunerPhase = self._watching
-        held, reading = job.chosen, probe.reading
-        if reading is None:
-            work.probed(probe, "failed", probe.failed)
-            work.failed(probe)
-            job.cut(now_s, "re-check")
-        else:
-            work.probed(probe, "kept", "the default setting again")
-            error = math.hypot(reading.energy_sd, job.account.baselines[-1].energy_sd)
-            other = params.other_job * min(1 + work.false_alarms, 4) + 3.0 * error
-            if not isinstance(job.source, Rate) and reading.off(*job.baseline) > other:
+        work.probed(probe, "the default setting again")
+        job.check_every_s = min(2.0 * job.check_every_s, job.params.rarest_check_s)
+        reading, before = probe.reading, job.baseline
+        if reading is not None:
+            error = math.hypot(reading.energy_sd, before.energy_sd)
+            other = 2.0 * job.params.same_job + 3.0 * error
+            off = reading.off(before.iteration_s, before.iteration_j)
+            if not isinstance(job.source, Rate) and off > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
-            if why := self._watching.contradicts(reading):
-                return Retuning(job, now_s, why)
-            self._watching.observed_s = now_s
             job.read(reading)
-            job.cut(now_s, "re-check", reading)
-            after = self._watching.reconsider(now_s)
-        saving = 1.0 - job.belief.ratios(held)[2]
-        worth_s = (now_s - probe.since_s) * max(saving, params.checked_saving) / params.check_cost
-        job.check_every_s = min(max(params.check_growth * job.check_every_s, worth_s), params.rarest_check_s)
-        job.check_s = now_s + job.check_every_s
-        job.since_s = now_s
-        held = job.chosen if isinstance(after, Holding) else held
-        job.log.text = f"holding {job.gpus.name(held)}"
-        job.gpus.put_or_owe(held)
-        return after
+        job.cut(now_s, "re-check", reading)
+        return _reconsider(job) or Holding(job)
 
 
-class Retuning:
+class Retuning(JobPhase):
     """The job has changed, as `why` says: wait until the default setting is in force again."""
 
     state = "re-tune"
+    stops_idle = False
 
     def __init__(self, job: TunedJob, now_s: float, why: str) -> None:
-        self.job = job
-        log, gpus = job.log, job.gpus
+        super().__init__(job)
+        log = job.log
         log.note(f"the job has changed: {why}")
         log.text = f"the job has changed: {why}; looking again"
         log.end_workload()
         log.retuned += 1
-        gpus.put_or_owe(Setting())
+        job.gpus.put(Setting())
+
+    def observe(self, now_s: float) -> TunerPhase:
+        return self
+
+    def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
+        return self
 
     def step(self, now_s: float) -> TunerPhase:
         settled_s = self.job.gpus.settled_s(now_s)
         return self if settled_s is None or now_s < settled_s else Detecting(self.job.work, now_s)
+
+
+# at any time
+
+
+class Interrupted(TunerPhase):
+    """Others use the GPUs, or these are idle: what was under way waits, and nothing is counted.
+
+    Attributes:
+        text: Why, one sentence.
+        crowded: Whether others have used the GPUs, which are at the default setting then.
+    """
+
+    work: Workplace
+
+    def __init__(self, phase: TunerPhase, work: Workplace) -> None:
+        self.work, self.text, self.crowded = work, "", False
+        self.go_on_with(phase)
+        work.log.ledger.drop()
+
+    def go_on_with(self, phase: TunerPhase) -> None:
+        """Set what comes after it."""
+        self.phase = phase
+        self.state, self.job = phase.state, phase.job
+
+    def step(self, now_s: float) -> TunerPhase:
+        work, before = self.work, self.text
+        if work.company.observe(now_s):
+            self.text = f"{work.company.text}: tuning waits until they are gone"
+            if not self.crowded:
+                self.crowded = True
+                work.log.note(work.company.text)
+                work.gpus.put(Setting())
+            return self
+        if self.phase.stops_idle and work.idle(now_s):
+            self.text = "the GPU is idle: tuning waits until it works again"
+            if self.text != before:
+                work.log.note("the GPU is idle")
+            return self
+        work.log.note("the GPU is this job's alone again" if self.crowded else "the GPU works again")
+        return self.phase.resume(now_s, crowded=self.crowded)
+
+    def leave(self) -> TunerPhase:
+        return self.phase
+
+    def conclude(self, now_s: float) -> None:
+        self.phase.conclude(now_s)
+
+    def close(self) -> None:
+        self.phase.close()
+
+
+class Finished(TunerPhase):
+    """The tuner has ended: "done" where it was told to, "refused" where it could not go on.
+
+    Attributes:
+        was: The state that it was in then; "refused" where it was refused.
+        reason: Why it was refused.
+    """
+
+    def __init__(self, last: TunerPhase, reason: str = "") -> None:
+        self.state, self.reason = "refused" if reason else "done", reason
+        self.was = "refused" if reason else last.state
+        self.work, self.job = last.work, last.job
+
+    @property
+    def text(self) -> str:
+        """One sentence: how it ended."""
+        return f"not tuned: {self.reason}" if self.reason else "tuning has ended"

@@ -16,21 +16,15 @@ from .iteration_sources import Count, Guess, IterationSource, Marked
 
 @dataclass(frozen=True, slots=True)
 class ProbeParams:
-    """Tuned constants of `Probe`; set by hand, `benchmarks.clocks --only online` scores them."""
+    """Tuned constants of `Probe`; set by hand, `benchmarks.truth` scores whole jobs with them."""
 
     read_s: float = 0.25  # after a stretch's end: the sensors have refreshed
     wait_s: float = 2.5  # after a stretch's end: its last edge is known
     check_share: float = 0.25  # of an iteration, between looks at the power trace
-    least_check_s: float = 0.3  # between looks, at least
     trace_sd: float = 0.012  # relative error of a length from the trace that ends a probe
-    patience_iterations: float = 6.0  # more than wanted, before a probe is given up
-    blind_iterations: float = 6.0  # that show nothing
-    many_iterations: int = 60  # in a row, which will do where there is no longer one
-    # times what is too slow for sure, in a power trace that has shown two or three iterations
-    far: float = 1.15
+    patience_iterations: float = 6.0  # that show nothing, or more than wanted, before a probe is given up
     endless: float = 1.6  # times what is too slow for sure: such an iteration need not end
     long: float = 1.3  # times the wanted time, after which what there is will do
-    give_up: float = 2.5  # times the wanted time, beside `patience_iterations`
     still_s: float = 1.0  # for which a counter may stand still while its GPU draws power
 
 
@@ -123,15 +117,13 @@ class Probe:
 
     def _begin(self, from_s: float, now_s: float) -> None:
         """Count from a time on."""
-        guess, seconds = self.guess, self.seconds
-        wanted_s = max(seconds, self.iterations * guess.seconds)
+        wanted_s = max(self.seconds, self.iterations * self.guess.seconds)
+        patience_s = PARAMS.patience_iterations * self.guess.seconds + PARAMS.wait_s
         self.from_s, begins_s = from_s, max(from_s, now_s)
         self._long_s = begins_s + PARAMS.long * wanted_s
-        patience_s = PARAMS.patience_iterations * guess.seconds
-        self._give_up_s = begins_s + PARAMS.give_up * wanted_s + patience_s + 5.0
+        self._give_up_s = begins_s + 2.0 * PARAMS.long * wanted_s + patience_s
         # Three of the longest iterations that there can be would have shown a rhythm.
-        rhythm_s = min(3.0 * guess.most_s, PARAMS.blind_iterations * guess.seconds)
-        self._blind_s = begins_s + max(seconds, rhythm_s) + 3.0
+        self._blind_s = begins_s + max(self.seconds, min(3.0 * self.guess.most_s, patience_s)) + PARAMS.wait_s
 
     @property
     def over(self) -> bool:
@@ -157,25 +149,26 @@ class Probe:
             return
         marked, self._check_s = isinstance(self._source, Marked), now_s
         if not marked:
-            self._check_s += max(PARAMS.least_check_s, PARAMS.check_share * self.guess.seconds)
+            self._check_s += max(PARAMS.read_s, PARAMS.check_share * self.guess.seconds)
         runs = self._source.runs(self.from_s, now_s, self.guess)
         found = max(runs, key=lambda run: run.iterations, default=None)
         if found is not None:
             enough = found.iterations >= self.iterations and found.time_s >= self.seconds
-            if enough and self._source.name == "power":
+            traced = self._source.name == "power"
+            if enough and traced:
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
                 enough = found.sd_s <= PARAMS.trace_sd * found.iteration_s or found.time_s >= long_s
             if marked and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
                 # Checkpoints may leave no longer row.
-                least = max(4, min(self.iterations / 3, PARAMS.many_iterations))
-                enough = enough or found.iterations >= least
+                enough = enough or found.iterations >= max(4, self.iterations / 3)
             if enough:
                 self.count = found
                 return
             # What is not sure of the time must not end a probe.
-            sure_s = found.time_s - 2.0 * found.sd_s * found.iterations
-            if self._source.name == "power" and found.iterations < 4:
-                sure_s = sure_s / PARAMS.far if found.iterations >= 2 else 0.0
+            unsure = 4 if traced else 1
+            sure_s = 0.0 if found.iterations < unsure else (
+                found.time_s - 2.0 * found.sd_s * found.iterations
+            )
             if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
                 self.count, self.early = found, True
                 return

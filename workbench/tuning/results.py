@@ -15,10 +15,7 @@ from ..records import Setting
 if TYPE_CHECKING:
     from ..search.clocks.make import Choice
 
-STATES = (
-    "wait", "detect", "features", "baseline", "predict", "search", "hold", "watch", "re-tune", "done",
-    "refused",
-)
+STATES = ("wait", "detect", "baseline", "search", "hold", "watch", "re-tune", "done", "refused")
 OBJECTIVES: Mapping[str, str] = {
     "energy": "the least energy within the allowed slowdown", "edp": "energy x time (EDP)",
     "ed2p": "energy x time squared (ED2P)",

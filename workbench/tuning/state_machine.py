@@ -1,8 +1,10 @@
 """The tuner of a running job, one short step at a time.
 
-    wait -> detect -> features -> baseline -> predict -> search -> hold -> watch -> re-tune -> detect ...
-    done       it was told to stop, or its job has ended
-    refused    it cannot be done here; the reason is said, and the GPU is as it was
+    wait -> detect -> baseline -> search -> hold -> watch -> re-tune -> detect ...
+    done       it was stopped, or its job has ended
+    refused    it cannot be done here; the reason is reported, and the GPU is as it was
+
+The `Tuner` owns the lock, the commands and the present phase (`phases`).
 
 `Tuner.advance` never waits for anything. Whatever goes wrong in it, the GPU goes back to what was found, and
 the job goes on.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,16 +26,24 @@ from .iteration_sources import MarkedIterations
 from .options import (
     TuningRequest,
     check_objective,
-    check_options,
     check_slowdown,
     objective_name,
     objective_text,
 )
-from .params import PARAMS, TunerParams
-from .phases import Watching
+from .phases import (
+    Finished,
+    Holding,
+    Interrupted,
+    JobPhase,
+    Retuning,
+    Searching,
+    TunerPhase,
+    Waiting,
+    Watching,
+)
 from .record import TuningRecord
 from .results import TuningResult, TuningView
-from .stages import AtWork, Finished, Waiting
+from .tuned_job import TunedJob
 
 _running: list[Tuner] = []
 _latest: Tuner | None = None
@@ -44,10 +54,7 @@ class Tuner:
 
     Args:
         meter: What measures them; its recorder must be running.
-        uuids: Which GPUs; those that are found working where None.
-        objective, max_slowdown, over, search, progress, model, recheck, label, earlier, seed: As
-            `api.tune` takes them.
-        params: The constants.
+        options: Of `TuningRequest`.
         no_gpu: Why the meter has no GPUs, where it has none and that is known.
         own_thread: The job on these GPUs trains in the thread that makes the tuner, so that steps of other
             threads with GPUs of their own are not its steps.
@@ -61,24 +68,18 @@ class Tuner:
     """
 
     def __init__(
-        self, meter: Meter, *, uuids: Sequence[str] | None = None, objective: str | Objective = "energy",
-        max_slowdown: float | None = 0.05, over: str = "both", search: str = "model-guided",
-        progress: Callable[[], float] | None = None, model: Any = None,
-        recheck: bool = True, label: str = "", earlier: bool = False, seed: int = 0,
-        params: TunerParams = PARAMS, no_gpu: str = "", own_thread: bool = False,
+        self, meter: Meter, *, no_gpu: str = "", own_thread: bool = False, **options: Any
     ) -> None:
-        check_options(over, search, model, progress)
-        self.request = TuningRequest(
-            uuids, check_objective(objective), check_slowdown(max_slowdown), over, search, model,
-            recheck, label, earlier, seed, params,
-        )
+        request = self.request = TuningRequest(**options)
         self._lock = threading.RLock()
         self._meter, self.clock, self.log = meter, meter.clock, TuningRecord(meter.clock)
-        self._marked = MarkedIterations(meter.clock, progress, uuids if own_thread else None)
+        self._marked = MarkedIterations(
+            meter.clock, request.progress, request.uuids if own_thread else None
+        )
         self._result: TuningResult | None = None
         ledger, recorder = self.log.ledger, meter.recorder
         self._refusals = 0  # of the driver, in a row
-        self.phase: Waiting | AtWork | Finished = Waiting(meter, self.request, self.log, self._marked)
+        self.phase: TunerPhase = Waiting(meter, request, self.log, self._marked)
         global _latest
         _latest = self
         if recorder is None:
@@ -109,20 +110,18 @@ class Tuner:
     @property
     def text(self) -> str:
         """One sentence: what goes on and what is next."""
-        if isinstance(self.phase, Waiting):
-            return "paused at the default setting" if self.request.paused else self.log.text
-        return self.phase.text
-
-    @property
-    def at_work(self) -> AtWork | None:
-        """It at work, now or before it ended; None where it never was."""
-        phase = self.phase.last if isinstance(self.phase, Finished) else self.phase
-        return phase if isinstance(phase, AtWork) else None
+        phase = self.phase
+        if isinstance(phase, (Finished, Interrupted)):
+            return phase.text
+        if self.request.paused:
+            gpus = phase.work.gpus if phase.work is not None else None
+            return f"paused at {'the default setting' if gpus is None else gpus.name(gpus.current)}"
+        return self.log.text
 
     def works_on(self, uuid: str) -> bool:
         """Whether it is at work on a GPU, or waits for any GPU to work."""
-        if self.at_work is not None:
-            return uuid in {device.uuid for device in self.at_work.gpus.devices}
+        if self.phase.work is not None:
+            return uuid in {device.uuid for device in self.phase.work.gpus.devices}
         return self.request.uuids is None or uuid in self.request.uuids
 
     def view(self) -> TuningView:
@@ -135,19 +134,21 @@ class Tuner:
         return self._view
 
     def _observe(self) -> TuningView:
-        work, request, log = self.at_work, self.request, self.log
+        work, job, request, log = self.phase.work, self.phase.job, self.request, self.log
         devices = work.gpus.devices if work is not None else self._meter.devices
-        job = work.job if work is not None else None
         book = log.accounts
         known: dict[str, Any] = {}
         if work is not None:
-            known |= {"current": work.gpus.current, "reference": work.gpus.space.reference}
+            space, current = work.gpus.space, work.gpus.current
+            known |= {"reference": space.reference, "current": current}
         if devices:
             device = devices[0]
             known |= {"gpu": device.name, "uuid": device.uuid, "index": device.index,
                       "simulated": bool(device.simulated)}
         if job is not None:
-            known |= job.view()
+            belief = job.belief
+            known |= {"choice": job.choice, "current": belief.named(job.gpus.current),
+                      "belief": belief.frame if belief.search.measured_rows else None}
         if book.accounts:
             period_s, sd, _ = book.accounts[-1].baseline()
             known |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
@@ -168,9 +169,8 @@ class Tuner:
     @property
     def pace_s(self) -> float:
         """How often `advance` wants to be called, on the device's clock."""
-        phase = self.phase.phase if isinstance(self.phase, AtWork) else self.phase
-        params = self.request.params
-        return params.quiet_pace_s if isinstance(phase, (Waiting, Watching, Finished)) else params.pace_s
+        quiet = isinstance(self.phase, (Waiting, Watching, Interrupted, Finished))
+        return (2.0 if quiet else 1.0) * self.request.params.pace_s
 
     def advance(self) -> str:
         """Do the next short thing; returns the state. Never raises."""
@@ -181,7 +181,7 @@ class Tuner:
                 now_s = self.clock()
                 if failed := self._marked.sample(now_s):
                     self.log.remark(failed)
-                self.phase = self.phase.step(now_s)
+                self.phase = self._step(now_s)
                 self._refusals = 0
             except Transient as error:
                 self._refusals += 1
@@ -193,6 +193,18 @@ class Tuner:
                 self._refuse(f"tuning failed ({type(error).__name__}: {error})")
             return self.state
 
+    def _step(self, now_s: float) -> TunerPhase:
+        phase, work = self.phase, self.phase.work
+        if work is not None:
+            work.gpus.settle()
+            if isinstance(phase, Interrupted):
+                return phase.step(now_s)
+            if work.company.observe(now_s) or (phase.stops_idle and work.idle(now_s)):
+                return Interrupted(phase.leave(), work).step(now_s)
+        if isinstance(phase, JobPhase):
+            phase = phase.observe(now_s)
+        return phase.step(now_s)
+
     # the end
 
     def end(self) -> TuningResult:
@@ -202,11 +214,10 @@ class Tuner:
                 return self._result
             if not isinstance(self.phase, Finished):
                 try:
-                    if isinstance(self.phase, AtWork):
-                        self.phase.conclude()
+                    self.phase.conclude(self.clock())
                 except Exception as error:  # a GPU that is gone must not hide how it went
                     self.log.note(str(error))
-                self.phase = Finished("done", self.phase)
+                self._finish()
             self._release()  # first: whatever stops the writing, the GPU is put back
             self._keep()
             done = self._result
@@ -224,23 +235,27 @@ class Tuner:
 
     def _keep(self) -> None:
         """What was measured, for the next run of this job; the training does not suffer where that fails."""
-        work = self.at_work
-        if work is None or self._result is not None:
+        work, found = self.phase.work, self.log.found
+        if work is None or self._result is not None or found is None or found.source.name == "rate":
             return
+        accounts = self.log.accounts.accounts
         with contextlib.suppress(Exception):
-            keep(self.request.label, work.gpus.devices[0], work.measured())
+            keep(self.request.label, work.gpus.devices[0],
+                 [(each.baseline()[::2], each.belief.measured()) for each in accounts])
 
     def _refuse(self, reason: str) -> None:
-        if not isinstance(self.phase, Finished):
-            self.phase = Finished("refused", self.phase, reason)
+        self._finish(reason)
         self.log.note(f"not tuned: {reason}")
         self._release()
 
+    def _finish(self, reason: str = "") -> None:
+        self.phase.close()
+        self.phase = Finished(self.phase, reason)
+
     def _release(self) -> None:
-        """The GPU as it was found; nothing is watched any more."""
-        if self.at_work is not None:
-            self.log.left = self.at_work.gpus.restore() or self.log.left
-            self.at_work.close()
+        """Restore the GPU; nothing is watched any more."""
+        if self.phase.work is not None:
+            self.log.left = self.phase.work.gpus.restore() or self.log.left
         self._marked.marks.end()
         self.log.ledger.drop()  # and with it what the recorder keeps for it
         if self in _running:
@@ -251,29 +266,28 @@ class Tuner:
 
     def pause(self) -> None:
         """Try nothing more for now. The best measured setting so far is held, or what was found."""
-        with self._lock:
-            self._must_go_on("pause")
+        with self._commanded("pause"):
             self.request.paused = True
-            if isinstance(self.phase, AtWork):
-                self.phase.pause()
+            self._go(self.phase.leave())
             self.log.note("paused")
 
     def resume(self) -> None:
         """Go on after `pause` or `hold_here`."""
-        with self._lock:
-            self._must_go_on("resume")
+        with self._commanded("resume") as job:
             self.request.paused, self.request.once = False, False
-            if isinstance(self.phase, AtWork):
-                self.phase.resume()
+            phase = self.phase.leave()
+            if job is not None and job.pinned is not None:
+                job.pinned, phase = None, Searching(job)
+            self._go(phase)
             self.log.note("resumed")
 
     def step_once(self) -> None:
         """Make one probe, and pause again."""
-        with self._lock:
-            self._must_go_on("probe")
-            if isinstance(self.phase, AtWork):
-                self.phase.step_once()
+        with self._commanded("probe") as job:
             self.request.paused, self.request.once = False, True
+            if job is not None:
+                job.pinned = None
+            self._search_on()
 
     def hold_here(self) -> None:
         """Search no further, and hold the best measured setting so far.
@@ -281,16 +295,17 @@ class Tuner:
         Raises:
             UsageError: nothing was measured yet.
         """
-        with self._lock:
-            self._must_go_on("hold a setting")
-            if not isinstance(self.phase, AtWork):
-                raise UsageError("there is nothing to hold yet: the default setting is still being measured")
-            name = self.phase.hold_here()
+        with self._commanded("hold a setting") as job:
+            if job is None:
+                raise UsageError("there is nothing to hold now: the default setting is not measured yet")
+            job.pinned = job.choice.setting if job.choice.measured else job.belief.space.reference
+            job.choose()
+            self._go(Holding(job))
             self.request.paused = False
-            self.log.note(f"the search was ended by hand at {name}")
+            self.log.note(f"the search was ended by hand at {job.gpus.name(job.pinned)}")
 
     def stop(self) -> None:
-        """End tuning and put the GPU back, while the job goes on."""
+        """End tuning and restore the GPU, while the job goes on."""
         with self._lock:
             if not self.ended:
                 self.log.note("stopped by hand")
@@ -308,8 +323,7 @@ class Tuner:
         Raises:
             UsageError: one that makes no sense.
         """
-        with self._lock:
-            self._must_go_on("change what it looks for")
+        with self._commanded("change what it looks for") as job:
             request = self.request
             new_objective = check_objective(objective) if objective is not None else request.objective
             new_bound = request.max_slowdown
@@ -320,12 +334,34 @@ class Tuner:
             request.objective, request.max_slowdown = new_objective, new_bound
             bound = "no bound" if new_bound is None else f"at most {100 * new_bound:g} % slower"
             self.log.note(f"now {objective_text(new_objective)}, {bound}")
-            if isinstance(self.phase, AtWork):
-                self.phase.change()
+            if job is not None:
+                job.change()
+                if job.pinned is None:
+                    self._search_on()
 
-    def _must_go_on(self, what: str) -> None:
-        if self.ended:
-            raise UsageError(f"this tuning has ended ({self.text}); it cannot {what} any more")
+    @contextlib.contextmanager
+    def _commanded(self, what: str) -> Iterator[TunedJob | None]:
+        """The job to which a command applies; None where none has a baseline.
+
+        Raises:
+            UsageError: the tuning has ended.
+        """
+        with self._lock:
+            if self.ended:
+                raise UsageError(f"this tuning has ended ({self.text}); it cannot {what} any more")
+            yield None if self.phase.state == Retuning.state else self.phase.job
+
+    def _search_on(self) -> None:
+        """Search, whatever is held."""
+        phase = self.phase.leave()
+        self._go(Searching(phase.job) if isinstance(phase, Holding) else phase)
+
+    def _go(self, phase: TunerPhase) -> None:
+        """Go on with a phase, now or after an interruption."""
+        if isinstance(self.phase, Interrupted):
+            self.phase.go_on_with(phase)
+        else:
+            self.phase = phase
 
 
 def running() -> tuple[Tuner, ...]:

@@ -1,26 +1,26 @@
-"""A job with a baseline: what is believed of its settings, and what its stretches say."""
+"""What a tuner knows of the GPUs that it tunes, and of the job that runs on them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import UsageError
 from ..records import Setting
 from ..search.clocks.base import Choice, Trial
+from ..search.clocks.posterior import SettingPosterior
 from ..search.objective import Objective
 from . import choice
+from .accounts import Counted
 from .change_detection import PARAMS as WATCH_PARAMS
-from .change_detection import ModelWatch, PowerLevelDetector
+from .change_detection import ForeignProcessMonitor, IdleMonitor, ModelWatch, PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
 from .iteration_sources import Count, Guess, Marked, MarkedIterations, guessed
 from .options import TuningRequest, resolve_objective
 from .params import TunerParams
-from .posterior import SettingPosterior
 from .probe import Probe, Reading
 from .record import TuningRecord
 
@@ -30,6 +30,7 @@ class Workplace:
     """What all states of a tuner at work share, whatever job runs.
 
     Attributes:
+        company: Other processes on the GPUs.
         level: The power of a job whose iterations nobody tells.
         false_alarms: How often a job was taken for another and was none.
     """
@@ -38,10 +39,14 @@ class Workplace:
     log: TuningRecord
     marked: MarkedIterations
     gpus: TunedGpus
-    level: PowerLevelDetector
-    steering: choice.Steering = field(default_factory=choice.Steering)
     false_alarms: int = 0
     energy_failures: int = 0
+
+    def __post_init__(self) -> None:
+        uuids = [device.uuid for device in self.gpus.devices]
+        self.level = PowerLevelDetector(self.gpus.recorder, uuids)
+        self.company = ForeignProcessMonitor(self.gpus.devices)
+        self._vitals = IdleMonitor(self.gpus.recorder, uuids)
 
     @property
     def objective(self) -> Objective:
@@ -49,20 +54,31 @@ class Workplace:
         devices = self.gpus.devices
         return resolve_objective(self.request.objective, devices[0].limits.max_power_limit_w, len(devices))
 
-    def failed(self, probe: Probe) -> None:
-        """A probe has failed. Raises UsageError where that was for want of energy once too often."""
+    def idle(self, now_s: float) -> bool:
+        """Whether the GPUs are idle for longer than within an iteration."""
+        self._vitals.observe(now_s)
+        usual_s = self.log.found.iteration_s if self.log.found is not None else 0.0
+        return self._vitals.idle_s > max(WATCH_PARAMS.idle_s, 1.5 * usual_s)
+
+    def probed(self, probe: Probe, reason: str) -> None:
+        """Add a probe that is over to the table.
+
+        Raises:
+            UsageError: it has failed for want of energy, as those before it.
+        """
+        named = self.gpus.space.reference if probe.setting == Setting() else probe.setting
         why = probe.failed
+        if not why:
+            self.energy_failures = 0
+            self.log.probed(probe, named, "ended early" if probe.early else "kept", reason)
+            return
+        self.log.probed(probe, named, "failed", why)
         self.log.note(f"a probe has failed: {why}")
         self.energy_failures = self.energy_failures + 1 if "energy" in why else 0
-        if self.energy_failures >= self.request.params.failures:
+        if self.energy_failures >= self.request.params.tries:
             raise UsageError(
                 f"{why}, {self.energy_failures} times in a row; without it nothing can be compared"
             )
-
-    def probed(self, probe: Probe, outcome: str, reason: str) -> None:
-        """A probe is over, and goes into the table."""
-        named = self.gpus.space.reference if probe.setting == Setting() else probe.setting
-        self.log.probed(probe, named, outcome, reason)
 
 
 class TunedJob:
@@ -70,7 +86,6 @@ class TunedJob:
 
     Attributes:
         choice: The best setting by what is known, or the one that a person has pinned.
-        since_s: Since when a setting is held.
         pace: Length of an iteration as last observed at the held setting, relative to the expected one.
         watch: Whether what is held is still the same job.
         check_s: When the default setting is measured again; `check_every_s` after the last time.
@@ -84,8 +99,7 @@ class TunedJob:
         self.pinned: Setting | None = None
         self.failures, self.pace = 0, 1.0
         self.watch = ModelWatch(min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
-        self.since_s = -math.inf
-        self.check_s, self.check_every_s = math.inf, self.params.first_check_s
+        self.check_s, self.check_every_s = -math.inf, self.params.first_check_s
         self.read(first)
         self.choice: Choice
         self.choose()
@@ -96,10 +110,9 @@ class TunedJob:
         return self.account.belief
 
     @property
-    def baseline(self) -> tuple[float, float]:
-        """Time (s) and energy (J) of an iteration at the default setting, as measured last: jobs grow."""
-        last = self.account.baselines[-1]
-        return last.iteration_s, last.iteration_j
+    def baseline(self) -> Reading:
+        """An iteration at the default setting, as measured last: jobs grow."""
+        return self.account.baselines[-1]
 
     @property
     def marked(self) -> bool:
@@ -114,32 +127,32 @@ class TunedJob:
     def distrust(self, why: str) -> None:
         """Where iterations come from the power trace, end tuning at the default setting and claim nothing."""
         if self.traced:
-            while self.log.accounts.accounts:
-                self.log.accounts.forget()
+            self.log.accounts.forget()
             raise untrusted(self.found.iteration_s, why)
 
     def read(self, reading: Reading) -> None:
         """A probe that has measured something."""
-        self.work.energy_failures = 0
         if self.traced and (why := self.test.wrong(reading)):
             self.distrust(why)
         self.log.accounts.read(reading)
         self.pace = 1.0 if reading.setting == Setting() else self.pace
-        self.belief.read(reading)
+        self.belief.tell(
+            reading.setting, reading.iterations, reading.time_s, reading.energy_j,
+            reading.energy_uncertainty_j, reading.iteration_sd_s,
+        )
         if self.belief.news:
             self.log.note(self.belief.news)
 
     # the choice
 
     def choose(self) -> None:
-        """Choose anew by what is known."""
+        """Choose by what is known now."""
         if self.pinned is not None:
             self.choice = self.belief.about(self.pinned)
             return
-        common = self.params.trace_margin * self.params.trace_error if self.traced else 0.0
         self.choice = choice.best(
-            self.belief, self.work.request.max_slowdown, slack=self._slack, common=common,
-            params=self.params,
+            self.belief, self.work.request.max_slowdown, self.log.accounts.saved(),
+            common=self.baseline.common_sd, params=self.params,
         )
 
     @property
@@ -152,33 +165,23 @@ class TunedJob:
         """The best setting that is known to be allowed: the choice if it was measured, else the default."""
         return self.chosen if self.choice.measured else Setting()
 
-    @property
-    def _slack(self) -> float:
-        return choice.slack(self.log.accounts.saved(), self.work.request.max_slowdown, self.params)
-
-    def reconsider(self, now_s: float) -> str:
-        """Choose anew; returns what is to be done then: "hold" another setting, "search", or "" to stay."""
-        held = self.choice
+    def reconsider(self) -> str:
+        """Choose again; returns what is to be done then: "hold" another setting, "search", or "" to stay."""
+        belief, held, bound = self.belief, self.choice, self.work.request.max_slowdown
         self.choose()
         new = self.choice
         if new.setting == held.setting:
             return ""
-        keeps = choice.keeps(self.belief, held.setting, self.work.request.max_slowdown, self._slack)
-        why = self.work.steering.decide(
-            now_s, held.setting, new.setting, self.belief, self.baseline, keeps, self.params
-        )
-        named = self.gpus.name(new.setting)
-        if not why:
-            self.choice = self.belief.about(held.setting)
-            return ""
-        if why == "far":
-            self.cut(now_s, "held")
-            self.log.note(f"{named} may be better, and is far from all that was measured: searching on")
+        named, slower = self.gpus.name(new.setting), belief.ratios(held.setting)[0] - 1.0
+        late = 0.0 if bound is None else choice.lost(self.log.accounts.saved(), bound, self.params)
+        if bound is not None and slower > max(bound - late, belief.ratios(new.setting)[0] - 1.0):
+            self.log.note(f"{named} keeps the bound")
+            return "hold"
+        if belief.cost(held.setting) - belief.cost(new.setting) > self.params.better:
+            self.log.note(f"{named} is better by what is known now")
             return "search"
-        self.log.note(
-            f"{named} keeps the bound" if why == "bound" else f"{named} is better by what is known now"
-        )
-        return "hold"
+        self.choice = belief.about(held.setting)
+        return ""
 
     def change(self) -> None:
         """The objective or the bound is another; everything that was measured counts for it."""
@@ -189,40 +192,34 @@ class TunedJob:
 
     def expected(self, setting: Setting) -> Guess:
         """How long an iteration should take at a setting."""
-        time_s, energy_j = self.baseline
+        time_s = self.baseline.iteration_s * self.pace
         ratio, sd, _ = self.belief.ratios(setting)
-        time_s *= self.pace
-        guess = guessed(time_s * ratio, max(0.02, 1.5 * sd))
+        guess = guessed(time_s * ratio, max(self.params.known_sd, 1.5 * sd))
         if self.belief.visited(setting):
             return guess
-        # Nobody has seen it: from nothing to everything that its clocks allow is possible.
+        # Nothing was measured there: all that its clocks allow is possible, four standard deviations wide.
         most_w = self.gpus.space.max_power_limit_w
-        share = energy_j / time_s / len(self.gpus.devices) / most_w if most_w else 1.0
-        most = self.belief.slowest(setting, share)
-        sd = max(guess.sd, self.params.unseen_sd)
-        return Guess(guess.seconds, sd, self.params.least_time * time_s, max(most, 1.1 * ratio) * time_s)
-
-    def expected_power(self, setting: Setting) -> tuple[float, float]:
-        """Time (s) of an iteration at a setting, and power (W)."""
-        time_s, energy_j = self.baseline
-        ratio, _, energy_ratio = self.belief.ratios(setting)
-        return time_s * ratio, energy_j * energy_ratio / (time_s * ratio)
+        share = self.baseline.power_w / self.pace / len(self.gpus.devices) / most_w if most_w else 1.0
+        least_s = guessed(time_s, self.params.known_sd).least_s
+        most_s = time_s * max(self.belief.slowest(setting, share), 1.1 * ratio)
+        return Guess(guess.seconds, max(guess.sd, math.log(most_s / least_s) / 4.0), least_s, most_s)
 
     def cut(self, to_s: float, kind: str, known: Reading | Count | None = None) -> None:
         """Everything up to a time was one stretch at the present setting."""
         current = self.gpus.current
-        from_s = max(self.since_s, self.gpus.settled_by_s(to_s)) if kind == "held" else -math.inf
+        from_s = self.gpus.settled_by_s(to_s) if kind == "held" else -math.inf
         self.log.ledger.cut(
             to_s, kind, self.source, current, self.expected(current), count_from_s=from_s, known=known
         )
 
-    @property
-    def stretch_s(self) -> float:
-        """How long a stretch at a setting that stays is."""
-        params, traced = self.params, self.traced
-        least_s = params.trace_stretch_s if traced else params.stretch_s
-        least = params.trace_stretch_iterations if traced else params.stretch_iterations
-        return max(least_s, least * self.expected(self.gpus.current).seconds)
+    def cut_where_long(self, now_s: float, kind: str) -> bool:
+        """Cut a stretch at a setting that stays, once it is long enough to show something."""
+        params, times = self.params, 2.0 if self.traced else 1.0
+        iterations_s = params.stretch_iterations * self.expected(self.gpus.current).seconds
+        if now_s - self.log.ledger.cursor_s < times * max(params.stretch_s, iterations_s):
+            return False
+        self.cut(now_s, kind)
+        return True
 
     def level_changed(self, now_s: float) -> str:
         """Where iterations are not told: a sentence, if the power is that of another job."""
@@ -232,17 +229,14 @@ class TunedJob:
         if setting != level.setting:  # settles first
             level.begin(setting, max(now_s, self.gpus.settled_by_s(now_s)))
             return ""
-        iteration_s, power_w = self.expected_power(setting)
-        sd = 0.01 if self.belief.visited(setting) else max(self.belief.ratios(setting)[1], 0.06)
+        ratio, sd, energy_ratio = self.belief.ratios(setting)
+        iteration_s, power_w = ratio * self.baseline.iteration_s, self.baseline.power_w * energy_ratio / ratio
+        sd = 0.5 * self.params.known_sd if self.belief.visited(setting) else max(sd, 3 * self.params.known_sd)
         return level.observe(now_s, iteration_s, power_w, sd)
 
-    def view(self) -> dict[str, Any]:
-        """What a view shows of it."""
-        belief = self.belief
-        return {
-            "choice": self.choice, "current": belief.named(self.gpus.current),
-            "belief": belief.frame if belief.search.measured_rows else None,
-        }
+    def count(self, now_s: float) -> list[Counted]:
+        """Stretches at the held setting whose energy is known by now."""
+        return self.log.count(self.gpus.meter, self.source, now_s)
 
 
 class PeriodTest:
@@ -267,7 +261,7 @@ class PeriodTest:
         # A power limit may hold the clock below the highest already.
         clock = clock_mhz / (space.max_sm_clock_mhz or clock_mhz)
         watts = first.power_w / len(self._gpus.devices) / (space.max_power_limit_w or math.inf)
-        lower = np.where(space.limit < 1.0, space.limit / max(watts, 1e-3) / 0.95, space.x / clock)
+        lower = np.minimum(space.x / clock, space.limit / max(watts, 1e-3) / 0.95)
         lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
         pick = int(np.argmin(np.abs(lower - self._params.test_clock ** (1 + made))))
         self._left -= 1

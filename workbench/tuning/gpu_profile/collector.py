@@ -19,6 +19,7 @@ from ...device import lease
 from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
 from ...experiments.trial import out_of_memory
 from ...records import Limits, Setting
+from ..probe import PARAMS as PROBE_PARAMS
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -26,13 +27,10 @@ if TYPE_CHECKING:
     from ..features import FeatureReader
     from .workloads import CalibrationWorkload, Step
 
-PAUSE_S = 0.5  # between two workloads, in which sampling finds its sensor's steps again if it has lost them
-WARM_S = 2.0  # before a workload's first measurement
 # after a change; a power limit acts on about a second's average, and half of that is enough to be near
 SETTLE_S = 0.6
-READ_S = 0.3  # after a stretch: the sensors have refreshed, and its last edge is known
-LEAST = 5  # iterations of a stretch
-SM_CLOCKS, OTHER_SM_CLOCKS, MEM_CLOCKS, POWER_LIMITS = 8, 4, 4, 6
+SM_CLOCKS = 8  # at the highest memory clock; half as many at each lower one
+POWER_LIMITS = 6
 LOWEST = 0.3  # of the highest SM clock: below, everything costs more
 
 
@@ -40,34 +38,27 @@ LOWEST = 0.3  # of the highest SM clock: below, everything costs more
 
 
 def settings_to_try(
-    limits: Limits, over: str = "both", *, lock_sm: bool = True, lock_memory: bool = True,
-    set_limit: bool = True,
+    limits: Limits, *, lock_sm: bool = True, lock_memory: bool = True, set_limit: bool = True,
 ) -> list[Setting]:
     """Settings beside the default: SM clocks at the highest memory clock, fewer at lower ones, power limits.
 
     Args:
         limits: What the device says of itself.
-        over: "clocks", "power" or "both".
         lock_sm, lock_memory, set_limit: Whether this GPU's clocks may be locked and its limit set.
-
-    Raises:
-        UsageError: another `over`.
     """
-    if over not in ("clocks", "power", "both"):
-        raise UsageError(f"'{over}' is nothing to set; choose clocks, power or both")
     found: list[Setting] = []
     memories = [mem for mem in limits.mem_clocks_mhz if limits.sm_clocks_mhz[mem]]
-    if over != "power" and lock_sm and memories:
+    if lock_sm and memories:
         top = max(limits.sm_clocks_mhz[memories[0]])
         several = lock_memory and len(memories) > 1
-        for number, mem in enumerate(_spread(memories, MEM_CLOCKS) if several else memories[:1]):
+        for number, mem in enumerate(_spread(memories, SM_CLOCKS // 2) if several else memories[:1]):
             paired = [clock for clock in limits.sm_clocks_mhz[mem] if clock >= LOWEST * top] or [
                 max(limits.sm_clocks_mhz[mem])
             ]
-            chosen = _spread(sorted(paired, reverse=True), SM_CLOCKS if number == 0 else OTHER_SM_CLOCKS)
+            chosen = _spread(sorted(paired, reverse=True), SM_CLOCKS // (1 if number == 0 else 2))
             found += [Setting(sm_clock_mhz=clock, mem_clock_mhz=mem if several else None) for clock in chosen]
     low_w, high_w = limits.min_power_limit_w, limits.default_power_limit_w
-    if over != "clocks" and set_limit and low_w is not None and high_w is not None and high_w > low_w:
+    if set_limit and low_w is not None and high_w is not None and high_w > low_w:
         step_w = (high_w - low_w) / POWER_LIMITS
         found += [
             Setting(power_limit_w=float(round(high_w - step_w * number))) for number in range(1, POWER_LIMITS)
@@ -164,11 +155,11 @@ class Collector:
             return
         self._alone()
         recorder = self.meter.recorder
-        awake = recorder and recorder.hold(self.device.clock)  # without an open window the sampler would rest
+        assert recorder is not None
+        awake = recorder.hold(self.device.clock)  # without an open window the sampler would rest
         with contextlib.ExitStack() as stack:
             self._try_rights(stack)
-            reader = FeatureReader(self.device, self.meter.recorder)
-            stack.callback(reader.close)
+            reader = FeatureReader(self.device, recorder)
             for workload in self._left:
                 before = self.done
                 try:
@@ -185,7 +176,7 @@ class Collector:
         order: list[Setting | None] = list(self.plan.settings)
         random.Random(f"{self.plan.seed} {workload.name}").shuffle(order)
         number = time.time_ns() // 1_000_000
-        self.device.clock.sleep(PAUSE_S)
+        self.device.clock.sleep(SETTLE_S)
         with workload.running() as step:
             for place, setting in enumerate([None, *order, None]):
                 yield f"{workload.name}, {setting or 'default'}"
@@ -198,25 +189,20 @@ class Collector:
                     try:
                         with lease.applied(self.device, setting):
                             values = self._measured(step)
-                    except NotPermitted as error:  # nor are others of its kind: the right to limits alone
-                        locks = setting.sm_clock_mhz is not None
-                        self._leave_out([each for each in self.plan.settings
-                                         if (each.sm_clock_mhz is not None) == locks], error)
-                        values["note"] = str(error)
-                    except NotSupported as error:  # a pair that the card does not take after all
-                        self._leave_out([setting], error)
+                    except (NotPermitted, NotSupported) as error:
+                        self._leave_out(setting, error)
                         values["note"] = str(error)
                 self.rows.add(number, workload.name, workload.group, setting, values)
                 self.done += 1
 
     def _measured(self, step: Step, reader: FeatureReader | None = None) -> dict[str, Any]:
         """Time and energy of whole iterations of what runs, and with a reader its features."""
-        self._iterate(step, WARM_S if reader else SETTLE_S)
+        self._iterate(step, self.plan.seconds if reader else SETTLE_S)
         for _ in range(2):
             values = self._stretch(step, reader)
             if "note" not in values:
                 break
-            self.device.clock.sleep(PAUSE_S)
+            self.device.clock.sleep(SETTLE_S)
         return values
 
     def _stretch(self, step: Step, reader: FeatureReader | None) -> dict[str, Any]:
@@ -225,12 +211,12 @@ class Collector:
         if reader:
             reader.start()
         begin_s = clock()
-        count = self._iterate(step, self.plan.seconds, LEAST)
+        count = self._iterate(step, self.plan.seconds)
         end_s = clock()
         if reader:
             found = reader.read()
             features = {**found.values, "feature_set": found.source}
-        self._iterate(step, READ_S)
+        self._iterate(step, PROBE_PARAMS.read_s)
         seconds, energy = end_s - begin_s, self.meter.energy(begin_s, end_s)
         if energy is None or energy.energy_j <= 0:
             return features | {"note": "its energy was not seen"}
@@ -240,10 +226,10 @@ class Collector:
             "energy_j": energy.energy_j, "energy_uncertainty_j": energy.uncertainty_j,
         }
 
-    def _iterate(self, step: Step, seconds: float, least: int = 0) -> int:
-        """Whole iterations for so long, and no fewer than `least`; how many."""
+    def _iterate(self, step: Step, seconds: float) -> int:
+        """Whole iterations for so long; how many."""
         until_s, count = self.meter.clock() + seconds, 0
-        while self.meter.clock() < until_s or count < least:
+        while self.meter.clock() < until_s:
             step()
             count += 1
         return count
@@ -258,30 +244,18 @@ class Collector:
                 "them first"
             )
 
-    def _leave_out(self, found: list[Setting], error: Exception) -> None:
+    def _leave_out(self, setting: Setting, error: Exception) -> None:
+        """Try a setting no more; without the right to it, no other one of its kind either."""
+        locks = setting.sm_clock_mhz is not None
+        alike = [each for each in self.plan.settings if (each.sm_clock_mhz is not None) == locks]
+        found = alike if isinstance(error, NotPermitted) else [setting]
         self._cannot.update(dict.fromkeys(found, str(error)))
         self.notes.append(f"{len(found)} setting{'s were' if len(found) > 1 else ' was'} left out: {error}")
 
     def _try_rights(self, stack: contextlib.ExitStack) -> None:
-        """Learn which settings may be set before an hour is spent, without setting one, and hold the GPU at
-        its default limit all the while.
-        """
+        """Raise where nothing may be set, before an hour is spent, and hold the GPU at its default limit."""
         if reason := self.device.missing_rights():
             raise NotPermitted(f"{self.device.name} cannot be profiled: {reason}")
-        refused: NotSupported | None = None
-        possible = False
-        for kind in ("sm_clock_mhz", "power_limit_w"):
-            of_kind = [each for each in self.plan.settings if getattr(each, kind) is not None]
-            try:
-                for each in of_kind[-1:]:
-                    self.device.check(each)
-                    possible = True
-            except NotSupported as error:
-                refused = error
-                self._leave_out(of_kind, error)
-        if not possible:
-            assert refused is not None
-            raise refused
         default_w = self.device.limits.default_power_limit_w
         at_default = self.device.setting().power_limit_w == default_w
         settable = self.device.can("set_power_limit") and not at_default

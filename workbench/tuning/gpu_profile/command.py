@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,18 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--simulate", metavar="CARD", help="profile a simulated GPU, by name: A100")
     parser.add_argument(
-        "--over", choices=("clocks", "power", "both"), default="both",
-        help="what to set (default: %(default)s)",
-    )
-    parser.add_argument(
         "--seconds", type=float, default=2.0, help="least length of one measurement (default: %(default)s)"
     )
     parser.add_argument(
         "--output", type=Path, metavar="FILE",
         help="where the measurements are kept (default: beside the models)",
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="begin anew, keeping an older file under another name"
     )
     parser.add_argument(
         "--list", action="store_true",
@@ -113,26 +105,19 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> tuple[int, dict[st
     if mine.recorder is None:
         raise MeasurementError(f"{device.name} cannot be sampled, so nothing can be learnt about it")
     tried = collecting.settings_to_try(
-        device.limits, arguments.over, lock_sm=device.can("lock_sm_clock"),
+        device.limits, lock_sm=device.can("lock_sm_clock"),
         lock_memory=device.can("lock_mem_clock"), set_limit=device.can("set_power_limit"),
     )
     if not tried:
-        knob = "lock_sm_clock" if arguments.over == "clocks" else "set_power_limit"
-        why = f": {device.why_not(knob)}" if device.why_not(knob) else ""
-        raise UsageError(
-            f"{device.name} has nothing to set over {arguments.over}{why}; try another --over, or another GPU"
-        )
+        why = device.why_not("set_power_limit")
+        raise UsageError(f"{device.name} has nothing to set: {why}; try another GPU")
     plan = collecting.ProfilePlan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
     path = models.models_directory() / f"{models.slug(device.name)}.profile.csv"
     if arguments.output:
-        path = named_file(arguments.output)  # a device would be moved away by --fresh
-    if arguments.fresh and path.exists():
-        path = path.resolve()  # a symbolic link stays, and what it names is moved
-        kept = path.replace(path.with_suffix(time.strftime(".%Y%m%d-%H%M%S.csv")))
-        print(f"the older measurements are kept as {kept}")
+        path = named_file(arguments.output)
     collector = collecting.Collector(mine.meter, plan, path)
     left = collector.total - collector.done
-    minutes = max(1, round(left * (collecting.SETTLE_S + arguments.seconds + collecting.READ_S) / 60))
+    minutes = max(1, round(left * (2.0 * collecting.SETTLE_S + arguments.seconds) / 60))
     about = f", which takes about {minutes} minutes" if left and not device.simulated else ""
     print(
         f"{device.name}: {len(plan.workloads)} workloads at the default and {len(plan.settings)} other "

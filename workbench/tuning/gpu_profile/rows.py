@@ -7,7 +7,6 @@ reference, measured minutes before.
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
@@ -73,23 +72,18 @@ class Rows:
             "run": run, "gpu": self.gpu, "workload": workload, "group": group, "reference": setting is None,
             **knobs, **values,
         }
-        line = [_written(row.get(name)) for name in SCHEMA]
+        whole = pl.DataFrame([row], schema=SCHEMA)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = not self.path.exists() or self.path.stat().st_size == 0
-            with open(self.path, "a", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                if fresh:
-                    writer.writerow(SCHEMA)
-                writer.writerow(line)
+            with open(self.path, "ab") as file:
+                whole.write_csv(file, include_header=file.tell() == 0)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise StoreError(
                 f"{self.path} cannot be written: {error.strerror or error}; choose another --output"
             ) from error
-        whole = {name: [row.get(name)] for name in SCHEMA}
-        self._table = pl.concat([self._table, pl.DataFrame(whole, schema=SCHEMA)])
+        self._table = pl.concat([self._table, whole])
 
     def finished(self, settings: Sequence[Setting]) -> set[str]:
         """Workloads that one pass has measured at all these settings, and twice at the reference."""
@@ -125,24 +119,12 @@ def _read(path: Path) -> pl.DataFrame:
         raw = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
-    whole = raw[: raw.rfind(b"\n") + 1]
-    lines = list(csv.reader(whole.decode("utf-8", errors="replace").splitlines()))
-    header = ",".join(SCHEMA).encode()
-    if (whole and lines[0] != list(SCHEMA)) or (not whole and not header.startswith(raw)):
+    whole, header = raw[: raw.rfind(b"\n") + 1], ",".join(SCHEMA).encode()
+    if not header.startswith(raw[: len(header)]):
         raise UsageError(
             f"{path} is no profile of this version (its columns are others); choose another --output, or "
             "remove it"
         )
     if len(whole) < len(raw):  # cut off in the middle of a row; what follows must not be glued to it
         os.truncate(path, len(whole))
-    rows = [line for line in lines[1:] if len(line) == len(SCHEMA)]
-    columns = {name: [row[place] or None for row in rows] for place, name in enumerate(SCHEMA)}
-    texts = pl.DataFrame(columns, schema=dict.fromkeys(SCHEMA, pl.String))
-    return texts.with_columns(
-        (pl.col(name) == "true") if kind == pl.Boolean else pl.col(name).cast(kind, strict=False)
-        for name, kind in SCHEMA.items()
-    )
-
-
-def _written(value: Any) -> str:
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return pl.read_csv(whole, schema=SCHEMA) if whole else pl.DataFrame(schema=SCHEMA)

@@ -199,18 +199,11 @@ def _makers(torch: Any, where: str, scale: float) -> dict[str, dict[str, Callabl
                 torch.nn.Linear(size(width), size(width)), torch.nn.GELU(), torch.nn.LayerNorm(size(width)),
             ]
             model = torch.nn.Sequential(*layers, torch.nn.Linear(size(width), size(width))).to(where)
-            moments = [torch.zeros_like(each) for each in model.parameters()]
             x = torch.randn(size(batch), size(width), device=where)
 
             def kernel() -> None:
                 model.zero_grad(set_to_none=True)
                 model(x).square().mean().backward()
-                with (
-                    torch.no_grad()
-                ):  # stochastic gradient descent with momentum; torch.optim would load its compiler for it
-                    for each, moment in zip(model.parameters(), moments, strict=True):
-                        moment.mul_(0.9).add_(each.grad)
-                        each.sub_(moment, alpha=1e-6)
 
             return kernel
 
@@ -255,19 +248,10 @@ def _cuda_index(device: Device) -> int:
         import torch  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return 0
-    count = 0
-    try:
-        count = torch.cuda.device_count()
-        for index in range(count):
-            found = str(torch.cuda.get_device_properties(index).uuid)
-            if device.uuid.casefold().endswith(found.casefold()):
-                return index
-    except (AttributeError, RuntimeError) as error:  # a PyTorch that does not tell them
-        if count > 1:
-            raise NotSupported(f"PyTorch does not show which of its {count} devices {device.name} is; "
-                               f"leave one visible with {driver.current().VISIBLE}") from error
-        return 0
-    if count:  # whatever ran there would not be what is measured here
+    count = torch.cuda.device_count()
+    found = [str(torch.cuda.get_device_properties(index).uuid).casefold() for index in range(count)]
+    place = next((index for index, each in enumerate(found) if device.uuid.casefold().endswith(each)), None)
+    if count and place is None:  # whatever ran there would not be what is measured here
         raise NotSupported(f"{device.name} ({device.uuid}) is none of the {count} devices that PyTorch sees; "
                            f"make it visible with {driver.current().VISIBLE}, or choose another --gpu")
-    return 0
+    return place or 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The three states that a person cares about, and those of the tuner that each stands for.
 STEPS = ("measuring", "searching", "holding")
 STEP_OF = {
-    "wait": 0, "detect": 0, "features": 0, "baseline": 0, "predict": 0, "search": 1, "hold": 2, "watch": 2,
+    "wait": 0, "detect": 0, "baseline": 0, "search": 1, "hold": 2, "watch": 2,
 }
 ENDED = ("done", "refused")
 MOST_EVENTS = 4

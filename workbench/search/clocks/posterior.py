@@ -1,8 +1,10 @@
-"""What is believed of the settings of a running job: a search, its space, and questions to both."""
+"""What is believed of the settings of a running job: a search, its space and earlier runs.
+
+The tuner of a running cell and the power-limit profile of a recurring job both ask it for the next probe.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -11,21 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ..errors import WorkbenchError
-from ..records import Setting
-from ..search.clocks.base import Choice, Done, Trial
-from ..search.earlier import EarlierCurve, EarlierRuns, PlacedCurve, best_row, place_in
-from ..search.objective import Objective
-from ..search.space import SettingSpace
-from ..search.surrogates.library import Library, Mixtures
-from ..search.surrogates.response_surface import Response, fit
-from .probe import Reading
+from ...records import Setting
+from ..earlier import EarlierCurve, EarlierRuns, PlacedCurve, best_row, place_in
+from ..objective import Objective
+from ..space import SettingSpace
+from ..surrogates.library import Library, Mixtures
+from ..surrogates.response_surface import Response, fit
+from .base import Choice, Done, Trial
 
 if TYPE_CHECKING:
-    from ..search.clocks.make import ClockSearch
-
-
-UNLIKELY = 0.08  # probability of keeping the bound by what is known here, below which nothing is tried first
+    from .make import ClockSearch
 
 
 class SettingPosterior:
@@ -34,40 +31,29 @@ class SettingPosterior:
     Args:
         name: Of the search.
         space, objective, max_slowdown: What it searches.
-        prior: A prediction, or None.
-        gpus: How many GPUs the energies are of.
-        update_s: How often their energy counters move.
-        wait_share: Of an iteration at the default setting, in which they wait; None where they do not tell.
         seed: Of its draws.
         same: Earlier runs of this job, the one to be tried first in front.
         others: Earlier runs of other jobs on this card.
-        learns_later: What is chosen will be held and measured.
+        options: Of `make_search`; `learns_later` unless they say otherwise.
     """
 
     def __init__(
         self, name: str, space: SettingSpace, objective: Objective, max_slowdown: float | None, *,
-        prior: Any = None, gpus: int = 1, update_s: float = 0.1, wait_share: float | None = None,
-        seed: int = 0, same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (),
-        learns_later: bool = True,
+        seed: int = 0, same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (), **options: Any,
     ) -> None:
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
-        self.name, self._seed = name, seed
-        self._options: dict[str, Any] = {
-            "prior": prior, "gpus": gpus, "counter_update_s": update_s, "wait_share": wait_share,
-            "learns_later": learns_later,
-        }
+        self.name, self._seed, self._options = name, seed, {"learns_later": True, **options}
         self._measured: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
         self.earlier = EarlierRuns(expected(each, space) for each in place_in(same, space))
         self._others = mixtures_of(others, space)
         self.news = ""  # what the last measurement has made of earlier runs, where it has
         self._frame: pl.DataFrame | None = None
-        self._columns: dict[str, list[Any]] = {}
         self.search = self._search()
 
     def _search(self) -> ClockSearch:
         """The search with what is known from before, and all that was measured."""
-        from ..search.clocks.make import make_search
+        from .make import make_search
 
         library = Library(self._others, tuple(self.earlier.agreed))
         known = library if library.others is not None or library.same else None
@@ -86,11 +72,8 @@ class SettingPosterior:
         """The same job under another objective or bound, with everything that was measured."""
         other = copy(self)
         other.objective, other.max_slowdown = objective, max_slowdown
-        other._measured, other._barred, other.earlier = (
-            [*self._measured],
-            [*self._barred],
-            deepcopy(self.earlier),
-        )
+        other._measured, other._barred = [*self._measured], [*self._barred]
+        other.earlier = deepcopy(self.earlier)
         other.search = other._search()
         return other
 
@@ -103,29 +86,23 @@ class SettingPosterior:
         step = self.search.next()
         if isinstance(step, Done) and self.earlier.agreed:
             setting = self.search.choice().setting
-            if not self.visited(setting) and setting not in self._unreachable:
+            if self._untried(setting):
                 row = self.space.row(setting)
                 return self.search.trial(row, "the best by what an earlier run has measured")
         return step
 
-    @property
-    def _unreachable(self) -> set[Setting]:
-        return {self.named(setting) for setting, _ in self._barred}
+    def _untried(self, setting: Setting) -> bool:
+        return not self.visited(setting) and setting not in {self.named(each) for each, _ in self._barred}
 
     def _first_row(self) -> int | None:
         """The setting that was best in an earlier run, where it was better than the default; once."""
         curve, here = self.earlier.first(), self.space.reference_row
         if curve is None:
             return None
+        self.earlier.tried()
         baseline = self.measured().get(Setting(), (1.0, 1.0))
-        best = best_row(curve, here, baseline, self.objective, self.max_slowdown)
-        setting = self.space.settings[best]
-        if best == here or self.visited(setting) or setting in self._unreachable or (
-            self.probability(setting) < UNLIKELY
-        ):
-            self.earlier.tried()
-            return None
-        return best
+        best = best_row(curve, here, baseline, self.search.objective, self.search.max_slowdown)
+        return best if best != here and self._untried(self.space.settings[best]) else None
 
     def measured(self) -> dict[Setting, tuple[float, float]]:
         """Time (s) and energy (J) of an iteration at each setting that this run has measured, pooled."""
@@ -165,13 +142,6 @@ class SettingPosterior:
         if verdicts:
             self.search = self._search()
 
-    def read(self, reading: Reading) -> None:
-        """Report a probe to the search."""
-        self.tell(
-            reading.setting, reading.iterations, reading.time_s, reading.energy_j,
-            reading.energy_uncertainty_j, reading.iteration_sd_s,
-        )
-
     def cannot(self, setting: Setting, reason: str) -> None:
         """A setting that could not be set or measured."""
         self.search.cannot(self.named(setting), reason)
@@ -190,12 +160,13 @@ class SettingPosterior:
         return self.search.choice(max_slowdown=max_slowdown)
 
     def about(self, setting: Setting) -> Choice:
-        """What is known of a setting that somebody else has chosen."""
+        """What is known of a setting, chosen or not."""
         time_ratio, time_sd, energy_ratio = self.ratios(setting)
-        energy_sd = self._of(setting, "energy_sd")
+        row = self._row(setting)
+        kept = 1.0 if row["p_allowed"] is None else row["p_allowed"]
+        energy_sd = row["energy_sd"] or time_sd
         return Choice(
-            self.named(setting), time_ratio, energy_ratio, time_sd, 0.1 if energy_sd is None else energy_sd,
-            self.probability(setting), self.visited(setting),
+            self.named(setting), time_ratio, energy_ratio, time_sd, energy_sd, kept, self.visited(setting)
         )
 
     @property
@@ -203,24 +174,14 @@ class SettingPosterior:
         """`ClockSearch.belief()`; the same frame until more is known."""
         if self._frame is None:
             self._frame = self.search.belief()
-            self._columns = self._frame.to_dict(as_series=False)
         return self._frame
+
+    def _row(self, setting: Setting) -> dict[str, Any]:
+        return self.frame.row(self.space.row(self.named(setting)), named=True)
 
     def visited(self, setting: Setting) -> bool:
         """Whether a setting was measured."""
-        return any(
-            measurement[0] == setting or self.named(measurement[0]) == self.named(setting)
-            for measurement in self._measured
-        )
-
-    def near(self, setting: Setting, step: float) -> bool:
-        """Whether something was measured within this share of its clocks and its limit."""
-        space, row = self.space, self.space.row(self.named(setting))
-        rows = [space.row(self.named(measurement[0])) for measurement in self._measured]
-        return any(
-            max(abs(each[row] / each[other] - 1.0) for each in (space.x, space.mu, space.limit)) <= step
-            for other in rows
-        )
+        return any(self.named(measurement[0]) == self.named(setting) for measurement in self._measured)
 
     def slowest(self, setting: Setting, power_share: float) -> float:
         """Most time, relative to the reference, that a setting can need: all of it waits for what was slowed.
@@ -236,34 +197,17 @@ class SettingPosterior:
         """Time relative to the reference, the relative error of that, and energy."""
         if self.named(setting) == self.space.reference:
             return 1.0, 0.01, 1.0
-        time_ratio, time_sd, energy_ratio = (
-            self._of(setting, name) for name in ("time_ratio", "time_sd", "energy_ratio")
-        )
-        if time_ratio is None:  # a search that believes its probes alone
+        row = self._row(setting)
+        if row["time_ratio"] is None:  # a search that believes its probes alone
             return 1.0, 0.1, 1.0
-        return time_ratio, 0.05 if time_sd is None else time_sd, 1.0 if energy_ratio is None else energy_ratio
+        return row["time_ratio"], row["time_sd"], row["energy_ratio"]
 
-    def probability(self, setting: Setting) -> float:
-        """Probability that a setting keeps the bound, 0..1."""
-        if self.max_slowdown is None or self.named(setting) == self.space.reference:
-            return 1.0
-        known = self._of(setting, "p_allowed")
-        return 0.5 if known is None else known
-
-    def cost(self, setting: Setting, baseline: Sequence[float]) -> float:
-        """Cost relative to the reference, where an iteration takes `baseline` (s, J)."""
+    def cost(self, setting: Setting) -> float:
+        """Cost of an iteration relative to the reference."""
         time_ratio, _, energy_ratio = self.ratios(setting)
-        time_s, energy_j = baseline
-        there = float(self.objective.cost(time_s, energy_j))
-        return float(self.objective.cost(time_s * time_ratio, energy_j * energy_ratio)) / there
-
-    def _of(self, setting: Setting, name: str) -> float | None:
-        try:
-            _ = self.frame
-            value = self._columns[name][self.space.row(self.named(setting))]
-        except WorkbenchError:
-            return None
-        return None if value is None or not math.isfinite(value) else float(value)
+        time_s, energy_j = self.measured()[Setting()]
+        cost = self.search.objective.cost
+        return float(cost(time_s * time_ratio, energy_j * energy_ratio) / cost(time_s, energy_j))
 
 
 def expected(curve: PlacedCurve, space: SettingSpace) -> PlacedCurve:
@@ -280,8 +224,8 @@ def mixtures_of(curves: Sequence[EarlierCurve], space: SettingSpace) -> Mixtures
     fits = [_fit(each, space) for each in place_in(curves, space)]
     if not fits:
         return None
-    return Mixtures(*(np.array([each.mean(axis=0) for each in values])
-                      for values in ([fit.log_times for fit in fits], [fit.log_energies for fit in fits])))
+    return Mixtures(np.array([each.log_times.mean(axis=0) for each in fits]),
+                    np.array([each.log_energies.mean(axis=0) for each in fits]))
 
 
 def _fit(curve: PlacedCurve, space: SettingSpace) -> Response:
