@@ -740,10 +740,6 @@ class NvmlDevice(OpenGpu):
                     found[name] = value
         return found
 
-    def field_stamps(self) -> list[tuple[int, int, float]]:
-        self._batch()
-        return [(int(each.timestamp), int(each.latencyUsec), _number(each)) for each in self._fields]
-
 
 def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:
     """Means of metrics between two looks at the counters, by number, as the driver gives them."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..records import Window
 from . import sensor_updates
-from .sampled_counter import long_run_share, unseen_variance
-from .sensor_updates import UNIFORM, UNKNOWN_W, EnergyParts, Floats, Rows, half_widths
+from .sampled_counter import missed_variance
+from .sensor_updates import UNIFORM, EnergyParts, Floats, Rows, SensorUpdates, half_widths
 
 NEAR_READINGS = 4  # before and after a moment, that tell what power its step of the counter may hold
 MOVING_S = 0.016  # between two changes of a counter that changes at every look, at most
@@ -42,11 +42,9 @@ def add_estimates(estimates: Sequence[EnergyEstimate | None]) -> EnergyEstimate 
                           math.hypot(*(each.uncertainty_j for each in known)), known[0].source)
 
 
-def add_parts(
-    timelines: Sequence[EnergyTimeline], moments: Sequence[float] | Floats, *, closely: bool = False
-) -> EnergyParts:
+def add_parts(timelines: Sequence[EnergyTimeline], moments: Sequence[float] | Floats) -> EnergyParts:
     """The stretches between moments, of several GPUs together; NaN where there is no GPU."""
-    parts = [timeline.parts(moments, closely=closely) for timeline in timelines]
+    parts = [timeline.parts(moments) for timeline in timelines]
     if not parts:
         nothing = np.full(max(len(moments) - 1, 0), np.nan)
         return EnergyParts(nothing, nothing)
@@ -101,27 +99,41 @@ class EnergyTimeline:
 
     def between(self, start_s: float, end_s: float) -> EnergyEstimate | None:
         """The energy between two moments; None where it is not known. Raises ValueError if they go back."""
-        parts, source = self._parts(np.array([start_s, end_s]), closely=True)
+        parts, source = self._parts(np.array([start_s, end_s]))
         if not parts.known[0]:
             return None
         return EnergyEstimate(max(float(parts.energy_j[0]), 0.0), float(parts.uncertainty_j[0]), source)
 
-    def parts(self, moments: Sequence[float] | Floats, *, closely: bool = False) -> EnergyParts:
-        """The stretches between two or more moments, which make up `between`; ValueError where the moments go
-        back.
-
-        `closely` takes every moment, not the edges alone, for one at which power may change: some 2 ms each.
+    def parts(self, moments: Sequence[float] | Floats) -> EnergyParts:
+        """The stretches between two or more moments, at each of which power may change (some 2 ms each), and
+        which make up `between`. ValueError where the moments go back.
         """
-        return self._parts(np.asarray(moments, float), closely)[0]
+        return self._parts(np.asarray(moments, float))[0]
 
-    def _parts(self, moments: Floats, closely: bool) -> tuple[EnergyParts, str]:
+    def energies_j(self, moments: Sequence[float] | Floats) -> Floats:
+        """The energies alone (J), as if power changed at the first and the last moment only; for thousands of
+        stretches.
+        """
+        at_s = np.asarray(moments, float)
+        if (updates := self._followed(at_s)) is not None:
+            return sensor_updates.energies_by_refreshes(updates, at_s)
+        return self._parts(at_s)[0].energy_j
+
+    def _followed(self, moments: Floats) -> SensorUpdates | None:
+        """The refreshes, where they surround all the moments."""
         if len(moments) < 2:
-            return EnergyParts(np.empty(0), np.empty(0)), "refreshes"
+            return None
         if np.min(np.diff(moments)) < 0:
             raise ValueError(f"the window ends {-np.min(np.diff(moments)):g} s before it starts")
-        updates = self._updates
-        if updates is not None and sensor_updates.reaches(updates, moments[0], moments[-1]):
-            return sensor_updates.energy_by_refreshes(updates, moments, closely), "refreshes"
+        found = self._updates
+        followed = found is not None and sensor_updates.reaches(found, moments[0], moments[-1])
+        return found if followed else None
+
+    def _parts(self, moments: Floats) -> tuple[EnergyParts, str]:
+        if len(moments) < 2:
+            return EnergyParts(np.empty(0), np.empty(0)), "refreshes"
+        if (updates := self._followed(moments)) is not None:
+            return sensor_updates.energy_by_refreshes(updates, moments), "refreshes"
         window, difference_j = self._window, self.difference_j
         if window is not None and (moments[0], moments[-1]) == (window.start_s, window.end_s):
             if difference_j >= 0:
@@ -160,20 +172,11 @@ class EnergyTimeline:
         half_j = UNIFORM * np.hypot(off_s * most_w, 0.5 * self._update_s * (most_w - before_w))
         half_j[1:-1] = np.maximum(half_j, UNIFORM * np.diff(joules)[gap])[1:-1]
         joules[-1] = max(joules[-1] + owed_j[-1] - owed_j[0], joules[-2])
-        width_j = np.hypot(half_widths(half_j), self._missed_j(moments))
+        width_j = half_widths(half_j)
+        if self._part_time:
+            missed = missed_variance(*_power_readings(self.rows), self._power_window_s, moments)
+            width_j = np.hypot(width_j, 1.96 * np.sqrt(missed))
         return EnergyParts(np.diff(np.interp(moments, at_s, joules)), width_j)
-
-    def _missed_j(self, moments: Floats) -> Floats:
-        """Half widths (J) of what a counter that only sums readings may have missed between moments."""
-        times, watts = _power_readings(self.rows)
-        if not self._part_time or len(times) < 2:
-            return np.zeros(len(moments) - 1)
-        spans = np.diff(times)
-        missed = np.concatenate([[0.0], np.cumsum(unseen_variance(watts, spans, self._power_window_s))])
-        places = np.minimum(np.searchsorted(times, moments), len(spans))
-        variance = np.diff(np.interp(moments, times, missed))
-        variance *= long_run_share(watts, spans, self._power_window_s, places)
-        return np.asarray(1.96 * np.sqrt(variance))
 
     def _power_near(self, moments: Floats, mean_w: float) -> tuple[Floats, Floats]:
         """The mean of the power readings (W) right before moments, and the most of those around; without
@@ -182,7 +185,7 @@ class EnergyTimeline:
         times, watts = _power_readings(self.rows)
         if not len(watts):
             return np.full(len(moments), mean_w), np.full(
-                len(moments), max(0.5 * (mean_w + self._most_w), mean_w) or UNKNOWN_W
+                len(moments), max(0.5 * (mean_w + self._most_w), mean_w) or 300.0
             )
         places = np.searchsorted(times, moments, side="right").tolist()
         before = [watts[max(n - NEAR_READINGS, 0) : max(n, 1)].mean() for n in places]

@@ -96,7 +96,7 @@ class Meter:
         weakref.finalize(key, _forget, id(key), self._notebooks, self._starts).atexit = False
         if self.recorder is not None:
             self._starts[id(key)] = window.start_s
-            self.recorder.enter()
+            self.recorder.tend()
         return window
 
     def close(self, window: Window, *, sync: bool | None = None, keep_open: bool = False) -> Window:
@@ -212,7 +212,7 @@ class Meter:
         limited = inside[np.isfinite(inside["power_limit_w"])]
         within_s, limits = (window.start_s, window.end_s), (limited["time_s"], limited["power_limit_w"])
         segments = setting_segments(*limits, device.lock_history(), within_s,
-                                    lambda moments_s: timeline.parts(moments_s).energy_j)
+                                    timeline.energies_j)
         by_time = by_setting(segments)
         setting = by_time[0].setting
         if len(by_time) > 1:
@@ -314,7 +314,7 @@ class Meter:
         """The energies of all GPUs between moments of the past, each of which may be a change of power."""
         start_s, end_s = moments_s[0], moments_s[-1]
         timelines = [self.timeline(number, start_s, end_s) for number in range(len(self.devices))]
-        return add_parts(timelines, moments_s, closely=True)
+        return add_parts(timelines, moments_s)
 
 
 def _forget(key: int, notebooks: dict[int, marks.MarkRecorder], starts: dict[int, float]) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import bisect
 import csv
 import http.server
+import math
 import os
 import threading
 import time
@@ -207,54 +208,30 @@ class PrometheusSink:
 class GpuEnergy:
     """Power of one GPU of a meter, and its energy since this was made.
 
-    Each piece of the sum is measured again once its end lies in the past, where the sensor's next refresh is
-    known. The sum therefore does not drift.
+    It counts from refresh to refresh of the sensor, between which the energy is exact, so that the sum does
+    not drift. A stretch that cannot be read is left out.
     """
 
     def __init__(self, meter: Meter, number: int) -> None:
         self._meter, self._number = meter, number
-        self.from_s = self._to_s = meter.clock()  # the stretch that is not settled yet
-        self._settled_j = self._energy_j = self._power_w = 0.0
+        self.from_s = meter.clock()  # up to where it has counted
+        self._power_w = self._energy_j = 0.0
 
     def update(self) -> tuple[float, float] | None:
-        """Power (W) since the last update, and energy (J) so far; None while it cannot be read.
-
-        A later update counts what the GPU draws meanwhile.
-        """
-        now_s = self._meter.clock()
-        if now_s <= self._to_s:
-            return self._power_w, self._energy_j
-        # Where the sampler was not running yet, energy is known from its first refresh on.
-        for start_s in (self.from_s, self._to_s, self._refresh_s(now_s)):
-            found_j = self._between(start_s, now_s)
-            if found_j is not None:
-                break
-        else:
-            self._to_s = now_s
+        """Power (W) since the last update, and energy (J) so far; None while it cannot be read."""
+        recorder = self._meter.recorder
+        row = None if recorder is None else recorder.latest(self._meter.devices[self._number].uuid)
+        if row is None:
             return None
-        if start_s != self.from_s:
-            self._settled_j, self._to_s = self._energy_j, start_s
-        past_j = self._between(start_s, self._to_s) if self._to_s > start_s else 0.0
-        if past_j is None:
-            past_j, self._to_s = 0.0, start_s
-        self._power_w = (found_j - past_j) / (now_s - self._to_s)
-        self._energy_j = max(self._settled_j + found_j, self._energy_j)  # a counter of Prometheus never falls
-        self._settled_j += past_j
-        self.from_s, self._to_s = self._to_s, now_s
+        start_s, end_s = self.from_s, float(row["time_s"] if math.isnan(row["tick_s"]) else row["tick_s"])
+        if end_s > start_s:
+            self.from_s = end_s
+            found = self._meter.timeline(self._number, start_s, end_s).between(start_s, end_s)
+            if found is None:
+                return None
+            self._power_w = found.energy_j / (end_s - start_s)
+            self._energy_j += found.energy_j
         return self._power_w, self._energy_j
-
-    def _between(self, start_s: float, end_s: float) -> float | None:
-        found = self._meter.timeline(self._number, start_s, end_s).between(start_s, end_s)
-        return None if found is None else found.energy_j
-
-    def _refresh_s(self, end_s: float) -> float:
-        """The first refresh of the sensor that was recorded since the last update."""
-        if self._meter.recorder is None:
-            return self._to_s
-        uuid = self._meter.devices[self._number].uuid
-        ticks_s = self._meter.recorder.rows(uuid, self._to_s, end_s)["tick_s"]
-        ticks_s = ticks_s[(ticks_s > self._to_s) & (ticks_s < end_s)]
-        return float(ticks_s[0]) if len(ticks_s) else self._to_s
 
 
 class MetricsServer:
