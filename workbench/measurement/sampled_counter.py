@@ -9,8 +9,8 @@ variance: it is large where successive readings are correlated, as those of a lo
 that of the sensor, and small where their errors cancel. Where two readings leave less than `HIDDEN_S` between
 them, no phase of a training hides there, and only the moments of its jumps are not known.
 
-The constants were set on simulated trainings on an A100 and on generated loads; `python -m
-benchmarks.measurement` scores them on V100 and H100.
+The constants were set on simulated trainings on an A100; `python -m benchmarks.measurement` scores them on
+V100 and H100.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ OFF = 0.1  # share of such a change by which a step differs from what the readin
 SUMMED, INTEGRATED = 0.15, 0.55
 LONG_RUN = (3.48 / 1.96) ** 2  # 97.5 % quantile of a sum over its estimated long-run deviation, squared
 HIDDEN_S = 0.02  # between two readings, in which no phase of a training hides
-JUMPS = 1.5  # times the variance of a jump at a random moment between two readings
-STEADY = 0.003  # of the power, by which the mean between two like readings may differ from theirs
 
 
 def sums_readings(rows: np.ndarray[Any, Any]) -> bool | None:
@@ -103,8 +101,7 @@ def missed_variance(tick_s: Floats, power_w: Floats, window_s: float, moments: F
         readings_w = power_w[max(first - around, 0) : last + around + 1]
         step_j2 = LONG_RUN * _variance_of_sum(readings_w) / len(readings_w) * gap_s * step_s
         if gap_s < HIDDEN_S:
-            step_j2 = min(step_j2, JUMPS * float(np.mean(np.square(np.diff(readings_w) * gap_s))) / 12.0)
-        step_j2 += (STEADY * float(readings_w.mean()) * gap_s) ** 2
+            step_j2 = min(step_j2, float(np.mean(np.square(np.diff(readings_w) * gap_s))) / 12.0)
         steps = duration_s / step_s
         missed.append(step_j2 * steps * min(steps, 1.0))
     return np.array(missed)

@@ -25,25 +25,23 @@ from .sampled_counter import missed_variance
 Floats = NDArray[np.float64]
 Rows = np.ndarray[Any, Any]
 
-# Sizes of the fluctuation, of the highest power around, and its correlation lengths, of the update period:
-# coarse grids over which the estimate averages. Twice as fine ones give the same figures.
-FLUCTUATION = (0.01, 0.1, 0.4)
-CORRELATION_STEPS = (0.1, 1.0)
-NEIGHBOURS = 2  # steps on either side of an edge that say something about it
-RESOLUTION_J = 0.001  # of a counter
-READING_ERROR = 0.006  # relative noise of a power reading
+# Sizes of the fluctuation, of the highest power around, and its correlation lengths, of the update period: a
+# grid over which the estimate averages. Half as many give the same figures but for short parts of a window.
+FLUCTUATION = (0.003, 0.03, 0.1, 0.25, 0.5)
+CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)
+NEIGHBOURS = 2  # steps on either side of an edge that say something about it; one further away is not followed
+RESOLUTION_J = 0.001  # of a counter: NVML's millijoules
+SHORT = 1.2  # bars of windows within a few steps, where few means decide which of the hypotheses is likely
+READING_ERROR = 0.006  # relative noise of a power reading; 0.015 gives the same figures
 HISTORY_S = 30.0  # before and after an edge: steps that show what the step at the edge may hide
-IDLE_SHARE = 0.1  # of the power limit: what an idle GPU draws
 ALIKE = 0.02  # of the power limit: a larger change between two steps is a visible change of the load
-ALIKE_S = 0.95  # without a visible change, after which a period equal to the refresh is suspected
 GROWTH = 1.7  # of the roughness with the lag; independent steps have none, those that drift along a wave do
 SWING = 0.7  # 95 % quantile of the product of two uniform variables: a wave's swing, and the phase of an edge
-CROSSED = 6.0  # peak-to-peak over median roughness: 4.2 for a triangle wave, more if sampled unevenly
 BETWEEN = 1.25  # times the median roughness, hides within a step where the load visibly changes; else twice
-SLACK_STEPS = 2.5  # without a refresh, after which a moment was not followed
-UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace does not tell
+UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace has none
 LATE_S = 2.0  # without a new reading of the counter, after which what was drawn meanwhile is not known
-UNIFORM = 0.55  # of what is uniform over a width: two of them are within 0.78 of it at 95 %
+# Half width of what is uniform over a width of 1: the 95 % interval of the sum of two, over the root of two.
+UNIFORM = (1 - 0.05**0.5) / 2**0.5
 
 
 class EnergyParts(NamedTuple):
@@ -152,7 +150,7 @@ def _on_one_line(numbers: Floats, times: Floats, errors: Floats) -> Floats:
 
 def reaches(updates: SensorUpdates, start_s: float, end_s: float) -> bool:
     """Whether the sensor was followed all through a window, and its counter never went back."""
-    slack_s = SLACK_STEPS * updates.period_s
+    slack_s = (NEIGHBOURS + 0.5) * updates.period_s
     tick_s = updates.tick_s
     near_start = (tick_s <= start_s) & (tick_s > start_s - slack_s)
     inside = (tick_s > start_s - slack_s) & (tick_s < end_s + slack_s)
@@ -228,7 +226,7 @@ def _over_many(
 def _at(updates: SensorUpdates, curve: _Curve, at_s: float, number: int) -> tuple[float, float]:
     """The energy up to a moment near a refresh, and its variance."""
     tick_s, energy_j = float(curve.tick_s[number]), float(curve.energy_j[number])
-    if at_s - tick_s >= SLACK_STEPS * updates.period_s and number + 1 < len(curve.tick_s):  # not followed
+    if at_s - tick_s >= (NEIGHBOURS + 0.5) * updates.period_s and number + 1 < len(curve.tick_s):  # not followed
         span_s, gain_j = (float(each[number + 1] - each[number]) for each in curve[:2])
         error_j = math.inf if span_s > LATE_S else UNIFORM * gain_j / 1.96
         return energy_j + gain_j * (at_s - tick_s) / span_s, error_j**2
@@ -257,7 +255,7 @@ def _hidden_j(updates: SensorUpdates, curve: _Curve, at_s: float) -> float:
     All steps are alike if the load repeats as often as the sensor refreshes. If the refreshes fall at
     changing phases of an iteration, the counter deviates from a straight line by as much as power deviates
     within a step. The deviation then does not grow with the lag over which it is taken. If it is too small
-    to measure or still grows, the sampling cannot exclude any wave between idle power and the power limit.
+    to measure or still grows, the sampling cannot exclude any wave between no power and the power limit.
     """
     near = np.abs(curve.tick_s - at_s) <= HISTORY_S
     tick_s, joules = curve.tick_s[near], curve.energy_j[near]
@@ -277,7 +275,7 @@ def _hidden_j(updates: SensorUpdates, curve: _Curve, at_s: float) -> float:
     changes = np.flatnonzero(np.abs(np.diff(power_w)) > ALIKE * limit_w) + 1
     borders = np.concatenate([[0], changes, [len(power_w)]])
     first, last = borders[np.searchsorted(changes, number, side="right") + np.arange(2)]
-    if not limit_w or (last - first) * updates.period_s < ALIKE_S or last - first < 4:
+    if not limit_w or last - first < 4:
         return hidden_j
     alike_j = joules[first : last + 1]
     lags = np.unique(np.round(1.3 ** np.arange(30)).astype(int))
@@ -289,13 +287,9 @@ def _hidden_j(updates: SensorUpdates, curve: _Curve, at_s: float) -> float:
         return max(hidden_j, 2.0 * rough * most_j)
     # Of all power between two bounds with a given mean, a wave that jumps from one to the other deviates
     # most. Readings that average part of a step show every wave that is longer than what they average.
-    low_w, high_w = min(IDLE_SHARE * limit_w, power_w.min()), max(limit_w, power_w.max())
-    wave_w = (power_w[number] - low_w) * (high_w - power_w[number]) / (high_w - low_w)
-    wave_j = float(wave_w) * min(updates.window_s, updates.period_s) * inside
-    long = 2 * lags > lags[-1]
-    if measured and rough_j[long].mean() < rough_j[~long].max(initial=0.0):  # it has stopped growing
-        wave_j = min(wave_j, CROSSED * most_j)
-    return max(hidden_j, SWING * wave_j)
+    high_w = max(limit_w, float(power_w.max()))
+    wave_w = float(power_w[number]) * (1.0 - float(power_w[number]) / high_w)
+    return max(hidden_j, SWING * wave_w * min(updates.window_s, updates.period_s) * inside)
 
 
 def _roughness(joules: Floats, lag: int) -> float:
@@ -309,7 +303,8 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> tuple[Floats, Floats
     start_s, end_s = float(moments[0]), float(moments[-1])
     plateau = _step_around(updates, start_s)[:1] + _step_around(updates, end_s)[1:]
     changes = ((), (start_s,), (end_s,), (start_s, end_s), plateau)
-    return _conditional(updates, moments, changes, start_s, end_s)
+    energy_j, variance = _conditional(updates, moments, changes, start_s, end_s)
+    return energy_j, SHORT**2 * variance
 
 
 def _curve(updates: SensorUpdates) -> _Curve:
@@ -349,7 +344,7 @@ def _supports(updates: SensorUpdates, from_s: float, to_s: float) -> _Cells:
         begins.append(times[:-1])
         ends.append(times[1:])
         means.append(np.diff(energy) / spans)
-        variances.append(np.full(len(spans), 0.05**2) + (0.001 / spans) ** 2)
+        variances.append(np.full(len(spans), 0.05**2) + (RESOLUTION_J / spans) ** 2)
     known = (updates.power_tick_s >= from_s) & (updates.power_tick_s <= to_s) & np.isfinite(updates.power_w)
     times, power = updates.power_tick_s[known], updates.power_w[known]
     begins.append(times - updates.window_s)
