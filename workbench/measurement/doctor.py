@@ -1,6 +1,6 @@
 """Checks of a machine and its GPUs for `workbench doctor`: results, and their effect on joules. Read-only.
 
-    machine_findings()                    versions, privileges, container, fork
+    machine_findings()                    versions, privileges, container
     gpu_findings(device, load, seconds)   modes, limits, time per sample, processes, sensors, energy counter
 """
 
@@ -10,6 +10,7 @@ import contextlib
 import getpass
 import hashlib
 import importlib.metadata
+import json
 import math
 import os
 import platform
@@ -37,7 +38,6 @@ LONGEST_S = 300.0  # of each check
 FEWEST = 20  # readings for a mean, calls for a median
 SLOW_MS = 1.0  # of one sample
 NEAR, FAR = 0.03, 0.10  # difference of counter and readings, as a share
-FORK_FAILS = "measure in the parent process, not in workers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,6 @@ def machine_findings() -> list[Finding]:
             "a killed container leaves its GPU settings changed; with WORKBENCH_HOME on a volume, the next "
             "start restores them",
         ))
-    found.append(_after_fork())
     return found
 
 
@@ -125,28 +124,29 @@ def gpu_findings(
 
 def report(machine: Sequence[Finding], gpus: dict[OpenGpu, Sequence[Finding]]) -> dict[str, Any]:
     """Findings as JSON, without names of users, hosts or paths; GPUs by a hash of their UUID."""
-    found: dict[str, Any] = _anonymous(_report(machine, gpus))
-    return found
-
-
-def _anonymous(value: Any) -> Any:
-    """A value of JSON without what tells whose machine it was; what is in brackets is the kind."""
-    if isinstance(value, dict):
-        return {key: _anonymous(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_anonymous(each) for each in value]
-    if not isinstance(value, str):
-        return value
-    value = re.sub(driver.current().UUID, "[uuid]", value)
-    value = re.sub(r"(?<![\w.])~?/[\w.+@~-]+(?:/[\w.+@~-]*)*", "[path]", value)
-    names = [("user", Path.home().name), ("host", socket.gethostname()), ("host", platform.node())]
+    grades = [each.grade for found in (machine, *gpus.values()) for each in found]
+    text = json.dumps({
+        "versions": _versions(), "machine": [asdict(each) for each in machine],
+        "gpus": [
+            {
+                "name": device.name, "simulated": device.simulated,
+                "id": hashlib.sha256(device.uuid.encode()).hexdigest()[:12],
+                "findings": [asdict(each) for each in found],
+            }
+            for device, found in gpus.items()
+        ],
+        "fail": grades.count(FAIL), "warn": grades.count(WARN),
+    }, ensure_ascii=False)
+    text = re.sub(driver.current().UUID, "[uuid]", text)
+    text = re.sub(r"(?<![\w.])~?/[\w.+@~-]+(?:/[\w.+@~-]*)*", "[path]", text)
+    names = [("user", Path.home().name), ("host", socket.gethostname())]
     with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
         names.append(("user", getpass.getuser()))
-    for kind, each in names:
-        if len(each) < 3 or each == "root":
-            continue
-        value = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", f"[{kind}]", value)
-    return value
+    for kind, name in names:
+        if len(name) > 2 and name != "root":
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", f"[{kind}]", text)
+    anonymous: dict[str, Any] = json.loads(text)
+    return anonymous
 
 
 def _versions() -> dict[str, str]:
@@ -158,23 +158,6 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _report(machine: Sequence[Finding], gpus: dict[OpenGpu, Sequence[Finding]]) -> dict[str, Any]:
-    every = [*machine, *(each for found in gpus.values() for each in found)]
-    return {
-        "versions": _versions(),
-        "machine": [asdict(each) for each in machine],
-        "gpus": [
-            {
-                "name": device.name, "simulated": device.simulated,
-                "id": hashlib.sha256(device.uuid.encode()).hexdigest()[:12],
-                "findings": [asdict(each) for each in found],
-            }
-            for device, found in gpus.items()
-        ],
-        "fail": sum(each.grade == FAIL for each in every), "warn": sum(each.grade == WARN for each in every),
-    }
-
-
 def _container() -> str:
     """What kind of container this process is in; empty outside."""
     if Path("/.dockerenv").exists():
@@ -184,35 +167,6 @@ def _container() -> str:
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "Kubernetes"
     return ""
-
-
-def _after_fork() -> Finding:
-    """Whether a forked child can start the driver's library anew."""
-    door = driver.current()
-    what = f"{door.NAME} after a fork"
-    if not hasattr(os, "fork"):
-        return Finding(INFO, what, "this system does not fork", "no effect")
-    pid = os.fork()
-    if pid == 0:  # nothing of the parent may run here: not its handlers, nor its exits
-        try:
-            door.identities()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            good = os.waitstatus_to_exitcode(status) == 0
-            return Finding(
-                PASS if good else WARN, what, "works" if good else "fails",
-                "worker processes can measure too" if good else FORK_FAILS,
-            )
-        time.sleep(0.01)
-    with contextlib.suppress(OSError):
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-    return Finding(WARN, what, "hangs", FORK_FAILS)
 
 
 def _modes(device: OpenGpu) -> list[Finding]:

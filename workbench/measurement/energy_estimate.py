@@ -17,7 +17,7 @@ from . import sensor_updates
 from .sampled_counter import missed_variance
 from .sensor_updates import UNIFORM, EnergyParts, Floats, Rows, SensorUpdates, half_widths
 
-NEAR_READINGS = 4  # before and after a moment, that tell what power its step of the counter may hold
+UNKNOWN_W = 300.0  # what a GPU may draw where neither readings nor a limit are known
 MOVING_S = 0.016  # between two changes of a counter that changes at every look, at most
 
 
@@ -160,37 +160,26 @@ class EnergyTimeline:
             np.concatenate([[opened.energy_j], observed_j[inside], [closed.energy_j]])
         )
         mean_w = (joules[-1] - joules[0]) / max(at_s[-1] - at_s[0], self._update_s)
-        before_w, most_w = self._power_near(moments, mean_w)
+        away_s = max(moments[0] - opened.time_s, closed.time_s - moments[-1])
+        off_s = math.hypot(self._update_s, max(opened.took_s, closed.took_s), away_s)
+        half_j = UNIFORM * off_s * self._most_near(moments, mean_w)
         gap = np.clip(np.searchsorted(at_s, moments, side="right") - 1, 0, len(at_s) - 2)
-        took_s = np.full(len(moments), max(opened.took_s, closed.took_s))
-        took_s[[0, -1]] = opened.took_s, closed.took_s
-        away_s = np.zeros(len(moments))
-        away_s[[0, -1]] = moments[0] - opened.time_s, closed.time_s - moments[-1]
-        off_s = np.sqrt(self._update_s**2 + took_s**2 + away_s**2)
-        # What the counter has not shown yet, half a step in the mean, differs between the edges.
-        owed_j = 0.5 * self._update_s * before_w
-        half_j = UNIFORM * np.hypot(off_s * most_w, 0.5 * self._update_s * (most_w - before_w))
         half_j[1:-1] = np.maximum(half_j, UNIFORM * np.diff(joules)[gap])[1:-1]
-        joules[-1] = max(joules[-1] + owed_j[-1] - owed_j[0], joules[-2])
-        width_j = half_widths(half_j)
+        variance = np.square(half_widths(half_j))
         if self._part_time:
-            missed = missed_variance(*_power_readings(self.rows), self._power_window_s, moments)
-            width_j = np.hypot(width_j, 1.96 * np.sqrt(missed))
-        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), width_j)
+            variance += 1.96**2 * missed_variance(
+                *_power_readings(self.rows), self._power_window_s, moments
+            )
+        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), np.sqrt(variance))
 
-    def _power_near(self, moments: Floats, mean_w: float) -> tuple[Floats, Floats]:
-        """The mean of the power readings (W) right before moments, and the most of those around; without
-        readings the mean, and half way to the limit.
-        """
+    def _most_near(self, moments: Floats, mean_w: float) -> Floats:
+        """The highest power readings (W) around moments; half way to the limit without readings."""
         times, watts = _power_readings(self.rows)
         if not len(watts):
-            return np.full(len(moments), mean_w), np.full(
-                len(moments), max(0.5 * (mean_w + self._most_w), mean_w) or 300.0
-            )
-        places = np.searchsorted(times, moments, side="right").tolist()
-        before = [watts[max(n - NEAR_READINGS, 0) : max(n, 1)].mean() for n in places]
-        most = [watts[max(n - NEAR_READINGS, 0) : n + NEAR_READINGS].max(initial=mean_w) for n in places]
-        return np.array(before), np.array(most)
+            return np.full(len(moments), max(0.5 * (mean_w + self._most_w), mean_w) or UNKNOWN_W)
+        places = np.searchsorted(times, moments)
+        reach = 2 * sensor_updates.NEIGHBOURS
+        return np.array([watts[max(n - reach, 0) : n + reach].max(initial=mean_w) for n in places.tolist()])
 
     def _by_readings(self, moments: Floats) -> EnergyParts | None:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;

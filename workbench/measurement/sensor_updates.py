@@ -29,7 +29,7 @@ Rows = np.ndarray[Any, Any]
 # grid over which the estimate averages. Half as many give the same figures but for short parts of a window.
 FLUCTUATION = (0.003, 0.03, 0.1, 0.25, 0.5)
 CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)
-NEIGHBOURS = 2  # steps on either side of an edge that say something about it; one further away is not followed
+NEIGHBOURS = 2  # steps on either side of an edge that say something about it; half a step later none does
 RESOLUTION_J = 0.001  # of a counter: NVML's millijoules
 SHORT = 1.2  # bars of windows within a few steps, where few means decide which of the hypotheses is likely
 READING_ERROR = 0.006  # relative noise of a power reading; 0.015 gives the same figures
@@ -226,7 +226,8 @@ def _over_many(
 def _at(updates: SensorUpdates, curve: _Curve, at_s: float, number: int) -> tuple[float, float]:
     """The energy up to a moment near a refresh, and its variance."""
     tick_s, energy_j = float(curve.tick_s[number]), float(curve.energy_j[number])
-    if at_s - tick_s >= (NEIGHBOURS + 0.5) * updates.period_s and number + 1 < len(curve.tick_s):  # not followed
+    unfollowed = at_s - tick_s >= (NEIGHBOURS + 0.5) * updates.period_s
+    if unfollowed and number + 1 < len(curve.tick_s):
         span_s, gain_j = (float(each[number + 1] - each[number]) for each in curve[:2])
         error_j = math.inf if span_s > LATE_S else UNIFORM * gain_j / 1.96
         return energy_j + gain_j * (at_s - tick_s) / span_s, error_j**2
