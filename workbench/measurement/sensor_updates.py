@@ -175,8 +175,11 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats) -> EnergyParts:
         energy_j, variance = _within_few(updates, moments)
     else:
         energy_j, variance = _over_many(updates, curve, moments, inside)
-    timing_j = [updates.tick_error_s * _power_near(updates, at_s) for at_s in moments.tolist()]
-    variance += _sums(np.square(timing_j))
+    power_w = np.full(len(moments), updates.highest_w)
+    if len(curve.tick_s) > 1:
+        number = np.clip(np.searchsorted(curve.tick_s, moments) - 1, 0, len(curve.tick_s) - 2)
+        power_w = (np.diff(curve.energy_j) / np.diff(curve.tick_s))[number]
+    variance += _sums(np.square(updates.tick_error_s * power_w))
     if updates.part_time:
         variance += missed_variance(curve.tick_s, curve.power_w, updates.window_s, moments)
     half_j = 1.96 * np.sqrt(variance)
@@ -185,21 +188,13 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats) -> EnergyParts:
 
 
 def energies_by_refreshes(updates: SensorUpdates, moments: Floats) -> Floats:
-    """The energies alone, as if power changed at the first and the last of the moments only."""
+    """The energies alone, by straight lines between refreshes; what the lines miss of the whole at its edges
+    counts in each stretch by its length.
+    """
     curve = _curve(updates)
-    inside = _inside(updates, curve, moments)
-    if inside is None:
-        first, last = np.searchsorted(curve.tick_s, moments[[0, -1]])
-        knots = np.concatenate([moments[:1], curve.tick_s[first:last], moments[-1:]])
-        at_j = np.append(0.0, np.cumsum(_within_few(updates, knots)[0]))
-    else:
-        first, last = inside
-        knots = np.concatenate([moments[:1], curve.tick_s[first : last + 1], moments[-1:]])
-        (start_j, _), (end_j, _) = (
-            _at(updates, curve, float(moments[k]), inside[k]) for k in (0, -1)
-        )
-        at_j = np.concatenate([[start_j], curve.energy_j[first : last + 1], [end_j]])
-    return np.diff(np.interp(moments, knots, at_j))
+    energy_j = np.diff(np.interp(moments, curve.tick_s, curve.energy_j))
+    whole_j = energy_by_refreshes(updates, moments[[0, -1]]).energy_j[0]
+    return np.asarray(energy_j + (whole_j - energy_j.sum()) * np.diff(moments) / max(np.ptp(moments), 1e-9))
 
 
 def _inside(updates: SensorUpdates, curve: _Curve, moments: Floats) -> tuple[int, int] | None:
@@ -385,11 +380,10 @@ def _given_changes(
     begin, end = np.append(cells.begin_s, bounds[0]), np.append(cells.end_s, bounds[1])
     borders = np.array([-np.inf, *points, np.inf])
     segments = len(borders) - 1
-    low = np.maximum(begin[None, :], borders[:-1, None])
-    high = np.minimum(end[None, :], borders[1:, None])
+    low, high = np.maximum(begin, borders[:-1, None]), np.minimum(end, borders[1:, None])
     # (segments, cells): how much of each cell lies in a segment
     share = np.maximum(high - low, 0.0) / (end - begin)
-    level = updates.highest_w**2 * np.einsum("si,sj->ij", share, share)
+    level = updates.highest_w**2 * share.T @ share
     scale_w = max(float(np.max(cells.mean_w)), 1.0)
     centre_w = float(np.mean(cells.mean_w))
     values = cells.mean_w - centre_w
@@ -433,12 +427,3 @@ def _step_around(updates: SensorUpdates, at_s: float) -> tuple[float, ...]:
     """The refreshes before and after a moment, as far as there are any."""
     index = int(np.searchsorted(updates.tick_s, at_s, side="right"))
     return tuple(float(at) for at in updates.tick_s[max(index - 1, 0) : index + 1])
-
-
-def _power_near(updates: SensorUpdates, at_s: float) -> float:
-    """Power around a moment, for what an error of time is worth."""
-    index = min(max(int(np.searchsorted(updates.tick_s, at_s)), 1), len(updates.tick_s) - 1)
-    span_s = updates.tick_s[index] - updates.tick_s[index - 1]
-    counted_w = (updates.energy_j[index] - updates.energy_j[index - 1]) / span_s if span_s > 0 else math.nan
-    reading_w = updates.power_w[index]
-    return float(next((w for w in (counted_w, reading_w) if math.isfinite(w)), updates.highest_w))
