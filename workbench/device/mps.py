@@ -20,6 +20,7 @@ from pathlib import Path
 DEFAULT_PIPES = "/tmp/nvidia-mps"
 DAEMON = "nvidia-cuda-mps-control"
 ANSWER_S = 5.0
+GRACE_S = 30.0  # for clients to end by themselves
 
 
 def terminate_clients(pids: set[int], environment: Mapping[str, str]) -> set[int]:

@@ -183,31 +183,22 @@ class EnergyTimeline:
 
     def _by_readings(self, moments: Floats) -> EnergyParts | None:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;
-        beyond them, and where the counter goes back, the power goes on.
+        nothing is known beyond them, and where the counter goes back.
         """
-        observed_s, observed_j = _counter_readings(self.rows)
-        if len(observed_s) < 2:
+        at_s, joules = _counter_readings(self.rows)
+        if len(at_s) < 2:
             return None
-        power_s, area_j = _area_under_power(self.rows)
-        gains, spans = np.diff(observed_j), np.diff(observed_s)
-        back = gains < 0
-        gains = np.where(
-            back, np.diff(np.interp(observed_s, power_s, area_j)) if len(power_s) else 0.0, gains
+        gains, spans = np.diff(joules), np.diff(at_s)
+        lost = (gains < 0) | (spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans))))
+        curve_j = np.append(0.0, np.cumsum(np.maximum(gains, 0.0)))
+        unknown_s = np.append(0.0, np.cumsum(np.where(gains < 0, spans, 0.0)))
+        gap = np.clip(np.searchsorted(at_s, moments) - 1, 0, len(gains) - 1)
+        unknown = lost[gap] | (moments < at_s[0]) | (moments > at_s[-1])
+        half_j = np.where(unknown, np.inf, UNIFORM * gains[gap])
+        back = np.diff(np.interp(moments, at_s, unknown_s)) > 0
+        return EnergyParts(
+            np.diff(np.interp(moments, at_s, curve_j)), np.where(back, np.inf, half_widths(half_j))
         )
-        joules = np.concatenate([[0.0], np.cumsum(gains)])
-        before, after = power_s < observed_s[0], power_s > observed_s[-1]
-        first_j, last_j = np.interp(observed_s[[0, -1]], power_s, area_j) if len(power_s) else (0.0, 0.0)
-        at_s = np.concatenate([power_s[before], observed_s, power_s[after]])
-        curve_j = np.concatenate([area_j[before] - first_j, joules, joules[-1] + area_j[after] - last_j])
-        gap = np.clip(np.searchsorted(observed_s, moments) - 1, 0, len(gains) - 1)
-        late = spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans)))
-        lost = late[gap] | (moments < observed_s[0]) | (moments > observed_s[-1])
-        half_j = half_widths(np.where(lost, np.inf, UNIFORM * gains[gap]))
-        parts = EnergyParts(np.diff(np.interp(moments, at_s, curve_j)), half_j)
-        for number in np.flatnonzero(back):
-            across = (moments[:-1] < observed_s[number + 1]) & (moments[1:] > observed_s[number])
-            parts.uncertainty_j[across] = np.inf
-        return parts
 
     def _by_power(self, moments: Floats) -> EnergyParts:
         """Trapezoids between power readings, for a sensor without a counter whose refreshes are not known (it
@@ -234,12 +225,6 @@ def _power_readings(rows: Rows) -> tuple[Floats, Floats]:
     known = rows[np.isfinite(rows["power_w"]) & np.isfinite(rows["time_s"])]
     times, first = np.unique(known["time_s"], return_index=True)
     return times, known["power_w"][first].astype(float)
-
-
-def _area_under_power(rows: Rows) -> tuple[Floats, Floats]:
-    times, watts = _power_readings(rows)
-    area_j = np.cumsum(0.5 * (watts[1:] + watts[:-1]) * np.diff(times))
-    return times, np.concatenate([[0.0], area_j]) if len(times) else area_j
 
 
 def _counter_readings(rows: Rows) -> tuple[Floats, Floats]:

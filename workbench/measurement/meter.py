@@ -189,20 +189,17 @@ class Meter:
     def _gpu(self, number: int, window: Window, timeline: EnergyTimeline) -> GpuMeasurement:
         device, counted = self.devices[number], self._counted[number]
         assert window.end_s is not None
-        notes: list[str] = [
-            note for note in (getattr(device, "note", ""), self._counters[number].note()) if note
-        ]
-        if self.recorder is not None:
-            problems = (self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid))
-            notes += [sentence for sentence in problems if sentence]
-        rows = timeline.rows
+        rows, update_s = timeline.rows, None
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
         duration_s = window.end_s - window.start_s
         energy = timeline.between(window.start_s, window.end_s)
+        notes = [getattr(device, "note", ""), self._counters[number].note()]
+        if self.recorder is not None:
+            notes += [self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid)]
+            update_s = self.recorder.update_s(device.uuid)
         notes += _energy_notes(energy, timeline)
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
         by_counter = counted and energy is not None and energy.source != "power"
-        update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
         foreign = ForeignProcesses((), 0)
         with contextlib.suppress(DeviceError):
             foreign = foreign_processes(device)
@@ -213,8 +210,7 @@ class Meter:
             notes.append(f"{missing} gaps in sampling; their energy {where}")
         limited = inside[np.isfinite(inside["power_limit_w"])]
         within_s, limits = (window.start_s, window.end_s), (limited["time_s"], limited["power_limit_w"])
-        segments = setting_segments(*limits, device.lock_history(), within_s,
-                                    timeline.energies_j)
+        segments = setting_segments(*limits, device.lock_history(), within_s, timeline.energies_j)
         by_time = by_setting(segments)
         setting = by_time[0].setting
         if len(by_time) > 1:
@@ -234,7 +230,7 @@ class Meter:
             idle_share=_mean(1.0 - status["utilisation"]), mean_utilisation=_mean(status["utilisation"]),
             setting=setting, power_limit_w=setting.power_limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
             throttle_reasons=throttle_names(bits), other_processes=foreign.named, samples=len(inside),
-            gaps=missing, notes=tuple(notes), segments=segments if len(segments) > 1 else (),
+            gaps=missing, notes=tuple(filter(None, notes)), segments=segments if len(segments) > 1 else (),
         )
 
     def count(

@@ -316,7 +316,8 @@ def _curve(updates: SensorUpdates) -> _Curve:
     # Between two windows power may be anything as far from the readings as they differ, at each pass alike.
     noise = READING_ERROR * power_w[1:] * (spans - unseen)
     variances = 2.0 * np.square(np.diff(power_w) * unseen) + noise**2 / 4
-    return _Curve(tick_s, *(np.append(0.0, np.cumsum(each)) for each in (gains, variances)), power_w)
+    energy_j, variance = (np.append(0.0, np.cumsum(each)) for each in (gains, variances))
+    return _Curve(tick_s, energy_j, variance, power_w)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from .sampler import STATUS_EVERY_S
 from .sensor_updates import Floats
 
 SHORTEST_S = 2 * STATUS_EVERY_S  # of a stretch: a shorter one has no sample of the power limit for sure
-MOST = 40  # stretches of a measurement that the log keeps; more are added up, each setting once
 
 
 def setting_segments(
@@ -50,8 +49,7 @@ def setting_segments(
     if len(settings) == 1:
         return (SettingSegment(settings[0], end_s - start_s, None),)
     joules = [None if math.isnan(each) else each for each in energies_j(moments_s).tolist()]
-    found = tuple(map(SettingSegment, settings, np.diff(moments_s).tolist(), joules))
-    return found if len(found) <= MOST else by_setting(found)
+    return tuple(map(SettingSegment, settings, np.diff(moments_s).tolist(), joules))
 
 
 def by_setting(segments: Sequence[SettingSegment]) -> tuple[SettingSegment, ...]:

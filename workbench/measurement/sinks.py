@@ -25,7 +25,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -89,41 +89,32 @@ class CsvSink:
         self._file.close()
 
 
-class WandbSink(NoSink):
+class RunSink(NoSink):
+    """A run of W&B, MLflow or a logger of Lightning, by its function that takes values and a step."""
+
+    def __init__(self, log: Callable[[dict[str, float], int], object]) -> None:
+        self._log = log
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        self._log(dict(values), step)
+
+
+def wandb_sink() -> RunSink:
     """The run of W&B that is active; values join the row that the training logs next."""
-
-    def __init__(self) -> None:
-        self._run = _library("wandb", "W&B").run
-        if self._run is None:
-            raise UsageError("no run of W&B is active; call wandb.init() first")
-
-    def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._run.log(dict(values), commit=False)
+    run = _library("wandb", "W&B").run
+    if run is None:
+        raise UsageError("no run of W&B is active; call wandb.init() first")
+    return RunSink(lambda values, _: run.log(values, commit=False))
 
 
-class MlflowSink(NoSink):
+def mlflow_sink() -> RunSink:
     """The run of MLflow that is active in the thread that makes this; others have runs of their own."""
-
-    def __init__(self) -> None:
-        self._mlflow = _library("mlflow", "MLflow")
-        run = self._mlflow.active_run()
-        if run is None:
-            raise UsageError("no run of MLflow is active; call mlflow.start_run() first, or give Lightning's "
-                             "logger: log_to(trainer.logger)")
-        self._run_id = run.info.run_id
-
-    def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._mlflow.log_metrics(dict(values), step=step, run_id=self._run_id)
-
-
-class LightningSink(NoSink):
-    """A logger of Lightning (MLFlowLogger, WandbLogger, ...), which knows its own run."""
-
-    def __init__(self, logger: Any) -> None:
-        self._logger = logger
-
-    def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._logger.log_metrics(dict(values), step)
+    mlflow = _library("mlflow", "MLflow")
+    run = mlflow.active_run()
+    if run is None:
+        raise UsageError("no run of MLflow is active; call mlflow.start_run() first, or give Lightning's "
+                         "logger: log_to(trainer.logger)")
+    return RunSink(lambda values, step: mlflow.log_metrics(values, step=step, run_id=run.info.run_id))
 
 
 class TensorboardSink:
@@ -372,9 +363,10 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     """
     if not every_s > 0:
         raise UsageError(f"every_s={shown(every_s)}: give seconds above 0")
-    if not isinstance(where, str | Path):
-        sink = where if hasattr(where, "write") else LightningSink(where)
-        return EnergyLogger(sink, every_s, gpus)
+    if not isinstance(where, str | Path) and hasattr(where, "write"):
+        return EnergyLogger(where, every_s, gpus)
+    if log := getattr(where, "log_metrics", None):
+        return EnergyLogger(RunSink(log), every_s, gpus)
     rank = _rank()
     try:
         sink = _sink(str(where), rank)
@@ -404,7 +396,7 @@ def _sink(where: str, rank: int) -> Sink:
     if name == "tensorboard":
         return TensorboardSink((rest or "runs") + f"/rank{rank}" * bool(rank))
     if where in ("wandb", "mlflow"):
-        return WandbSink() if where == "wandb" else MlflowSink()
+        return wandb_sink() if where == "wandb" else mlflow_sink()
     if where.endswith(".csv"):
         return CsvSink(where.removesuffix(".csv") + f".rank{rank}" * bool(rank) + ".csv")
     raise UsageError(f"{shown(where)} is no place to log to; give wandb, mlflow, tensorboard[:FOLDER], "
