@@ -67,7 +67,7 @@ def test_readings_of_a_steady_load_miss_nothing_and_those_of_a_load_that_moves_m
 
 def test_readings_with_little_between_them_miss_only_the_moments_of_jumps() -> None:
     power_w = np.repeat([100.0, 300.0], 50)  # one jump, in a gap of 10 ms
-    jump_j2 = (200.0 * 0.01) ** 2 / 12
+    jump_j2 = 1.5 * (200.0 * 0.01) ** 2 / 12
     assert half_width_j(power_w, step_s=0.02, window_s=0.01) == pytest.approx(1.96 * np.sqrt(jump_j2), rel=0.01)
 
 

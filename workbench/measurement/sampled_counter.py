@@ -30,6 +30,7 @@ OFF = 0.1  # share of such a change by which a step differs from what the readin
 # integrated.
 SUMMED, INTEGRATED = 0.15, 0.55
 LONG_RUN = (3.48 / 1.96) ** 2  # 97.5 % quantile of a sum over its estimated long-run deviation, squared
+JUMPS = 1.5  # times the variance of a jump at a random moment between two readings
 HIDDEN_S = 0.02  # between two readings, in which no phase of a training hides
 
 
@@ -99,9 +100,10 @@ def missed_variance(tick_s: Floats, power_w: Floats, window_s: float, moments: F
     for first, last, duration_s in zip(places, places[1:], durations_s, strict=False):
         around = max(FEWEST_STEPS - (last - first), 0) // 2
         readings_w = power_w[max(first - around, 0) : last + around + 1]
-        step_j2 = LONG_RUN * _variance_of_sum(readings_w) / len(readings_w) * gap_s * step_s
         if gap_s < HIDDEN_S:
-            step_j2 = min(step_j2, float(np.mean(np.square(np.diff(readings_w) * gap_s))) / 12.0)
+            step_j2 = JUMPS * float(np.mean(np.square(np.diff(readings_w) * gap_s))) / 12.0
+        else:
+            step_j2 = LONG_RUN * _variance_of_sum(readings_w) / len(readings_w) * gap_s * step_s
         steps = duration_s / step_s
         missed.append(step_j2 * steps * min(steps, 1.0))
     return np.array(missed)
