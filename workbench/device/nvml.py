@@ -62,13 +62,16 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     1: (Transient, "NVML was shut down (after a fork?); open the device again"),
     2: (OutOfRange, "the driver does not take that value"),
     3: (NotSupported, "this GPU, driver or virtual machine does not support it"), 4: (NotPermitted, _RIGHTS),
+    5: (DriverError, "NVML was initialised already"),
     6: (UnknownGpu, "the driver does not know it; `nvidia-smi -L` lists what there is"),
+    7: (DriverError, "the answer was longer than expected"),
     8: (GpuLost, "a power cable of the GPU is not attached"),
     9: (NoDriver, "the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot"),
     10: (Transient, "the driver did not answer in time"),
     11: (GpuLost, "the kernel has an interrupt problem with this GPU"),
     12: (NoDriver, "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)"),
     13: (NotSupported, "the installed driver is too old for it"),
+    14: (DriverError, "the GPU's infoROM is corrupted"),
     15: (GpuLost, "the GPU is lost (fell off the bus); a reboot brings it back"),
     16: (GpuLost, "the GPU needs a reset: `nvidia-smi --gpu-reset` as root"),
     17: (NotPermitted, "the operating system (a cgroup?) keeps the GPU from this process"),
@@ -79,8 +82,9 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     24: (OutOfRange, "the card has no such clock"),
     25: (NotSupported, "the installed driver is too old for this pynvml"),
     26: (NotSupported, "the driver no longer has it"), 27: (Transient, "the GPU is not ready yet"),
-    28: (NoDriver, "the driver finds no GPU"),
+    28: (NoDriver, "the driver finds no GPU"), 29: (DriverError, "the GPU is in the wrong state for it"),
     30: (NotSupported, "this GPU cannot be reset that way"),
+    999: (DriverError, "the driver reports an unknown error"),
 }
 
 _SYS_ADMIN = 21  # the capability's bit

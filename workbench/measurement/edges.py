@@ -18,9 +18,11 @@ class EdgeTracker:
     LONGEST_S = 0.4  # between two edges that were seen in one go; further ones do not tell the period
     FINEST_S = 5e-5  # what a bracket is taken to be at least, as half a width
     SURE = 2.0  # standard errors within which an edge is counted on a line
+    PARTS = 4  # of a period that may be too long, as edges between those on the line were seen too vaguely
 
     def __init__(self) -> None:
         self.edges: list[tuple[float, float]] = []  # midpoint, half width
+        self._vague: list[tuple[float, float]] = []  # those dropped, which the line must not contradict
         self.period_s = math.nan
         self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
 
@@ -28,6 +30,7 @@ class EdgeTracker:
         """An edge lies between two readings; a bracket far wider than the best ones is dropped."""
         middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
         if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
+            self._vague = [*self._vague[-7:], (middle_s, half_s)]
             return
         if self.locked and self.SURE * self.error_s(middle_s) > 0.5 * self.period_s:
             self.forget()  # which edge of the line this is cannot be known
@@ -42,6 +45,7 @@ class EdgeTracker:
             period_s = min(b - a for a, b in itertools.pairwise(times))
             if period_s > self.LONGEST_S:
                 return
+            period_s /= next((n for n in range(1, self.PARTS) if self._fits(times[-1], period_s / n)), 1)
         weights = [1.0 / (half * half + self.FINEST_S**2) for _, half in self.edges]
         whole = sum(weights)
         for _ in range(3):  # numbering by the period, then the period by the numbers
@@ -65,9 +69,16 @@ class EdgeTracker:
         self._slope_error = scale / math.sqrt(spread)
         self._mean_error_s = scale / math.sqrt(whole)
 
+    def _fits(self, origin_s: float, period_s: float) -> bool:
+        """Whether the edges that were seen vaguely may lie on a line."""
+        return all(
+            abs(math.remainder(middle_s - origin_s, period_s)) <= half_s + 0.1 * period_s
+            for middle_s, half_s in self._vague
+        )
+
     def forget(self) -> None:
         """Begin anew: the sensor has left its line."""
-        self.edges, self.period_s, self._origin_s = [], math.nan, math.nan
+        self.edges, self._vague, self.period_s, self._origin_s = [], [], math.nan, math.nan
 
     @property
     def locked(self) -> bool:

@@ -275,23 +275,22 @@ class Sampler:
     ) -> None:
         """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
         gap_s = gap_s or self._gap_s(group)
+        followed = [(watched, watched.followed()) for watched in group]
+        shown = {edges: 0 for _, sensors in followed for edges, _ in sensors}
         last: dict[int, tuple[float, Sample]] = {}
-        changes = {
-            (watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())
-        }
         end_s = min(end_s, self.horizon_s)
-        while (now_s := self._clock()) < end_s and min(changes.values()) < until:
+        while (now_s := self._clock()) < end_s and min(shown.values()) < until:
             self._read_where_due(now_s)  # a burst keeps nobody waiting, and leaves no hole in the rows
-            for watched in group:
+            for watched, sensors in followed:
                 with contextlib.suppress(DeviceError):
                     before_s = self._clock()
                     sample = watched.device.sample(watched.status)
                     after_s = self._clock()
-                    known = last.get(watched.number)
-                    for part, (edges, value) in enumerate(watched.followed()):
-                        if known is not None and _changed(value(sample), value(known[1])):
-                            edges.add(known[0], after_s)
-                            changes[watched.number, part] += 1
+                    known_s, known = last.get(watched.number, (before_s, sample))
+                    for edges, value in sensors:
+                        if _changed(value(sample), value(known)):
+                            edges.add(known_s, after_s)
+                            shown[edges] += 1
                     last[watched.number] = before_s, sample
             self._pause(gap_s)
 
