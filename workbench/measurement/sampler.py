@@ -28,10 +28,10 @@ from .edges import EdgeTracker
 from .ring import LOST, RUNNING, Ring
 
 STATUS_EVERY_S = 0.2  # between two readings of what changes slowly, also of who needs what
-SLOWEST_S = 0.1  # between two samples while nothing is known about a sensor
+SLOWEST_S = 0.1  # between two looks while nothing is known about a sensor
 FASTEST_S = 0.005
 REST_AFTER_S, STOP_AFTER_S = 60.0, 600.0  # since a device was needed last
-RESTING_S = 10 * SLOWEST_S
+RESTING_S = 10 * SLOWEST_S  # between two looks then
 
 AWAKE, RESTING, STOPPED = range(3)
 
@@ -56,12 +56,12 @@ class _Watched:
         self.edges = EdgeTracker()
         self.power_edges = EdgeTracker() if self.counts else self.edges
         self.due_s = -math.inf
-        self.open_s = self.shut_s = math.inf  # a sample in between shows the next step and no other
+        self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
+        self.calm_s = -math.inf  # until then no step is near
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
-        self.refined = 0  # how often, so that both sensors have their turn
-        # Whether a sensor moves whose steps are not known, and from when on they are searched for again.
+        self.next_part = 0
         self.missing, self.search_s, self.search_gap_s = False, -math.inf, 0.5
-        self.moves_s = math.nan  # between two changes of a counter that changes at every sample
+        self.moves_s = math.nan  # between two changes of a counter that changes at every look
         self.last: Sample | None = None
         self.status: Sample | None = None
         self.error, self.lost = "", False
@@ -75,8 +75,9 @@ class _Watched:
 
     @property
     def astray(self) -> bool:
-        """Whether its steps are to be searched for as if nothing was known."""
-        return self.missing or self.widen > 16 or not (self.edges.locked or self.power_edges.locked)
+        """Whether its steps are to be looked for as if nothing was known."""
+        steps = self.edges.locked or (self.power_edges.locked and self.moves_s < SLOWEST_S)
+        return self.missing or not steps or self.widen > 16
 
     def moved(self, sample: Sample) -> bool:
         """Whether a sample shows another value than the last one, of a sensor whose steps are not known."""
@@ -111,8 +112,9 @@ class Sampler:
         pause: Callable[[float], None],
     ) -> None:
         self._ring, self._clock, self._pause = ring, clock, pause
-        # Many GPUs are read in one wake-up, which costs more than the readings: all whose step has passed.
-        self._patience = 0.9 if len(devices) > 2 else 0.3
+        # Many GPUs are read in one wake-up, which costs more than the readings: all whose steps are not near.
+        self._many = len(devices) > 2
+        self._patience = 0.9 if self._many else 0.3
         numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
         self._all = [_Watched(number, device) for number, device in numbered.items()]
         # until when a burst may go on; a stepped clock goes no further than it is stepped
@@ -157,7 +159,7 @@ class Sampler:
             watched.inside, pace = needed_s == math.inf, pace_after(now_s - needed_s)
             if pace == watched.pace:
                 continue
-            watched.pace, watched.open_s = pace, math.inf
+            watched.pace, watched.open_s, watched.calm_s = pace, math.inf, -math.inf
             watched.due_s = now_s if pace == AWAKE else now_s + RESTING_S if pace == RESTING else math.inf
             watched.refine_s = now_s  # when it is awake: its steps went unfollowed
 
@@ -174,10 +176,12 @@ class Sampler:
             self._refine(vague[0])  # one a tick: a burst keeps the others waiting
 
     def _read_where_due(self, now_s: float) -> None:
-        if any(watched.due_s <= now_s for watched in self._all):
-            for watched in self._all:
-                if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
-                    self._read(watched)
+        due = any(watched.due_s <= now_s for watched in self._all)
+        for watched in self._all:
+            # Where a step has passed and none is near, a look between two devices' moments saves a wake-up.
+            if (watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s
+                    or (due and self._many and now_s < watched.calm_s)):
+                self._read(watched)
 
     def _read(self, watched: _Watched) -> None:
         stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
@@ -190,7 +194,7 @@ class Sampler:
         tick_s, error_s = watched.edges.tick(sample.time_s, after_s)
         power_tick_s = watched.power_edges.tick(sample.time_s, after_s)[0]
         self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
-        watched.due_s, watched.open_s = sample.time_s + SLOWEST_S, math.inf
+        watched.due_s, watched.open_s, watched.calm_s = sample.time_s + SLOWEST_S, math.inf, -math.inf
         if watched.pace == RESTING:
             watched.due_s, watched.last = sample.time_s + RESTING_S, sample
             return
@@ -199,15 +203,24 @@ class Sampler:
             guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
             next_s = watched.edges.edge_before(sample.time_s) + period_s
             watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
+            watched.calm_s = next_s - guard_s
             watched.due_s = next_s + max(guard_s, min(self._patience * period_s, period_s - self.MARGIN_S))
-        # A reader that doubts a period wants samples that keep no step with the sensor; energy one after
-        # every step. A pace clearly faster than the steps gives both.
-        asked_s = max(self._ring.asked_s(watched.number) or math.inf, FASTEST_S)
-        if asked_s < (0.9 * watched.edges.period_s if watched.edges.locked else math.inf):
-            watched.due_s, watched.open_s = sample.time_s + asked_s, math.inf
+        asked_s = self._ring.asked_s(watched.number)
+        if asked_s is not None:
+            self._obey(watched, sample.time_s, max(asked_s, FASTEST_S))
         if sample.time_s >= watched.search_s and watched.moved(sample):  # it shows its steps now
             watched.refine_s, watched.missing = sample.time_s, True
         watched.last = sample
+
+    def _obey(self, watched: _Watched, at_s: float, asked_s: float) -> None:
+        """Look again after the time that was asked for, at the latest when the next step is due to be seen.
+        """
+        # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look
+        # after every step. A pace clearly faster than the steps gives both.
+        if not watched.edges.locked:
+            watched.due_s = at_s + asked_s
+        elif asked_s < 0.9 * watched.edges.period_s:
+            watched.due_s, watched.open_s = at_s + asked_s, math.inf
 
     def _sample(self, watched: _Watched, status: Sample | None) -> Sample | None:
         try:
@@ -275,29 +288,31 @@ class Sampler:
     ) -> None:
         """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
         gap_s = gap_s or self._gap_s(group)
-        followed = [(watched, watched.followed()) for watched in group]
-        shown = {edges: 0 for _, sensors in followed for edges, _ in sensors}
         last: dict[int, tuple[float, Sample]] = {}
+        changes = {
+            (watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())
+        }
         end_s = min(end_s, self.horizon_s)
-        while (now_s := self._clock()) < end_s and min(shown.values()) < until:
-            self._read_where_due(now_s)  # a burst keeps nobody waiting, and leaves no hole in the rows
-            for watched, sensors in followed:
+        while (now_s := self._clock()) < end_s and min(changes.values()) < until:
+            if any(watched.due_s <= now_s for watched in self._all):
+                self._read_where_due(now_s)  # a burst keeps nobody waiting, and leaves no hole in the rows
+            for watched in group:
                 with contextlib.suppress(DeviceError):
                     before_s = self._clock()
                     sample = watched.device.sample(watched.status)
                     after_s = self._clock()
-                    known_s, known = last.get(watched.number, (before_s, sample))
-                    for edges, value in sensors:
-                        if _changed(value(sample), value(known)):
-                            edges.add(known_s, after_s)
-                            shown[edges] += 1
+                    known = last.get(watched.number)
+                    for part, (edges, value) in enumerate(watched.followed()):
+                        if known is not None and _changed(value(sample), value(known[1])):
+                            edges.add(known[0], after_s)
+                            changes[watched.number, part] += 1
                     last[watched.number] = before_s, sample
             self._pause(gap_s)
 
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
         known = [edges for edges, _ in watched.followed() if edges.locked]
-        now_s, edges = self._clock(), known[watched.refined % len(known)]
+        now_s, edges = self._clock(), known[watched.next_part % len(known)]
         gap_s = self._gap_s([watched], searching=False)
         if gap_s == self.POLL_S:  # some six looks, ever closer together
             gap_s = min(gap_s, max(self.CLOSE_S, 2 * watched.call_s, edges.error_s(now_s)))
@@ -312,7 +327,7 @@ class Sampler:
         self._pause(max(0.0, begin_s - now_s))
         before = edges.edges[-1]
         self._burst([watched], edge_s + half_s, until=1, gap_s=gap_s)
-        watched.refined += 1
+        watched.next_part += 1
         if edges.edges[-1] != before:
             watched.widen = 1.0
             watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
