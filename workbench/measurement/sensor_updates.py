@@ -215,7 +215,7 @@ def _over_many(
     anchor[0], anchor[-1] = inside
     pairs = zip(moments.tolist(), anchor.tolist(), strict=True)
     at_j, variance = np.array([_at(updates, curve, at_s, tick) for at_s, tick in pairs]).T
-    return np.diff(at_j), _sums(variance) + np.diff(curve.variance[anchor])
+    return np.diff(at_j), _sums(variance) + np.maximum(np.diff(curve.variance[anchor]), 0.0)
 
 
 def _at(updates: SensorUpdates, curve: _Curve, at_s: float, number: int) -> tuple[float, float]:
