@@ -50,8 +50,7 @@ COLUMNS = {
     "at_once_bar_over_error": "bar / error",
     "at_once_median_error_percent": "error %",
     "parts_off_max": "parts off by",
-    "parts_covered_closely": "parts covered",
-    "parts_covered_steady": "steady",
+    "parts_covered": "parts covered",
     "zeus_median_error_percent": "Zeus error %",
     "settled_over_zeus": "ours / Zeus",
     "at_once_over_zeus": "at once / Zeus",
@@ -88,7 +87,7 @@ class Outcome(NamedTuple):
     at_once_bar_j: float = math.nan
     zeus_j: float | None = None
     parts_off: float = 0.0  # of the sum of its parts from the whole, relative
-    parts_within: dict[str, float] | None = None  # share of the parts whose bar holds the truth
+    parts_within: float | None = None  # share of the parts whose bar holds the truth
 
 
 def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
@@ -243,7 +242,7 @@ def _timeline(meter: Any, gpu: int, window: Any, rows: Any, part_time: bool) -> 
 
 def _parts(
     machine: Any, gpu: int, timeline: EnergyTimeline, window: Any, whole_j: float
-) -> tuple[float, dict[str, float]]:
+) -> tuple[float, float]:
     """A window of iterations with a phase and a pause among them, marked at random moments: how far off the
     sum of its rows is, and how often the bars of the stretches between the marks hold the truth.
     """
@@ -254,14 +253,11 @@ def _parts(
     within_s = (window.start_s, window.end_s)
     frame = from_marks(marks, energies=energies_of([timeline]), within_s=within_s)
     off = abs(float(frame["energy_j"].sum()) - whole_j) / max(whole_j, 1e-6)
-    within: dict[str, float] = {}
     moments = [window.start_s, *inside, window.end_s]
     truth_j = [machine.true_energy_j(gpu, a, b) * machine.gain(gpu) for a, b in itertools.pairwise(moments)]
-    for name, closely in (("closely", True), ("steady", False)):
-        energy_j, bar_j = timeline.parts(moments, closely=closely)
-        off = max(off, abs(float(energy_j.sum()) - whole_j) / max(whole_j, 1e-6))
-        within[name] = float(np.mean(np.abs(energy_j - truth_j) <= bar_j))
-    return off, within
+    energy_j, bar_j = timeline.parts(moments)
+    off = max(off, abs(float(energy_j.sum()) - whole_j) / max(whole_j, 1e-6))
+    return off, float(np.mean(np.abs(energy_j - truth_j) <= bar_j))
 
 
 class SteadyWindow(NamedTuple):
@@ -412,8 +408,7 @@ def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
         within = [o.parts_within for o in mine if o.parts_within is not None]
         if within:
             row["parts_off_max"] = max(o.parts_off for o in mine)
-        for name in within[0] if within else ():
-            row[f"parts_covered_{name}"] = float(np.mean([each[name] for each in within]))
+            row["parts_covered"] = float(np.mean(within))
         rows.append(row)
     return rows
 
@@ -461,8 +456,7 @@ def main() -> None:
         "covered": float(np.mean([r["settled_covered"] for r in rows])),
         "windows": sum(r["windows"] for r in rows),
         "parts_off_max": max(r["parts_off_max"] for r in rows),
-        "parts_covered_closely": float(np.mean([r["parts_covered_closely"] for r in rows])),
-        "parts_covered_steady": float(np.mean([r["parts_covered_steady"] for r in rows])),
+        "parts_covered": float(np.mean([r["parts_covered"] for r in rows])),
         "bar_over_error_max": max(r["settled_bar_over_error"] for r in rows),
         "worst_over_zeus": max((r["settled_over_zeus"] for r in compared), default=None),
         "worst_over_zeus_at_0.1_and_0.5": max((r["settled_over_zeus"] for r in short), default=None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -321,7 +321,7 @@ class Window(NamedTuple):
     notes: tuple[str, ...] = ()
     marks: Marks = NO_MARKS
     opened_unix_s: float | None = None
-    key: Sequence[None] = ()
+    key: object = None
 
     def _repr_html_(self) -> str:
         return record_table(self)

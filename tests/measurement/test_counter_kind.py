@@ -48,50 +48,40 @@ def test_what_does_not_move_or_was_hardly_seen_tells_nothing(square: Any, case: 
     assert sampled_counter.sums_readings(rows_of(readings, readings)) is None
 
 
-def test_readings_of_a_steady_load_miss_little_and_those_of_a_load_that_moves_miss_by_its_spread() -> None:
-    spans = np.full(100, 0.1)
-    # 0.3 % of the 75 ms between two readings, a step
-    steady = sampled_counter.unseen_variance(np.full(101, 250.0), spans, 0.025)
-    assert steady.sum() == pytest.approx(100 * (0.003 * 250.0 * 0.075) ** 2)
+def half_width_j(power_w: Any, *, count: int | None = None, step_s: float = 0.1, window_s: float = 0.025) -> float:
+    """What the readings may have missed in the first `count` steps."""
+    tick_s = step_s * np.arange(len(power_w))
+    moments = np.array([0.0, tick_s[count or -1]])
+    (variance,) = sampled_counter.missed_variance(tick_s, np.asarray(power_w, float), window_s, moments)
+    return 1.96 * float(np.sqrt(variance))
+
+
+def test_readings_of_a_steady_load_miss_nothing_and_those_of_a_load_that_moves_miss_by_its_spread() -> None:
+    assert half_width_j(np.full(601, 250.0)) == pytest.approx(0.0, abs=1e-6)
     rng = np.random.default_rng(3)
-    moving_w = rng.choice([100.0, 300.0], 101)
-    # spread 100 W, three quarters unseen: (100 W * 0.1 s)^2 * 0.75 a step, where no reading is like the next
-    assert sampled_counter.unseen_variance(moving_w, spans, 0.025).sum() == pytest.approx(7500.0, rel=0.25)
-    alike_w = np.repeat(rng.choice([100.0, 300.0], 21), 5)[:101]
-    assert sampled_counter.unseen_variance(alike_w, spans, 0.025).sum() > 2 * 7500.0
+    moving_w = rng.choice([100.0, 300.0], 601)
+    # A spread of 100 W, three quarters of it not observed: 8.7 J a step, 212 J of 600 where none is like the next.
+    assert 0.7 * 1.96 * 212.0 < half_width_j(moving_w) < 2.5 * 1.96 * 212.0
+    assert half_width_j(np.repeat(rng.choice([100.0, 300.0], 61), 10)) > 1.5 * half_width_j(moving_w)
 
 
 def test_readings_with_little_between_them_miss_only_the_moments_of_jumps() -> None:
     power_w = np.repeat([100.0, 300.0], 50)  # one jump, in a gap of 10 ms
-    missed = sampled_counter.unseen_variance(power_w, np.full(99, 0.02), 0.01)
-    assert missed.max() == pytest.approx(1.5 * (200.0 * 0.01) ** 2 / 12, rel=0.01)
-    assert missed.sum() < 1.01 * missed.max()
+    jump_j2 = 1.5 * (200.0 * 0.01) ** 2 / 12
+    assert half_width_j(power_w, step_s=0.02, window_s=0.01) == pytest.approx(1.96 * np.sqrt(jump_j2), rel=0.01)
 
 
 def test_errors_that_repeat_cancel_in_the_long_run() -> None:
-    def share(power_w: Any, *places: int, window_s: float = 0.025) -> list[float]:
-        spans_s = np.full(len(power_w) - 1, 0.1)
-        found = sampled_counter.long_run_share(power_w, spans_s, window_s, np.array(places))
-        return [float(each) for each in found]
-
-    number = np.arange(601)
-    wave_w = 200.0 + 100.0 * np.sign(np.sin(2 * np.pi * number / 5))  # the same at every fifth reading
-    few, many = share(wave_w, 0, 9, 600)
-    assert few == 1.0
-    assert many < 0.15
+    wave_w = 200.0 + 100.0 * np.sign(np.sin(2 * np.pi * np.arange(601) / 5))  # the same at every fifth reading
     random_w = np.random.default_rng(1).choice([100.0, 300.0], 601)
-    assert share(random_w, 0, 600)[0] > 1.2 * many
-    assert share(wave_w, 0, 600, window_s=0.090) == [1.0]
+    assert half_width_j(wave_w) < 0.5 * half_width_j(random_w)
 
 
 def test_errors_of_a_load_that_keeps_step_with_the_sensor_do_not_cancel() -> None:
     # What is seen moves through the load's period in 20 s: neighbours are alike, and minutes are not.
     drifting_w = 200.0 + 100.0 * np.sin(2 * np.pi * np.arange(401) / 200)
-    spans_s = np.full(400, 0.1)
-    near = sampled_counter.unseen_variance(drifting_w, spans_s, 0.025)[:150].sum()
-    share = sampled_counter.long_run_share(drifting_w, spans_s, 0.025, np.array([0, 150]))[0]
     # 15 s are on one side of the mean for 5 s longer than on the other: some 60 W in the mean
-    assert 1.96 * np.sqrt(share * near) > 0.75 * abs(0.1 * np.sum(drifting_w[1:151] - 200.0))
+    assert half_width_j(drifting_w, count=150) > 0.75 * abs(0.1 * np.sum(drifting_w[1:151] - 200.0))
 
 
 @pytest.fixture

@@ -390,7 +390,7 @@ def test_a_block_without_gpu_and_marks_has_no_iterations() -> None:
         pass
     with pytest.raises(MeasurementError, match=r"no GPU, and no marks \(workbench\.step\(\)\)"):
         _ = result.iterations
-    assert isinstance(result._training.closed, Window)
+    assert isinstance(result.closed, Window)
 
 
 @pytest.mark.parametrize(

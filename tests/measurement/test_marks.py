@@ -228,10 +228,3 @@ def test_a_loop_that_has_not_ended_counts_as_far_as_it_has_come(notebook: MarkRe
     marks.loop(running)
     running += [1.0, 2.0]
     assert notebook.marks(0.0, 5.0).runs == ((0.0, 1.0, 2.0),)
-
-
-def test_memory_has_an_end(clock: Clock, notebook: MarkRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "MOST", 3)
-    for _ in range(5):
-        workbench.step()
-    assert len(notebook.steps) == 3

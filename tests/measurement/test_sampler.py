@@ -19,7 +19,7 @@ import pytest
 
 from workbench import _shared_memory
 from workbench.device.discovery import devices, open_device
-from workbench.errors import MeasurementError, SimulationError, UsageError
+from workbench.errors import MeasurementError, SimulationError
 from workbench.measurement.edges import EdgeTracker
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import KEEP_S, Recorder
@@ -220,7 +220,7 @@ def test_a_ring_keeps_the_newest_rows_and_its_size(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_ring_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "ring").write_bytes(bytes(4096))
-    with pytest.raises(ValueError, match="is no ring of samples of version 3"):
+    with pytest.raises(ValueError, match="is no ring of samples"):
         Ring(tmp_path / "ring")
 
 
@@ -296,14 +296,6 @@ def test_a_pace_slower_than_the_sensor_is_not_obeyed(simulated: Simulated) -> No
     assert np.median(np.diff(recorder.rows(device.uuid, 3.0, 19.0)["time_s"])) == pytest.approx(
         0.101, rel=0.01
     )
-
-
-@pytest.mark.parametrize("asked_s", [0.0, -1.0, math.nan, math.inf])
-def test_a_pace_that_is_none_is_refused(stepped: Machine, asked_s: float) -> None:
-    device = open_device()
-    recorder = Recorder([device])
-    with pytest.raises(UsageError, match="the time between two looks must be a positive number of seconds"):
-        recorder.ask_interval(device.uuid, asked_s)
 
 
 def test_two_gpus_are_followed_each_at_its_own_pace(simulated: Simulated) -> None:

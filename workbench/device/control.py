@@ -150,19 +150,17 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     """
     known = np.isfinite(power_w) & (time_s >= at_s - BEFORE_S) & (time_s <= at_s + AFTER_S)
     t, p = time_s[known] - at_s, power_w[known]
-    earlier = p[(t <= 0) & (t >= -BEFORE_S)]
-    later = p[t > max(t[-1] - SETTLED_S, 0.0)] if len(t) and t[-1] > 0 else p[:0]
-    if not len(earlier):
+    if not (t <= 0).any():
         return StepResponse(t, p, None, None, "the power before the change was not recorded")
-    if not len(later):
-        text = "no reading of the power since the change yet"
-        return StepResponse(t, p, float(earlier.mean()), None, text)
-    before_w, after_w = float(earlier.mean()), float(later.mean())
-    step_w = after_w - before_w
-    if abs(step_w) < max(SAME_SHARE * before_w, LEAST_W):
+    before_w = float(p[t <= 0].mean())
+    if t[-1] <= 0:
+        return StepResponse(t, p, before_w, None, "no reading of the power since the change yet")
+    after_w = float(p[t > max(t[-1] - SETTLED_S, 0.0)].mean())
+    step_w = abs(after_w - before_w)
+    if step_w < max(SAME_SHARE * before_w, LEAST_W):
         return StepResponse(t, p, before_w, after_w, f"the power stays at {after_w:.0f} W")
-    near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
-    within = f" within {max(float(t[near][0]), update_s):.1f} s" if near.any() else ""
+    arrived_s = t[(t > 0) & (np.abs(p - after_w) <= max(0.1 * step_w, LEAST_W))]
+    within = f" within {max(float(arrived_s[0]), update_s):.1f} s" if len(arrived_s) else ""
     text = f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}"
     return StepResponse(t, p, before_w, after_w, text)
 

@@ -122,10 +122,6 @@ class OpenGpu(Device):
         """Modes and settings that the driver reports; what it does not report is left out."""
         return {}
 
-    def field_stamps(self) -> list[tuple[int, int, float]]:
-        """Time stamp (us), latency (us) and number of each field of one batched query; empty without one."""
-        return []
-
     # changing
 
     def applied(

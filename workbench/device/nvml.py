@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import pynvml as nvml
 
@@ -48,8 +48,6 @@ ARCHITECTURES = {
     2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
     10: "Blackwell", 13: "Rubin",
 }
-_AT_REST = 0x1  # a clock event reason; the others are those of `records.THROTTLE_REASONS`
-CLOCK_STEP_MHZ = 15
 _RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
            "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
 
@@ -58,8 +56,8 @@ _INTEGRATED = (
     "the driver has a GPU without a UUID or PCI address: an integrated one (Jetson), whose NVML reports no "
     "energy; its INA sensors are not read"
 )
-# NVML code -> our error and the sentence that follows what was being done. By number, which is ABI: bindings
-# older than a code have no name for it.
+# NVML code -> our error and the sentence that follows what was being done; others have NVML's own text. By
+# number, which is ABI: bindings older than a code have no name for it.
 ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     1: (Transient, "NVML was shut down (after a fork?); open the device again"),
     2: (OutOfRange, "the driver does not take that value"),
@@ -102,16 +100,12 @@ _COUNTED = {
     20: ("pcie_tx_bytes_per_s", _MIB), 21: ("pcie_rx_bytes_per_s", _MIB), 61: ("nvlink_tx_bytes_per_s", _MIB),
     60: ("nvlink_rx_bytes_per_s", _MIB),
 }
-_SHARES = 7  # of them come first and every GPU with counters has them
 
 
 def error_for(code: int, doing: str) -> DeviceError:
     """Our error for an NVML return code met while `doing` something; never a bare number."""
-    kind, sentence = ERRORS.get(code, (DriverError, ""))
-    if not sentence:
-        with contextlib.suppress(Exception):
-            sentence = str(nvml.NVMLError(code))
-    return kind(f"{doing}: {sentence or 'an error this version does not know'} (NVML {code})", code=code)
+    kind, sentence = ERRORS.get(code) or (DriverError, str(nvml.NVMLError(code)))
+    return kind(f"{doing}: {sentence} (NVML {code})", code=code)
 
 
 @contextlib.contextmanager
@@ -218,22 +212,6 @@ def count() -> int:
     initialise()
     with translated("counting the GPUs"):
         return int(nvml.nvmlDeviceGetCount())
-
-
-class _Value(ctypes.Union):
-    _fields_: ClassVar[Any] = [
-        ("dVal", ctypes.c_double), ("uiVal", ctypes.c_uint), ("ullVal", ctypes.c_ulonglong),
-    ]
-
-
-class _FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t, filled again at each sample: pynvml's own costs five times the call."""
-
-    _fields_: ClassVar[Any] = [
-        ("fieldId", ctypes.c_uint), ("scopeId", ctypes.c_uint), ("timestamp", ctypes.c_longlong),
-        ("latencyUsec", ctypes.c_longlong), ("valueType", ctypes.c_uint), ("nvmlReturn", ctypes.c_uint),
-        ("value", _Value),
-    ]
 
 
 class Counters:
@@ -361,7 +339,7 @@ class NvmlDevice(OpenGpu):
             if ampere or self.architecture in ("Ada", "Hopper", "Blackwell"):  # the mean of a second (nvml.h)
                 self.power_window_s = 1.0
         self._limit_in_batch = bool(fields) and in_batch("enforced_limit", _ENFORCED)
-        self._fields = (_FieldValue * len(fields))()
+        self._fields = (nvml.c_nvmlFieldValue_t * len(fields))()
         for value, (field, scope) in zip(self._fields, fields, strict=True):
             value.fieldId, value.scopeId = field, scope
         self._count, self._fields_at = ctypes.c_int(len(fields)), ctypes.byref(self._fields)
@@ -523,7 +501,7 @@ class NvmlDevice(OpenGpu):
             # a driver that does not know one of the metrics may refuse them all
             except nvml.NVMLError as error:
                 self._refused(error)
-                rows = _compared(first, last, list(_COUNTED)[:_SHARES])
+                rows = _compared(first, last, [each for each, (_, unit) in _COUNTED.items() if unit < 1])
         return {
             name: factor * rows[metric] for metric, (name, factor) in _COUNTED.items()
             if math.isfinite(rows.get(metric, NAN))
@@ -687,12 +665,12 @@ class NvmlDevice(OpenGpu):
     def clocks_are_set(self) -> bool | None:
         with translated(f"reading the clock event reasons of {self.name}"):
             reasons = self._try(self._read_reasons)
-        if isinstance(reasons, float) or int(reasons) & _AT_REST:
+        if isinstance(reasons, float) or int(reasons) & nvml.nvmlClocksThrottleReasonGpuIdle:
             return None
         if not int(reasons) & CLOCKS_SET:
             return False
         own_mhz = self.application_clock_mhz()  # what holds it back where it runs at them, and no lock
-        return own_mhz is None or self._clock_mhz("sm_clock_mhz") <= own_mhz - CLOCK_STEP_MHZ
+        return own_mhz is None or self._clock_mhz("sm_clock_mhz") <= own_mhz - zeusd.SAME_MHZ
 
     def application_clock_mhz(self) -> int | None:
         """The SM clock that `nvidia-smi -ac` has set for all programs, which a lock supersedes (nvml.h,
@@ -739,10 +717,6 @@ class NvmlDevice(OpenGpu):
                 if (value := read()) is not None:
                     found[name] = value
         return found
-
-    def field_stamps(self) -> list[tuple[int, int, float]]:
-        self._batch()
-        return [(int(each.timestamp), int(each.latencyUsec), _number(each)) for each in self._fields]
 
 
 def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:

@@ -43,26 +43,39 @@ def _begun_at() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-class TrainingWindow:
-    """A window of a training. Where measuring fails there is the time alone, and a note that says why."""
+class BlockResult:
+    """What a measured block leaves behind; the estimate is made when it is first asked for.
 
-    def __init__(self, meter: Meter, label: str) -> None:
-        self._meter, self._label, self._problem = meter, label, ""
+        with BlockResult(meter, "epoch") as result:     # of itself it raises nothing
+            train()
+
+    Where measuring fails there is the time alone, and a note that says why.
+    """
+
+    def __init__(self, meter: Meter, label: str = "") -> None:
+        self._meter, self._label, self._outcome = meter, label, "ok"
+        self._problem = ""
         self._begun_s = time.monotonic()
         self._time_s: float | None = None
         self._key = label or _begun_at()
         self._left_out, self._unkept = 0, ""
-        self.opened = self.attempt(lambda: meter.open(label))
+        self._found: SegmentedIterations | None = None
+        self._measurement: Measurement | None = None
+        self._measuring = threading.Lock()
+        self.opened = opened = self.attempt(lambda: meter.open(label))
         self.closed: Window | None = None
-        # of the trace, as long as it may be asked for
-        opened, recorder = self.opened, meter.recorder
-        self._hold = None
-        if recorder and opened:
+        self._hold = None  # of the trace, as long as it may be asked for
+        if (recorder := meter.recorder) is not None and opened is not None:
             self._hold = self.attempt(lambda: recorder.hold(opened.start_s, awake=False))
 
-    @property
-    def ended(self) -> bool:
-        return self._time_s is not None
+    def __enter__(self) -> BlockResult:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._outcome = "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
+        self.close()
+        self.keep_later("block")
 
     def attempt(self, act: Callable[[], T]) -> T | None:
         """What `act` returns; None where it fails, and the measurement says why."""
@@ -81,8 +94,8 @@ class TrainingWindow:
         self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
         self._time_s = time.monotonic() - self._begun_s
 
-    def keep_later(self, kind: str, measured: Callable[[], tuple[Measurement, Any]]) -> None:
-        """Have what `measured` returns, a measurement and its iterations or None, written to the log."""
+    def keep_later(self, kind: str) -> None:
+        """Have the measurement and its iterations written to the log."""
         try:
             require_polars()
         except MeasurementError as error:
@@ -97,75 +110,47 @@ class TrainingWindow:
             from ..logbook.store import Store
             from .session import keep
 
-            measurement, found = measured()
+            measurement, found = self.measurement, self._found
             frame = found.frame if found is not None and found.summary.count else None
             if self.closed is not None:
                 keep(measurement, self.closed, self._meter, Store(), frame, kind=kind)
 
         self.attempt(lambda: keeping.writer().put(write))
 
-    def measure(self, outcome: str = "ok") -> tuple[Measurement, SegmentedIterations | None]:
-        """Its measurement, and its iterations where they were looked for and found."""
-        assert self._time_s is not None
+    @property
+    def measurement(self) -> Measurement:
+        """Raises MeasurementError while it is still running."""
+        if self._time_s is None:
+            raise MeasurementError("it is still running; its measurement is there when it has ended")
+        with self._measuring:
+            if self._measurement is None:
+                self._measurement = self._measured(self._time_s)
+            return self._measurement
+
+    def _measured(self, time_s: float) -> Measurement:
         began_unix_s = time.time() - (time.monotonic() - self._begun_s)
-        measured = Measurement(uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s,
-                               self._time_s, outcome=outcome)
-        found = None
+        measured = Measurement(uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, time_s,
+                               outcome=self._outcome)
         if (closed := self.closed) is not None:
-            measured = self.attempt(lambda: self._meter.measure(closed, outcome=outcome)) or measured
-            found = self.attempt(lambda: self._meter.count(closed, measured))
+            measured = self.attempt(lambda: self._meter.measure(closed, outcome=self._outcome)) or measured
+            self._found = self.attempt(lambda: self._meter.count(closed, measured))
         failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
         notes = [note for note in (self._meter.why, failed, self._unkept) if note]
         if self._left_out:
             what = "label" if self._label else "line"
             notes.append(f"{self._left_out} runs of this {what} before this one are not in the log")
-        return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
-
-
-class BlockResult:
-    """What a measured block leaves behind; the estimate is made when it is first asked for.
-
-        with BlockResult(meter, "epoch") as result:     # of itself it raises nothing
-            train()
-    """
-
-    def __init__(self, meter: Meter, label: str = "") -> None:
-        self._meter = meter
-        self._found: SegmentedIterations | None = None
-        self._outcome = "ok"
-        self._measurement: Measurement | None = None
-        self._measuring = threading.Lock()
-        self._training = TrainingWindow(meter, label)
-
-    def __enter__(self) -> BlockResult:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._outcome = "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
-        self._training.close()
-        self._training.keep_later("block", lambda: (self.measurement, self._found))
-
-    @property
-    def measurement(self) -> Measurement:
-        """Raises MeasurementError while the block is still running."""
-        if not self._training.ended:
-            raise MeasurementError("the block is still running; its measurement is there when it has ended")
-        with self._measuring:
-            if self._measurement is None:
-                self._measurement, self._found = self._training.measure(self._outcome)
-            return self._measurement
+        return with_iterations(replace(measured, notes=(*notes, *measured.notes)), self._found)
 
     def __repr__(self) -> str:
-        return line(self.measurement) if self._training.ended else "a block that is still running"
+        return "a block that is still running" if self._time_s is None else line(self.measurement)
 
     def _repr_html_(self) -> str | None:
-        return page(self.measurement) if self._training.ended else None
+        return None if self._time_s is None else page(self.measurement)
 
     @property
     def traces(self) -> dict[str, pl.DataFrame]:
         """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
-        window, devices = self._training.closed, self._meter.devices
+        window, devices = self.closed, self._meter.devices
         power_traces = {} if window is None else self._meter.traces(window)
         return {
             f"GPU {number}, {each.name}": power_traces[each.uuid]
@@ -178,7 +163,7 @@ class BlockResult:
         """The iterations of the block, their summary and the periods of its trace; also of a block too
         short to be looked at unasked.
         """
-        measurement, window = self.measurement, self._training.closed
+        measurement, window = self.measurement, self.closed
         if window is not None and (self._found is None or self._found.periods is None):
             self._found = self._meter.count(window, measurement, detect_periods=True)
         if self._found is None:
@@ -219,18 +204,15 @@ class Track(Iterable[T]):
     def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
         self._meter, self._iterable, self._label = meter, iterable, label
         self.marks_s: list[float] = []
-        self._whole: TrainingWindow | None = None
-        self._measurement: Measurement | None = None
-        self._found: SegmentedIterations | None = None
-        self._measuring = threading.Lock()
+        self._whole: BlockResult | None = None
         self._iterations: Any = None
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[T]:
-        self._measurement = self._iterations = None
-        self._whole = whole = TrainingWindow(self._meter, self._label)
+        self._iterations = None
+        self._whole = whole = BlockResult(self._meter, self._label)
         self.marks_s = [whole.opened.start_s] if whole.opened is not None else []
         marks.loop(self.marks_s)  # the windows around this loop learn its iterations too
         begun = False
@@ -246,26 +228,22 @@ class Track(Iterable[T]):
             whole.close()
             if begun and whole.closed is not None:  # left by a break or an error: that iteration ran too
                 self._mark(whole.closed.end_s)
-            whole.keep_later("loop", lambda: (self.measurement, self._found))
+            whole.keep_later("loop")
 
     def _mark(self, at_s: float | None) -> None:
         if at_s is not None and self.marks_s:
             self.marks_s.append(at_s)
 
     def _repr_html_(self) -> str | None:
-        if self._whole is None or not self._whole.ended:
-            return None
-        return page(self.measurement) + _html.facts("", {"iterations": self.iterations})
+        shown = None if self._whole is None else self._whole._repr_html_()
+        return shown and shown + _html.facts("", {"iterations": self.iterations})
 
     @property
     def measurement(self) -> Measurement:
         """The whole loop's. Raises MeasurementError while it has not ended."""
-        if self._whole is None or not self._whole.ended:
-            raise MeasurementError("the loop has not ended; its measurement is there when it has")
-        with self._measuring:
-            if self._measurement is None:
-                self._measurement, self._found = self._whole.measure()
-            return self._measurement
+        if self._whole is None:
+            raise MeasurementError("the loop has not begun; its measurement is there when it has ended")
+        return self._whole.measurement
 
     @property
     def iterations(self) -> Any:

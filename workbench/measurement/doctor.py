@@ -1,6 +1,6 @@
 """Checks of a machine and its GPUs for `workbench doctor`: results, and their effect on joules. Read-only.
 
-    machine_findings()                    versions, privileges, container, fork
+    machine_findings()                    versions, privileges, container
     gpu_findings(device, load, seconds)   modes, limits, time per sample, processes, sensors, energy counter
 """
 
@@ -10,6 +10,7 @@ import contextlib
 import getpass
 import hashlib
 import importlib.metadata
+import json
 import math
 import os
 import platform
@@ -27,22 +28,16 @@ from ..device import driver
 from ..device.gpu import OpenGpu
 from ..errors import DeviceError, UsageError, checked, shown
 from .counter_kind import CounterKind
+from .energy_estimate import MOVING_S
 from .foreign import foreign_processes
 from .recorder import Recorder
 from .sampled_counter import unexplained_share
 
 PASS, INFO, WARN, FAIL = "PASS", "INFO", "WARN", "FAIL"
-CALLS = 60  # of the driver that are timed
 LONGEST_S = 300.0  # of each check
-FEWEST = 20  # readings for a mean
-READINGS, READING_INTERVAL_S = 60, 0.011  # at time stamps
-LOOP_S = 10.0  # of a load without the sampler
-FEWEST_ITERATIONS, SLOWER = 5, 0.02  # of a load, and the share from which it is slower
-ALWAYS = 0.9  # of the looks, at which a counter moves that moves at every one
-LAST = 20  # numbers of a check that go into a report
-SLOW_MS, TOO_SLOW_MS = 1.0, 5.0
+FEWEST = 20  # readings for a mean, calls for a median
+SLOW_MS = 1.0  # of one sample
 NEAR, FAR = 0.03, 0.10  # difference of counter and readings, as a share
-FORK_FAILS = "measure in the parent process, not in workers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +49,12 @@ class Finding:
         what: What was checked.
         found: The result, with its unit.
         means: Its effect on measured joules, or on settings.
-        readings_s: The last numbers that it was made from, for a bug report.
     """
 
     grade: str
     what: str
     found: str
     means: str
-    readings_s: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.grade:4}  {self.what:24} {self.found}\n{'':32}{self.means}"
@@ -72,9 +65,8 @@ def machine_findings() -> list[Finding]:
     found = []
     try:
         versions = {**_versions(), "driver": driver.current().driver_version()}
-        found.append(Finding(
-            PASS, "versions", _listed(versions), "sensor checks are kept for this driver version"
-        ))
+        listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+        found.append(Finding(PASS, "versions", listed, "sensor checks are kept for this driver version"))
     except DeviceError as error:
         found.append(Finding(FAIL, "driver", str(error), "no energy can be measured without a driver"))
     found.append(Finding(
@@ -87,7 +79,6 @@ def machine_findings() -> list[Finding]:
             "a killed container leaves its GPU settings changed; with WORKBENCH_HOME on a volume, the next "
             "start restores them",
         ))
-    found.append(_after_fork())
     return found
 
 
@@ -109,13 +100,13 @@ def gpu_findings(
         raise UsageError(f"{seconds:g} seconds for each check; give more than 0, at most {LONGEST_S:g}")
     if load is not None and (not callable(load) or isinstance(load, type)):
         raise UsageError(f"load={shown(load)} makes no training; give a function, or None to run nothing")
-    readings = _readings(device)
-    found = [*_modes(device), _call_cost(device), _stamps(readings), _processes_named(device)]
-    alone_s = _run(device, load, min(LOOP_S, seconds))[1] if load is not None else np.empty(0)
+    found = [*_modes(device), _call_cost(device), _processes_named(device)]
     recorder = Recorder([device])
     try:
-        rest_s = _wait(device, seconds)
-        found.append(_refreshes(device, recorder, readings))
+        from_s = device.clock()
+        device.clock.sleep(seconds)
+        rest_s = (from_s, device.clock())
+        found.append(_refreshes(device, recorder))
         found.append(_counter_over_readings(device, recorder, rest_s, "at rest"))
         if load is None:
             found.append(Finding(
@@ -123,8 +114,7 @@ def gpu_findings(
                 "the energy counter is checked in the first cells that you measure",
             ))
             return found
-        load_s, sampled_s = _run(device, load, seconds)
-        found.append(_slow_down(alone_s, sampled_s))
+        load_s = _run(device, load, seconds)
         found.append(_counter_over_readings(device, recorder, load_s, "under load"))
         found.append(_integrates(device, recorder, load_s))
     finally:
@@ -134,28 +124,29 @@ def gpu_findings(
 
 def report(machine: Sequence[Finding], gpus: dict[OpenGpu, Sequence[Finding]]) -> dict[str, Any]:
     """Findings as JSON, without names of users, hosts or paths; GPUs by a hash of their UUID."""
-    found: dict[str, Any] = _anonymous(_report(machine, gpus))
-    return found
-
-
-def _anonymous(value: Any) -> Any:
-    """A value of JSON without what tells whose machine it was; what is in brackets is the kind."""
-    if isinstance(value, dict):
-        return {key: _anonymous(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_anonymous(each) for each in value]
-    if not isinstance(value, str):
-        return value
-    value = re.sub(driver.current().UUID, "[uuid]", value)
-    value = re.sub(r"(?<![\w.])~?/[\w.+@~-]+(?:/[\w.+@~-]*)*", "[path]", value)
-    names = [("user", Path.home().name), ("host", socket.gethostname()), ("host", platform.node())]
+    grades = [each.grade for found in (machine, *gpus.values()) for each in found]
+    text = json.dumps({
+        "versions": _versions(), "machine": [asdict(each) for each in machine],
+        "gpus": [
+            {
+                "name": device.name, "simulated": device.simulated,
+                "id": hashlib.sha256(device.uuid.encode()).hexdigest()[:12],
+                "findings": [asdict(each) for each in found],
+            }
+            for device, found in gpus.items()
+        ],
+        "fail": grades.count(FAIL), "warn": grades.count(WARN),
+    }, ensure_ascii=False)
+    text = re.sub(driver.current().UUID, "[uuid]", text)
+    text = re.sub(r"(?<![\w.])~?/[\w.+@~-]+(?:/[\w.+@~-]*)*", "[path]", text)
+    names = [("user", Path.home().name), ("host", socket.gethostname())]
     with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
         names.append(("user", getpass.getuser()))
-    for kind, each in names:
-        if len(each) < 3 or each == "root":
-            continue
-        value = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", f"[{kind}]", value)
-    return value
+    for kind, name in names:
+        if len(name) > 2 and name != "root":
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", f"[{kind}]", text)
+    anonymous: dict[str, Any] = json.loads(text)
+    return anonymous
 
 
 def _versions() -> dict[str, str]:
@@ -167,27 +158,6 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _report(machine: Sequence[Finding], gpus: dict[OpenGpu, Sequence[Finding]]) -> dict[str, Any]:
-    every = [*machine, *(each for found in gpus.values() for each in found)]
-    return {
-        "versions": _versions(),
-        "machine": [asdict(each) for each in machine],
-        "gpus": [
-            {
-                "name": device.name, "simulated": device.simulated,
-                "id": hashlib.sha256(device.uuid.encode()).hexdigest()[:12],
-                "findings": [asdict(each) for each in found],
-            }
-            for device, found in gpus.items()
-        ],
-        "fail": sum(each.grade == FAIL for each in every), "warn": sum(each.grade == WARN for each in every),
-    }
-
-
-def _listed(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
 def _container() -> str:
     """What kind of container this process is in; empty outside."""
     if Path("/.dockerenv").exists():
@@ -197,35 +167,6 @@ def _container() -> str:
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "Kubernetes"
     return ""
-
-
-def _after_fork() -> Finding:
-    """Whether a forked child can start the driver's library anew."""
-    door = driver.current()
-    what = f"{door.NAME} after a fork"
-    if not hasattr(os, "fork"):
-        return Finding(INFO, what, "this system does not fork", "no effect")
-    pid = os.fork()
-    if pid == 0:  # nothing of the parent may run here: not its handlers, nor its exits
-        try:
-            door.identities()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            good = os.waitstatus_to_exitcode(status) == 0
-            return Finding(
-                PASS if good else WARN, what, "works" if good else "fails",
-                "worker processes can measure too" if good else FORK_FAILS,
-            )
-        time.sleep(0.01)
-    with contextlib.suppress(OSError):
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-    return Finding(WARN, what, "hangs", FORK_FAILS)
 
 
 def _modes(device: OpenGpu) -> list[Finding]:
@@ -277,68 +218,16 @@ def _modes(device: OpenGpu) -> list[Finding]:
 def _call_cost(device: OpenGpu) -> Finding:
     """The time that one sample of the sensors takes, in ms."""
     costs = []
-    for _ in range(CALLS):
+    for _ in range(FEWEST):
         before = time.perf_counter()
         with contextlib.suppress(DeviceError):
             device.sample(None)
         costs.append(1000 * (time.perf_counter() - before))
-    median_ms, high_ms = np.percentile(costs, [50, 95])
-    grade = PASS if median_ms < SLOW_MS else WARN if median_ms < TOO_SLOW_MS else FAIL
-    means = {
-        PASS: "no effect on the training",
-        WARN: "the driver is slow: error bars are wider",
-        FAIL: "the driver is very slow: sampling may delay the training's own calls",
-    }
-    found = f"{median_ms:.2g} ms (95 %: {high_ms:.2g} ms)"
-    return Finding(grade, "time per sample", found, means[grade], _last(costs))
-
-
-def _last(values: Iterable[float]) -> tuple[float, ...]:
-    """The end of what a check has seen, rounded."""
-    return tuple(float(f"{each:.6g}") for each in [*values][-LAST:] if math.isfinite(each))
-
-
-def _readings(device: OpenGpu) -> list[tuple[int, int, float]]:
-    """Time stamp (us), latency (us) and number of the first field, energy as a rule, at successive looks."""
-    found = []
-    for _ in range(READINGS):
-        with contextlib.suppress(DeviceError):
-            found += device.field_stamps()[:1]
-        device.clock.sleep(READING_INTERVAL_S)
-    return found
-
-
-def _stamps(first: list[tuple[int, int, float]]) -> Finding:
-    """Whether the time stamps of field values are those of the call or of the sensor's refresh."""
-    what = "field time stamps"
-    stamps, values = {stamp for stamp, _, _ in first}, {value for _, _, value in first}
-    if not first or stamps == {0}:
-        return Finding(INFO, what, "none", "refreshes are found by looking often for a moment")
-    readings_s = _last((stamp - first[0][0]) / 1e6 for stamp, _, _ in first)
-    if len(stamps) > ALWAYS * len(first) or len(stamps) > 2 * len(values):
-        return Finding(
-            INFO, what, "the call's", "refreshes are found by looking often for a moment", readings_s
-        )
-    return Finding(
-        INFO, what, f"the refresh's ({len(stamps)} in {len(first)} looks)",
-        "they would give the refreshes for free; please attach --report to an issue", readings_s,
-    )
-
-
-def _slow_down(alone_s: np.ndarray[Any, Any], sampled_s: np.ndarray[Any, Any]) -> Finding:
-    """What the sampler costs the iterations of a load (their lengths in seconds, without it and with it)."""
-    what = "slow-down by sampling"
-    if min(len(alone_s), len(sampled_s)) < FEWEST_ITERATIONS:
-        return Finding(INFO, what, "not enough iterations", "run with more --seconds")
-    share = float(np.median(sampled_s) / np.median(alone_s) - 1.0)
-    spread = [np.percentile(each, 75) - np.percentile(each, 25) for each in (alone_s, sampled_s)]
-    error = 1.6 * math.hypot(*(each / math.sqrt(n) for each, n in zip(
-        spread, (len(alone_s), len(sampled_s)), strict=True))) / float(np.median(alone_s))
-    grade = PASS if share - error < SLOWER else WARN
-    means = {PASS: "sampling does not change what it measures",
-             WARN: "sampling slows the training: its joules hold that too"}
-    return Finding(grade, what, f"{100 * share:+.1f} ± {100 * error:.1f} %", means[grade],
-                   _last([*alone_s[-LAST // 2:], *sampled_s[-LAST // 2:]]))
+    median_ms = float(np.median(costs))
+    if median_ms < SLOW_MS:
+        return Finding(PASS, "time per sample", f"{median_ms:.2g} ms", "no effect on the training")
+    return Finding(WARN, "time per sample", f"{median_ms:.2g} ms",
+                   "the driver is slow: bars are wider, and sampling may delay the training's own calls")
 
 
 def _processes_named(device: OpenGpu) -> Finding:
@@ -355,49 +244,30 @@ def _processes_named(device: OpenGpu) -> Finding:
     return Finding(PASS, "other processes", found, "measured energy is that of your own work")
 
 
-def _wait(device: OpenGpu, seconds: float) -> tuple[float, float]:
-    """Wait at rest; returns start and end (s) on the device's clock."""
+def _run(device: OpenGpu, load: Callable[[], Iterable[Any]], seconds: float) -> tuple[float, float]:
+    """Run a load; returns start and end (s) on the device's clock."""
     from_s = device.clock()
-    device.clock.sleep(seconds)
+    for _ in load():
+        if device.clock() > from_s + seconds:
+            break
     return from_s, device.clock()
 
 
-def _run(
-    device: OpenGpu, load: Callable[[], Iterable[Any]], seconds: float
-) -> tuple[tuple[float, float], np.ndarray[Any, Any]]:
-    """Run a load; returns start and end (s) on the device's clock, and the lengths (s) of its iterations but
-    the first two.
-    """
-    ends_s = [device.clock()]
-    for _ in load():
-        ends_s.append(device.clock())
-        if ends_s[-1] > ends_s[0] + seconds:
-            break
-    return (ends_s[0], device.clock()), np.diff(ends_s[3:])
-
-
-def _refreshes(device: OpenGpu, recorder: Recorder, readings: list[tuple[int, int, float]]) -> Finding:
+def _refreshes(device: OpenGpu, recorder: Recorder) -> Finding:
     """The time between two refreshes of the sensors."""
-    if device.can("energy") and len({value for _, _, value in readings}) > ALWAYS * READINGS:
-        return Finding(
-            PASS, "sensor refresh", "the counter changes at every sample",
-            "its joules are those of the moment of the call", _last(value for _, _, value in readings),
-        )
-    update_s = recorder.update_s(device.uuid)
-    now_s = recorder.clock()
-    rows = recorder.rows(device.uuid, now_s - 10.0, now_s)
+    what, update_s = "sensor refresh", recorder.update_s(device.uuid)
     if update_s is None:
         return Finding(
-            INFO, "sensor refresh", "not detected at rest",
+            INFO, what, "not detected at rest",
             "error bars of short cells are wider until a load shows the refreshes",
-            _last(rows["energy_j"]),
         )
-    ticks_s = np.unique(np.round(rows["tick_s"][np.isfinite(rows["tick_s"])], 4))
-    errors_s = rows["tick_error_s"][np.isfinite(rows["tick_error_s"])]
-    phase = f", phase known to {1000 * float(np.median(errors_s)):.2g} ms" if len(errors_s) else ""
+    if update_s < MOVING_S:
+        return Finding(
+            PASS, what, "the counter changes at every sample",
+            "its joules are those of the moment of the call",
+        )
     return Finding(
-        PASS, "sensor refresh", f"every {1000 * update_s:.1f} ms{phase}, {len(ticks_s)} edges in 10 s",
-        "a cell's energy is known better than one refresh", _last(np.diff(ticks_s)),
+        PASS, what, f"every {1000 * update_s:.1f} ms", "a cell's energy is known better than one refresh"
     )
 
 
@@ -425,8 +295,7 @@ def _counter_over_readings(
         FAIL: "they disagree: do not compare joules of this GPU with those of another",
     }
     return Finding(
-        grade, what, f"{counted_w:.1f} W / {read_w:.1f} W = {ratio:.3f} ± {doubt:.3f}", means[grade],
-        _last(rows["power_w"]),
+        grade, what, f"{counted_w:.1f} W / {read_w:.1f} W = {ratio:.3f} ± {doubt:.3f}", means[grade]
     )
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ..records import Window
 from . import sensor_updates
-from .sampled_counter import long_run_share, unseen_variance
-from .sensor_updates import UNIFORM, UNKNOWN_W, EnergyParts, Floats, Rows, half_widths
+from .sampled_counter import missed_variance
+from .sensor_updates import UNIFORM, EnergyParts, Floats, Rows, SensorUpdates, half_widths
 
-NEAR_READINGS = 4  # before and after a moment, that tell what power its step of the counter may hold
+UNKNOWN_W = 300.0  # what a GPU may draw where neither readings nor a limit are known
 MOVING_S = 0.016  # between two changes of a counter that changes at every look, at most
 
 
@@ -42,11 +42,9 @@ def add_estimates(estimates: Sequence[EnergyEstimate | None]) -> EnergyEstimate 
                           math.hypot(*(each.uncertainty_j for each in known)), known[0].source)
 
 
-def add_parts(
-    timelines: Sequence[EnergyTimeline], moments: Sequence[float] | Floats, *, closely: bool = False
-) -> EnergyParts:
+def add_parts(timelines: Sequence[EnergyTimeline], moments: Sequence[float] | Floats) -> EnergyParts:
     """The stretches between moments, of several GPUs together; NaN where there is no GPU."""
-    parts = [timeline.parts(moments, closely=closely) for timeline in timelines]
+    parts = [timeline.parts(moments) for timeline in timelines]
     if not parts:
         nothing = np.full(max(len(moments) - 1, 0), np.nan)
         return EnergyParts(nothing, nothing)
@@ -101,27 +99,41 @@ class EnergyTimeline:
 
     def between(self, start_s: float, end_s: float) -> EnergyEstimate | None:
         """The energy between two moments; None where it is not known. Raises ValueError if they go back."""
-        parts, source = self._parts(np.array([start_s, end_s]), closely=True)
+        parts, source = self._parts(np.array([start_s, end_s]))
         if not parts.known[0]:
             return None
         return EnergyEstimate(max(float(parts.energy_j[0]), 0.0), float(parts.uncertainty_j[0]), source)
 
-    def parts(self, moments: Sequence[float] | Floats, *, closely: bool = False) -> EnergyParts:
-        """The stretches between two or more moments, which make up `between`; ValueError where the moments go
-        back.
-
-        `closely` takes every moment, not the edges alone, for one at which power may change: some 2 ms each.
+    def parts(self, moments: Sequence[float] | Floats) -> EnergyParts:
+        """The stretches between two or more moments, at each of which power may change (some 2 ms each), and
+        which make up `between`. ValueError where the moments go back.
         """
-        return self._parts(np.asarray(moments, float), closely)[0]
+        return self._parts(np.asarray(moments, float))[0]
 
-    def _parts(self, moments: Floats, closely: bool) -> tuple[EnergyParts, str]:
+    def energies_j(self, moments: Sequence[float] | Floats) -> Floats:
+        """The energies alone (J), as if power changed at the first and the last moment only; for thousands of
+        stretches.
+        """
+        at_s = np.asarray(moments, float)
+        if (updates := self._followed(at_s)) is not None:
+            return sensor_updates.energies_by_refreshes(updates, at_s)
+        return self._parts(at_s)[0].energy_j
+
+    def _followed(self, moments: Floats) -> SensorUpdates | None:
+        """The refreshes, where they surround all the moments."""
         if len(moments) < 2:
-            return EnergyParts(np.empty(0), np.empty(0)), "refreshes"
+            return None
         if np.min(np.diff(moments)) < 0:
             raise ValueError(f"the window ends {-np.min(np.diff(moments)):g} s before it starts")
-        updates = self._updates
-        if updates is not None and sensor_updates.reaches(updates, moments[0], moments[-1]):
-            return sensor_updates.energy_by_refreshes(updates, moments, closely), "refreshes"
+        found = self._updates
+        followed = found is not None and sensor_updates.reaches(found, moments[0], moments[-1])
+        return found if followed else None
+
+    def _parts(self, moments: Floats) -> tuple[EnergyParts, str]:
+        if len(moments) < 2:
+            return EnergyParts(np.empty(0), np.empty(0)), "refreshes"
+        if (updates := self._followed(moments)) is not None:
+            return sensor_updates.energy_by_refreshes(updates, moments), "refreshes"
         window, difference_j = self._window, self.difference_j
         if window is not None and (moments[0], moments[-1]) == (window.start_s, window.end_s):
             if difference_j >= 0:
@@ -148,74 +160,45 @@ class EnergyTimeline:
             np.concatenate([[opened.energy_j], observed_j[inside], [closed.energy_j]])
         )
         mean_w = (joules[-1] - joules[0]) / max(at_s[-1] - at_s[0], self._update_s)
-        before_w, most_w = self._power_near(moments, mean_w)
+        away_s = max(moments[0] - opened.time_s, closed.time_s - moments[-1])
+        off_s = math.hypot(self._update_s, max(opened.took_s, closed.took_s), away_s)
+        half_j = UNIFORM * off_s * self._most_near(moments, mean_w)
         gap = np.clip(np.searchsorted(at_s, moments, side="right") - 1, 0, len(at_s) - 2)
-        took_s = np.full(len(moments), max(opened.took_s, closed.took_s))
-        took_s[[0, -1]] = opened.took_s, closed.took_s
-        away_s = np.zeros(len(moments))
-        away_s[[0, -1]] = moments[0] - opened.time_s, closed.time_s - moments[-1]
-        off_s = np.sqrt(self._update_s**2 + took_s**2 + away_s**2)
-        # What the counter has not shown yet, half a step in the mean, differs between the edges.
-        owed_j = 0.5 * self._update_s * before_w
-        half_j = UNIFORM * np.hypot(off_s * most_w, 0.5 * self._update_s * (most_w - before_w))
         half_j[1:-1] = np.maximum(half_j, UNIFORM * np.diff(joules)[gap])[1:-1]
-        joules[-1] = max(joules[-1] + owed_j[-1] - owed_j[0], joules[-2])
-        width_j = np.hypot(half_widths(half_j), self._missed_j(moments))
-        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), width_j)
+        variance = np.square(half_widths(half_j))
+        if self._part_time:
+            variance += 1.96**2 * missed_variance(
+                *_power_readings(self.rows), self._power_window_s, moments
+            )
+        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), np.sqrt(variance))
 
-    def _missed_j(self, moments: Floats) -> Floats:
-        """Half widths (J) of what a counter that only sums readings may have missed between moments."""
-        times, watts = _power_readings(self.rows)
-        if not self._part_time or len(times) < 2:
-            return np.zeros(len(moments) - 1)
-        spans = np.diff(times)
-        missed = np.concatenate([[0.0], np.cumsum(unseen_variance(watts, spans, self._power_window_s))])
-        places = np.minimum(np.searchsorted(times, moments), len(spans))
-        variance = np.diff(np.interp(moments, times, missed))
-        variance *= long_run_share(watts, spans, self._power_window_s, places)
-        return np.asarray(1.96 * np.sqrt(variance))
-
-    def _power_near(self, moments: Floats, mean_w: float) -> tuple[Floats, Floats]:
-        """The mean of the power readings (W) right before moments, and the most of those around; without
-        readings the mean, and half way to the limit.
-        """
+    def _most_near(self, moments: Floats, mean_w: float) -> Floats:
+        """The highest power readings (W) around moments; half way to the limit without readings."""
         times, watts = _power_readings(self.rows)
         if not len(watts):
-            return np.full(len(moments), mean_w), np.full(
-                len(moments), max(0.5 * (mean_w + self._most_w), mean_w) or UNKNOWN_W
-            )
-        places = np.searchsorted(times, moments, side="right").tolist()
-        before = [watts[max(n - NEAR_READINGS, 0) : max(n, 1)].mean() for n in places]
-        most = [watts[max(n - NEAR_READINGS, 0) : n + NEAR_READINGS].max(initial=mean_w) for n in places]
-        return np.array(before), np.array(most)
+            return np.full(len(moments), max(0.5 * (mean_w + self._most_w), mean_w) or UNKNOWN_W)
+        places = np.searchsorted(times, moments)
+        reach = 2 * sensor_updates.NEIGHBOURS
+        return np.array([watts[max(n - reach, 0) : n + reach].max(initial=mean_w) for n in places.tolist()])
 
     def _by_readings(self, moments: Floats) -> EnergyParts | None:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;
-        beyond them, and where the counter goes back, the power goes on.
+        nothing is known beyond them, and where the counter goes back.
         """
-        observed_s, observed_j = _counter_readings(self.rows)
-        if len(observed_s) < 2:
+        at_s, joules = _counter_readings(self.rows)
+        if len(at_s) < 2:
             return None
-        power_s, area_j = _area_under_power(self.rows)
-        gains, spans = np.diff(observed_j), np.diff(observed_s)
-        back = gains < 0
-        gains = np.where(
-            back, np.diff(np.interp(observed_s, power_s, area_j)) if len(power_s) else 0.0, gains
+        gains, spans = np.diff(joules), np.diff(at_s)
+        lost = (gains < 0) | (spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans))))
+        curve_j = np.append(0.0, np.cumsum(np.maximum(gains, 0.0)))
+        unknown_s = np.append(0.0, np.cumsum(np.where(gains < 0, spans, 0.0)))
+        gap = np.clip(np.searchsorted(at_s, moments) - 1, 0, len(gains) - 1)
+        unknown = lost[gap] | (moments < at_s[0]) | (moments > at_s[-1])
+        half_j = np.where(unknown, np.inf, UNIFORM * gains[gap])
+        back = np.diff(np.interp(moments, at_s, unknown_s)) > 0
+        return EnergyParts(
+            np.diff(np.interp(moments, at_s, curve_j)), np.where(back, np.inf, half_widths(half_j))
         )
-        joules = np.concatenate([[0.0], np.cumsum(gains)])
-        before, after = power_s < observed_s[0], power_s > observed_s[-1]
-        first_j, last_j = np.interp(observed_s[[0, -1]], power_s, area_j) if len(power_s) else (0.0, 0.0)
-        at_s = np.concatenate([power_s[before], observed_s, power_s[after]])
-        curve_j = np.concatenate([area_j[before] - first_j, joules, joules[-1] + area_j[after] - last_j])
-        gap = np.clip(np.searchsorted(observed_s, moments) - 1, 0, len(gains) - 1)
-        late = spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans)))
-        lost = late[gap] | (moments < observed_s[0]) | (moments > observed_s[-1])
-        half_j = half_widths(np.where(lost, np.inf, UNIFORM * gains[gap]))
-        parts = EnergyParts(np.diff(np.interp(moments, at_s, curve_j)), half_j)
-        for number in np.flatnonzero(back):
-            across = (moments[:-1] < observed_s[number + 1]) & (moments[1:] > observed_s[number])
-            parts.uncertainty_j[across] = np.inf
-        return parts
 
     def _by_power(self, moments: Floats) -> EnergyParts:
         """Trapezoids between power readings, for a sensor without a counter whose refreshes are not known (it
@@ -242,12 +225,6 @@ def _power_readings(rows: Rows) -> tuple[Floats, Floats]:
     known = rows[np.isfinite(rows["power_w"]) & np.isfinite(rows["time_s"])]
     times, first = np.unique(known["time_s"], return_index=True)
     return times, known["power_w"][first].astype(float)
-
-
-def _area_under_power(rows: Rows) -> tuple[Floats, Floats]:
-    times, watts = _power_readings(rows)
-    area_j = np.cumsum(0.5 * (watts[1:] + watts[:-1]) * np.diff(times))
-    return times, np.concatenate([[0.0], area_j]) if len(times) else area_j
 
 
 def _counter_readings(rows: Rows) -> tuple[Floats, Floats]:

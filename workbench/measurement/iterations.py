@@ -30,7 +30,7 @@ from ..periods.setting_parts import (
     whole_part,
 )
 from ..records import IterationSummary, Marks, Measurement, Periods, Window
-from .energy_estimate import EnergyTimeline, add_parts
+from .energy_estimate import EnergyTimeline
 from .recorder import as_rows, as_trace
 from .sensor_updates import Floats
 
@@ -111,7 +111,9 @@ def energies_of(found_timelines: Sequence[EnergyTimeline | pl.DataFrame]) -> Ene
     ]
 
     def between(moments_s: Floats) -> Floats | None:
-        energy_j = add_parts(timelines, moments_s).energy_j
+        if not timelines:
+            return None
+        energy_j = np.sum([timeline.energies_j(moments_s) for timeline in timelines], axis=0)
         return None if np.isnan(energy_j).any() else energy_j
 
     return between

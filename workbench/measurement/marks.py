@@ -37,7 +37,6 @@ MARK_ROW = struct.Struct("<IIdd")
 # the second: a step that was seen, not told
 KINDS = "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase"
 BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
-MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more
 ENOUGH = 3  # marks that outweigh a tracked loop around them
 IN_CHILDREN = ("the trainer ran in child processes (ddp_spawn, ddp_fork, ddp_notebook), whose iterations and "
                "samples are not counted here; use strategy='ddp' in a script")
@@ -67,8 +66,7 @@ class MarkRecorder:
 
     def step(self) -> None:
         self.last_s = now_s = self.clock()
-        if len(self.steps) < MOST:
-            self.steps.append(now_s)
+        self.steps.append(now_s)
 
     def count(self, amounts: Mapping[str, float]) -> None:
         """Work that was done until now. What is no amount is a note."""
@@ -83,11 +81,8 @@ class MarkRecorder:
                     self.notes.append(f"work({name}={str(amount)[:40]}) was left out: give 0 or more")
                 continue
             moments, done = self.work.setdefault(name, (array("d"), array("d")))
-            if len(moments) < MOST:
-                moments.append(now_s)
-                done.append(number)
-            else:
-                done[-1] += number
+            moments.append(now_s)
+            done.append(number)
 
     def begun(self, start_s: float) -> None:
         """A phase begins, which `MarkWriter` reports."""

@@ -27,6 +27,7 @@ from .counter_kind import CounterKind
 from .energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates, add_parts
 from .foreign import ForeignProcesses, foreign_processes
 from .recorder import Recorder
+from .sampler import STATUS_EVERY_S
 from .sensor_updates import EnergyParts
 from .setting_segments import by_setting, setting_segments
 from .synchronise import synchronise
@@ -37,14 +38,19 @@ if TYPE_CHECKING:
     from ..periods.segment import SegmentedIterations
 
 NAN = math.nan
-STATUS_S = 0.4
 BEFORE_S, AFTER_S = 30.0, 1.0  # of the trace around a window that its edges are judged by
 
 
-class WindowKey(list[None]):
-    """What a window is known by as long as it exists; a tuple cannot be referred to weakly, a list can."""
+class _Running:
+    """What a meter keeps of a window as long as the window exists: its start until it is measured, and the
+    marks until it is closed.
+    """
 
-    __slots__ = ("__weakref__",)
+    def __init__(self, start_s: float, notebook: marks.MarkRecorder) -> None:
+        self.start_s, self.notebook = start_s, notebook
+        self.open = True
+        marks.attach(notebook)
+        weakref.finalize(self, marks.detach, notebook).atexit = False  # a window that is dropped
 
 
 class Meter:
@@ -71,14 +77,16 @@ class Meter:
         self._counters = tuple(CounterKind(device, recorder) for device in self.devices)
         self._uuids = tuple(device.uuid for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
-        # Both by the id of a window's key. A window that is dropped leaves them.
-        self._starts: dict[int, float] = {}  # of windows that are not measured yet: their traces are kept
-        self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
+        self._windows: weakref.WeakSet[_Running] = weakref.WeakSet()  # that are not measured yet
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
         if recorder is not None:
-            self._hold = recorder.hold(self._oldest, awake=False)
-            opened = self._notebooks  # not `self`, which would keep itself
-            self._awake = recorder.hold(lambda: recorder.clock() if opened else math.inf)
+            windows = self._windows  # not `self`, which would keep itself
+            self._hold = recorder.hold(
+                lambda: min((each.start_s for each in list(windows)), default=math.inf), awake=False
+            )
+            self._awake = recorder.hold(
+                lambda: recorder.clock() if any(each.open for each in list(windows)) else math.inf
+            )
 
     def open(self, label: str = "", *, sync: bool | None = None) -> Window:
         """Start a window now."""
@@ -88,16 +96,13 @@ class Meter:
             self.recorder.wake()  # before the window's time begins: what rests may have to start again
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
-        key = WindowKey()
-        window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes,
-                        opened_unix_s=time.time(), key=key)
-        self._notebooks[id(key)] = notebook = marks.MarkRecorder(self.clock, self._uuids)
-        marks.attach(notebook)
-        weakref.finalize(key, _forget, id(key), self._notebooks, self._starts).atexit = False
+        start_s = self.clock()
+        key = _Running(start_s, marks.MarkRecorder(self.clock, self._uuids))
+        self._windows.add(key)
         if self.recorder is not None:
-            self._starts[id(key)] = window.start_s
-            self.recorder.enter()
-        return window
+            self.recorder.tend()
+        return Window(encodable(label), start_s, edges, host_opened=host, notes=notes,
+                      opened_unix_s=time.time(), key=key)
 
     def close(self, window: Window, *, sync: bool | None = None, keep_open: bool = False) -> Window:
         """End a window now; returns it closed. Closing twice gives two windows with one start.
@@ -112,16 +117,13 @@ class Meter:
         end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
-        noted = window.marks
-        if (notebook := self._notebooks.get(id(window.key))) is not None:
-            noted = notebook.marks(window.start_s, end_s)
+        noted, key = window.marks, window.key
+        if isinstance(key, _Running) and key.open:
+            noted, key.open = key.notebook.marks(window.start_s, end_s), keep_open
             if not keep_open:
-                marks.detach(self._notebooks.pop(id(window.key)))
+                marks.detach(key.notebook)
         return Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
-                      window.notes + notes, noted, window.opened_unix_s, window.key)
-
-    def _oldest(self) -> float:
-        return min(list(self._starts.values()), default=math.inf)
+                      window.notes + notes, noted, window.opened_unix_s, key)
 
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
         edges: list[Edge] = []
@@ -172,8 +174,8 @@ class Meter:
         window_timelines = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, window_timelines)
         gpus = tuple(self._gpu(number, window, window_timelines[number]) for number in numbers)
-        if id(window.key) not in self._notebooks:
-            self._starts.pop(id(window.key), None)
+        if isinstance(window.key, _Running) and not window.key.open:
+            self._windows.discard(window.key)
         seconds = window.end_s - window.start_s
         started = time.time() - seconds if window.opened_unix_s is None else window.opened_unix_s
         return Measurement(
@@ -187,20 +189,17 @@ class Meter:
     def _gpu(self, number: int, window: Window, timeline: EnergyTimeline) -> GpuMeasurement:
         device, counted = self.devices[number], self._counted[number]
         assert window.end_s is not None
-        notes: list[str] = [
-            note for note in (getattr(device, "note", ""), self._counters[number].note()) if note
-        ]
-        if self.recorder is not None:
-            problems = (self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid))
-            notes += [sentence for sentence in problems if sentence]
-        rows = timeline.rows
+        rows, update_s = timeline.rows, None
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
         duration_s = window.end_s - window.start_s
         energy = timeline.between(window.start_s, window.end_s)
+        notes = [getattr(device, "note", ""), self._counters[number].note()]
+        if self.recorder is not None:
+            notes += [self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid)]
+            update_s = self.recorder.update_s(device.uuid)
         notes += _energy_notes(energy, timeline)
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
         by_counter = counted and energy is not None and energy.source != "power"
-        update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
         foreign = ForeignProcesses((), 0)
         with contextlib.suppress(DeviceError):
             foreign = foreign_processes(device)
@@ -211,15 +210,14 @@ class Meter:
             notes.append(f"{missing} gaps in sampling; their energy {where}")
         limited = inside[np.isfinite(inside["power_limit_w"])]
         within_s, limits = (window.start_s, window.end_s), (limited["time_s"], limited["power_limit_w"])
-        segments = setting_segments(*limits, device.lock_history(), within_s,
-                                    lambda moments_s: timeline.parts(moments_s).energy_j)
+        segments = setting_segments(*limits, device.lock_history(), within_s, timeline.energies_j)
         by_time = by_setting(segments)
         setting = by_time[0].setting
         if len(by_time) > 1:
             used = ", ".join(f"{each.setting} for {format_duration(each.time_s)}" for each in by_time[:3])
             notes.append(f"the setting changed inside: {used}{', and others' * (len(by_time) > 3)}")
         # What is asked five times a second and looks back as long tells nothing of a shorter window.
-        status = inside if duration_s >= STATUS_S else inside[:0]
+        status = inside if duration_s >= 2 * STATUS_EVERY_S else inside[:0]
         bits = int(np.bitwise_or.reduce(status["throttle"]))
         power = inside["power_w"][~(inside["power_tick_s"] - device.power_window_s < window.start_s)]
         power = power[np.isfinite(power)]
@@ -232,7 +230,7 @@ class Meter:
             idle_share=_mean(1.0 - status["utilisation"]), mean_utilisation=_mean(status["utilisation"]),
             setting=setting, power_limit_w=setting.power_limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
             throttle_reasons=throttle_names(bits), other_processes=foreign.named, samples=len(inside),
-            gaps=missing, notes=tuple(notes), segments=segments if len(segments) > 1 else (),
+            gaps=missing, notes=tuple(filter(None, notes)), segments=segments if len(segments) > 1 else (),
         )
 
     def count(
@@ -314,14 +312,7 @@ class Meter:
         """The energies of all GPUs between moments of the past, each of which may be a change of power."""
         start_s, end_s = moments_s[0], moments_s[-1]
         timelines = [self.timeline(number, start_s, end_s) for number in range(len(self.devices))]
-        return add_parts(timelines, moments_s, closely=True)
-
-
-def _forget(key: int, notebooks: dict[int, marks.MarkRecorder], starts: dict[int, float]) -> None:
-    """A window was dropped: it records no marks and keeps no trace."""
-    starts.pop(key, None)
-    if (notebook := notebooks.pop(key, None)) is not None:
-        marks.detach(notebook)
+        return add_parts(timelines, moments_s)
 
 
 def encodable(label: str) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from .. import _paths, _processes, _shared_memory
 from ..device.protocol import Device
-from ..errors import MeasurementError, UsageError, WorkbenchError
+from ..errors import MeasurementError, WorkbenchError
 from ..samples import ROWS
 from ..simulation.state import ENVIRONMENT_VARIABLE
 from .ring import LOST, RUNNING, Ring
@@ -176,25 +176,15 @@ class Recorder:
     # whether anybody needs it
 
     def wake(self) -> float:
-        """Note that samples are needed now: a sampler at rest looks at full pace again, and one that has
+        """Note that samples are needed now: a sampler at rest continues at full pace, and one that has
         stopped is started. Returns the seconds that nothing had been needed for.
         """
-        if self._needed_s == math.inf:
-            return 0.0
-        idle_s = self.clock() - self._needed_s
-        if idle_s < 0.5 * REST_AFTER_S:  # it is awake, and `tend` sees that it stays so
-            return max(0.0, idle_s)
-        self._need(self._until_s)
-        if self._gone or self._sampler is not None:
-            self._resume()
-        return idle_s
-
-    def enter(self) -> None:
-        """Note that samples are needed as long as something is held, also where no thread can say so again:
-        one C call may keep the interpreter for long.
-        """
+        idle_s = max(0.0, self.clock() - self._needed_s)
         if self._needed_s < math.inf:
-            self._need(math.inf)
+            self._need(self._until_s)
+            if idle_s >= 0.5 * REST_AFTER_S and (self._gone or self._sampler is not None):
+                self._resume()
+        return idle_s
 
     def tend(self) -> None:
         """Note whether samples are still needed; where they are, and nobody writes any more, start again."""
@@ -318,10 +308,10 @@ class Recorder:
         object lives; with `awake` samples are needed as long.
         """
         hold = Hold(from_s, awake=awake)
-        self._holds.add(hold)
         if awake and hold.from_s < math.inf:
             self.wake()
-            self.enter()
+        self._holds.add(hold)
+        self.tend()
         return hold
 
     def ask_interval(self, uuid: str, seconds: float | None) -> None:
@@ -330,9 +320,6 @@ class Recorder:
         The sampling process obeys at its next sample, but misses no refresh that it follows, and takes 5 ms
         or more.
         """
-        if seconds is not None and not 0 < seconds < math.inf:
-            raise UsageError("the time between two looks must be a positive number of seconds, not "
-                             f"{seconds:g}; None leaves it to the sampler")
         self._ring.ask(self._numbers[uuid], seconds)
 
     def drain(self) -> None:
@@ -345,7 +332,7 @@ class Recorder:
                 first = max(self._read[uuid], head - capacity + 64)
                 if first >= head:
                     continue
-                rows = _slice(view, first, head)
+                rows = view[np.arange(first, head) % capacity]
                 rows = rows[max(0, self._ring.head(number) - capacity - first) :]
                 if kept and not self._read[uuid]:  # another ring, which may go further back
                     rows = rows[rows["time_s"] > kept[-1]["time_s"][-1]]
@@ -393,18 +380,11 @@ def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:
 def as_rows(trace: pl.DataFrame) -> np.ndarray[Any, Any]:
     """A trace frame as rows of a recorder (dtype `ROWS`); what the frame does not have is NaN."""
     rows = np.zeros(trace.height, ROWS)
-    for name in ROWS.names or ():
-        if name in trace.columns:
-            rows[name] = trace[name].fill_null(0 if name == "throttle" else math.nan).to_numpy()
-        elif name != "throttle":
-            rows[name] = math.nan
+    for name in set(ROWS.names or ()) - {"throttle"}:
+        rows[name] = trace[name].fill_null(math.nan).to_numpy() if name in trace.columns else math.nan
+    if "throttle" in trace.columns:
+        rows["throttle"] = trace["throttle"].fill_null(0).to_numpy()
     return rows
-
-
-def _slice(view: np.ndarray[Any, Any], first: int, head: int) -> np.ndarray[Any, Any]:
-    capacity = len(view)
-    low, high = first % capacity, head % capacity
-    return view[low:high].copy() if low < high else np.concatenate([view[low:], view[:high]])
 
 
 def _shared(uuids: Sequence[str], machine: int) -> tuple[Ring, int] | None:

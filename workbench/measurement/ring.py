@@ -14,7 +14,7 @@ from .. import _processes, _shared_memory
 from ..errors import MeasurementError
 from ..records import Sample
 
-MAGIC, VERSION = b"WBRING\0\0", 3
+MAGIC, VERSION = b"WBRING\0\0", 4
 # magic, version, devices, capacity, the writer's pid, started, and which machine the devices are of
 HEADER = struct.Struct("<8sIIIIdI")
 # One place for each reader: which devices it reads (a bit each), and until when at least it needs them.
@@ -23,7 +23,6 @@ HEADER_BYTES = READERS_AT + READERS * READER.size
 _ALL_READERS = struct.Struct("@" + READERS * "Qd")
 # rows written, state, edges seen, update period, power update, phase error, uuid, error
 DEVICE = struct.Struct("<QIIddd64s192s")
-DEVICE_BYTES = 320
 # time, tick, energy, tick of the power reading, tick error, power, limit, SM MHz, memory MHz, utilisation,
 # memory utilisation, temperature, throttle
 ROW = struct.Struct("<ddddffffffffQ")
@@ -33,6 +32,7 @@ CAPACITY = 16384
 _WHOLE = struct.Struct("@Q")
 # between a device's state and its rows: what a reader asks for, and what a call costs
 _NUMBER, ASKED_AT, CALL_AT = struct.Struct("@d"), DEVICE.size, DEVICE.size + 8
+DEVICE_BYTES = CALL_AT + _NUMBER.size
 STARTING, RUNNING, LOST = 0, 1, 2
 
 

@@ -27,12 +27,11 @@ from ..records import Sample
 from .edges import EdgeTracker
 from .ring import LOST, RUNNING, Ring
 
-STATUS_EVERY_S = 0.2
+STATUS_EVERY_S = 0.2  # between two readings of what changes slowly, also of who needs what
 SLOWEST_S = 0.1  # between two looks while nothing is known about a sensor
 FASTEST_S = 0.005
 REST_AFTER_S, STOP_AFTER_S = 60.0, 600.0  # since a device was needed last
-RESTING_S = 1.0  # between two looks then
-ATTEND_S = 0.2  # between two looks at who needs what
+RESTING_S = 10 * SLOWEST_S  # between two looks then
 
 AWAKE, RESTING, STOPPED = range(3)
 
@@ -167,7 +166,7 @@ class Sampler:
     def tick(self) -> None:
         """Look at every device that is due, and once in a while at how its sensor steps."""
         now_s = self._clock()
-        if now_s - self._attended_s >= ATTEND_S:
+        if now_s - self._attended_s >= STATUS_EVERY_S:
             self.attend()
         self._read_where_due(now_s)
         vague = [watched for watched in self._all if watched.refine_s <= now_s and watched.pace == AWAKE]
@@ -411,9 +410,9 @@ def main(argv: Sequence[str]) -> int:
         if sampler.due_s() <= clock():
             sampler.tick()
         wait_s = sampler.due_s() - clock()
-        if wait_s > ATTEND_S:
+        if wait_s > STATUS_EVERY_S:
             sampler.attend()
-        timeout_s = 0.002 if stepped else min(max(0.0, wait_s / scale), ATTEND_S)
+        timeout_s = 0.002 if stepped else min(max(0.0, wait_s / scale), STATUS_EVERY_S)
         if alone:
             time.sleep(timeout_s)
         elif _processes.heard(parent, timeout_s) is None:

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..device.restore import SAME_W
 from ..records import Setting, SettingSegment
+from .sampler import STATUS_EVERY_S
 from .sensor_updates import Floats
 
-SHORTEST_S = 0.5  # a power limit is sampled five times per second, so a shorter stretch is not known well
-SAME_W = 0.5  # two limits within it are one
-MOST = 40  # stretches of a measurement that the log keeps; more are added up, each setting once
+SHORTEST_S = 2 * STATUS_EVERY_S  # of a stretch: a shorter one has no sample of the power limit for sure
 
 
 def setting_segments(
@@ -31,28 +31,25 @@ def setting_segments(
         energies_j: The energy of each stretch between moments; NaN where it is not known.
     """
     start_s, end_s = within_s
-    changes_s = [*times[1:][np.abs(np.diff(limits_w)) > SAME_W].tolist(), *(at_s for at_s, _ in locks)]
+    locked_s = [at_s for at_s, _ in locks]
     borders_s = [start_s]
-    for at_s in sorted(changes_s):
+    for at_s in sorted([*times[1:][np.abs(np.diff(limits_w)) > SAME_W].tolist(), *locked_s]):
         if borders_s[-1] + SHORTEST_S <= at_s <= end_s - SHORTEST_S:
             borders_s.append(at_s)
-    borders_s.append(end_s)
-    rows, locked_s = np.searchsorted(times, borders_s).tolist(), [at_s for at_s, _ in locks]
-    moments_s, settings = [start_s], list[Setting]()
-    for first, last, (first_s, last_s) in zip(rows, rows[1:], itertools.pairwise(borders_s), strict=False):
-        limit_w = float(np.median(limits_w[first:last])) if last > first else None
+    moments_s, settings = [], list[Setting]()
+    for first_s, last_s in itertools.pairwise([*borders_s, end_s]):
+        sampled_w = limits_w[(times >= first_s) & (times < last_s)]
         place = bisect.bisect_right(locked_s, (first_s + last_s) / 2)
-        setting = replace(locks[place - 1][1] if place else Setting(), power_limit_w=limit_w)
-        if settings and settings[-1] == setting:
-            moments_s[-1] = last_s
-        else:
+        locked = locks[place - 1][1] if place else Setting()
+        setting = replace(locked, power_limit_w=float(np.median(sampled_w)) if len(sampled_w) else None)
+        if not settings or settings[-1] != setting:
             settings.append(setting)
-            moments_s.append(last_s)
+            moments_s.append(first_s)
+    moments_s.append(end_s)
     if len(settings) == 1:
         return (SettingSegment(settings[0], end_s - start_s, None),)
     joules = [None if math.isnan(each) else each for each in energies_j(moments_s).tolist()]
-    found = tuple(map(SettingSegment, settings, np.diff(moments_s).tolist(), joules))
-    return found if len(found) <= MOST else by_setting(found)
+    return tuple(map(SettingSegment, settings, np.diff(moments_s).tolist(), joules))
 
 
 def by_setting(segments: Sequence[SettingSegment]) -> tuple[SettingSegment, ...]:

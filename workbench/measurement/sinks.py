@@ -20,11 +20,12 @@ from __future__ import annotations
 import bisect
 import csv
 import http.server
+import math
 import os
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -88,41 +89,32 @@ class CsvSink:
         self._file.close()
 
 
-class WandbSink(NoSink):
+class RunSink(NoSink):
+    """A run of W&B, MLflow or a logger of Lightning, by its function that takes values and a step."""
+
+    def __init__(self, log: Callable[[dict[str, float], int], object]) -> None:
+        self._log = log
+
+    def write(self, values: Values, step: int, at_unix_s: float) -> None:
+        self._log(dict(values), step)
+
+
+def wandb_sink() -> RunSink:
     """The run of W&B that is active; values join the row that the training logs next."""
-
-    def __init__(self) -> None:
-        self._run = _library("wandb", "W&B").run
-        if self._run is None:
-            raise UsageError("no run of W&B is active; call wandb.init() first")
-
-    def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._run.log(dict(values), commit=False)
+    run = _library("wandb", "W&B").run
+    if run is None:
+        raise UsageError("no run of W&B is active; call wandb.init() first")
+    return RunSink(lambda values, _: run.log(values, commit=False))
 
 
-class MlflowSink(NoSink):
+def mlflow_sink() -> RunSink:
     """The run of MLflow that is active in the thread that makes this; others have runs of their own."""
-
-    def __init__(self) -> None:
-        self._mlflow = _library("mlflow", "MLflow")
-        run = self._mlflow.active_run()
-        if run is None:
-            raise UsageError("no run of MLflow is active; call mlflow.start_run() first, or give Lightning's "
-                             "logger: log_to(trainer.logger)")
-        self._run_id = run.info.run_id
-
-    def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._mlflow.log_metrics(dict(values), step=step, run_id=self._run_id)
-
-
-class LightningSink(NoSink):
-    """A logger of Lightning (MLFlowLogger, WandbLogger, ...), which knows its own run."""
-
-    def __init__(self, logger: Any) -> None:
-        self._logger = logger
-
-    def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._logger.log_metrics(dict(values), step)
+    mlflow = _library("mlflow", "MLflow")
+    run = mlflow.active_run()
+    if run is None:
+        raise UsageError("no run of MLflow is active; call mlflow.start_run() first, or give Lightning's "
+                         "logger: log_to(trainer.logger)")
+    return RunSink(lambda values, step: mlflow.log_metrics(values, step=step, run_id=run.info.run_id))
 
 
 class TensorboardSink:
@@ -207,54 +199,30 @@ class PrometheusSink:
 class GpuEnergy:
     """Power of one GPU of a meter, and its energy since this was made.
 
-    Each piece of the sum is measured again once its end lies in the past, where the sensor's next refresh is
-    known. The sum therefore does not drift.
+    It counts from refresh to refresh of the sensor, between which the energy is exact, so that the sum does
+    not drift. A stretch that cannot be read is left out.
     """
 
     def __init__(self, meter: Meter, number: int) -> None:
         self._meter, self._number = meter, number
-        self.from_s = self._to_s = meter.clock()  # the stretch that is not settled yet
-        self._settled_j = self._energy_j = self._power_w = 0.0
+        self.from_s = meter.clock()  # up to where it has counted
+        self._power_w = self._energy_j = 0.0
 
     def update(self) -> tuple[float, float] | None:
-        """Power (W) since the last update, and energy (J) so far; None while it cannot be read.
-
-        A later update counts what the GPU draws meanwhile.
-        """
-        now_s = self._meter.clock()
-        if now_s <= self._to_s:
-            return self._power_w, self._energy_j
-        # Where the sampler was not running yet, energy is known from its first refresh on.
-        for start_s in (self.from_s, self._to_s, self._refresh_s(now_s)):
-            found_j = self._between(start_s, now_s)
-            if found_j is not None:
-                break
-        else:
-            self._to_s = now_s
+        """Power (W) since the last update, and energy (J) so far; None while it cannot be read."""
+        recorder = self._meter.recorder
+        row = None if recorder is None else recorder.latest(self._meter.devices[self._number].uuid)
+        if row is None:
             return None
-        if start_s != self.from_s:
-            self._settled_j, self._to_s = self._energy_j, start_s
-        past_j = self._between(start_s, self._to_s) if self._to_s > start_s else 0.0
-        if past_j is None:
-            past_j, self._to_s = 0.0, start_s
-        self._power_w = (found_j - past_j) / (now_s - self._to_s)
-        self._energy_j = max(self._settled_j + found_j, self._energy_j)  # a counter of Prometheus never falls
-        self._settled_j += past_j
-        self.from_s, self._to_s = self._to_s, now_s
+        start_s, end_s = self.from_s, float(row["time_s"] if math.isnan(row["tick_s"]) else row["tick_s"])
+        if end_s > start_s:
+            self.from_s = end_s
+            found = self._meter.timeline(self._number, start_s, end_s).between(start_s, end_s)
+            if found is None:
+                return None
+            self._power_w = found.energy_j / (end_s - start_s)
+            self._energy_j += found.energy_j
         return self._power_w, self._energy_j
-
-    def _between(self, start_s: float, end_s: float) -> float | None:
-        found = self._meter.timeline(self._number, start_s, end_s).between(start_s, end_s)
-        return None if found is None else found.energy_j
-
-    def _refresh_s(self, end_s: float) -> float:
-        """The first refresh of the sensor that was recorded since the last update."""
-        if self._meter.recorder is None:
-            return self._to_s
-        uuid = self._meter.devices[self._number].uuid
-        ticks_s = self._meter.recorder.rows(uuid, self._to_s, end_s)["tick_s"]
-        ticks_s = ticks_s[(ticks_s > self._to_s) & (ticks_s < end_s)]
-        return float(ticks_s[0]) if len(ticks_s) else self._to_s
 
 
 class MetricsServer:
@@ -395,9 +363,10 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     """
     if not every_s > 0:
         raise UsageError(f"every_s={shown(every_s)}: give seconds above 0")
-    if not isinstance(where, str | Path):
-        sink = where if hasattr(where, "write") else LightningSink(where)
-        return EnergyLogger(sink, every_s, gpus)
+    if not isinstance(where, str | Path) and hasattr(where, "write"):
+        return EnergyLogger(where, every_s, gpus)
+    if log := getattr(where, "log_metrics", None):
+        return EnergyLogger(RunSink(log), every_s, gpus)
     rank = _rank()
     try:
         sink = _sink(str(where), rank)
@@ -427,7 +396,7 @@ def _sink(where: str, rank: int) -> Sink:
     if name == "tensorboard":
         return TensorboardSink((rest or "runs") + f"/rank{rank}" * bool(rank))
     if where in ("wandb", "mlflow"):
-        return WandbSink() if where == "wandb" else MlflowSink()
+        return wandb_sink() if where == "wandb" else mlflow_sink()
     if where.endswith(".csv"):
         return CsvSink(where.removesuffix(".csv") + f".rank{rank}" * bool(rank) + ".csv")
     raise UsageError(f"{shown(where)} is no place to log to; give wandb, mlflow, tensorboard[:FOLDER], "

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from ..device.gpu import OpenGpu
 from ..errors import DeviceError, MeasurementError
 from ..logbook.report import format_duration
-from ..measurement.marks import MOST
 from ..measurement.meter import Meter
 from ..records import Process
 from .children import CannotPause, JobProcess, stop_all
@@ -174,7 +173,7 @@ class JobSet:
         """
         child, watcher = self.children[job], self.watcher
         steps, usual_s = watcher.steps_s(job, 1), watcher.step_s(job)
-        if usual_s is None or child.count() >= MOST:
+        if usual_s is None:
             return None
         since = [float(steps[-1]), *(float(watcher.at(end)) for _, _, end in child.phases_s())]
         silent_s = self.clock() - max(*since, float(watcher.at(child.resumed_s)))

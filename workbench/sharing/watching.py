@@ -158,7 +158,7 @@ class Watcher:
         all of it.
         """
         timeline = self.meter.timeline(0, float(borders[0]), float(borders[-1]))
-        parts = timeline.parts(borders, closely=True)
+        parts = timeline.parts(borders)
         whole = timeline.between(float(borders[0]), float(borders[-1]))
         energy_j = np.where(parts.known, parts.energy_j, math.nan)
         if whole is None or not whole.energy_j > 0:
