@@ -115,7 +115,7 @@ def logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def test_the_log_tells_all_of_its_runs_together(logged: Store) -> None:
     found = workbench.waste(label="vit")
     assert found.frame.select("kind").to_series().to_list() == ["rest", "rest", "evaluation"]
-    assert "vit A100: rest: 27.4 to 30 s" in str(found)
+    assert "27.4 s to 30 s" in str(found)
     assert [each.low_s for each in found.findings if each.kind == "evaluation"] == [pytest.approx(10, abs=0.2)]
     assert "1 of 3 runs have no power trace" in workbench.waste().notes[-1]
     assert workbench.waste("vit").findings[0].low_s < 11  # the newest of them

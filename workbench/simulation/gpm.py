@@ -2,12 +2,11 @@
 between them (nvml.h).
 
 Hopper and newer have it. Older cards say so in `nvmlGpmQueryDeviceSupport` and refuse samples; so does a GPU
-that is cut into MIG instances. Metrics that are not modelled (NVLink, codecs, integer pipes) are refused one
-by one, as by a card without them.
+that is cut into MIG instances. All metrics but the memory's are refused one by one, as by a card without
+them.
 
 Standard library only: the sampling process imports this.
 """
-
 
 from __future__ import annotations
 
@@ -15,30 +14,14 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from . import counters
+from . import activity
 from .state import MachineState
 
 OK, INVALID, UNSUPPORTED, NO_DATA, OTHER_VERSION = 0, 2, 3, 21, 25
 ON_DEVICE = ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
-_SAMPLES_AT = 0x6D0000
-_TX_SHARE = 1 / 16  # of what is received over PCIe goes back
+DRAM_UTILISATION = 10  # the metric's number
 
-# Metric -> short name, unit, and its value from the mean utilisation and activity.
-METRICS: dict[int, tuple[bytes, bytes, Callable[[float, counters.Activity], float]]] = {
-    1: (b"graphics_util", b"%", lambda busy, _: 100 * busy),
-    2: (b"sm_util", b"%", lambda _, activity: 100 * activity.sm_active),
-    3: (b"sm_occupancy", b"%", lambda _, activity: 100 * activity.sm_occupancy),
-    5: (b"any_tensor_util", b"%", lambda _, activity: 100 * activity.tensor_active),
-    10: (b"dram_bw_util", b"%", lambda _, activity: 100 * activity.dram_active),
-    11: (b"fp64_util", b"%", lambda _, activity: 100 * activity.fp64_active),
-    12: (b"fp32_util", b"%", lambda _, activity: 100 * activity.fp32_active),
-    13: (b"fp16_util", b"%", lambda _, activity: 100 * activity.fp16_active),
-    20: (b"pcie_tx_per_sec", b"MiB/s", lambda _, activity: _TX_SHARE * activity.pcie_rx_mib_per_s),
-    21: (b"pcie_rx_per_sec", b"MiB/s", lambda _, activity: activity.pcie_rx_mib_per_s),
-}
-
-
-# under the number that stands for a sample: its GPU and time, once it was taken
+# Under the number that stands for a sample: its GPU and time, once it was taken.
 Samples = dict[int, tuple[int, float] | None]
 
 
@@ -48,7 +31,6 @@ class GpmAnswers:
     state: MachineState
     _now: Callable[[], float]
     _samples: Samples
-    _next_sample = _SAMPLES_AT
 
     def _nvmlGpmQueryDeviceSupport(self, gpu: int, support: Any) -> int:  # noqa: N802
         if support._obj.version != 1:
@@ -57,9 +39,9 @@ class GpmAnswers:
         return OK
 
     def _nvmlGpmSampleAlloc(self, sample: Any) -> int:  # noqa: N802
-        self._next_sample += 16
-        self._samples[self._next_sample] = None
-        ctypes.c_void_p.from_address(ctypes.addressof(sample._obj)).value = self._next_sample
+        number = max(self._samples, default=0) + 1
+        self._samples[number] = None
+        ctypes.c_void_p.from_address(ctypes.addressof(sample._obj)).value = number
         return OK
 
     def _nvmlGpmSampleFree(self, sample: Any) -> int:  # noqa: N802
@@ -89,18 +71,16 @@ class GpmAnswers:
         (gpu, from_s), (_, to_s) = first, second
         if to_s <= from_s:
             return NO_DATA
-        spans = [(span_s, at.utilisation, at.reasons) for span_s, at in self.state.spans(gpu, from_s, to_s)]
-        busy, activity = counters.mean(spans, to_s - from_s)
+        spans = self.state.spans(gpu, from_s, to_s)
+        share = sum(span_s * activity.unpack(at.reasons) for span_s, at in spans) / (to_s - from_s)
         for metric in asked.metrics[: asked.numMetrics]:
-            known = METRICS.get(metric.metricId)
+            known = metric.metricId == DRAM_UTILISATION
             metric.nvmlReturn = OK if known else UNSUPPORTED
-            if known:
-                metric.metricInfo.shortName, metric.metricInfo.unit, value = known
-                metric.value = value(busy, activity)
+            metric.value = 100 * share if known else 0.0
         return OK
 
     def _counts(self, gpu: int) -> bool:
-        return bool(self.state.card(gpu, "architecture") >= counters.SINCE)
+        return bool(self.state.card(gpu, "architecture") >= activity.SINCE)
 
 
 def _number(sample: Any) -> int:

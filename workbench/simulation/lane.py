@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import SimulationError
-from . import activity, catalogue, counters, tenants
+from . import activity, catalogue, tenants
 from .catalogue import Workload, WorkloadPhase
 from .machine import Machine, idle
 from .physics import operate
@@ -32,10 +32,7 @@ class Lane:
         self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * batches
         self.memory_bytes = workload.memory_bytes(batch_size)
         self.title = f"{workload.title} at batch size {batch_size}"
-        self._mix = (
-            activity.mix_of(workload.network) if machine.state.card(gpu, "architecture") >= counters.SINCE
-            else None
-        )
+        self._counts = machine.state.card(gpu, "architecture") >= activity.SINCE
         if not catalogue.fits(self.card, workload, batch_size):
             raise OutOfMemory(
                 f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and "
@@ -228,8 +225,8 @@ class Lane:
                 if at_s < change_s < at_s + span_s:
                     span_s = change_s - at_s
                 reasons = _POWER_CAP if point.capped else _USER_CLOCKS if knobs["max_sm_clock_mhz"] else 0
-                if self._mix is not None:
-                    reasons |= activity.packed(self.card, self._mix, phase.load, point)
+                if self._counts:
+                    reasons |= activity.packed(self.card, phase.load, point)
                 plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,
                              phase.utilisation, phase.memory_utilisation, reasons))
                 part = replace(phase, time_s=phase.time_s * span_s / whole_s) if span_s < whole_s else phase

@@ -24,7 +24,7 @@ from typing import Any
 import pynvml
 
 from ..errors import SimulationError
-from . import counters, gpm, sensors
+from . import activity, gpm, sensors
 from .state import ENVIRONMENT_VARIABLE, MachineState
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 999
@@ -485,7 +485,7 @@ _LIMIT_FIELDS: dict[int, Callable[..., int]] = {
 
 def _event_reasons(state: MachineState, gpu: int, now_s: float) -> int:
     segment = state.segment_at(gpu, now_s)
-    bits = int(segment.reasons & counters.REASONS | state.control(gpu, "forced_reasons"))
+    bits = int(segment.reasons & activity.REASONS | state.control(gpu, "forced_reasons"))
     return bits or (_EVENT_IDLE if segment.utilisation == 0 else 0)
 
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from .._processes import runs
 from ..errors import SimulationError
-from . import counters
+from . import activity
 from .state import TENANT_BYTES, TENANT_SLOTS, MachineState
 
 SLOPE, EXPONENT = 0.078, 1.55
@@ -311,14 +311,8 @@ def _swing(mean: float, highest: float, most: float) -> float:
 
 
 def _reasons(rows: Sequence[TimelineStretch]) -> int:
-    """What holds the clocks back is told of either job; counters add up to at most all there is."""
+    """What holds the clocks of any job back, and the sum of the memory's activities."""
     held = 0
     for row in rows:
-        held |= row.reasons & counters.REASONS
-    if not any(row.reasons > counters.REASONS for row in rows):
-        return held
-    activities = [counters.unpack(row.reasons) for row in rows]
-    sums = [sum(each[place] for each in activities) for place in range(len(counters.Activity._fields))]
-    return held | counters.pack(
-        counters.Activity._make([*(min(1.0, share) for share in sums[: len(counters.SHARES)]), sums[-1]])
-    )
+        held |= row.reasons & activity.REASONS
+    return held | activity.pack(sum(activity.unpack(row.reasons) for row in rows))
