@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import keyword
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -39,11 +38,6 @@ class LineParser(argparse.ArgumentParser):
     """A parser of a magic's line: what is wrong is a `BadOptions`, and nothing exits."""
 
     def error(self, message: str) -> NoReturn:
-        if message.startswith("unrecognized arguments: "):
-            parts = [word.partition("=")[0][2:] for word in message.split() if word.startswith("--")]
-            known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
-            close = [near for word in parts for near in difflib.get_close_matches(word, known, 1, 0.75)]
-            message += f" (did you mean --{', --'.join(close)}?)" if close else ""
         raise BadOptions(message)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from workbench.logbook.store import Store
     from workbench.records import Measurement
 
-SHOWN = 20  # measurements that `log` shows where it is not told how many
 
 
 def add_log_commands(commands: Commands) -> None:
@@ -185,7 +184,7 @@ def _log(arguments: argparse.Namespace) -> int:
     if log is None or done:
         print(done)
         return 0
-    from workbench.logbook.run_table import as_text, rows
+    from workbench.logbook.run_table import SHOWN, as_text, rows
 
     shown = log.tail(log.height if arguments.last is not None else SHOWN)
     print(as_text(rows(shown, store.tags())))

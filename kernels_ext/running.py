@@ -5,45 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cells import Options
 
 if TYPE_CHECKING:
     from workbench.periods.segment import SegmentedIterations
     from workbench.records import Measurement, Window
-    from workbench.tariff import Tariff
     from workbench.tuning.driver import TunerThread
 
-    from .state import KernelState
+    from .magics import EnergyMagics
 
 T = TypeVar("T")
-
-
-class Host(Protocol):
-    """What the magics do for a running measurement: configure, say, show."""
-
-    state: KernelState
-    cells: dict[str, str]
-    shell: Any
-    sync: bool
-    quiet: bool
-    period: bool
-    live: bool
-
-    @property
-    def has_front_end(self) -> bool: ...
-    @property
-    def tariff(self) -> Tariff: ...
-    def say(self, sentence: str) -> None: ...
-    def chosen(self, gpus: str | None) -> tuple[str, ...] | None: ...
-    def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement: ...
-    def live_view(
-        self, label: str, uuids: tuple[str, ...] | None, recorder: Any, *, period: bool = True
-    ) -> Any:
-        """As `EnergyMagics.live_view`."""
-
-    def tuning_view(self, tuner: Any) -> Any: ...
 
 
 class Running:
@@ -58,13 +31,13 @@ class Running:
         cell: Whether it is a cell, which may have a live view; what that has set is put back at its end.
     """
 
-    def __init__(self, magics: Host, options: Options, label: str, *, cell: bool) -> None:
+    def __init__(self, magics: EnergyMagics, options: Options, label: str, *, cell: bool) -> None:
         self._magics, self._options, self._label, self._cell = magics, options, label, cell
         self._view: Any = None
         self._window: Window | None = None
         self._uuids: tuple[str, ...] | None = None
         self._interrupted = False
-        self._session = magics.state.session
+        self._session = magics.session
         self._meter = self._session.meter
         self._sync = magics.sync if options.sync is None else options.sync
         self._quiet = bool(magics.quiet if options.quiet is None else options.quiet)
@@ -74,11 +47,6 @@ class Running:
         self._tuned = False  # whether a tuner may have changed settings
         self._must_tell = False  # that a GPU could not be put back, also to who wants to see nothing
         self._clocks: Any = None  # the view of the tuning
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the Stop button of its view was pressed."""
-        return bool(self._view is not None and self._view.stopped)
 
     def open(self) -> None:
         """Begin. What is raised in here leaves nothing behind."""
@@ -101,8 +69,17 @@ class Running:
         self._uuids = magics.chosen(self._options.gpus)
         self._meter = self._session.meter  # a new one where a simulated GPU was named first here
         if self._shows_live() and self._meter.recorder is not None:
-            period = self._find_periods is not False and not self._options.tune  # the tuner's view has it
-            self._view = magics.live_view(self._label, self._uuids, self._meter.recorder, period=period)
+            self._view = magics.started_view(self._live_view)
+
+    def _live_view(self) -> Any:
+        from workbench.panels._core.jupyter import interrupt_cell
+        from workbench.panels._views.power.panel import PowerView
+
+        session, uuids = self._session, self._uuids
+        devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
+        period = self._find_periods is not False and not self._options.tune  # the tuner's view has it
+        return PowerView(self._meter.recorder, devices, label=self._label, stop=interrupt_cell,
+                         set_power_limit=session.set_power_limit, period=period)
 
     def _shows_live(self) -> bool:
         magics, wanted = self._magics, self._options.live
@@ -128,7 +105,9 @@ class Running:
         if tuner.ended:  # the reason comes with the report
             return
         if self._shows_live():
-            self._clocks = magics.tuning_view(tuner)
+            from workbench.panels._views.clocks.panel import ClocksPanel
+
+            self._clocks = magics.started_view(lambda: ClocksPanel(tuner, live=True))
 
     def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
         """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and tells whether
@@ -250,10 +229,11 @@ class Running:
 
     def _keep(self, whole: Measurement, window: Window, found: SegmentedIterations | None) -> list[str]:
         def act() -> list[str]:
+            from workbench.logbook.store import Store
             from workbench.measurement.session import keep
 
             frame = found.frame if found is not None and found.summary.count else None
-            return keep(whole, window, self._meter, self._magics.state.store, frame, kind=whole.kind)
+            return keep(whole, window, self._meter, Store(), frame, kind=whole.kind)
 
         return self._insist(act, act)
 
@@ -285,7 +265,7 @@ class Running:
 
         if self._tuned or not whole.label:
             return ""
-        runs, code = self._magics.state.last_runs, self._magics.cells.get(self._label)
+        runs, code = self._magics.last_runs, self._magics.cells.get(self._label)
         last, last_code = runs.get(whole.label, (None, None))
         if whole.outcome == "ok" and whole.energy_j is not None:
             runs[whole.label] = whole, code

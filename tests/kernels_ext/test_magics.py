@@ -92,41 +92,6 @@ def test_an_interrupt_keeps_what_was_measured(kernel: Kernel) -> None:
     assert kernel("%%energy\n1").report["outcome"] == "ok"
 
 
-def test_the_stop_button_ends_a_cell_without_a_traceback(kernel: Kernel) -> None:
-    """The reply says error, which keeps "Run all" from going on; any other interrupt shows where it was."""
-    press = "view = next(iter(kernels_ext._loaded.values()))[1]._running._view"
-    ran = kernel(
-        f"%%energy stopped --live\nimport kernels_ext, time\n{press}\nview._received(view, {{'kind': 'stop'}}, [])\n"
-        "time.sleep(30)"
-    )
-    assert ran.status == "error"
-    assert "error" not in [kind for kind, _ in ran.outputs]
-    assert kernel("row = %energy_log --last 1\nrow['label'][0], row['outcome'][0]").value == "('stopped', 'interrupted')"
-    assert "KeyboardInterrupt" in kernel("raise KeyboardInterrupt").error
-
-
-def test_a_handler_of_ones_own_sees_the_errors_of_measured_cells(kernel: Kernel) -> None:
-    kernel("""
-shell = get_ipython()
-def mine(shell, kind, error, trace, tb_offset=None):
-    print("mine:", kind.__name__, error)
-shell.set_custom_exc((ValueError,), mine)
-handler = shell.CustomTB
-""")
-    try:
-        for cell in ("raise ValueError('of a cell')", "%%energy\nraise ValueError('of a cell')"):
-            assert "mine: ValueError of a cell" in kernel(cell).text
-        for name in ("KeyError", "KeyboardInterrupt"):
-            ran = kernel(f"%%energy\nraise {name}")
-            assert "mine:" not in ran.text
-            assert name in ran.error
-        assert kernel("shell.CustomTB is handler, shell.custom_exceptions == (ValueError,)").value == "(True, True)"
-        kernel("%%energy\nshell.set_custom_exc((KeyError,), mine)")
-        assert "mine: KeyError" in kernel("raise KeyError").text
-    finally:
-        kernel("shell.set_custom_exc((), None)")
-
-
 @pytest.mark.parametrize(
     "cell", ["%%time\n%%energy stacked\nprint('x')", "%%energy stacked\n%%time\nprint('x')"]
 )

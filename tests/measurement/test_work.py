@@ -15,7 +15,6 @@ import pytest
 import workbench
 from workbench.callbacks import _HuggingFaceHooks, _KerasHooks, _LightningHooks
 from workbench.logbook.report import line, page
-from workbench.logbook.result_card import card
 from workbench.logbook.store import Store, as_frame
 from workbench.logbook.work_rates import padding_share, rates
 from workbench.measurement import session
@@ -233,4 +232,4 @@ def test_prompt_and_output_tokens_stand_apart_and_padding_is_a_share() -> None:
     padded = Measurement("1", "", 0.0, 10.0, (gpu,), work=(WorkDone("tokens", 900.0), WorkDone("padding", 100.0)))
     assert [each.name for each in rates(padded)] == ["tokens"]
     assert padding_share(padded) == pytest.approx(0.1)
-    assert "10 % of all tokens" in card(padded)
+    assert "10 % of all tokens" in page(padded)

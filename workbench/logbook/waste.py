@@ -31,8 +31,8 @@ from .. import _html
 from ..errors import UsageError, checked, shown
 from ..records import UNNAMED_KINDS, Measurement
 from ..tariff import NO_TARIFF, Tariff
-from . import result_card
 from .quantities import format_duration, format_energy
+from .report import IDLE as IDLE_ALL
 from .store import Store
 
 REST_S, LONG_S = 5.0, 600.0
@@ -376,10 +376,10 @@ def describe_waste(
 ) -> list[str]:
     """Sentences on what took more than a share of a run's energy, with what to do about it.
 
-    Of GPUs that did nothing at all its card tells (`result_card`).
+    Of GPUs that did nothing at all its card tells (`report`).
     """
     used = {gpu.uuid: number for number, gpu in enumerate(measurement.gpus)
-            if (gpu.idle_share or 0.0) < result_card.IDLE}
+            if (gpu.idle_share or 0.0) < IDLE_ALL}
     several = len(measurement.gpus) > 1
     sentences = []
     for each in findings:

@@ -57,10 +57,6 @@ class MachineClock:
         """Seconds of this clock in a real one."""
         return float(self._state.header("scale"))
 
-    def writer(self) -> int:
-        """The pid of another process that is about to change the machine; 0: none."""
-        return self._state.holder()
-
     def sleep(self, seconds: float) -> None:
         if self.stepped:
             self.step(seconds)
@@ -331,29 +327,6 @@ class SimulatedLibrary(gpm.GpmAnswers):
             return OK, _LIMIT_FIELDS[field](state, gpu)
         return UNSUPPORTED, 0
 
-    def _nvmlDeviceGetSamples(
-        self, gpu: int, kind: Any, since: Any, value_type: Any, count: Any, samples: Any
-    ) -> int:
-        if kind.value != 0:
-            return UNSUPPORTED
-        update_s, now = self.state.card(gpu, "power_update_s"), self._now()
-        wanted = 100
-        value_type._obj.value = 1
-        if samples is None:
-            count._obj.value = wanted
-            return OK
-        last = sensors.tick_s(self.state, gpu, now, update_s)
-        filled = 0
-        for number in range(wanted - 1, -1, -1):
-            at = last - number * update_s
-            stamp = round(1e6 * self.clock.unix_s(at))
-            if at >= 0 and stamp > since.value:
-                samples[filled].timeStamp = stamp
-                samples[filled].sampleValue.uiVal = round(1000 * sensors.power_w(self.state, gpu, at + 1e-9))
-                filled += 1
-        count._obj.value = filled
-        return OK if filled else NOT_FOUND
-
     def _nvmlDeviceGetUtilizationRates(self, gpu: int, rates: Any) -> int:
         if self.state.card(gpu, "mig"):
             return UNSUPPORTED
@@ -515,7 +488,7 @@ NUMBERS: dict[str, Callable[[MachineState, int, float], int]] = {
 # The ability of a GPU (`state.ABILITIES`) without which a function is not supported there.
 NEEDS = {
     "nvmlDeviceGetPowerUsage": "power", "nvmlDeviceGetTotalEnergyConsumption": "energy",
-    "nvmlDeviceGetSamples": "samples", "nvmlDeviceGetUtilizationRates": "utilisation",
+    "nvmlDeviceGetUtilizationRates": "utilisation",
     "nvmlDeviceGetComputeRunningProcesses_v3": "processes",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3": "processes",
     **dict.fromkeys((
