@@ -21,8 +21,8 @@ from .work_rates import padding_share, rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = (
-    f"The sensor of a GPU is typically good to ± {100 * SENSOR_ERROR:g} % (published measurements); comparisons "
-    "on one card do not have this error."
+    f"The sensor of a GPU is typically good to ± {100 * SENSOR_ERROR:g} % (published measurements); "
+    "comparisons on one card do not have this error."
 )
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
 IDLE_FROM_S = 0.4
