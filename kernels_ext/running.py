@@ -117,7 +117,7 @@ class Running:
                 whole = with_iterations(repeated(measured), found)
                 notes = [*whole.notes, *filter(None, [tuned])]
                 with contextlib.suppress(Exception):  # a note less, and no cell ends of it
-                    notes += self._meter.waste(windows[-1], whole, found)
+                    notes += self._meter.waste(windows[-1], whole)
                 whole = replace(whole, kind="tuned cell" if self._tuned else "cell", notes=tuple(notes))
                 if self._view is not None and found is not None:
                     self._view.settle(found)

@@ -301,7 +301,7 @@ def _run(arguments: argparse.Namespace) -> int:
             found = meter.count(window, measurement, detect_periods=arguments.period)
             measurement = with_iterations(measurement, found)
             with contextlib.suppress(Exception):  # notes less, and no measurement lost
-                wasted = meter.waste(window, measurement, found)
+                wasted = meter.waste(window, measurement)
                 measurement = replace(measurement, notes=(*measurement.notes, *wasted))
                 print(*(f"workbench: {each}" for each in wasted), sep="\n", end="\n" * bool(wasted),
                       file=sys.stderr)

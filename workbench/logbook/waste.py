@@ -9,7 +9,6 @@
 | rest | the GPU did nothing for `REST_S` or longer |
 | long rest | the same for `LONG_S` or longer: a forgotten kernel, a job that waits for something |
 | waits | all shorter stretches together: waits for data, for the host, for other ranks |
-| evaluation, checkpoint, ... | phases that the training named; at most all of their energy is waste |
 
 What is idle is told by the driver's utilisation, the share of the last 1/6 to 1 s in which a kernel ran
 (NVML, nvmlUtilization_t). Nothing is claimed without it, nor of short waits where readings are further apart
@@ -29,7 +28,7 @@ import polars as pl
 
 from .. import _html
 from ..errors import UsageError, checked, shown
-from ..records import UNNAMED_KINDS, Measurement
+from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff
 from .quantities import format_duration, format_energy
 from .report import IDLE as IDLE_ALL
@@ -46,10 +45,8 @@ VARIES = 2.0  # more than this, from low readings to high ones, is work
 MARGIN_S = 0.5  # of a trace before its run and after it
 ADVICE = {
     "long rest": "shut the kernel down or end the job when its work is done; nothing else frees the GPU",
-    "rest": "prepare, compile and load before the GPU is taken, or in a process of its own",
+    "rest": "prepare, compile and load before the GPU is taken; write checkpoints in the background",
     "waits": "more workers, prefetching and pinned memory in the data loader, or larger batches",
-    "checkpoint": "write checkpoints in the background, or less often",
-    "": "evaluate less often or on a part; a lower power limit there costs time and no result",
 }
 
 
@@ -68,7 +65,7 @@ class WasteFinding(_html.HtmlFacts):
 
     Attributes:
         label: Of the run; `gpu` is its name, or what the log calls it.
-        kind: "rest", "long rest", "waits", or the phase's name.
+        kind: "rest", "long rest" or "waits".
         low_s: At least so long; `high_s` at most.
         low_j: At least so many joules; `high_j` at most.
         run_s: How long the run was, and `run_j` what this GPU drew in it.
@@ -90,13 +87,8 @@ class WasteFinding(_html.HtmlFacts):
         return (self.low_j + self.high_j) / 2 / self.run_j if self.run_j > 0 else 0.0
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing ran in it, or it is a phase of the training that may be shorter."""
-        return self.kind in ("rest", "long rest", "waits")
-
-    @property
     def advice(self) -> str:
-        return ADVICE.get(self.kind, ADVICE[""])
+        return ADVICE[self.kind]
 
     def cells(self, tariff: Tariff = NO_TARIFF) -> tuple[str, str, str, str]:
         """Time, energy, share of the run's energy, and what that is worth at most."""
@@ -179,23 +171,22 @@ def waste(
     Raises:
         UsageError: something else, or nothing in the log fits.
     """
-    if what is None:
-        from .statement import report
-
-        return _of_log(report(last=last, label=label, since=since).measurements, Store(), tariff)
-    if isinstance(what, str):
-        return _of_log([Store().find(what)], Store(), tariff)
     if isinstance(what, pl.DataFrame):
-        return Waste(*_of_trace(what), tariff)
+        what = {"": what}
     if isinstance(what, Mapping):
         parts = [(gpu, *_of_trace(trace)) for gpu, trace in what.items()]
         return Waste([replace(each, gpu=gpu) for gpu, found, _ in parts for each in found],
-                     [f"GPU {gpu}: {note}" for gpu, _, notes in parts for note in notes], tariff)
-    measured = what if isinstance(what, Measurement) else getattr(what, "measurement", None)
+                     [f"{gpu}: {note}".lstrip(": ") for gpu, _, notes in parts for note in notes], tariff)
+    store = Store()
+    if what is None:
+        from .statement import report
+
+        return _of_log(report(last=last, label=label, since=since).measurements, store, tariff)
+    measured = store.find(what) if isinstance(what, str) else getattr(what, "measurement", what)
     if not isinstance(measured, Measurement):
         raise UsageError(f"{shown(what)} is no measurement, label, log or trace; workbench.waste() takes all "
                          "runs of the log")
-    return _of_log([measured], Store(), tariff)
+    return _of_log([measured], store, tariff)
 
 
 def _of_log(measurements: Sequence[Measurement], store: Store, tariff: Tariff) -> Waste:
@@ -209,7 +200,7 @@ def _of_log(measurements: Sequence[Measurement], store: Store, tariff: Tariff) -
             continue
         names = {gpu.uuid: gpu.name for gpu in each.gpus}
         traces = {str(key[0]): part for key, part in trace.partition_by("uuid", as_dict=True).items()}
-        some, why = waste_of_run(each, traces, store.iterations(each.id))
+        some, why = waste_of_run(each, traces)
         found += [replace(one, gpu=names.get(one.gpu, one.gpu)) for one in some]
         notes += [f"{each.label or each.id}: {note}" for note in why]
     if missing:
@@ -218,20 +209,16 @@ def _of_log(measurements: Sequence[Measurement], store: Store, tariff: Tariff) -
 
 
 def waste_of_run(
-    measurement: Measurement, traces: Mapping[str, pl.DataFrame], iterations: pl.DataFrame | None = None
+    measurement: Measurement, traces: Mapping[str, pl.DataFrame]
 ) -> tuple[list[WasteFinding], list[str]]:
     """The waste of one measured run, and what is not known.
 
     Args:
         measurement: The run.
         traces: Of its GPUs, by UUID, with as much before its beginning as after its end (`Meter.traces`).
-        iterations: Its frame of iterations (`periods.segment.SCHEMA`), whose phases are named.
     """
     found: list[WasteFinding] = []
     notes: list[str] = []
-    phases = [] if iterations is None else [
-        (row["kind"], row["start_s"], row["end_s"])
-        for row in iterations.filter(~pl.col("kind").is_in(UNNAMED_KINDS)).iter_rows(named=True)]
     for gpu in measurement.gpus:
         trace = traces.get(gpu.uuid)
         if trace is None or not trace.height:
@@ -242,7 +229,7 @@ def waste_of_run(
         if measurement.repeats > 1:  # its time and energy are means; the trace is that of the last
             more_s, energy_j = MARGIN_S, None
         inside = trace.filter(pl.col("time_s").is_between(first_s + more_s, last_s - more_s))
-        some, why = _of_trace(inside, phases, energy_j)
+        some, why = _of_trace(inside, energy_j)
         found += [replace(each, label=measurement.label, gpu=gpu.uuid) for each in some]
         notes += why
         if some and gpu.other_processes:
@@ -252,13 +239,12 @@ def waste_of_run(
 
 
 def _of_trace(
-    trace: pl.DataFrame, phases: Sequence[tuple[str, float, float]] = (), energy_j: float | None = None
+    trace: pl.DataFrame, energy_j: float | None = None
 ) -> tuple[list[WasteFinding], list[str]]:
     """The waste in a power trace of one GPU (`trace.SCHEMA`), and what is not known.
 
     Args:
         trace: Power, utilisation and, where it is known, the power limit.
-        phases: Name, beginning and end (s) of stretches that are no training.
         energy_j: Of the whole trace, where that is known better than by its power.
     """
     if not {"time_s", "utilisation", "power_w"} <= set(trace.columns):
@@ -273,17 +259,11 @@ def _of_trace(
         return [], ["its utilisation says nothing of its power: its waste is not known (MIG, vGPU)"]
     found: dict[str, Bounds] = {}
     working = np.ones(len(times), bool)
-    of_phases: dict[str, Any] = {}
-    for kind, start_s, end_s in phases:
-        inside = (readings.middles > start_s) & (readings.middles <= end_s)
-        of_phases[kind] = of_phases.get(kind, False) | inside
-        working &= ~inside
-    for stretch in readings.rests(working):
+    for stretch in readings.rests():
         working[stretch] = False
         kind = "rest" if times[stretch.stop - 1] - times[stretch.start] < LONG_S else "long rest"
         bounds = readings.rest(stretch)
         found[kind] = Bounds(*map(sum, zip(found.get(kind, (0.0,) * 4), bounds, strict=True)))
-    found |= {kind: readings.phase(inside) for kind, inside in of_phases.items() if inside.any()}
     notes = []
     if readings.pace_s > WAITS_PACE_S:
         notes.append(f"readings {readings.pace_s:.3g} s apart show no waits between iterations; record every "
@@ -303,7 +283,6 @@ class _Readings:
         steps = np.diff(times, prepend=times[0])
         self.pace_s = max(float(np.median(steps[1:])), WINDOW_S)
         self.lengths = np.minimum(steps, 3 * self.pace_s)
-        self.middles = times - self.lengths / 2
         self.idle = busy <= IDLE
         # What idle power cannot be less than: a card that waits between work draws more than one at rest.
         self.least_w = LEAST_IDLE * limit_w if math.isfinite(limit_w) else 0.0
@@ -321,9 +300,9 @@ class _Readings:
             return bool(high_w < VARIES * low_w) and not high_w > 0.5 * self.limit_w
         return bool(middle_w < OFF * np.median(self.watts[~self.idle]))
 
-    def rests(self, chosen: Any) -> list[slice]:
+    def rests(self) -> list[slice]:
         """Stretches of `REST_S` or longer with three idle readings or more and nothing else."""
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], (self.idle & chosen).astype(np.int8), [0]])))
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], self.idle.astype(np.int8), [0]])))
         pairs = ((int(first), int(end)) for first, end in edges.reshape(-1, 2))
         return [slice(first, end) for first, end in pairs
                 if end - first >= 3 and self.times[end - 1] - self.times[first] >= REST_S]
@@ -341,14 +320,6 @@ class _Readings:
         low_w, mean_w = float(np.quantile(self.watts[stretch], 0.1)), float(self.watts[stretch].mean())
         self.least_w = max(self.least_w, low_w / OFF)
         return Bounds(low_s, high_s, low_s * low_w, high_s * max(mean_w, low_w))
-
-    def phase(self, chosen: Any) -> Bounds:
-        """A phase that the training named: how long it was, what its idle part drew at least, and all of it
-        drew.
-        """
-        lengths = self.lengths[chosen]
-        time_s, idle_s = float(lengths.sum()), float((1 - self.busy[chosen]) @ lengths)
-        return Bounds(time_s, time_s, idle_s * self.least_w, float(self.watts[chosen] @ lengths))
 
     def waits(self, chosen: Any) -> Bounds | None:
         """Idle time and energy of readings between work; None where there is little or it is not sure."""
@@ -383,7 +354,7 @@ def describe_waste(
     several = len(measurement.gpus) > 1
     sentences = []
     for each in findings:
-        if each.gpu not in used or not each.idle:
+        if each.gpu not in used:
             continue
         of_all = replace(each, run_j=measurement.energy_j or each.run_j) if several else each
         if of_all.high_j > least * of_all.run_j:
