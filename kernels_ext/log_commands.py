@@ -168,7 +168,9 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
 
 
 def _log(arguments: argparse.Namespace) -> int:
-    from workbench.logbook.store import Store
+    from workbench.logbook.report import as_dict
+    from workbench.logbook.run_table import SHOWN, as_text, rows
+    from workbench.logbook.store import Store, from_row
 
     store = Store()
     log, done = select_log(store, arguments)
@@ -177,17 +179,11 @@ def _log(arguments: argparse.Namespace) -> int:
     if log is None:
         write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
     elif arguments.json:
-        from workbench.logbook.report import as_dict
-        from workbench.logbook.store import from_row
-
         write_json(arguments, {"measurements": [as_dict(from_row(row)) for row in log.iter_rows(named=True)]})
-    if log is None or done:
-        print(done)
-        return 0
-    from workbench.logbook.run_table import SHOWN, as_text, rows
-
-    shown = log.tail(log.height if arguments.last is not None else SHOWN)
-    print(as_text(rows(shown, store.tags())))
+    if log is not None and not done:
+        shown = log.tail(log.height if arguments.last is not None else SHOWN)
+        done = as_text(rows(shown, store.tags()))
+    print(done)
     return 0
 
 

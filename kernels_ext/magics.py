@@ -15,10 +15,11 @@ from .cells import BadOptions, compare_parser, log_parser, parse, parser, runner
 from .running import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
+    from workbench.device.gpu import OpenGpu
     from workbench.experiments.comparison import EnergyComparison
     from workbench.measurement.session import Session
     from workbench.records import Measurement
@@ -69,26 +70,23 @@ class EnergyMagics(Magics):
             raise UsageError(str(error)) from error
         tree = ast.parse(self.shell.transform_cell(statement))
         value: Any = None
-        failed: list[BaseException] = []
+        failed: BaseException | None = None
 
         def run() -> bool:
-            nonlocal value
+            nonlocal value, failed
             try:
                 value = self._run(tree)
             except BaseException as error:  # shown after what it cost
-                failed.append(error)
-            return not failed
+                failed = error
+            return failed is None
 
         running = Running(self, chosen, chosen.label or statement.strip()[:60], cell=False)
         running.open()
-        went_well = run()
-        interrupted = bool(failed) and isinstance(failed[0], KeyboardInterrupt)
-        running.close(
-            "ok" if went_well else "interrupted" if interrupted else "error",
-            run if chosen.repeat > 1 else None,
-        )
-        if failed:
-            raise failed[0]
+        run()
+        outcome = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
+        running.close(outcome, run if chosen.repeat > 1 else None)
+        if failed is not None:
+            raise failed
         return value
 
     def _run(self, tree: ast.Module) -> Any:
@@ -198,7 +196,10 @@ class EnergyMagics(Magics):
                 left = self.session.restore_all()
                 self.say("; ".join(left) if left else "all settings are as they were found")
             elif parts == ["advise"]:
-                self._advise()
+                from workbench.tuning.advice import advice
+
+                self._devices()
+                print(*advice(self.session.meter), sep="\n")
             else:
                 what = "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"
                 raise UsageError(f"%gpu {shortened(line, 80)}: {what}")
@@ -208,20 +209,14 @@ class EnergyMagics(Magics):
     def _list_gpus(self) -> None:
         from workbench.measurement.gpu_table import lines
 
-        session = self.session
-        devices = session.devices
-        if not devices:
-            self.say(f"{session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
-        for text in lines(devices, session.recorder):
+        for text in lines(self._devices(), self.session.recorder):
             print(text)
 
-    def _advise(self) -> None:
-        from workbench.tuning.advice import advice
-
+    def _devices(self) -> Sequence[OpenGpu]:
+        """The GPUs of this process; a message where there is none."""
         if not self.session.devices:
             self.say(f"{self.session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
-        for sentence in advice(self.session.meter):
-            self.say(sentence)
+        return self.session.devices
 
     # what the hooks and the magics share
 

@@ -14,7 +14,7 @@ from .tariff import significant, with_error
 UNITS = {"w": "W", "j": "J", "s": "s", "mhz": "MHz", "c": "°C", "kwh": "kWh", "seconds": "s"}
 SIMULATED = " (simulated)"
 CELL = "style='text-align:left;padding:0 1em 0 0;white-space:normal;vertical-align:top'"
-MOST = 20  # rows of a table within a table
+MOST_ROWS = 40  # of a table that is shown
 
 
 def table(
@@ -83,9 +83,9 @@ def _values(record: Any) -> Iterator[tuple[str, object]]:
 
 
 def _record_table(records: Sequence[Any]) -> str:
-    rows = [_texts(dict(_values(record))) for record in records[:MOST]]
+    rows = [_texts(dict(_values(record))) for record in records[:MOST_ROWS]]
     heads = [name for name in rows[0] if any(row.get(name) for row in rows)]
-    left = f"<div>and {len(records) - MOST} more</div>" if len(records) > MOST else ""
+    left = f"<div>and {len(records) - MOST_ROWS} more</div>" if len(records) > MOST_ROWS else ""
     return table(heads, [[row.get(name, "") for name in heads] for row in rows]) + left
 
 

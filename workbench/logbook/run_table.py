@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from .._html import MOST_ROWS as SHOWN
 from .._html import table
 from ..tariff import significant
 from .quantities import MOST_SETTINGS, format_duration, format_energy, gpu_names
@@ -24,7 +25,6 @@ SORTABLE = {  # the columns of the log that a column is sorted by
     "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
     "J/iteration": "iteration_j", "batch size": "batch_size",
 }
-SHOWN = 40
 
 
 def rows(

@@ -31,10 +31,8 @@ OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN =
 HIDDEN_BINDINGS = (
     "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
 )
-_HANDLE_BASE = 0x51D000
-_INSTANCES = 0x100  # the handle of a GPU's MIG instance is so much above its own
+_INSTANCES = 0x100  # the handle of a GPU is its index and 1, that of its MIG instance so much more
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
-_EVENT_IDLE = 0x1
 _HOST_PIDS = 1 << 23  # above any process id of this system
 
 
@@ -459,7 +457,7 @@ _LIMIT_FIELDS: dict[int, Callable[..., int]] = {
 def _event_reasons(state: MachineState, gpu: int, now_s: float) -> int:
     segment = state.segment_at(gpu, now_s)
     bits = int(segment.reasons & activity.REASONS | state.control(gpu, "forced_reasons"))
-    return bits or (_EVENT_IDLE if segment.utilisation == 0 else 0)
+    return bits or (pynvml.nvmlClocksThrottleReasonGpuIdle if segment.utilisation == 0 else 0)
 
 
 # Functions that answer one number about a GPU, from the machine, the GPU and the time.
@@ -554,14 +552,14 @@ def attach() -> SimulatedLibrary | None:
 
 def _index(handle: Any, count: int) -> tuple[int, bool]:
     """Which GPU a handle stands for (-1: none), and whether for a MIG instance of it."""
-    number = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _HANDLE_BASE
+    number = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1
     instance = _INSTANCES <= number < _INSTANCES + count
     number -= _INSTANCES if instance else 0
     return (number if 0 <= number < count else -1), instance
 
 
 def _write_out(handle: Any, gpu: int) -> int:
-    ctypes.c_void_p.from_address(ctypes.addressof(handle._obj)).value = _HANDLE_BASE + gpu
+    ctypes.c_void_p.from_address(ctypes.addressof(handle._obj)).value = gpu + 1
     return OK
 
 

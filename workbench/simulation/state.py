@@ -39,7 +39,8 @@ MAX_GPUS = 16
 RING = 65536
 GUARD_S = 0.002
 FAULT_SLOTS = 16
-PROCESS_SLOTS = 8
+PROCESS_SLOTS = TENANT_SLOTS = 8
+PAGE = 4096
 
 # name -> (offset, struct format); `owner_namespace` is of the owner's pid
 HEADER = {
@@ -49,10 +50,11 @@ HEADER = {
     "seed": (72, "Q"), "driver_version": (80, "32s"), "owner_namespace": (112, "Q"),
     "latency_spread": (512, "d"), "dies_in_fork": (520, "I"),
 }
-FAULTS_AT = 1024
+# In the header, and in the block of a GPU: up to 256 x u32, highest first.
+FAULTS_AT = SM_CLOCKS_AT = PAGE // 4
 # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
 FAULT = struct.Struct("<64sIiii")
-HEADER_BYTES = 4096
+HEADER_BYTES = RING_AT = PAGE
 
 # `power_scope` is the NVML scope that the power fields answer in: 0 the GPU, 1 its module. `mem_top_sm` and
 # `mem_low_sm` are the highest and the lowest SM clock that go with each memory clock; 0: all do.
@@ -75,7 +77,6 @@ CARD = {
     "counter_part_time": (480, "I"), "arrival_s": (896, "8d"), "cap_share": (960, "d"),
     "host_pids": (968, "I"), "mps": (972, "I"), "reading_gain": (976, "d"),
 }
-SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
 # `tenants` counts the slots that are taken. A part-time counter was at `summed_j` after `readings_summed`
 # refreshes.
@@ -88,15 +89,14 @@ CONTROL = {
     "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"), "readings_summed": (624, "q"),
     "summed_j": (632, "d"),
 }
-PROCESSES_AT = 640
+PROCESSES_AT = CONTROL["summed_j"][0] + 8
 PROCESS = struct.Struct("<IIQ")
 SEQUENCE_AT, TOTAL_AT = 2048, 2056
-RING_AT = 4096
 # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
 SEGMENT = struct.Struct("<dddIIffQ")
 GPU_BYTES = RING_AT + RING * SEGMENT.size
 # Behind the blocks of all GPUs: for each GPU the slots of the jobs that share it (`tenants`).
-TENANT_SLOTS, TENANT_BYTES = 8, 128 + 4096 * 40
+TENANT_BYTES = 128 + PAGE * 40
 
 ABILITIES = (
     "power", "instant_field", "average_field", "energy", "power_limit", "set_power_limit", "sm_lock",
@@ -144,7 +144,6 @@ class MachineState:
             raise SimulationError(f"{self.path} is no file of simulated GPUs of this version ({VERSION})")
         self.count: int = self.header("count")
         self._cards: dict[tuple[int, str], Any] = {}
-        self.read_j: dict[tuple[int, int], float] = {}  # of a part-time counter, by GPU and refresh
         self._depth, self._threads, self._calls = 0, threading.RLock(), threading.Lock()
 
     @classmethod
