@@ -56,7 +56,7 @@ class LineParser(argparse.ArgumentParser):
 
 def add_measuring(options: argparse.ArgumentParser) -> None:
     """Options of whatever is measured, a cell or a command: GPUs, iterations, tuning."""
-    options.add_argument("--gpus", "--gpu", action="append", metavar="GPU[,GPU...]",
+    options.add_argument("--gpus", action="append", metavar="GPU[,GPU...]",
                          help="count these GPUs only: index, UUID or its beginning, PCI id")
     options.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
                          help="find the training's iterations and what one costs (by default from 3 s on, or "
@@ -119,11 +119,7 @@ def compare_parser() -> LineParser:
                          help="two functions of this notebook, cells by their labels, or labels of the log")
     options.add_argument("--paired", type=int, metavar="N",
                          help="run both again, taking turns, in N pairs at most")
-    options.add_argument("--smallest", type=float, default=2.0, metavar="PERCENT",
-                         help="the difference worth finding (default: 2)")
-    options.add_argument("--budget", type=float, default=300.0, metavar="SECONDS",
-                         help="of runs, after which it ends (default: 300)")
-    options.add_argument("--gpus", "--gpu", metavar="GPU[,GPU...]", help="count these GPUs only")
+    options.add_argument("--gpus", metavar="GPU[,GPU...]", help="count these GPUs only")
     return options
 
 

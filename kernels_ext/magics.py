@@ -135,7 +135,7 @@ class EnergyMagics(Magics):
         %energy_compare old new              two functions of this notebook: they take turns until it is clear
         %energy_compare A B                  two labels of the log: all runs that are there
         %energy_compare A B --paired 10      two cells by their labels: run again, in 10 pairs at most
-        --smallest PERCENT, --budget SECONDS, --gpus GPU,...
+        --gpus GPU,...
         """
         from workbench.errors import WorkbenchError
         from workbench.experiments.comparison import compare
@@ -145,8 +145,8 @@ class EnergyMagics(Magics):
             ways = [self._way(name, again=found.paired is not None) for name in found.names]
             if any(isinstance(way, str) for way in ways):
                 ways = found.names
-            return compare(*ways, labels=found.names, smallest=found.smallest / 100, budget_s=found.budget,
-                           pairs=200 if found.paired is None else found.paired, gpus=found.gpus)
+            pairs = {} if found.paired is None else {"pairs": found.paired}
+            return compare(*ways, labels=found.names, gpus=found.gpus, **pairs)
         except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error
 

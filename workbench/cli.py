@@ -48,6 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.stdout = sys.stdout
         alone = str(file) == STDOUT
         with contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext():
+            if getattr(arguments, "simulate", None) and arguments.act is not _profile_gpu:  # it steps its own
+                from .measurement.session import simulate
+
+                simulate(arguments.simulate)
             return int(arguments.act(arguments))
     except (WorkbenchError, cells.BadOptions) as error:
         print(f"workbench: {error}", file=sys.stderr)
@@ -176,13 +180,10 @@ def _serve_metrics(arguments: argparse.Namespace) -> int:
     """Serve until an interrupt."""
     import time
 
-    from .measurement.session import simulate
     from .measurement.sinks import MetricsServer
 
     if not 0.1 <= arguments.every <= 3600:
         raise UsageError(f"--every {arguments.every:g}: give 0.1 to 3600 seconds")
-    if arguments.simulate:
-        simulate(arguments.simulate)
     server = MetricsServer(arguments.port, arguments.gpus)
     print(f"http://127.0.0.1:{server.sink.port}/metrics, until it is interrupted", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
@@ -202,7 +203,7 @@ def _share_arguments(commands: Commands) -> None:
     )
     share.add_argument("jobs", nargs="+", metavar="'COMMAND ...'",
                        help="one quoted command per job; the last one is the newcomer")
-    share.add_argument("--gpus", "--gpu", default="0", metavar="GPU",
+    share.add_argument("--gpus", default="0", metavar="GPU",
                        help="which one (index, UUID, PCI id; default: %(default)s)")
     share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
                        help="how much longer an iteration of each may take (default: %(default)g)")
@@ -218,8 +219,6 @@ def _share_arguments(commands: Commands) -> None:
         "--on-break", choices=("stop", "pause"), default="stop",
         help="if the bound is broken the newcomer is stopped, or paused until the others have ended",
     )
-    share.add_argument("--watch", action=argparse.BooleanOptionalAction, default=True,
-                       help="watch the first epoch together")
     share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
     json_option(share, named=True)
 
@@ -227,15 +226,12 @@ def _share_arguments(commands: Commands) -> None:
 def _share(arguments: argparse.Namespace) -> int:
     """Share a GPU; 0 if every job ended well or we stopped it, 1 if not, 130 after an interrupt."""
     from . import sharing
-    from .measurement.session import simulate
 
-    if arguments.simulate:
-        simulate(arguments.simulate)
     sharing.last, interrupted = None, False
     try:
         sharing.share(
             *arguments.jobs, gpus=arguments.gpus, max_slowdown=arguments.max_slowdown / 100,
-            seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until, watch=arguments.watch,
+            seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until,
             on_break=arguments.on_break,
             say=lambda ending: print(f"workbench: {ending}", file=sys.stderr, flush=True),
         )
@@ -263,8 +259,6 @@ def _run(arguments: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]!r} to run")
     options = cells.tuning_options(arguments)
-    if arguments.simulate:
-        session.simulate(arguments.simulate)
     mine = session.Session(arguments.gpus, sync=False) if arguments.gpus else session.current()
     meter = mine.meter if arguments.gpus else mine.meter_or_clock()
     for message in mine.messages:
@@ -420,10 +414,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from .device.discovery import devices, why_no_gpu
     from .experiments.workloads import any_training
     from .measurement import doctor
-    from .measurement.session import simulate
 
-    if arguments.simulate:
-        simulate(arguments.simulate)
     machine = doctor.machine_findings()
     print(*machine, sep="\n")
     gpus = {}

@@ -659,7 +659,7 @@ def test_a_kernel_whose_simulated_gpus_are_gone_gets_new_ones(start: Callable[..
 def test_two_functions_are_compared(kernel: Kernel) -> None:
     kernel("%gpu simulate V100", silent=True)
     kernel("import time\ndef short():\n    time.sleep(0.1)\ndef long():\n    time.sleep(0.3)", silent=True)
-    ran = kernel("%energy_compare short long --paired 2 --budget 1")
+    ran = kernel("%energy_compare short long --paired 2")
     assert ran.status == "ok", ran.error
     assert any(words in ran.value for words in ("long takes", "long against short", "cannot be compared yet"))
     assert kernel("_.runs.height").value in ("2", "4")
@@ -669,7 +669,7 @@ def test_two_cells_are_run_again_by_their_labels(kernel: Kernel) -> None:
     kernel("%gpu simulate V100\ncount = 0", silent=True)
     for name in ("one", "two"):
         kernel(f"%%energy {name} -q\nimport time\ncount += 1\ntime.sleep(0.2)")
-    ran = kernel("%energy_compare one two --paired 2 --budget 1")
+    ran = kernel("%energy_compare one two --paired 2")
     assert ran.status == "ok", ran.error
     assert int(kernel("count").value or 0) > 6
 

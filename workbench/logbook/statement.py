@@ -50,16 +50,12 @@ class Surroundings:
         pue: Power usage effectiveness of the data centre: all power over that of its machines, 1 or more.
         location: Where it ran.
         g_co2_per_kwh: Intensity of the grid there and then; `intensity_source`: where that number is from.
-        order: How runs were ordered ("random, in turns").
-        driver: Version of the GPU's driver.
     """
 
     pue: float | None = None
     location: str = ""
     g_co2_per_kwh: float | None = None
     intensity_source: str = ""
-    order: str = ""
-    driver: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -153,7 +149,7 @@ class EnergyStatement:
 def report(
     *names: str, last: int | None = None, label: str | None = None, since: str | None = None,
     pue: float | None = None, location: str = "", g_co2_per_kwh: float | None = None,
-    intensity_source: str = "", order: str = "", driver: str = "",
+    intensity_source: str = "",
 ) -> EnergyStatement:
     """A table and an energy statement for a paper, from the log.
 
@@ -162,12 +158,12 @@ def report(
         last: The newest so many of those only.
         label: Another way to give one label.
         since: Only those from this day on (2026-11-22, local time).
-        pue, location, g_co2_per_kwh, intensity_source, order, driver: See `Surroundings`.
+        pue, location, g_co2_per_kwh, intensity_source: See `Surroundings`.
 
     Raises:
         UsageError: nothing in the log fits, or a number that makes no sense.
     """
-    surroundings = Surroundings(pue, location, g_co2_per_kwh, intensity_source, order, driver)
+    surroundings = Surroundings(pue, location, g_co2_per_kwh, intensity_source)
     rows = [from_row(row) for row in Store().log().iter_rows(named=True)]
     wanted = {*names, *([label] if label is not None else [])}
     found = [each for each in rows if not wanted or each.label in wanted or each.id in wanted]
@@ -299,9 +295,8 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> Iterato
     complete = [each for each in measured if each.outcome == "ok"]
     if any(each.simulated for each in measured):
         yield "The GPUs are simulated: their energy is not real."
-    driver = f", driver {around.driver}" if around.driver else ""
     cards = _counted(len({gpu.uuid for gpu in gpus}), "GPU")
-    yield f"Energy of {cards} ({names}{driver}) is that of whole boards, from {sensors}."
+    yield f"Energy of {cards} ({names}) is that of whole boards, from {sensors}."
     host = any(each.cpu_energy_j is not None for each in measured)
     beside = "; the processor's own counter (RAPL) is in the data beside" if host else ""
     yield f"CPU, memory, fans, power supply and network are not in it{beside}."
@@ -312,8 +307,6 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> Iterato
            f"{100 * SENSOR_ERROR:g} %) comes on top.")
     if limits := sorted({gpu.power_limit_w for gpu in gpus if gpu.power_limit_w is not None}):
         yield f"Power limits were {', '.join(f'{each:g}' for each in limits)} W."
-    if around.order:
-        yield f"Runs were ordered: {around.order}."
     if failed := len(measured) - len(complete):
         yield (f"{failed} of {len(measured)} measurements failed or were interrupted: the table leaves them "
                "out.")
