@@ -54,14 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 simulate(arguments.simulate)
             return int(arguments.act(arguments))
     except (WorkbenchError, cells.BadOptions) as error:
-        print(f"workbench: {error}", file=sys.stderr)
+        _note(str(error))
         return 2
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
         return 0
     except OSError as error:  # a directory or file that was named and cannot be written
         where = f": {error.filename}" if error.filename else ""
-        print(f"workbench: {error.strerror or error}{where}", file=sys.stderr)
+        _note(f"{error.strerror or error}{where}")
         return 2
 
 
@@ -233,7 +233,7 @@ def _share(arguments: argparse.Namespace) -> int:
             *arguments.jobs, gpus=arguments.gpus, max_slowdown=arguments.max_slowdown / 100,
             seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until,
             on_break=arguments.on_break,
-            say=lambda ending: print(f"workbench: {ending}", file=sys.stderr, flush=True),
+            say=_note,
         )
     except KeyboardInterrupt:
         interrupted = True
@@ -261,9 +261,8 @@ def _run(arguments: argparse.Namespace) -> int:
     options = cells.tuning_options(arguments)
     mine = session.Session(arguments.gpus, sync=False) if arguments.gpus else session.current()
     meter = mine.meter if arguments.gpus else mine.meter_or_clock()
-    for message in mine.messages:
-        print(f"workbench: {message}", file=sys.stderr)
-    with _Forwarded() as signals:  # until the measurement is stored
+    _note(*mine.messages)
+    with _Forwarded() as signals, contextlib.ExitStack() as restored:  # until the measurement is stored
         # the trace of a run of many hours
         hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
         label = encodable(arguments.label or _label(command))
@@ -274,44 +273,37 @@ def _run(arguments: argparse.Namespace) -> int:
 
             uuids = [device.uuid for device in meter.devices] if arguments.gpus else None
             tuning = TunerThread(Tuner(meter, uuids=uuids, label=label, **options))
+            restored.callback(tuning.end)
+        window = meter.open(label)
+        status = signals.run(command)
         try:
-            window = meter.open(label)
-            status = signals.run(command)
-        except BaseException:
-            if tuning is not None:
-                tuning.end()
-            raise
-        try:
-            try:
-                window = meter.close(window)
-            finally:
-                if tuning is not None:
-                    tuning.end()
+            window = meter.close(window)
+            restored.close()
             measurement = meter.measure(window, outcome=_outcome(status))
-            if tuning is not None:
-                ending = tuning.tuner.end().text
-                print(f"workbench: {ending}", file=sys.stderr)
-                measurement = replace(measurement, notes=(*measurement.notes, ending))
             found = meter.count(window, measurement, detect_periods=arguments.period)
             measurement = with_iterations(measurement, found)
-            with contextlib.suppress(Exception):  # notes less, and no measurement lost
-                wasted = meter.waste(window, measurement)
-                measurement = replace(measurement, notes=(*measurement.notes, *wasted))
-                print(*(f"workbench: {each}" for each in wasted), sep="\n", end="\n" * bool(wasted),
-                      file=sys.stderr)
+            notes = [] if tuning is None else [tuning.tuner.end().text]
+            with contextlib.suppress(Exception):  # a note less, and no measurement lost
+                notes += meter.waste(window, measurement)
+            _note(*notes)
+            measurement = replace(measurement, notes=(*measurement.notes, *notes))
             _tell(measurement, meter.why)
             frame = found.frame if found is not None and found.summary.count else None
             kind = "command" if tuning is None else "tuned command"
-            for message in session.keep(measurement, window, meter, Store(), frame, kind=kind):
-                print(f"workbench: {message}", file=sys.stderr)
+            _note(*session.keep(measurement, window, meter, Store(), frame, kind=kind))
             tuned = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
             write_json(arguments, {**report.as_dict(measurement), **tuned})
         # whoever waits for the command needs its status, whatever became of the measurement
         except BaseException as error:
             with contextlib.suppress(OSError):
-                print(f"workbench: the measurement was lost: {describe_error(error)}", file=sys.stderr)
+                _note(f"the measurement was lost: {describe_error(error)}")
         del hold
     return 128 - status if status < 0 else status
+
+
+def _note(*messages: str) -> None:
+    for message in messages:
+        print(f"workbench: {message}", file=sys.stderr, flush=True)
 
 
 def _label(command: Sequence[str]) -> str:
@@ -378,7 +370,7 @@ def _tell(measurement: Measurement, why: str) -> None:
 
     print(report.line(measurement), file=sys.stderr)
     if not measurement.gpus:
-        print(f"workbench: {why}; --simulate A100 runs on a simulated GPU", file=sys.stderr)
+        _note(f"{why}; --simulate A100 runs on a simulated GPU")
     for gpu in measurement.gpus:
         for note in gpu.notes:
             print(f"    {gpu.name}: {note}", file=sys.stderr)

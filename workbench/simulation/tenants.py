@@ -21,7 +21,9 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from .._processes import runs
@@ -239,20 +241,14 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
     for tenant in tenants:
         borders.update(row.start_s for row in tenant.rows)
     moments = sorted(at for at in borders if at >= from_s)
-    places = [0] * len(tenants)
     plan: list[Planned] = []
-    mixes: dict[tuple[int, ...], _JobMixture] = {}
     for begin_s, end_s in itertools.pairwise(moments):
         active: list[tuple[Tenant, TimelineStretch]] = []
         waiting: list[tuple[float, int, int]] = []  # power and clocks
-        for number, tenant in enumerate(tenants):
-            while (
-                places[number] + 1 < len(tenant.rows) and tenant.rows[places[number] + 1].start_s <= begin_s
-            ):
-                places[number] += 1
-            row = tenant.rows[places[number]] if tenant.rows else None
-            if row is not None and row.start_s <= begin_s < tenant.until_s:
-                active.append((tenant, row))
+        for tenant in tenants:
+            place = bisect_right(tenant.rows, begin_s, key=lambda row: row.start_s)
+            if place and begin_s < tenant.until_s:
+                active.append((tenant, tenant.rows[place - 1]))
             elif begin_s < tenant.until_s + RESIDENT_S:
                 clocks = tenant.rows[-1][2:4] if tenant.rows else idle[1:3]
                 waiting.append((tenant.demand.resident_w, *clocks))
@@ -260,10 +256,8 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
         if len(active) == 1:
             plan.append((span_s, *active[0][1][1:]))
         elif active:
-            key = tuple(tenant.slot for tenant, _ in active)
-            if key not in mixes:
-                mixes[key] = _JobMixture([tenant.demand for tenant, _ in active])
-            plan.append((span_s, *mixes[key].at([row for _, row in active])))
+            mixture = _mixture(tuple(tenant.demand for tenant, _ in active))
+            plan.append((span_s, *mixture.at([row for _, row in active])))
         elif waiting:
             plan.append((span_s, *max(waiting), 0.0, 0.0, 0))
         else:
@@ -301,6 +295,9 @@ class _JobMixture:
         return (
             self.resident_w + max(power_w, 0.0), *clocks, min(max(used, 0.0), 1.0), moving, _reasons(rows),
         )
+
+
+_mixture = lru_cache(_JobMixture)
 
 
 def _swing(mean: float, highest: float, most: float) -> float:
