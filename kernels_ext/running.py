@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from workbench.records import Measurement, Window
     from workbench.tuning.driver import TunerThread
 
-    from .magics import EnergyMagics
 
 class Running:
     """One thing that is being measured: `open` it, let it run, `close` it; `end` restores what it changed.
@@ -24,13 +23,13 @@ class Running:
     An interrupt at its end costs repetitions, never the measurement; a second one ends it.
 
     Args:
-        magics: Shows and configures.
+        magics: The `EnergyMagics` that show and configure.
         options: What the line asks for.
         label: Its name in the log.
         cell: Whether it is a cell, which may have a live view; settings of that are restored at its end.
     """
 
-    def __init__(self, magics: EnergyMagics, options: Options, label: str, *, cell: bool) -> None:
+    def __init__(self, magics: Any, options: Options, label: str, *, cell: bool) -> None:
         self._magics, self._options, self._label, self._cell = magics, options, label, cell
         self._view: Any = None
         self._clocks: Any = None  # the view of the tuning
