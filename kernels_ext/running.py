@@ -159,7 +159,8 @@ class Running:
     def _measure(self, window: Window, outcome: str) -> Measurement:
         settle = self._options.settle and outcome != "interrupted"
         measurement = self._meter.measure(window, settle=settle, outcome=outcome)
-        return self._magics.only(measurement, self._uuids)
+        only: Measurement = self._magics.only(measurement, self._uuids)
+        return only
 
     def _count(
         self, windows: list[Window], measured: list[Measurement], remarks: list[str]

@@ -86,10 +86,11 @@ def test_no_percentage_is_shown_where_its_interval_includes_zero() -> None:
     assert words == "a against a: +20.0 % time, no measurable difference in energy"
 
 
-def test_a_comparison_has_what_else_may_explain_the_difference() -> None:
+def test_a_comparison_has_joules_and_what_else_may_explain_the_difference() -> None:
     changed = (SettingSegment(Setting(250.0), 1.0, 60.0), SettingSegment(Setting(150.0), 1.0, 20.0))
     other = replace(GPU, uuid="GPU-2", energy_j=80.0, energy_uncertainty_j=4.0)
     words = describe_comparison(run(100.0, 3.0, samples=5), run(80.0, samples=5, label="b", gpus=(other,)))
+    assert "; 20.0 ± 5.0 J less" in words
     assert "on different GPUs, whose calibrations may differ by 10 %" in words
     tuned = run(80.0, samples=5, label="b", kind="tuned cell")
     assert describe_comparison(run(100.0, samples=5), tuned).endswith("; b was tuned while it ran")

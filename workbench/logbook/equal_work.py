@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..records import IterationSummary, Measurement
-from .quantities import LEAST_HALF, format_change, student_half_width
+from .quantities import LEAST_HALF, format_change, format_energy, student_half_width
 from .work_rates import PADDING
 
 WORK_FIRST = ("tokens", "samples")  # the kinds of work that are compared by, before any other
@@ -137,7 +137,15 @@ def describe_change(a: Measurement, b: Measurement) -> str:
 def describe_comparison(a: Measurement, b: Measurement) -> str:
     """Two measurements compared: how much more energy and time the second took, with 95 % intervals."""
     text = f"{b.label or b.id} against {a.label or a.id}: {describe_change(a, b)}"
-    return "; ".join([text, *caveats(a, b)] if comparison_basis((a, b)).costs else [text])
+    basis = comparison_basis((a, b))
+    if not basis.costs:
+        return text
+    one, two = basis.costs
+    difference_j, error_j = two.energy_j - one.energy_j, math.hypot(one.energy_half_j, two.energy_half_j)
+    if abs(difference_j) > error_j:
+        more = "less" if difference_j < 0 else "more"
+        text += f"; {format_energy(abs(difference_j), error_j)} {more}{basis.per_unit}"
+    return "; ".join([text, *caveats(a, b)])
 
 
 def caveats(*runs: Measurement) -> list[str]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import polars as pl
 
-from .._html import MOST_ROWS as SHOWN
-from .._html import table
+from .._html import MOST_ROWS, table
 from ..tariff import significant
 from .quantities import MOST_SETTINGS, format_duration, format_energy, gpu_names
 from .report import decisive_notes
 
+SHOWN = MOST_ROWS
 COLUMNS = ("when", "label", "what", "GPU", "setting", "batch size", "energy", "time", "J/iteration", "work",
            "note")
 EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench run -- python train.py`."
