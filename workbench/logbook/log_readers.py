@@ -268,7 +268,10 @@ def _samples(
     best = pl.col("rank").filter(pl.col("value").is_not_null()).min().over("gpu", "column")
     long = long.filter(pl.col("rank") == best.fill_null(pl.col("rank")))
     if times and long[times[0]].count():
-        time_us, civil = _moments(long[times[0]], path)
+        time_us, civil = _moments(long[times[0]])
+        if not time_us.count():
+            raise UsageError(f"{path.name} has times like {long[times[0]].drop_nulls()[0]!r}; known are "
+                             "2026/11/20 10:11:12.123, 2026-11-20T10:11:12.123 and seconds since 1970")
         started_s = _unix_s(time_us.min(), civil)
     elif every_s is not None and every_s > 0:
         rows = long.select(pl.int_range(pl.len()).over("gpu", "column")).to_series()
@@ -312,7 +315,7 @@ def _gpu(labels: Sequence[str]) -> pl.Expr:
     return pl.when(several).then(pl.concat_str(host, pl.lit(" "), gpu).str.strip_chars()).otherwise(gpu)
 
 
-def _moments(texts: pl.Series, path: Path) -> tuple[pl.Series, bool]:
+def _moments(texts: pl.Series) -> tuple[pl.Series, bool]:
     """Microseconds of civil times (then the second is true), or since 1970 of seconds or milliseconds."""
     plain = texts.str.strip_suffix("Z").str.replace(",", ".", literal=True)
     dates = plain.str.replace_all("/", "-").str.replace("T", " ")
@@ -321,10 +324,7 @@ def _moments(texts: pl.Series, path: Path) -> tuple[pl.Series, bool]:
         return civil.dt.epoch("us"), True
     numbers = plain.cast(pl.Float64, strict=False)
     numbers = numbers.set((~(numbers.abs() < NO_VALUE)).fill_null(True), None)
-    if not numbers.count():
-        raise UsageError(f"{path.name} has times like {texts.drop_nulls()[0]!r}; known are "
-                         "2026/11/20 10:11:12.123, 2026-11-20T10:11:12.123 and seconds since 1970")
-    milliseconds = numbers.max() > 100 * EARLIEST_UNIX_S  # type: ignore[operator]
+    milliseconds = (numbers.max() or 0.0) > 100 * EARLIEST_UNIX_S  # type: ignore[operator]
     return (numbers * (1e3 if milliseconds else 1e6)).round().cast(pl.Int64), False
 
 
@@ -409,19 +409,11 @@ def _number(name: str) -> pl.Expr:
 
 def _with_interval(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of `ENERGIES`. Each edge of a GPU counter's difference may be as old as `COUNTER_S`."""
-    dated = [_date_s(moment, before_s) for moment, before_s in rows.select("moment", "before_s").iter_rows()]
+    moments_us, civil = _moments(rows["moment"])
+    started = zip((_unix_s(time_us, civil) for time_us in moments_us), rows["before_s"], strict=True)
+    dated = [None if at_s is None else at_s - (before_s or 0.0) for at_s, before_s in started]
     half = COUNTER_S * pl.col("energy_j").abs() / pl.when(scope="GPU").then("time_s")
     low = (pl.col("energy_j") - half).clip(lower_bound=0.0)
     whole = rows.with_columns(pl.Series("started_unix_s", dated, dtype=pl.Float64), low_j=low,
                               high_j=pl.col("energy_j") + half)
     return whole.select(ENERGIES.names()).cast(ENERGIES).with_columns(pl.col("label", "gpu").fill_null(""))
-
-
-def _date_s(moment: str | None, before_s: float | None) -> float | None:
-    """Seconds since 1970, some seconds before a moment as programs write it; None where it is none."""
-    try:
-        time_us, civil = _moments(pl.Series([moment], dtype=pl.String), Path())
-    except (UsageError, IndexError):
-        return None
-    started_s = _unix_s(time_us[0], civil)
-    return None if started_s is None else started_s - (before_s or 0.0)

@@ -8,7 +8,7 @@
     machine        make, attach, step, hurt, remove
     training       jobs that keep a simulated GPU busy; lane: one GPU of a job
     tenants        jobs that share a GPU, of any process (standard library only)
-    activity, gpm  how busy the memory is in a phase: in the timeline, and as NVML reports it
+    activity       how busy the memory is in a phase, the one performance counter that is modelled
     graded         loads of graded intensity for `workbench profile-gpu`
     learning       accuracy over epochs, for trainings that have a target
 """

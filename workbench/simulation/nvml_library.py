@@ -24,10 +24,11 @@ from typing import Any
 import pynvml
 
 from ..errors import SimulationError
-from . import activity, gpm, sensors
+from . import activity, sensors
 from .state import ENVIRONMENT_VARIABLE, MachineState
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 999
+NO_DATA, OTHER_VERSION, DRAM_UTILISATION = 21, 25, pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
 HIDDEN_BINDINGS = (
     "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
 )
@@ -82,7 +83,7 @@ class MachineClock:
         return float(self._state.header("unix_s") + at_s)
 
 
-class SimulatedLibrary(gpm.GpmAnswers):
+class SimulatedLibrary:
     """What `ctypes.CDLL` is to real GPUs; the driver's door knows it by `simulated` and `clock`."""
 
     simulated = True
@@ -93,7 +94,8 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self._initialised = 0
         self._pid = 0  # of the process that it works in, where it does not outlive a fork
         self._latency_s, self._random = 0.0, random.Random(state.header("seed"))
-        self._samples: gpm.Samples = {}
+        # of GPM: under the number that stands for a sample its GPU and time, once it was taken
+        self._samples: dict[int, tuple[int, float] | None] = {}
         answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
         answers |= {name: partial(self._number, ask) for name, ask in NUMBERS.items()}
         for name, answer in answers.items():
@@ -108,7 +110,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         ability, privileged = NEEDS.get(name, ""), name.startswith(_CHANGES)
         on_device = (
             name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name
-        ) or name in gpm.ON_DEVICE
+        ) or name in ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
         by_index = "HandleByIndex" in name
         needs_init = not name.startswith("nvmlInit")
         state = self.state
@@ -439,6 +441,65 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
 
+    # GPM, performance counters: two samples, and what happened between them. Hopper and newer have it; a GPU
+    # that is cut into MIG instances refuses, and so do all metrics but the memory's.
+
+    def _nvmlGpmQueryDeviceSupport(self, gpu: int, support: Any) -> int:
+        if support._obj.version != 1:
+            return OTHER_VERSION
+        support._obj.isSupportedDevice = int(self._counts(gpu))
+        return OK
+
+    def _nvmlGpmSampleAlloc(self, sample: Any) -> int:
+        number = max(self._samples, default=0) + 1
+        self._samples[number] = None
+        ctypes.c_void_p.from_address(ctypes.addressof(sample._obj)).value = number
+        return OK
+
+    def _nvmlGpmSampleFree(self, sample: Any) -> int:
+        return OK if self._samples.pop(_number_of(sample), 0) != 0 else INVALID
+
+    def _nvmlGpmSampleGet(self, gpu: int, sample: Any) -> int:
+        if not self._counts(gpu) or self.state.card(gpu, "mig"):
+            return UNSUPPORTED
+        if _number_of(sample) not in self._samples:
+            return INVALID
+        self._samples[_number_of(sample)] = gpu, self._now()
+        return OK
+
+    def _nvmlGpmMigSampleGet(self, _gpu: int, _instance: Any, _sample: Any) -> int:
+        return UNSUPPORTED
+
+    def _nvmlGpmMetricsGet(self, question: Any) -> int:
+        asked = question._obj
+        if asked.version != 1:
+            return OTHER_VERSION
+        numbers = (_number_of(each) for each in (asked.sample1, asked.sample2))
+        first, second = map(self._samples.get, numbers)
+        if (
+            first is None or second is None or first[0] != second[0]
+            or not 0 <= asked.numMetrics <= len(asked.metrics)
+        ):
+            return INVALID
+        (gpu, from_s), (_, to_s) = first, second
+        if to_s <= from_s:
+            return NO_DATA
+        spans = self.state.spans(gpu, from_s, to_s)
+        share = sum(span_s * activity.unpack(at.reasons) for span_s, at in spans) / (to_s - from_s)
+        for metric in asked.metrics[: asked.numMetrics]:
+            known = metric.metricId == DRAM_UTILISATION
+            metric.nvmlReturn = OK if known else UNSUPPORTED
+            metric.value = 100 * share if known else 0.0
+        return OK
+
+    def _counts(self, gpu: int) -> bool:
+        return bool(self.state.card(gpu, "architecture") >= activity.SINCE)
+
+
+def _number_of(sample: Any) -> int:
+    return ctypes.cast(sample, ctypes.c_void_p).value or 0
+
+
 def _enforced_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
     watts: float = state.control(gpu, "limit_w")
     enforced_w = state.control(gpu, "enforced_w")
@@ -552,7 +613,7 @@ def attach() -> SimulatedLibrary | None:
 
 def _index(handle: Any, count: int) -> tuple[int, bool]:
     """Which GPU a handle stands for (-1: none), and whether for a MIG instance of it."""
-    number = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1
+    number = _number_of(handle) - 1
     instance = _INSTANCES <= number < _INSTANCES + count
     number -= _INSTANCES if instance else 0
     return (number if 0 <= number < count else -1), instance
