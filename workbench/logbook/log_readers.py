@@ -371,7 +371,8 @@ def _codecarbon(table: pl.DataFrame) -> pl.DataFrame:
 
 def _zeus(table: pl.DataFrame) -> pl.DataFrame:
     gpus = [name for name in table.columns if name.endswith("_energy")]
-    rows = table.unpivot(gpus, index=["start_time", "window_name", "elapsed_time"]).drop_nulls("value")
+    rows = table.unpivot(gpus, index=["start_time", "window_name", "elapsed_time"])
+    rows = rows.cast(pl.String).drop_nulls("value")
     return rows.select(
         label="window_name", gpu=pl.col("variable").str.extract(r"(\d+)"), moment="start_time",
         time_s=_number("elapsed_time"), scope=pl.lit("GPU"), energy_j=_number("value"), note=pl.lit(""),
