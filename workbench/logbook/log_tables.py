@@ -128,7 +128,8 @@ def _dmon(lines: Sequence[str]) -> list[dict[str, object]]:
 
 def _mlflow(folder: Path) -> list[dict[str, object]]:
     """A run of a file store: `metrics/system/gpu_0_power_usage_watts` has lines of time, value, step."""
-    files = sorted(path for path in folder.glob("**/*gpu_*_*") if path.is_file())
+    places = (folder, folder / "system", folder / "metrics", folder / "metrics" / "system")
+    files = sorted(path for place in places for path in place.glob("*gpu_*_*") if path.is_file())
     rows = [(path.name, line.split()) for path in files
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     found = [_row(parts[0], name, parts[1]) for name, parts in rows if len(parts) >= 2]

@@ -38,6 +38,7 @@ REST_S, LONG_S = 5.0, 600.0
 WAITS_PACE_S = 2.0
 IDLE = 0.015  # utilisation up to which nothing runs: it comes in whole per cent
 WINDOW_S, LATE_S = 1 / 6, 1.0  # the shortest window of a utilisation, and how late it may be
+STATUS_S = 0.2  # how often the sampler asks for it
 LEAST_IDLE = 0.05  # of its highest power limit: no card with a context draws less
 LEAST_ROWS = 20
 OFF = 1.05  # how far a power reading may be off its card's counter
@@ -281,7 +282,8 @@ class _Readings:
     def __init__(self, times: Any, watts: Any, busy: Any, limit_w: float) -> None:
         self.times, self.watts, self.busy, self.limit_w = times, watts, busy, limit_w
         steps = np.diff(times, prepend=times[0])
-        self.pace_s = max(float(np.median(steps[1:])), WINDOW_S)
+        self.reading_s = float(np.median(steps[1:]))
+        self.pace_s = max(self.reading_s, STATUS_S)
         self.lengths = np.minimum(steps, 3 * self.pace_s)
         self.idle = busy <= IDLE
         # What idle power cannot be less than: a card that waits between work draws more than one at rest.
@@ -329,7 +331,7 @@ class _Readings:
         time_s, idle_s = float(lengths.sum()), float(idle @ lengths)
         # Of each pace a window of utilisation is observed; the rest is like it, but for chance.
         unknown = 1 - WINDOW_S / self.pace_s
-        half_s = 1.96 * float(idle.std()) * math.sqrt(unknown * self.pace_s * time_s) + self.pace_s
+        half_s = 1.96 * float(idle.std()) * math.sqrt(unknown * self.pace_s * time_s) + self.reading_s
         half_s += 0.5 * (0.01 * time_s + LATE_S * float(np.count_nonzero(np.diff(chosen.astype(np.int8)))))
         low_s, high_s = max(idle_s - half_s, 0.0), min(idle_s + half_s, time_s)
         if low_s < IDLE * time_s:
