@@ -143,7 +143,7 @@ def _callback(name: str) -> str:
     from workbench import callbacks
 
     hooks = getattr(callbacks, f"_{name.removesuffix('Callback')}Hooks")
-    words = textwrap.indent(_plain(f"{inspect.getdoc(hooks)}\n\n{inspect.getdoc(callbacks._Reporting)}"), "   ")
+    words = textwrap.indent(_plain(f"{inspect.getdoc(hooks)}\n\n{inspect.getdoc(callbacks._Hooks)}"), "   ")
     return f"```{{eval-rst}}\n.. py:class:: workbench.callbacks.{name}\n\n{words}\n```\n"
 
 

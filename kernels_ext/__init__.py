@@ -7,6 +7,7 @@ they come with the first measured cell.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 _loaded: dict[int, Any] = {}
@@ -31,14 +32,17 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Take everything away again: magics, hooks, the sampling process; settings are put back."""
-    loaded = _loaded.pop(id(shell), None)
-    if loaded is None:
+    """Remove magics, hooks, the sampling process and simulated GPUs of this kernel; settings are restored."""
+    if id(shell) not in _loaded:
         return
-    magics, hooks = loaded
+    magics, hooks = _loaded.pop(id(shell))
     hooks.remove()
-    magics.state.close()
-    for kind, table in (("cell", magics.magics["cell"]), ("line", magics.magics["line"])):
-        for name in table:
+    for kind, names in magics.magics.items():
+        for name in names:
             shell.magics_manager.magics[kind].pop(name, None)
-    shell.configurables[:] = [each for each in shell.configurables if each is not magics]
+    shell.configurables.remove(magics)
+    if (sessions := sys.modules.get("workbench.measurement.session")) and (present := sessions.present()):
+        present.close()
+    machines = sys.modules.get("workbench.simulation.machine")
+    if machines and (machine := machines.attached()) and machine.owned:
+        machine.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import keyword
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -39,11 +38,6 @@ class LineParser(argparse.ArgumentParser):
     """A parser of a magic's line: what is wrong is a `BadOptions`, and nothing exits."""
 
     def error(self, message: str) -> NoReturn:
-        if message.startswith("unrecognized arguments: "):
-            parts = [word.partition("=")[0][2:] for word in message.split() if word.startswith("--")]
-            known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
-            close = [near for word in parts for near in difflib.get_close_matches(word, known, 1, 0.75)]
-            message += f" (did you mean --{', --'.join(close)}?)" if close else ""
         raise BadOptions(message)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -62,7 +56,7 @@ class LineParser(argparse.ArgumentParser):
 
 def add_measuring(options: argparse.ArgumentParser) -> None:
     """Options of whatever is measured, a cell or a command: GPUs, iterations, tuning."""
-    options.add_argument("--gpus", "--gpu", action="append", metavar="GPU[,GPU...]",
+    options.add_argument("--gpus", action="append", metavar="GPU[,GPU...]",
                          help="count these GPUs only: index, UUID or its beginning, PCI id")
     options.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
                          help="find the training's iterations and what one costs (by default from 3 s on, or "
@@ -125,11 +119,7 @@ def compare_parser() -> LineParser:
                          help="two functions of this notebook, cells by their labels, or labels of the log")
     options.add_argument("--paired", type=int, metavar="N",
                          help="run both again, taking turns, in N pairs at most")
-    options.add_argument("--smallest", type=float, default=2.0, metavar="PERCENT",
-                         help="the difference worth finding (default: 2)")
-    options.add_argument("--budget", type=float, default=300.0, metavar="SECONDS",
-                         help="of runs, after which it ends (default: 300)")
-    options.add_argument("--gpus", "--gpu", metavar="GPU[,GPU...]", help="count these GPUs only")
+    options.add_argument("--gpus", metavar="GPU[,GPU...]", help="count these GPUs only")
     return options
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from .magics import EnergyMagics
 
 _COMPLETED = ("%%energy", "%energy", "%energy_compare", "%energy_log", "%gpu")
-_RECORD = ("workbench.records", "Measurement")
 
 
 class Hooks:
@@ -28,8 +26,6 @@ class Hooks:
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
         self._thread = 0
-        self._shown_before: tuple[tuple[Any, ...], Any] = (), None  # how errors were shown before this cell
-        self._shown_by: Any = None  # and are in it
 
     def install(self) -> None:
         self._shell.input_transformers_cleanup.append(strip)
@@ -37,29 +33,19 @@ class Hooks:
         self._shell.events.register("post_run_cell", self.after)
         for key in _COMPLETED:
             self._shell.set_hook("complete_command", self._magics.complete, str_key=key)
-        self._shell.display_formatter.mimebundle_formatter.for_type_by_name(*_RECORD, self._bundle)
+        formatter = self._shell.display_formatter.mimebundle_formatter
+        formatter.for_type_by_name("workbench.records", "Measurement", self._bundle)
 
     def remove(self) -> None:
-        if strip in self._shell.input_transformers_cleanup:
-            self._shell.input_transformers_cleanup.remove(strip)
-        for event, hook in (("pre_run_cell", self.before), ("post_run_cell", self.after)):
-            with contextlib.suppress(ValueError):
-                self._shell.events.unregister(event, hook)
-        table = self._shell.strdispatchers.get("complete_command")
-        for key in _COMPLETED:
-            if table is not None:
-                table.strs.pop(key, None)
-        formatter = self._shell.display_formatter.mimebundle_formatter
-        formatter.deferred_printers.pop(_RECORD, None)
-        for known in list(formatter.type_printers):
-            if (known.__module__, known.__name__) == _RECORD:
-                formatter.type_printers.pop(known)
+        self._shell.input_transformers_cleanup.remove(strip)
+        self._shell.events.unregister("pre_run_cell", self.before)
+        self._shell.events.unregister("post_run_cell", self.after)
 
     def _bundle(self, measurement: Measurement, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """How a measurement in a variable shows itself."""
-        from workbench.logbook.report import mimebundle
+        from workbench.logbook.report import Report
 
-        return mimebundle(measurement, self._magics.tariff)
+        return Report(measurement, self._magics.tariff)._repr_mimebundle_()
 
     def before(self, info: Any) -> None:
         """Open the window of a cell that asks for one; no error in here keeps the cell from running."""
@@ -87,9 +73,6 @@ class Hooks:
             if options.label:
                 self._magics.cells[options.label] = _body(info)
             self._running, self._options = running, options
-            self._shown_before = self._shell.custom_exceptions, self._shell.CustomTB
-            self._shell.set_custom_exc((KeyboardInterrupt, *self._shown_before[0]), self._failed)
-            self._shown_by = self._shell.CustomTB
             self._info, self._thread = info, threading.get_ident()
 
     def after(self, result: Any) -> None:
@@ -98,8 +81,6 @@ class Hooks:
         if running is None or not self._ends(result):
             return
         self._info = None  # cells that a repeat runs are inside this one
-        if self._shell.CustomTB is self._shown_by:  # and not what the cell has set itself
-            self._shell.custom_exceptions, self._shell.CustomTB = self._shown_before
         try:
             remark = ""
             again: Callable[[], bool] | None = None
@@ -112,17 +93,6 @@ class Hooks:
             self._magics.say(f"the measurement of this cell was lost: {error or 'it was interrupted twice'}")
         finally:
             self._running = None
-
-    def _failed(self, shell: Any, kind: Any, error: Any, trace: Any, tb_offset: int | None = None) -> Any:
-        """Show what ended the cell, as it would be without us; an interrupt by the cell's Stop button is
-        meant, and shows no traceback.
-        """
-        kinds, show = self._shown_before
-        if issubclass(kind, KeyboardInterrupt) and self._running is not None and self._running.stopped:
-            return None
-        if issubclass(kind, kinds):
-            return show(kind, error, trace, tb_offset=tb_offset)
-        return shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
     def _ends(self, result: Any) -> bool:
         """Whether the measured cell ends here, and not one inside it or in a subshell."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from workbench.logbook.store import Store
     from workbench.records import Measurement
 
-SHOWN = 20  # measurements that `log` shows where it is not told how many
 
 
 def add_log_commands(commands: Commands) -> None:
@@ -44,15 +43,13 @@ def add_log_commands(commands: Commands) -> None:
     report.add_argument("--last", type=int, metavar="N", help="the newest of them only")
     report.add_argument("--since", metavar="DAY", help="from this day on, local time: 2026-11-22")
     kinds = report.add_mutually_exclusive_group()
-    for name, kind in (("md", "markdown"), ("latex", "latex"), ("html", "html"), ("json", "json")):
-        kinds.add_argument(f"--{name}", dest="kind", action="store_const", const=kind, default="markdown")
+    for kind in ("latex", "json"):
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="markdown")
     report.add_argument("-o", dest="output", metavar="FILE", help="write a .md, .tex, .html or .json file")
     report.add_argument("--pue", type=float, help="power usage effectiveness of the data centre")
     report.add_argument("--location", default="", help="where it ran")
     report.add_argument("--g-co2-per-kwh", type=float, metavar="G", help="intensity of the grid there")
     report.add_argument("--intensity-source", default="", metavar="TEXT", help="where that number is from")
-    report.add_argument("--order", default="", help="how the runs were ordered")
-    report.add_argument("--driver", default="", help="version of the GPU's driver")
     logs = commands.add(
         "import", _import, "put logs of other tools into the log of measurements",
         "workbench import emissions.csv              # of codecarbon",
@@ -127,7 +124,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from workbench.logbook.statement import report
 
     given = {name: getattr(arguments, name) for name in (
-        "last", "label", "since", "pue", "location", "g_co2_per_kwh", "intensity_source", "order", "driver")}
+        "last", "label", "since", "pue", "location", "g_co2_per_kwh", "intensity_source")}
     found = report(*arguments.names, **given)
     if arguments.output:
         print(f"written to {found.write(arguments.output)}")
@@ -169,7 +166,9 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
 
 
 def _log(arguments: argparse.Namespace) -> int:
-    from workbench.logbook.store import Store
+    from workbench.logbook.report import as_dict
+    from workbench.logbook.run_table import SHOWN, as_text, rows
+    from workbench.logbook.store import Store, from_row
 
     store = Store()
     log, done = select_log(store, arguments)
@@ -178,17 +177,11 @@ def _log(arguments: argparse.Namespace) -> int:
     if log is None:
         write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
     elif arguments.json:
-        from workbench.logbook.report import as_dict
-        from workbench.logbook.store import from_row
-
         write_json(arguments, {"measurements": [as_dict(from_row(row)) for row in log.iter_rows(named=True)]})
-    if log is None or done:
-        print(done)
-        return 0
-    from workbench.logbook.run_table import as_text, rows
-
-    shown = log.tail(log.height if arguments.last is not None else SHOWN)
-    print(as_text(rows(shown, store.tags())))
+    if log is not None and not done:
+        shown = log.tail(log.height if arguments.last is not None else SHOWN)
+        done = as_text(rows(shown, store.tags()))
+    print(done)
     return 0
 
 

@@ -13,15 +13,15 @@ from traitlets import Bool, Float, Unicode
 
 from .cells import BadOptions, compare_parser, log_parser, parse, parser, runner
 from .running import Running
-from .state import KernelState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
+    from workbench.device.gpu import OpenGpu
     from workbench.experiments.comparison import EnergyComparison
-    from workbench.measurement.recorder import Recorder
+    from workbench.measurement.session import Session
     from workbench.records import Measurement
     from workbench.tariff import Tariff
 
@@ -40,8 +40,9 @@ class EnergyMagics(Magics):
 
     def __init__(self, shell: Any, **options: Any) -> None:
         super().__init__(shell, **options)
-        self.state = KernelState()
         self.cells: dict[str, str] = {}  # measured in this kernel, by label
+        # the last complete run of each label, and the code of its cell
+        self.last_runs: dict[str, tuple[Measurement, str | None]] = {}
         if os.environ.get("WORKBENCH_SIMULATED_GPUS"):
             origin = "the GPUs of this kernel are simulated (chosen by name before it started)"
             self.say(f"{origin}; %gpu lists them")
@@ -69,26 +70,23 @@ class EnergyMagics(Magics):
             raise UsageError(str(error)) from error
         tree = ast.parse(self.shell.transform_cell(statement))
         value: Any = None
-        failed: list[BaseException] = []
+        failed: BaseException | None = None
 
         def run() -> bool:
-            nonlocal value
+            nonlocal value, failed
             try:
                 value = self._run(tree)
             except BaseException as error:  # shown after what it cost
-                failed.append(error)
-            return not failed
+                failed = error
+            return failed is None
 
         running = Running(self, chosen, chosen.label or statement.strip()[:60], cell=False)
         running.open()
-        went_well = run()
-        interrupted = bool(failed) and isinstance(failed[0], KeyboardInterrupt)
-        running.close(
-            "ok" if went_well else "interrupted" if interrupted else "error",
-            run if chosen.repeat > 1 else None,
-        )
-        if failed:
-            raise failed[0]
+        run()
+        outcome = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
+        running.close(outcome, run if chosen.repeat > 1 else None)
+        if failed is not None:
+            raise failed
         return value
 
     def _run(self, tree: ast.Module) -> Any:
@@ -114,20 +112,19 @@ class EnergyMagics(Magics):
         %energy_log --compare A B            two measurements by label or id: ratio with its 95 % interval
         """
         from workbench.errors import WorkbenchError
+        from workbench.logbook.run_table import RunLog
+        from workbench.logbook.store import Store
 
         from .log_commands import select_log
 
+        store = Store()
         try:
-            log, done = select_log(self.state.store, log_parser().parse_line(line))
+            log, done = select_log(store, log_parser().parse_line(line))
         except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error
-        for sentence in (*filter(None, [done]), *self.state.store.messages()):
+        for sentence in (*filter(None, [done]), *store.messages()):
             self.say(sentence)
-        if log is None:
-            return None
-        from workbench.logbook.run_table import RunLog
-
-        return RunLog.of(log, self.state.store.tags())
+        return None if log is None else RunLog.of(log, store.tags())
 
     # %energy_compare
 
@@ -138,7 +135,7 @@ class EnergyMagics(Magics):
         %energy_compare old new              two functions of this notebook: they take turns until it is clear
         %energy_compare A B                  two labels of the log: all runs that are there
         %energy_compare A B --paired 10      two cells by their labels: run again, in 10 pairs at most
-        --smallest PERCENT, --budget SECONDS, --gpus GPU,...
+        --gpus GPU,...
         """
         from workbench.errors import WorkbenchError
         from workbench.experiments.comparison import compare
@@ -148,8 +145,8 @@ class EnergyMagics(Magics):
             ways = [self._way(name, again=found.paired is not None) for name in found.names]
             if any(isinstance(way, str) for way in ways):
                 ways = found.names
-            return compare(*ways, labels=found.names, smallest=found.smallest / 100, budget_s=found.budget,
-                           pairs=200 if found.paired is None else found.paired, gpus=found.gpus)
+            pairs = {} if found.paired is None else {"pairs": found.paired}
+            return compare(*ways, labels=found.names, gpus=found.gpus, **pairs)
         except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error
 
@@ -185,22 +182,24 @@ class EnergyMagics(Magics):
         %gpu advise                   suggest a power limit to try first for the running job
         """
         from workbench.errors import WorkbenchError, shortened
+        from workbench.measurement import session
 
         parts = line.split()
         try:
             if not parts:
                 self._list_gpus()
             elif parts[0] == "simulate" and len(parts) >= 2:
-                from workbench.measurement import session
-
                 session.simulate("".join(parts[1:]))
                 self.say("this kernel now measures simulated GPUs: their energy is not real")
                 self._list_gpus()
             elif parts == ["restore"]:
-                left = self.state.session.restore_all()
+                left = self.session.restore_all()
                 self.say("; ".join(left) if left else "all settings are as they were found")
             elif parts == ["advise"]:
-                self._advise()
+                from workbench.tuning.advice import advice
+
+                self._devices()
+                print(*advice(self.session.meter), sep="\n")
             else:
                 what = "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"
                 raise UsageError(f"%gpu {shortened(line, 80)}: {what}")
@@ -210,22 +209,23 @@ class EnergyMagics(Magics):
     def _list_gpus(self) -> None:
         from workbench.measurement.gpu_table import lines
 
-        session = self.state.session
-        devices = session.devices
-        if not devices:
-            self.say(f"{session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
-        for text in lines(devices, session.recorder):
+        for text in lines(self._devices(), self.session.recorder):
             print(text)
 
-    def _advise(self) -> None:
-        from workbench.tuning.advice import advice
-
-        if not self.state.session.devices:
-            self.say(f"{self.state.session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
-        for sentence in advice(self.state.session.meter):
-            self.say(sentence)
+    def _devices(self) -> Sequence[OpenGpu]:
+        """The GPUs of this process; a message where there is none."""
+        if not self.session.devices:
+            self.say(f"{self.session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
+        return self.session.devices
 
     # what the hooks and the magics share
+
+    @property
+    def session(self) -> Session:
+        """The session of this process."""
+        from workbench.measurement import session
+
+        return session.current()
 
     @property
     def has_front_end(self) -> bool:
@@ -249,7 +249,7 @@ class EnergyMagics(Magics):
         from workbench.errors import WorkbenchError
 
         try:
-            return self.state.session.uuids(gpus)
+            return self.session.uuids(gpus)
         except WorkbenchError as error:
             self.say(f"--gpus {gpus}: {error}. All GPUs are counted.")
             return None
@@ -260,54 +260,22 @@ class EnergyMagics(Magics):
             return replace(measurement, gpus=tuple(gpu for gpu in measurement.gpus if gpu.uuid in uuids))
         if measurement.gpus:
             return measurement
-        why = f"{self.state.session.why_no_gpu()}; a simulated GPU can be chosen with %gpu simulate A100"
+        why = f"{self.session.why_no_gpu()}; a simulated GPU can be chosen with %gpu simulate A100"
         return replace(measurement, notes=(why, *measurement.notes))
 
-    def live_view(
-        self, label: str, uuids: tuple[str, ...] | None, recorder: Recorder, *, period: bool = True
-    ) -> Any:
-        """The running live view of a cell, or None where it cannot be made.
-
-        Args:
-            label: Of the cell.
-            uuids: GPUs shown; None for all.
-            recorder: Of the samples.
-            period: Whether iterations are followed.
-        """
-        session = self.state.session
-        devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
+    def started_view(self, make: Callable[[], Any]) -> Any:
+        """A view that is displayed and publishes; None where it cannot be made, with a message."""
+        view = None
         try:
-            from workbench.panels._core.jupyter import interrupt_cell
-            from workbench.panels._views.power.panel import PowerView
-
-            view = PowerView(recorder, devices, label=label, stop=interrupt_cell,
-                             set_power_limit=session.set_power_limit, period=period)
-        except Exception as error:
-            self.say(f"no live view: {error}")
-            return None
-        return self._started(view, "live view")
-
-    def tuning_view(self, tuner: Any) -> Any:
-        """The running view of a cell that is tuned, or None where it cannot be made."""
-        try:
-            from workbench.panels._views.clocks.panel import ClocksPanel
-
-            panel = ClocksPanel(tuner, live=True)
-        except Exception as error:
-            self.say(f"no view of the tuning: {error}")
-            return None
-        return self._started(panel, "view of the tuning")
-
-    def _started(self, view: Any, what: str) -> Any:
-        """A view that is displayed and publishes; None where that fails, which is said."""
-        try:
+            view = make()
             view.show()
             view.start()
         except BaseException as error:
-            view.end()
+            if view is not None:
+                view.end()
             if not isinstance(error, Exception):
                 raise
-            self.say(f"no {what}: {error}")
+            self.say(f"no live view: {error}")
             return None
         return view
 

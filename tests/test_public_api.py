@@ -41,7 +41,7 @@ SIGNATURES = {
     "read_log": "(path: 'str | Path', *, every_s: 'float | None' = None) -> 'EnergyLog'",
     "report": "(*names: 'str', last: 'int | None' = None, label: 'str | None' = None, since: 'str | None' = "
     "None, pue: 'float | None' = None, location: 'str' = '', g_co2_per_kwh: 'float | None' = None, "
-    "intensity_source: 'str' = '', order: 'str' = '', driver: 'str' = '') -> 'EnergyStatement'",
+    "intensity_source: 'str' = '') -> 'EnergyStatement'",
     "share": "(*jobs: 'Work | Sequence[Work]', gpus: 'Gpus' = 0, max_slowdown: 'float' = 0.2, seconds: "
     "'float' = 10.0, rounds: 'int' = 2, until: 'str' = 'end', watch: 'bool' = True, watch_s: 'float' = 60.0, "
     "on_break: 'str | OnBreak' = 'stop', labels: 'Sequence[str] | None' = None, start_s: 'float' = 300.0, "

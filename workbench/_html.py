@@ -5,7 +5,7 @@ any theme. Standard library only.
 from __future__ import annotations
 
 import html
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from .tariff import significant, with_error
 UNITS = {"w": "W", "j": "J", "s": "s", "mhz": "MHz", "c": "°C", "kwh": "kWh", "seconds": "s"}
 SIMULATED = " (simulated)"
 CELL = "style='text-align:left;padding:0 1em 0 0;white-space:normal;vertical-align:top'"
-MOST = 20  # rows of a table within a table
+MOST_ROWS = 40  # of a table that is shown
 
 
 def table(
@@ -42,14 +42,17 @@ def facts(title: str, values: Mapping[str, object], *, simulated: bool = False) 
             and data frames have rows.
         simulated: Whether no joule of it is real, which is said.
     """
-    known = {name: value for name, value in values.items() if _tells(value)}
-    lists = {name: rows for name, value in known.items() if (rows := _records(value))}
-    parts = [value for value in known.values() if _is_part(value)]
-    plain = {name: value for name, value in known.items() if name not in lists and not _is_part(value)}
+    plain: dict[str, object] = {}
+    below = []
+    for name, value in values.items():
+        if rows := _records(value):
+            below.append(f"<div>{html.escape(_name(name))}</div>{_record_table(rows)}")
+        elif isinstance(value, HtmlFacts) and type(value).__str__ is object.__str__:
+            below.append(value._repr_html_())
+        elif value is not None and (not isinstance(value, Sized) or len(value)):  # what was measured
+            plain[name] = value
     heading = f"<b>{html.escape(title)}{SIMULATED * simulated}</b>" if title else ""
-    more = [part._repr_html_() for part in parts]  # type: ignore[attr-defined]
-    more += [f"<div>{html.escape(_name(name))}</div>{_record_table(value)}" for name, value in lists.items()]
-    return f"<div class='gpu-facts'>{heading}{table((), _texts(plain).items())}{''.join(more)}</div>"
+    return f"<div class='gpu-facts'>{heading}{table((), _texts(plain).items())}{''.join(below)}</div>"
 
 
 class HtmlFacts:
@@ -83,9 +86,9 @@ def _values(record: Any) -> Iterator[tuple[str, object]]:
 
 
 def _record_table(records: Sequence[Any]) -> str:
-    rows = [_texts(dict(_values(record))) for record in records[:MOST]]
+    rows = [_texts(dict(_values(record))) for record in records[:MOST_ROWS]]
     heads = [name for name in rows[0] if any(row.get(name) for row in rows)]
-    left = f"<div>and {len(records) - MOST} more</div>" if len(records) > MOST else ""
+    left = f"<div>and {len(records) - MOST_ROWS} more</div>" if len(records) > MOST_ROWS else ""
     return table(heads, [[row.get(name, "") for name in heads] for row in rows]) + left
 
 
@@ -99,22 +102,12 @@ def _name(name: str) -> str:
     return (stem if unit in UNITS and stem else name).replace("_", " ")
 
 
-def _tells(value: object) -> bool:
-    """Whether there is anything to show; what was not measured is left out."""
-    return value is not None and not (isinstance(value, (str, tuple, list, Mapping)) and not value)
-
-
 def _records(value: Any) -> Sequence[Any]:
     """The rows of a value; empty where it has none."""
     if hasattr(value, "iter_rows"):
         return value.rows(named=True)  # type: ignore[no-any-return]
     listed = isinstance(value, (tuple, list)) and value
     return value if listed and (is_dataclass(value[0]) or isinstance(value[0], dict)) else ()
-
-
-def _is_part(value: object) -> bool:
-    """Whether a value is a record with a table of its own, and not one that is said in a word."""
-    return isinstance(value, HtmlFacts) and type(value).__str__ is object.__str__
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
@@ -152,9 +145,7 @@ def _text(name: str, value: object, uncertainty: object = None) -> str:
     if isinstance(value, Mapping):
         return "; ".join(f"{key}: {_text(name, each)}" for key, each in value.items())
     if isinstance(value, (tuple, list)):
-        return _span([_text("", each) for each in value]) + unit
+        texts = [_text("", each) for each in value]
+        few = len(texts) <= 8
+        return (", ".join(texts) if few else f"{texts[0]} .. {texts[-1]} ({len(texts)} values)") + unit
     return str(value)
-
-
-def _span(texts: Sequence[str]) -> str:
-    return ", ".join(texts) if len(texts) <= 8 else f"{texts[0]} .. {texts[-1]} ({len(texts)} values)"

@@ -35,11 +35,13 @@ class ReportedRun(Protocol):
     def should_stop(self) -> bool: ...
 
 
-class _Reporting:
-    """Tells a recurrence (None outside of a recurring job) of epochs, and asks it whether to stop.
+class _Hooks:
+    """Reports to a recurrence (None outside of a recurring job) epochs, and stops where it is to stop.
 
     `metric` is the framework's name of what the job's target is of; None reports epochs without one.
     """
+
+    _evaluation: AbstractContextManager[None] | None = None  # or a test or prediction, between two hooks
 
     def __init__(self, run: ReportedRun | None = None, metric: str | None = None) -> None:
         super().__init__()
@@ -82,11 +84,6 @@ class _Reporting:
         return float(metrics[self._metric])
 
 
-class _Evaluating(_Reporting):
-    """An evaluation, test or prediction between two hooks."""
-
-    _evaluation: AbstractContextManager[None] | None = None
-
     def _begin(self, kind: str = EVALUATION) -> None:
         self._end()  # one that ended with an error never came to its end hook
         self._evaluation = marks.phase(kind)
@@ -108,7 +105,7 @@ class _Evaluating(_Reporting):
         self._end()
 
 
-class _HuggingFaceHooks(_Evaluating):
+class _HuggingFaceHooks(_Hooks):
     """transformers.TrainerCallback; the trainer evaluates and saves between two optimizer steps."""
 
     _tokens: float | None = None  # of all ranks so far, where the trainer counts them
@@ -176,7 +173,7 @@ class _HuggingFaceHooks(_Evaluating):
         if not self._training and self._evaluation is None:  # it does not begin where the last step ended
             self._begin()
 
-    on_predict = _Evaluating._phase_ends
+    on_predict = _Hooks._phase_ends
 
     def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         marks.since_last(CHECKPOINT)
@@ -187,7 +184,7 @@ class _HuggingFaceHooks(_Evaluating):
             control.should_training_stop = True
 
 
-class _LightningHooks(_Evaluating):
+class _LightningHooks(_Hooks):
     """lightning.pytorch.Callback; `global_step` counts optimizer steps, a batch may be a micro-step."""
 
     _steps: int | None = None
@@ -211,37 +208,23 @@ class _LightningHooks(_Evaluating):
         if self._epoch(trainer.callback_metrics if self._metric else None):
             trainer.should_stop = True
 
-    on_validation_start = on_test_start = _Evaluating._evaluation_begins
-    on_predict_start = _Evaluating._prediction_begins
-    on_validation_end = on_test_end = on_predict_end = _Evaluating._phase_ends
+    on_validation_start = on_test_start = _Hooks._evaluation_begins
+    on_predict_start = _Hooks._prediction_begins
+    on_validation_end = on_test_end = on_predict_end = _Hooks._phase_ends
 
 
-class _KerasHooks(_Evaluating):
+class _KerasHooks(_Hooks):
     """keras.callbacks.Callback; `on_test_begin` and `on_test_end` bound the validation inside `fit` too.
 
-    Keras tells neither `batch_size` nor the `samples` of an epoch, whose last batch may be a shorter one.
+    Keras reports no number of samples: count them with `workbench.work`.
     """
 
     model: Any
 
-    def __init__(
-        self, run: ReportedRun | None = None, metric: str | None = None, *, batch_size: int | None = None,
-        samples: int | None = None,
-    ) -> None:
-        super().__init__(run, metric)
-        self._batch_size, self._samples, self._done = batch_size, samples, 0.0
-
     def on_train_begin(self, logs: Any = None) -> None:
         self._training_begins()
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._done = 0.0
-
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self._batch_size is not None:  # with `steps_per_execution` not every batch comes here
-            before, whole = self._done, (batch + 1) * self._batch_size
-            self._done = whole if self._samples is None else min(whole, self._samples)
-            self._did({"samples": self._done - before})
         marks.step()
         if self._asked():
             self.model.stop_training = True
@@ -250,8 +233,8 @@ class _KerasHooks(_Evaluating):
         if self._epoch(logs):
             self.model.stop_training = True
 
-    on_test_begin, on_predict_begin = _Evaluating._evaluation_begins, _Evaluating._prediction_begins
-    on_test_end = on_predict_end = _Evaluating._phase_ends
+    on_test_begin, on_predict_begin = _Hooks._evaluation_begins, _Hooks._prediction_begins
+    on_test_end = on_predict_end = _Hooks._phase_ends
 
 
 # Our class: the hooks, and where the framework's base class may be found.

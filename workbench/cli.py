@@ -48,16 +48,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.stdout = sys.stdout
         alone = str(file) == STDOUT
         with contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext():
+            if getattr(arguments, "simulate", None) and arguments.act is not _profile_gpu:  # it steps its own
+                from .measurement.session import simulate
+
+                simulate(arguments.simulate)
             return int(arguments.act(arguments))
     except (WorkbenchError, cells.BadOptions) as error:
-        print(f"workbench: {error}", file=sys.stderr)
+        _note(str(error))
         return 2
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
         return 0
     except OSError as error:  # a directory or file that was named and cannot be written
         where = f": {error.filename}" if error.filename else ""
-        print(f"workbench: {error.strerror or error}{where}", file=sys.stderr)
+        _note(f"{error.strerror or error}{where}")
         return 2
 
 
@@ -176,13 +180,10 @@ def _serve_metrics(arguments: argparse.Namespace) -> int:
     """Serve until an interrupt."""
     import time
 
-    from .measurement.session import simulate
     from .measurement.sinks import MetricsServer
 
     if not 0.1 <= arguments.every <= 3600:
         raise UsageError(f"--every {arguments.every:g}: give 0.1 to 3600 seconds")
-    if arguments.simulate:
-        simulate(arguments.simulate)
     server = MetricsServer(arguments.port, arguments.gpus)
     print(f"http://127.0.0.1:{server.sink.port}/metrics, until it is interrupted", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
@@ -202,7 +203,7 @@ def _share_arguments(commands: Commands) -> None:
     )
     share.add_argument("jobs", nargs="+", metavar="'COMMAND ...'",
                        help="one quoted command per job; the last one is the newcomer")
-    share.add_argument("--gpus", "--gpu", default="0", metavar="GPU",
+    share.add_argument("--gpus", default="0", metavar="GPU",
                        help="which one (index, UUID, PCI id; default: %(default)s)")
     share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
                        help="how much longer an iteration of each may take (default: %(default)g)")
@@ -218,8 +219,6 @@ def _share_arguments(commands: Commands) -> None:
         "--on-break", choices=("stop", "pause"), default="stop",
         help="if the bound is broken the newcomer is stopped, or paused until the others have ended",
     )
-    share.add_argument("--watch", action=argparse.BooleanOptionalAction, default=True,
-                       help="watch the first epoch together")
     share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
     json_option(share, named=True)
 
@@ -227,17 +226,14 @@ def _share_arguments(commands: Commands) -> None:
 def _share(arguments: argparse.Namespace) -> int:
     """Share a GPU; 0 if every job ended well or we stopped it, 1 if not, 130 after an interrupt."""
     from . import sharing
-    from .measurement.session import simulate
 
-    if arguments.simulate:
-        simulate(arguments.simulate)
     sharing.last, interrupted = None, False
     try:
         sharing.share(
             *arguments.jobs, gpus=arguments.gpus, max_slowdown=arguments.max_slowdown / 100,
-            seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until, watch=arguments.watch,
+            seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until,
             on_break=arguments.on_break,
-            say=lambda ending: print(f"workbench: {ending}", file=sys.stderr, flush=True),
+            say=_note,
         )
     except KeyboardInterrupt:
         interrupted = True
@@ -263,13 +259,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]!r} to run")
     options = cells.tuning_options(arguments)
-    if arguments.simulate:
-        session.simulate(arguments.simulate)
     mine = session.Session(arguments.gpus, sync=False) if arguments.gpus else session.current()
     meter = mine.meter if arguments.gpus else mine.meter_or_clock()
-    for message in mine.messages:
-        print(f"workbench: {message}", file=sys.stderr)
-    with _Forwarded() as signals:  # until the measurement is stored
+    _note(*mine.messages)
+    with _Forwarded() as signals, contextlib.ExitStack() as restored:  # until the measurement is stored
         # the trace of a run of many hours
         hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
         label = encodable(arguments.label or _label(command))
@@ -280,44 +273,37 @@ def _run(arguments: argparse.Namespace) -> int:
 
             uuids = [device.uuid for device in meter.devices] if arguments.gpus else None
             tuning = TunerThread(Tuner(meter, uuids=uuids, label=label, **options))
+            restored.callback(tuning.end)
+        window = meter.open(label)
+        status = signals.run(command)
         try:
-            window = meter.open(label)
-            status = signals.run(command)
-        except BaseException:
-            if tuning is not None:
-                tuning.end()
-            raise
-        try:
-            try:
-                window = meter.close(window)
-            finally:
-                if tuning is not None:
-                    tuning.end()
+            window = meter.close(window)
+            restored.close()
             measurement = meter.measure(window, outcome=_outcome(status))
-            if tuning is not None:
-                ending = tuning.tuner.end().text
-                print(f"workbench: {ending}", file=sys.stderr)
-                measurement = replace(measurement, notes=(*measurement.notes, ending))
             found = meter.count(window, measurement, detect_periods=arguments.period)
             measurement = with_iterations(measurement, found)
-            with contextlib.suppress(Exception):  # notes less, and no measurement lost
-                wasted = meter.waste(window, measurement, found)
-                measurement = replace(measurement, notes=(*measurement.notes, *wasted))
-                print(*(f"workbench: {each}" for each in wasted), sep="\n", end="\n" * bool(wasted),
-                      file=sys.stderr)
+            notes = [] if tuning is None else [tuning.tuner.end().text]
+            with contextlib.suppress(Exception):  # a note less, and no measurement lost
+                notes += meter.waste(window, measurement)
+            _note(*notes)
+            measurement = replace(measurement, notes=(*measurement.notes, *notes))
             _tell(measurement, meter.why)
             frame = found.frame if found is not None and found.summary.count else None
             kind = "command" if tuning is None else "tuned command"
-            for message in session.keep(measurement, window, meter, Store(), frame, kind=kind):
-                print(f"workbench: {message}", file=sys.stderr)
+            _note(*session.keep(measurement, window, meter, Store(), frame, kind=kind))
             tuned = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
             write_json(arguments, {**report.as_dict(measurement), **tuned})
         # whoever waits for the command needs its status, whatever became of the measurement
         except BaseException as error:
             with contextlib.suppress(OSError):
-                print(f"workbench: the measurement was lost: {describe_error(error)}", file=sys.stderr)
+                _note(f"the measurement was lost: {describe_error(error)}")
         del hold
     return 128 - status if status < 0 else status
+
+
+def _note(*messages: str) -> None:
+    for message in messages:
+        print(f"workbench: {message}", file=sys.stderr, flush=True)
 
 
 def _label(command: Sequence[str]) -> str:
@@ -384,7 +370,7 @@ def _tell(measurement: Measurement, why: str) -> None:
 
     print(report.line(measurement), file=sys.stderr)
     if not measurement.gpus:
-        print(f"workbench: {why}; --simulate A100 runs on a simulated GPU", file=sys.stderr)
+        _note(f"{why}; --simulate A100 runs on a simulated GPU")
     for gpu in measurement.gpus:
         for note in gpu.notes:
             print(f"    {gpu.name}: {note}", file=sys.stderr)
@@ -420,10 +406,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from .device.discovery import devices, why_no_gpu
     from .experiments.workloads import any_training
     from .measurement import doctor
-    from .measurement.session import simulate
 
-    if arguments.simulate:
-        simulate(arguments.simulate)
     machine = doctor.machine_findings()
     print(*machine, sep="\n")
     gpus = {}

@@ -74,7 +74,6 @@ def test_options_are_understood(line: str, options: Options) -> None:
     ("line", "sentence"),
     [
         ("--bogus", "%%energy --bogus: unrecognized arguments: --bogus; %%energy? lists the options"),
-        ("--repaet=3", "unrecognized arguments: --repaet=3 (did you mean --repeat?)"),
         ("--repeat many", "invalid int value: 'many'"),
         ("--repeat 0", "--repeat 0: a cell runs at least once"),
         ("-o 1st", "-o 1st: that is no name for a variable"),

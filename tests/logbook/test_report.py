@@ -187,7 +187,7 @@ def test_no_calibration_is_spoken_of_where_nothing_was_measured() -> None:
 
 
 def test_the_bundle_is_text_html_and_json_of_its_own_type() -> None:
-    bundle = report.mimebundle(M)
+    bundle = Report(M)._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html", MIME}
     assert "application/json" not in bundle  # it would win over HTML
     values = json.loads(json.dumps(bundle[MIME]))
@@ -309,7 +309,7 @@ def test_the_page_has_a_table_of_the_parts_and_the_json_all_of_them() -> None:
     assert page.count("<tr>") == 2 + 4
     for cell in (">pause</td>", "150 J", "2304 J", "0.412 s"):
         assert cell in page
-    values = json.loads(json.dumps(report.mimebundle(replace(M, iterations=FOUND))[MIME]))["iterations"]
+    values = json.loads(json.dumps(Report(replace(M, iterations=FOUND))._repr_mimebundle_()[MIME]))["iterations"]
     assert (values["count"], values["seconds"], values["source"]) == (24, 0.4123, "detected")
     assert [level["name"] for level in values["levels"]] == ["iteration", "pause", "other"]
     assert report.as_dict(M)["iterations"] is None

@@ -13,9 +13,8 @@ import polars as pl
 import pytest
 
 import workbench
-from workbench.callbacks import _HuggingFaceHooks, _KerasHooks, _LightningHooks
+from workbench.callbacks import _HuggingFaceHooks, _LightningHooks
 from workbench.logbook.report import line, page
-from workbench.logbook.result_card import card
 from workbench.logbook.store import Store, as_frame
 from workbench.logbook.work_rates import padding_share, rates
 from workbench.measurement import session
@@ -175,7 +174,7 @@ def test_hugging_face_counts_steps_of_this_rank(machine: Machine) -> None:
     assert done(result.measurement) == {"samples": 96.0, "tokens": 3 * 2048.0}
 
 
-def test_lightning_counts_every_micro_batch_and_keras_what_it_is_told(machine: Machine) -> None:
+def test_lightning_counts_every_micro_batch(machine: Machine) -> None:
     hooks, trainer = _LightningHooks(), SimpleNamespace(global_step=0)
     with workbench.measure("train") as result:
         hooks.on_train_start(trainer, None)
@@ -183,19 +182,7 @@ def test_lightning_counts_every_micro_batch_and_keras_what_it_is_told(machine: M
             train(machine)
             trainer.global_step = number // 2
             hooks.on_train_batch_end(trainer, None, None, (np.zeros((16, 2)), np.zeros(16)), number)
-        _KerasHooks(batch_size=32).on_train_batch_end(0)
-    assert done(result.measurement) == {"samples": 4 * 16.0 + 32.0}
-
-
-def test_keras_counts_shorter_last_batches_and_several_steps_at_once(machine: Machine) -> None:
-    hooks = _KerasHooks(batch_size=32, samples=300)
-    with workbench.measure("train") as result:
-        for epoch in range(2):
-            hooks.on_epoch_begin(epoch)
-            for batch in (3, 7, 11):  # four steps to an execution; of the last one two are there
-                train(machine)
-                hooks.on_train_batch_end(batch)
-    assert done(result.measurement) == {"samples": 600.0}
+    assert done(result.measurement) == {"samples": 4 * 16.0}
 
 
 def test_a_training_that_counts_is_not_counted_for(machine: Machine) -> None:
@@ -233,4 +220,4 @@ def test_prompt_and_output_tokens_stand_apart_and_padding_is_a_share() -> None:
     padded = Measurement("1", "", 0.0, 10.0, (gpu,), work=(WorkDone("tokens", 900.0), WorkDone("padding", 100.0)))
     assert [each.name for each in rates(padded)] == ["tokens"]
     assert padding_share(padded) == pytest.approx(0.1)
-    assert "10 % of all tokens" in card(padded)
+    assert "10 % of all tokens" in page(padded)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from workbench.simulation import graded
-from workbench.simulation.activity import mix_of
 from workbench.simulation.catalogue import CARDS, WORKLOADS, fits, iteration
 from workbench.simulation.physics import Load, operate
 
@@ -51,10 +50,3 @@ def test_grades_span_what_clocks_and_limits_can_do() -> None:
     assert max(drawn_w) > 440  # above its 400 W limit
     assert waiting.count(0.0) > 10
     assert max(waiting) == pytest.approx(0.8)
-
-
-def test_loads_of_one_family_have_that_familys_kernels() -> None:
-    for family, workload in graded.workloads(CARDS["H100"]):
-        mix = mix_of(workload.network)
-        assert (mix.tensor > 0.9) == (family == "matmul-tensor")
-        assert (mix.fp64 > 0) == (family == "stencil")

@@ -132,7 +132,7 @@ def test_a_row_has_the_columns_that_a_model_is_trained_on(
     assert frame["gpu"].unique().to_list() == [collector.device.name]
     assert frame["feature_set"].unique().to_list() == ["gpm"]
     assert (
-        set(LOAD) | {"sm_active", "tensor_active", "dram_active"}
+        set(LOAD) | {"dram_active"}
         <= set(frame.columns)
         <= {*NAMES, *frame.columns}
     )
@@ -143,11 +143,11 @@ def test_a_row_has_the_columns_that_a_model_is_trained_on(
     assert len(by_workload) == 2
     for rows in by_workload:
         assert rows["reference"].to_list() == [True, False, False, True]
-        assert rows["sm_active"].n_unique() == 1  # features are those at the reference, on every row
+        assert rows["dram_active"].n_unique() == 1  # features are those at the reference, on every row
         assert rows.filter("reference")["power_limit_w"].to_list() == [700.0, 700.0]
         others = rows.filter(~pl.col("reference")).select(KNOBS).rows()
         assert set(others) == {(None, 1005, None), (300.0, None, None)}
-    assert by_workload[0]["sm_active"][0] != by_workload[1]["sm_active"][0]
+    assert by_workload[0]["dram_active"][0] != by_workload[1]["dram_active"][0]
 
 
 def test_the_gpu_is_as_it_was_afterwards_and_at_its_default_meanwhile(

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..records import IterationSummary, Measurement
-from .quantities import format_change, format_energy, student_half_width
+from .quantities import LEAST_HALF, format_change, format_energy, student_half_width
 from .work_rates import PADDING
 
 WORK_FIRST = ("tokens", "samples")  # the kinds of work that are compared by, before any other
-LEAST_CHANGE = 0.0005  # share of a change that is shown: a smaller one would be printed as 0.0 %
+LEAST_CHANGE = LEAST_HALF / 2  # share of a change that is shown: a smaller one would be printed as 0.0 %
 COUNT = "count samples with workbench.work(samples=...)"
 UNKNOWN_WORK = f"the work of each run is not known; call workbench.step() after each iteration, or {COUNT}"
 ENDINGS = {"error": "ended with an error", "interrupted": "was interrupted"}
@@ -70,16 +70,17 @@ def comparison_basis(runs: Sequence[Measurement]) -> Basis:
     if all(run.kind == "comparison" for run in runs):  # of calls that their user has compared as equal work
         return Basis(costs=tuple(map(_of_run, runs)))
     iterations = [run.iterations for run in runs]
-    known = [each for each in iterations if each is not None and _of_iteration(each) is not None]
-    if len(known) < len(runs) or len({each.source for each in known}) > 1:
+    found = [_of_iteration(each) for each in iterations if each is not None]
+    costs = tuple(cost for cost in found if cost is not None)
+    if len(costs) < len(runs) or len({each.source for each in iterations if each is not None}) > 1:
         return Basis(problem=UNKNOWN_WORK)
     sizes = sorted({run.batch_size for run in runs if run.batch_size is not None})
     if len(sizes) > 1:
         listed = ", ".join(map(str, sizes))
         return Basis(problem=f"batch sizes {listed} differ, so iterations are not equal work; {COUNT}")
-    if _equal([each.count / run.repeats for each, run in zip(known, runs, strict=True)]):
+    if _equal([run.iterations.count / run.repeats for run in runs if run.iterations is not None]):
         return Basis(costs=tuple(map(_of_run, runs)))
-    return Basis("iteration", tuple(cost for each in known if (cost := _of_iteration(each)) is not None))
+    return Basis("iteration", costs)
 
 
 def _problem(run: Measurement) -> str:
@@ -137,14 +138,14 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
     """Two measurements compared: how much more energy and time the second took, with 95 % intervals."""
     text = f"{b.label or b.id} against {a.label or a.id}: {describe_change(a, b)}"
     basis = comparison_basis((a, b))
-    if basis.costs:
-        one, two = basis.costs
-        difference_j = two.energy_j - one.energy_j
-        error_j = math.hypot(one.energy_half_j, two.energy_half_j)
-        if abs(difference_j) > error_j:
-            more = "less" if difference_j < 0 else "more"
-            text += f"; {format_energy(abs(difference_j), error_j)} {more}{basis.per_unit}"
-    return "; ".join([text, *caveats(a, b)] if basis.costs else [text])
+    if not basis.costs:
+        return text
+    one, two = basis.costs
+    difference_j, error_j = two.energy_j - one.energy_j, math.hypot(one.energy_half_j, two.energy_half_j)
+    if abs(difference_j) > error_j:
+        more = "less" if difference_j < 0 else "more"
+        text += f"; {format_energy(abs(difference_j), error_j)} {more}{basis.per_unit}"
+    return "; ".join([text, *caveats(a, b)])
 
 
 def caveats(*runs: Measurement) -> list[str]:

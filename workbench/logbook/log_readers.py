@@ -4,131 +4,128 @@
 
 | written by | file |
 |---|---|
-| nvidia-smi, `dcgmi dmon`, CSV of DCGM fields | `log_tables` |
+| nvidia-smi | the CSV of `nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100` |
+| DCGM | `dcgmi dmon -e 155,156,203,204 -d 100`; a CSV of DCGM fields, wide or with `metric` and `value` |
 | dcgm-exporter | its text, one scrape after another |
 | Prometheus | the JSON of `/api/v1/query_range` (DCGM's names, or `nvidia_smi_...`) |
 | nvitop | CSV of `ResourceMetricCollector` |
 | W&B | `run-*.wandb` of an offline run; CSV or JSON of `run.history(stream="events")` |
-| MLflow | the folder of a run in a file store, its `metrics/system`, or a CSV of `key, value, timestamp` |
+| MLflow | the folder of a run in a file store, or a CSV of `key, value, timestamp` |
 | TensorBoard | event files with scalars such as `gpu_0/power_w` |
 | codecarbon | `emissions.csv` |
 | Zeus | the CSV of `ZeusMonitor(log_file=...)` |
-| Slurm | `sacct -P --format=JobID,JobName,Elapsed,ConsumedEnergyRaw` |
+| Slurm | `sacct -P --format=JobID,JobName,Start,Elapsed,ConsumedEnergyRaw` |
 
-Layouts: docs.wandb.ai (system metrics), wandb_internal.proto; mlflow.org (system metrics); TensorFlow's
-event.proto; prometheus.io (HTTP API, exposition formats); the programs' own sources. Nothing is imported of
-them.
+Every file becomes a table of text (`log_tables`); `METRICS` names the columns that have power, clocks and
+utilisation, and `ENERGY_LOGS` the tables that have energies.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError, checked
+from ..errors import UsageError, checked, listed
 from ..records import GpuMeasurement, Measurement
 from ..tariff import J_PER_KWH
 from ..trace import SCHEMA
-from .log_records import WANDB, is_event_file, tensorboard_scalars, wandb_metrics
-from .log_tables import (
-    ENTITY,
-    EXPORTER,
-    MOST_W,
-    NO_VALUE,
-    by_gpu,
-    bytes_of,
-    gpu_names,
-    identity,
-    lines_of,
-    read_dcgm,
-    rows_of,
-    text_of,
-)
-from .log_tables import read_nvidia_smi as read_nvidia_smi
+from .log_tables import table_of
 from .store import Store
 
-Gpu = tuple[str, str]  # host, or label of a process, and number
-Sample = tuple[float, Gpu, str, float]  # seconds since 1970, column of the trace, value
 ENERGIES = pl.Schema({
     "label": pl.String, "gpu": pl.String, "started_unix_s": pl.Float64, "time_s": pl.Float64,
     "energy_j": pl.Float64, "low_j": pl.Float64, "high_j": pl.Float64,  # a 95 % interval
     "scope": pl.String,  # "GPU", or "node" where all of a machine is in it
     "note": pl.String,
 })
+# Program, column of the trace, factor, and the metrics' names; of several that are there the first counts.
+# `(\d+)` is the GPU's number where the name has it.
+METRICS = (
+    ("nvidia-smi", "power_w", 1.0, r"power\.draw\.instant power\.draw power\.draw\.average"),
+    ("nvidia-smi", "power_limit_w", 1.0, r"enforced\.power\.limit power\.limit"),
+    ("nvidia-smi", "sm_clock_mhz", 1.0, r"clocks\.(?:current\.)?sm clocks\.(?:current\.graphics|gr)"),
+    ("nvidia-smi", "mem_clock_mhz", 1.0, r"clocks\.current\.memory clocks\.mem"),
+    ("nvidia-smi", "utilisation", 0.01, r"utilization\.gpu"),
+    ("nvidia-smi", "memory_utilisation", 0.01, r"utilization\.memory"),
+    ("nvidia-smi", "temperature_c", 1.0, r"temperature\.gpu"),
+    ("DCGM", "energy_j", 0.001, "TOTEC DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
+    ("DCGM", "power_w", 1.0, "POWINST PINST POWER DCGM_FI_DEV_POWER_USAGE_INSTANT DCGM_FI_DEV_POWER_USAGE"),
+    ("DCGM", "power_limit_w", 1.0,
+     "PMLMT DCGM_FI_DEV_ENFORCED_POWER_LIMIT DCGM_FI_DEV_POWER_MGMT_LIMIT"),
+    ("DCGM", "sm_clock_mhz", 1.0, "SMCLK DCGM_FI_DEV_SM_CLOCK"),
+    ("DCGM", "mem_clock_mhz", 1.0, "MMCLK DCGM_FI_DEV_MEM_CLOCK"),
+    ("DCGM", "utilisation", 0.01, "GPUTL DCGM_FI_DEV_GPU_UTIL"),
+    ("DCGM", "utilisation", 1.0, "GRACT DCGM_FI_PROF_GR_ENGINE_ACTIVE"),
+    ("DCGM", "memory_utilisation", 0.01, "MCUTL DCGM_FI_DEV_MEM_COPY_UTIL"),
+    ("DCGM", "memory_utilisation", 1.0, "DRAMA DCGM_FI_PROF_DRAM_ACTIVE"),
+    ("DCGM", "temperature_c", 1.0, "TMPTR DCGM_FI_DEV_GPU_TEMP"),
+    ("Prometheus", "power_w", 1.0, "nvidia_smi_power_draw_instant_watts nvidia_smi_power_draw_watts"),
+    ("Prometheus", "utilisation", 1.0, "nvidia_smi_utilization_gpu_ratio"),
+    ("Prometheus", "temperature_c", 1.0, "nvidia_smi_temperature_gpu"),
+    ("Prometheus", "power_w", 0.001, "nvidia_gpu_power_usage_milliwatts"),
+    ("W&B", "power_w", 1.0, r"(?:system\.)?gpu\.(\d+)\.powerWatts"),
+    ("W&B", "power_limit_w", 1.0, r"(?:system\.)?gpu\.(\d+)\.enforcedPowerLimitWatts"),
+    ("W&B", "utilisation", 0.01, r"(?:system\.)?gpu\.(\d+)\.gpu"),
+    ("W&B", "temperature_c", 1.0, r"(?:system\.)?gpu\.(\d+)\.temp"),
+    ("W&B", "sm_clock_mhz", 1.0, r"(?:system\.)?gpu\.(\d+)\.smClock"),
+    ("W&B", "mem_clock_mhz", 1.0, r"(?:system\.)?gpu\.(\d+)\.memoryClock"),
+    ("MLflow", "power_w", 1.0, r"(?:.*/)?gpu_(\d+)_power_usage_watts"),
+    ("MLflow", "utilisation", 0.01, r"(?:.*/)?gpu_(\d+)_utilization_percentage"),
+    ("nvitop", "power_w", 1.0, r".*\(gpu:(\d+)\)/power_usage\s\(W\)/mean"),
+    ("nvitop", "power_limit_w", 1.0, r".*\(gpu:(\d+)\)/power_limit\s\(W\)/mean"),
+    ("nvitop", "utilisation", 0.01, r".*\(gpu:(\d+)\)/gpu_utilization\s\(%\)/mean"),
+    ("nvitop", "temperature_c", 1.0, r".*\(gpu:(\d+)\)/temperature\s\(C\)/mean"),
+    ("TensorBoard", "power_w", 1.0,
+     r".*gpu[._/\s:-]?(\d+).*power(?!.*(?:percent|limit|cap|%|/m\w\w$|/last$)).*"),
+)
+PATTERNS = [(re.compile(name, re.IGNORECASE), program, column, factor)
+            for program, column, factor, names in METRICS for name in names.split()]
+TIMES = ("timestamp", "time", "ts", "datetime", "_timestamp")
+GPUS = ("uuid", "gpu_uuid", "gpu", "gpu_id", "index", "minor_number", "device", "pci.bus_id", "gpu_bus_id")
+HOSTS = ("hostname", "node", "instance")
+NUMBER = r"^(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+MOST_W = 1e5  # no GPU and no node draws more
+NO_VALUE = 1e14  # no reading or time is larger; DCGM's blanks are (dcgm_structs.h: from 2^47 on)
 EARLIEST_UNIX_S = 1e9  # 2001: no log is older, and no machine runs for thirty years
 COUNTER_S = 0.1  # how old the answer of a driver's energy counter may be
-# What names of metrics mean: the GPU's number, the column, the factor. The first that fits counts.
-NAMES = tuple((re.compile(pattern), column, factor) for pattern, column, factor in (
-    (r"gpu\.(\d+)\.powerWatts$", "power_w", 1.0),
-    (r"gpu\.(\d+)\.enforcedPowerLimitWatts$", "power_limit_w", 1.0),
-    (r"gpu\.(\d+)\.gpu$", "utilisation", 0.01),
-    (r"gpu\.(\d+)\.temp$", "temperature_c", 1.0),
-    (r"gpu\.(\d+)\.smClock$", "sm_clock_mhz", 1.0),
-    (r"gpu\.(\d+)\.memoryClock$", "mem_clock_mhz", 1.0),
-    (r"gpu_(\d+)_power_usage_watts$", "power_w", 1.0),
-    (r"gpu_(\d+)_utilization_percentage$", "utilisation", 0.01),
-    (r"\(gpu:(\d+)\)/power_usage \(W\)/mean$", "power_w", 1.0),
-    (r"\(gpu:(\d+)\)/power_limit \(W\)/mean$", "power_limit_w", 1.0),
-    (r"\(gpu:(\d+)\)/gpu_utilization \(%\)/mean$", "utilisation", 0.01),
-    (r"\(gpu:(\d+)\)/temperature \(C\)/mean$", "temperature_c", 1.0),
-    (r"(?i)gpu[._/ :-]?(\d+).*power(?!.*(?:percent|limit|cap|%|/m\w\w$|/last$)).*$", "power_w", 1.0),
-))
-SERIES = {name: (column, factor) for column, names in EXPORTER.items() for name, factor in names} | {
-    "nvidia_smi_power_draw_watts": ("power_w", 1.0),
-    "nvidia_smi_power_draw_instant_watts": ("power_w", 1.0),
-    "nvidia_smi_utilization_gpu_ratio": ("utilisation", 1.0),
-    "nvidia_smi_temperature_gpu": ("temperature_c", 1.0),
-    "nvidia_gpu_power_usage_milliwatts": ("power_w", 0.001),
-}
-EXPOSED = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)(?:\s+(?P<at>\d+))?$")
-CIVIL = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
 
 
 class EnergyLog(dict[str, pl.DataFrame]):
-    """The traces (`trace.SCHEMA`) of a log by GPU, with what else it tells; empty for logs of energies alone.
+    """The traces (`trace.SCHEMA`) of a log by GPU, with what else it has; empty for logs of energies alone.
 
     Attributes:
         written_by: The program that wrote it.
         energies: Frame of `ENERGIES`: a row for each GPU of a trace, or for each window or job of a log of
             energies. The interval holds what the sampling leaves open, not the card's calibration (5 %).
-        notes: What was left out.
     """
 
-    def __init__(
-        self, written_by: str, traces: Mapping[str, pl.DataFrame], energies: pl.DataFrame | None = None, *,
-        started_unix_s: float | None = None, label: str = "", notes: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, written_by: str, traces: Mapping[str, pl.DataFrame], energies: pl.DataFrame) -> None:
         super().__init__(traces)
-        self.written_by, self.notes = written_by, tuple(notes)
-        self.energies = pl.DataFrame(
-            [energy_of(trace) | {"label": label, "gpu": gpu, "started_unix_s": started_unix_s}
-             for gpu, trace in traces.items()], schema=ENERGIES) if energies is None else energies
+        self.written_by, self.energies = written_by, energies
 
     def __repr__(self) -> str:
-        total = self.energies["energy_j"].sum()
         what = f"{len(self)} GPUs" if self else f"{self.energies.height} energies"
-        return f"log of {self.written_by}: {what}, {total:.4g} J"
+        return f"log of {self.written_by}: {what}, {self.energies['energy_j'].sum():.4g} J"
 
     def _repr_html_(self) -> str:
         from .. import _html
 
-        return _html.facts(f"Log of {self.written_by}", {"energies": self.energies, "notes": self.notes})
+        return _html.facts(f"Log of {self.written_by}", {"energies": self.energies})
 
 
 @checked
 def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
-    """Power traces and energies of a log that another tool has written; which one is found out.
+    """Power traces and energies of a log that another tool has written; the format is detected.
 
     Args:
         path: The file, or the folder of an MLflow run.
@@ -138,46 +135,24 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
         UsageError: nothing that is known, or no times or power in it; says what was found and is needed.
     """
     given = Path(path).expanduser()
-    if given.is_dir():
-        return _mlflow_folder(given)
-    raw = bytes_of(given)
-    if raw.startswith(WANDB):
-        return _of_samples("W&B", _keyed(wandb_metrics(raw)), given)
-    if is_event_file(raw):
-        return _of_samples("TensorBoard", _keyed(tensorboard_scalars(raw)), given)
-    lines = lines_of(given)
-    head = lines[0] if lines else ""
-    if head.startswith(("{", "[")):
-        return _json(given)
-    if any(EXPOSED.match(line) for line in lines[:400]):
-        return _exporter(lines, given, every_s)
-    header = [name.strip().strip('"') for name in re.split(r"[|;]" if "|" in head else r"[,;]", head)]
-    known = set(header)
-    if "ConsumedEnergyRaw" in known or "ConsumedEnergy" in known:
-        return _slurm(lines, given)
-    if {"emissions", "gpu_energy", "duration"} <= known:
-        return _codecarbon(_dicts(lines, given))
-    if header[:3] == ["start_time", "window_name", "elapsed_time"]:
-        return _zeus(_dicts(lines, given), header[3:])
-    if any(_named(name) for name in header) and (times := _time_column(header)):
-        program = "nvitop" if "(gpu:" in head else "W&B"
-        return _of_samples(program, _wide(_dicts(lines, given), times), given)
-    if {"key", "value", "timestamp"} <= known:
-        triples = ((row["timestamp"], row["key"], row["value"]) for row in _dicts(lines, given))
-        return _of_samples("MLflow", _keyed(triples), given)
-    if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in lines[:200]):
-        program, traces = "DCGM", read_dcgm(path, every_s=every_s)
-    else:
-        program, traces = "nvidia-smi", read_nvidia_smi(path)
-    dates = map(_date_s, CIVIL.findall("\n".join(lines[:20])))
-    return EnergyLog(program, traces, label=given.stem, started_unix_s=next(filter(None, dates), None))
+    table = table_of(given)
+    for program, (needed, optional, energies_of) in ENERGY_LOGS.items():
+        if set(needed.split()) <= set(table.columns):
+            absent = [pl.lit(None, pl.String).alias(name) for name in optional.split()
+                      if name not in table.columns]
+            return EnergyLog(program, {}, _with_interval(energies_of(table.with_columns(absent))))
+    program, samples, started_s = _samples(table, given, every_s)
+    traces = _by_gpu(samples)
+    rows = [energy_of(trace) | {"label": given.stem, "gpu": gpu, "started_unix_s": started_s}
+            for gpu, trace in traces.items()]
+    return EnergyLog(program, traces, pl.DataFrame(rows, schema=ENERGIES))
 
 
 @checked
 def import_log(path: str | Path, label: str = "", *, every_s: float | None = None) -> list[Measurement]:
-    """Put what a log of another tool tells into the log of this user: traces as one measurement of all their
-    GPUs, energies as one for each window or job. A file that is imported again replaces nothing and adds
-    nothing: its measurements have ids of their own content.
+    """Put a log of another tool into the log of this user: traces as one measurement of all their GPUs,
+    energies as one for each window or job. A file that is imported again replaces nothing and adds nothing:
+    its measurements have ids of their own content.
 
     Args:
         path: The file, or the folder of an MLflow run.
@@ -190,7 +165,8 @@ def import_log(path: str | Path, label: str = "", *, every_s: float | None = Non
     found = read_log(path, every_s=every_s)
     store, rows = Store(), found.energies.filter(pl.col("energy_j").is_not_null())
     if not rows.height:
-        raise UsageError(f"{Path(path).name} tells no energy: {'; '.join(set(found.energies['note']))}")
+        notes = "; ".join(set(found.energies["note"])) or "no rows"
+        raise UsageError(f"{Path(path).name} has no energy: {notes}")
     changed_s = Path(path).expanduser().stat().st_mtime
     if found.written_by == "Zeus":  # a row for each GPU of a window
         groups = rows.partition_by("label", "started_unix_s", "time_s", maintain_order=True)
@@ -210,9 +186,8 @@ def import_log(path: str | Path, label: str = "", *, every_s: float | None = Non
 def _imported(
     found: EnergyLog, rows: Sequence[Mapping[str, Any]], label: str, changed_s: float, number: int
 ) -> Measurement:
-    first, content = rows[0], json.dumps([found.written_by, label, number, rows], sort_keys=True, default=str)
+    first, content = rows[0], json.dumps([found.written_by, label, number, rows], sort_keys=True)
     time_s = max(row["time_s"] or 0.0 for row in rows)
-    started_s = first["started_unix_s"] or changed_s - time_s
     note = f"imported: written by {found.written_by}"
     if first["started_unix_s"] is None:
         note += ", without a date: the date is that of the file"
@@ -224,9 +199,9 @@ def _imported(
             source="imported", simulated=False, mean_power_w=row["energy_j"] / time_s if time_s > 0 else None,
             notes=(note, *filter(None, [row["note"]])))
         for row in rows)
-    named = label or first["label"] or "imported"
-    return Measurement(hashlib.sha256(content.encode()).hexdigest()[:12], named, started_s, time_s, gpus,
-                       kind="imported")
+    return Measurement(
+        hashlib.sha256(content.encode()).hexdigest()[:12], label or first["label"] or "imported",
+        first["started_unix_s"] or changed_s - time_s, time_s, gpus, kind="imported")
 
 
 def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
@@ -236,273 +211,210 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
     moments, so that the interval holds the scatter of moments and, at the ends, half a pace of the spread in
     power. A hole of more than three paces is as uncertain as the power's whole spread.
     """
-    counted = trace.select("time_s", "energy_j").drop_nulls()
+    column = "energy_j" if trace["energy_j"].count() > 1 else "power_w"
+    known = trace.select("time_s", column).drop_nulls().sort("time_s")
+    times, values = (known[name].to_numpy() for name in known.columns)
     row: dict[str, Any] = {"scope": "GPU", "note": ""}
-    if counted.height > 1:
-        times, joules = (counted[name].to_numpy() for name in ("time_s", "energy_j"))
-        steps = np.diff(joules)
+    if len(times) < 2:
+        return row | {"time_s": 0.0, "energy_j": None, "note": "one reading: no energy"}
+    paces, time_s = np.diff(times), float(times[-1] - times[0])
+    if column == "energy_j":
+        steps = np.diff(values)
         row["note"] = "the counter went back and was counted on from there" if (steps < 0).any() else ""
-        total, time_s = float(steps[steps > 0].sum()), float(times[-1] - times[0])
-        half = COUNTER_S * total / time_s if time_s > 0 else 0.0
+        total = float(steps[steps > 0].sum())
+        half = COUNTER_S * total / time_s
     else:
-        known = trace.select("time_s", "power_w").drop_nulls().sort("time_s")
-        times, watts = (known[name].to_numpy() for name in ("time_s", "power_w"))
-        if len(times) < 2:
-            return row | {"time_s": 0.0, "energy_j": None, "note": "one reading: no energy"}
-        paces, time_s = np.diff(times), float(times[-1] - times[0])
         pace_s = float(np.median(paces))
-        low_w, high_w = np.quantile(watts, (0.05, 0.95))
-        scatter_w = float(np.sqrt(np.mean(np.diff(watts) ** 2) / 2))
+        low_w, high_w = np.quantile(values, (0.05, 0.95))
+        scatter_w = float(np.sqrt(np.mean(np.diff(values) ** 2) / 2))
         holes_s = paces[paces > 3 * pace_s]
-        total = float(np.trapezoid(watts, times))
+        total = float(np.trapezoid(values, times))
         moments_j = 1.96 * scatter_w * float(np.sqrt(np.sum(paces[paces <= 3 * pace_s] ** 2)))
         ends_j, holes_j = 0.5 * pace_s * (high_w - low_w), 0.5 * float(holes_s.sum()) * (high_w - low_w)
         half = math.hypot(moments_j, ends_j) + holes_j
         if len(holes_s):
             row["note"] = f"{len(holes_s)} holes of {holes_s.sum():.3g} s in all"
-    return row | {"time_s": time_s, **_around(total, half)}
+    low_j, high_j = max(total - half, 0.0), total + half
+    return row | {"time_s": time_s, "energy_j": total, "low_j": low_j, "high_j": high_j}
 
 
-def _around(energy_j: float, half_j: float) -> dict[str, float]:
-    return {"energy_j": energy_j, "low_j": max(energy_j - half_j, 0.0), "high_j": energy_j + half_j}
+# from a table of samples
 
 
-# from samples of named metrics
+def _samples(
+    table: pl.DataFrame, path: Path, every_s: float | None
+) -> tuple[str, pl.DataFrame, float | None]:
+    """The program, rows of (time_us, gpu, column, value), and when the log began (seconds since 1970)."""
+    lower = {name.lower(): name for name in reversed(table.columns)}
+    times = [*(lower[name] for name in TIMES if name in lower),
+             *(name for name in table.columns if name.endswith("/timestamp"))]
+    labels = [lower[name] for name in (*GPUS, *HOSTS, "gpu_i_id") if name in lower]
+    metric = next((lower[name] for name in ("metric", "key", "__name__", "name") if name in lower), None)
+    if metric is None or "value" not in table.columns:
+        known = [name for name in table.columns if _meaning(name)]
+        table = table.unpivot(known, index=[*times[:1], *labels], variable_name="metric", value_name="value")
+        metric = "metric"
+    meanings = [each for name in table[metric].unique() if (each := _meaning(name or ""))]
+    if not any(each["column"] in ("power_w", "energy_j") for each in meanings):
+        raise UsageError(
+            f"{path.name} has the columns or metrics {listed(lower)} and no power of an NVIDIA GPU. A trace "
+            "comes from nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100, with header")
+    long = table.join(pl.DataFrame(meanings), left_on=metric, right_on="metric", maintain_order="left")
+    value = _number("value")
+    value = pl.when(value.abs() < NO_VALUE).then(value * pl.col("factor"))
+    watts = pl.col("column").is_in(["power_w", "power_limit_w"])
+    long = long.with_columns(pl.when(~watts | value.is_between(0, MOST_W)).then(value).alias("value"),
+                             gpu=_gpu(labels))
+    best = pl.col("rank").filter(pl.col("value").is_not_null()).min().over("gpu", "column")
+    long = long.filter(pl.col("rank") == best.fill_null(pl.col("rank")))
+    if times and long[times[0]].count():
+        time_us, civil = _moments(long[times[0]])
+        if not time_us.count():
+            raise UsageError(f"{path.name} has times like {long[times[0]].drop_nulls()[0]!r}; known are "
+                             "2026/11/20 10:11:12.123, 2026-11-20T10:11:12.123 and seconds since 1970")
+        started_s = _unix_s(time_us.min(), civil)
+    elif every_s is not None and every_s > 0:
+        rows = long.select(pl.int_range(pl.len()).over("gpu", "column")).to_series()
+        time_us, started_s = (rows * every_s * 1e6).cast(pl.Int64), None
+    else:
+        raise UsageError(f"{path.name} has no times; how many seconds apart are its rows? "
+                         "read_log(path, every_s=15)")
+    long = long.with_columns(time_us.alias("time_us")).filter(pl.col("time_us").is_not_null())
+    if not labels and all(each["number"] is None for each in meanings) and _interleaved(long):
+        raise UsageError(f"{path.name} has rows of several GPUs and no column that tells them apart; add "
+                         "index or uuid to --query-gpu")
+    if not long.filter(pl.col("column").is_in(["power_w", "energy_j"]))["value"].count():
+        raise UsageError(f"{path.name} has {table.height} whole rows and no power reading in them")
+    return meanings[0]["program"], long, started_s
 
 
-def _of_samples(program: str, samples: Iterable[Sample], path: Path, notes: Sequence[str] = ()) -> EnergyLog:
-    rows = [row for row in samples if math.isfinite(row[0]) and abs(row[3]) < NO_VALUE]
-    rows = [row for row in rows if row[2] != "power_w" or 0 <= row[3] <= MOST_W]
-    if not any(row[2] in ("power_w", "energy_j") for row in rows):
-        raise UsageError(f"{path.name} is of {program} and has no power of an NVIDIA GPU in it; was system "
-                         "monitoring on, and a GPU there?")
-    columns = zip(*rows, strict=True)
-    long = pl.DataFrame(dict(zip(("time_s", "gpu", "column", "value"), columns, strict=True)) | {
-        "gpu": list(gpu_names(row[1] for row in rows))})
-    wide = long.pivot("column", index=["time_s", "gpu"], values="value", aggregate_function="last")
-    absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in wide.columns}
-    return EnergyLog(program, by_gpu(wide.with_columns(**absent), path), label=path.stem, notes=notes,
-                     started_unix_s=_date_s(long["time_s"].min()))
-
-
-def _named(name: str) -> tuple[Gpu, str, float] | None:
-    """GPU, column and factor of a metric by its name; None for one that is not known.
+def _meaning(name: str) -> dict[str, Any] | None:
+    """Program, column, factor, rank and GPU of a metric by its name; None for one that is not known.
 
     W&B adds `/l:LABEL` where several processes log into one run (`x_label`): each label has GPUs of its own.
     """
     plain, _, label = name.partition("/l:")
-    for pattern, column, factor in NAMES:
-        if found := pattern.search(plain):
-            return (label, found[1]), column, factor
+    for rank, (pattern, program, column, factor) in enumerate(PATTERNS):
+        if found := pattern.fullmatch(plain):
+            return {"metric": name, "program": program, "column": column, "factor": factor, "rank": rank,
+                    "number": found[1] if pattern.groups else None, "label": label or None}
     return None
 
 
-def _keyed(triples: Iterable[tuple[Any, str, Any]]) -> Iterator[Sample]:
-    """Samples of (seconds or milliseconds since 1970, name, value)."""
-    for at, name, value in triples:
-        found, number, at_s = _named(name), _number(value), _number(at)  # W&B's value is a number in JSON
-        if found is not None and number is not None and at_s is not None:
-            yield at_s / 1000 if at_s > 1e11 else at_s, found[0], found[1], number * found[2]
-
-
-def _number(text: Any) -> float | None:
-    """A number as programs write it, also with a decimal comma; None for anything else."""
-    try:
-        found = float(text.replace(",", ".") if isinstance(text, str) else text)
-    except (TypeError, ValueError):
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _date_s(written: Any, before_s: float = 0.0) -> float | None:
-    """Seconds since 1970 of a moment, less `before_s`: a number, or a text such as 2026-11-22T10:00:00 (local
-    where it names no zone). None where it is neither, or of a clock that starts with the machine.
+def _gpu(labels: Sequence[str]) -> pl.Expr:
+    """What a row's GPU is called: by its host too where several hosts have a GPU of that name. A UUID stays
+    the same where its exporter moves to another port.
     """
-    at_s = _number(written)
-    if at_s is None:
-        try:
-            at_s = datetime.datetime.fromisoformat(str(written).strip().replace("/", "-")).timestamp()
-        except ValueError:
-            return None
-    return at_s - before_s if at_s > EARLIEST_UNIX_S else None
+    by_name = {name.lower(): name for name in labels}
+    hosts = HOSTS[:1] if "uuid" in by_name else HOSTS
+    gpu = pl.coalesce("number", *(by_name[name] for name in GPUS if name in by_name), pl.lit("0"))
+    if "gpu_i_id" in by_name:
+        gpu = pl.coalesce(pl.format("{} instance {}", gpu, by_name["gpu_i_id"]), gpu)
+    host = pl.coalesce("label", *(by_name[name] for name in hosts if name in by_name), pl.lit(""))
+    several = pl.struct(host.alias("host"), gpu.alias("gpu")).n_unique() > gpu.n_unique()
+    return pl.when(several).then(pl.concat_str(host, pl.lit(" "), gpu).str.strip_chars()).otherwise(gpu)
 
 
-def _time_column(header: Sequence[str]) -> str | None:
-    whole = ("_timestamp", "timestamp")
-    return next((name for name in header if name in whole or name.endswith("/timestamp")), None)
+def _moments(texts: pl.Series) -> tuple[pl.Series, bool]:
+    """Microseconds of civil times (then the second is true), or since 1970 of seconds or milliseconds."""
+    plain = texts.str.strip_suffix("Z").str.replace(",", ".", literal=True)
+    dates = plain.str.replace_all("/", "-").str.replace("T", " ")
+    civil = dates.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False, time_unit="us")
+    if civil.count():
+        return civil.dt.epoch("us"), True
+    numbers = plain.cast(pl.Float64, strict=False)
+    numbers = numbers.set((~(numbers.abs() < NO_VALUE)).fill_null(True), None)
+    milliseconds = (numbers.max() or 0.0) > 100 * EARLIEST_UNIX_S  # type: ignore[operator]
+    return (numbers * (1e3 if milliseconds else 1e6)).round().cast(pl.Int64), False
 
 
-def _wide(rows: Iterable[Mapping[str, Any]], times: str) -> Iterator[Sample]:
-    for row in rows:
-        yield from _keyed((row[times], name, value) for name, value in row.items() if value not in ("", None))
-
-
-def _dicts(lines: Sequence[str], path: Path) -> list[dict[str, str]]:
-    """Rows of a table by column, of commas or, with decimal commas, of semicolons; without damaged ones."""
-    separator = ";" if lines[0].count(";") > lines[0].count(",") else ","
-    head, *rows = rows_of(lines, path, separator)
-    return [dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head)]
-
-
-# Prometheus
-
-
-def _series(name: str, labels: Mapping[str, str]) -> tuple[Gpu, str, float] | None:
-    """GPU, column and factor of a series; None for one that is not known."""
-    found = SERIES.get(name.lower())
-    return None if found is None else (identity(labels), *found)
-
-
-def _exporter(lines: Sequence[str], path: Path, every_s: float | None) -> EnergyLog:
-    """Scrapes of an exporter, one after another; without times of their own they need `every_s`."""
-    samples: list[Sample] = []
-    count: dict[tuple[Gpu, str], int] = {}
-    timed = True
-    for line in lines:
-        found = EXPOSED.match(line)
-        series = found and _series(found["name"], dict(LABEL.findall(found["labels"])))
-        value = _number(found["value"]) if found else None
-        if not found or not series or value is None:
-            continue
-        gpu, column, factor = series
-        number = count[gpu, column] = count.get((gpu, column), -1) + 1
-        timed &= found["at"] is not None
-        at_s = int(found["at"]) / 1000 if found["at"] else float(number)
-        samples.append((at_s, gpu, column, value * factor))
-    if not timed and max(count.values(), default=0) > 0:
-        if every_s is None or not every_s > 0:
-            raise UsageError(f"{path.name} has scrapes without times; say how many seconds apart they are: "
-                             "read_log(path, every_s=15)")
-        samples = [(at * every_s, *rest) for at, *rest in samples]  # type: ignore[misc]
-    return _of_samples("dcgm-exporter", samples, path)
-
-
-def _json(path: Path) -> EnergyLog:
-    """Prometheus' range queries, and exported events of W&B (a list, or a row a line)."""
-    text = text_of(path)
-    try:
-        whole = json.loads(text)
-    except ValueError:
-        whole = []
-        for line in text.splitlines():
-            with contextlib.suppress(ValueError):
-                whole.append(json.loads(line))
-    if isinstance(whole, dict) and isinstance(whole.get("data"), dict):
-        results = whole["data"].get("result")
-        if isinstance(results, list):
-            return _of_samples("Prometheus", _prometheus(results), path)
-    rows = [row for row in whole if isinstance(row, dict)] if isinstance(whole, list) else []
-    if times := _time_column(list({name: 0 for row in rows for name in row})):
-        return _of_samples("W&B", _wide((row for row in rows if times in row), times), path)
-    raise UsageError(f"{path.name} is JSON of no known kind; known are Prometheus' query_range and rows of "
-                     "W&B's system metrics with _timestamp and system.gpu.0.powerWatts")
-
-
-def _prometheus(results: Iterable[Any]) -> Iterator[Sample]:
-    for each in results:
-        labels = each.get("metric", {}) if isinstance(each, dict) else {}
-        series = _series(str(labels.get("__name__", "")), labels)
-        if series is None:
-            continue
-        gpu, column, factor = series
-        for at, value in each.get("values", []):
-            number = _number(value)
-            if number is not None:
-                yield float(at), gpu, column, number * factor
-
-
-# MLflow
-
-
-def _mlflow_folder(folder: Path) -> EnergyLog:
-    """A run of a file store: `metrics/system/gpu_0_power_usage_watts` has lines of time, value, step."""
-    places = (folder, folder / "system", folder / "metrics", folder / "metrics" / "system")
-    try:
-        files = sorted(each for place in places for each in place.glob("*gpu_*_*") if each.is_file())
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be read: {error.strerror or error}") from error
-    triples = [
-        (parts[0], file.name, parts[1]) for file in files if _named(file.name)
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
-        if len(parts := line.split()) >= 2
-    ]
-    if not triples:
-        raise UsageError(f"{folder} is no regular file, and no run of MLflow with GPU metrics; give the "
-                         "folder of a run, which has metrics/system/gpu_0_power_usage_watts")
-    return _of_samples("MLflow", _keyed(triples), folder)
-
-
-# logs of energies
-
-
-def _energies(program: str, rows: Sequence[dict[str, Any]], nothing: str) -> EnergyLog:
-    if not rows:
-        raise UsageError(nothing)
-    return EnergyLog(program, {}, pl.DataFrame(rows, schema=ENERGIES))
-
-
-def _counted(energy_j: float | None, time_s: float | None) -> dict[str, Any]:
-    """A counter's difference: each edge may be as old as `COUNTER_S`."""
-    if energy_j is None or time_s is None or not time_s > 0:
-        return {"energy_j": energy_j, "low_j": None, "high_j": None, "time_s": time_s}
-    return {"time_s": time_s, **_around(energy_j, COUNTER_S * abs(energy_j) / time_s)}
-
-
-def _codecarbon(rows: Sequence[Mapping[str, str]]) -> EnergyLog:
-    # A run that was flushed has several rows, each with all that it had counted by then: the last one counts.
-    last = {row.get("run_id") or str(number): row for number, row in enumerate(rows)}
-    found = []
-    for row in last.values():
-        energy, gpus = _number(row["gpu_energy"]), _number(row.get("gpu_count"))
-        counted = None if energy is None or (energy == 0 and gpus) else energy * J_PER_KWH
-        note = "" if counted is not None else "codecarbon counted no energy of the GPU"
-        found.append(_counted(counted, _number(row["duration"])) | {
-            "label": row.get("project_name", ""), "gpu": row.get("gpu_model", ""), "scope": "GPU",
-            "note": note, "started_unix_s": _date_s(row.get("timestamp"), _number(row["duration"]) or 0.0)})
-    return _energies("codecarbon", found, "the file of codecarbon has no rows; it writes one when a run ends")
-
-
-def _zeus(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> EnergyLog:
-    found = [
-        _counted(_number(row[column]), _number(row["elapsed_time"])) | {
-            "label": row["window_name"], "gpu": column.removesuffix("_energy").removeprefix("gpu"),
-            "started_unix_s": _date_s(row["start_time"]), "scope": "GPU", "note": ""}
-        for row in rows for column in columns if _number(row[column]) is not None
-    ]
-    return _energies("Zeus", found, "the log of ZeusMonitor has no windows; one is written when it ends")
-
-
-SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-
-
-def _slurm(lines: Sequence[str], path: Path) -> EnergyLog:
-    """Jobs of `sacct`: energy of whole nodes. Steps are parts of their job and are left out."""
-    header = [name.strip() for name in lines[0].split("|")]
-    rows = [dict(zip(header, line.split("|"), strict=False)) for line in lines[1:]]
-    raw = "ConsumedEnergyRaw" if "ConsumedEnergyRaw" in header else "ConsumedEnergy"
-    found = []
-    for row in rows:
-        job, energy = row.get("JobID", ""), re.fullmatch(r"([\d.]+)([KMGT]?)", row.get(raw, "").strip())
-        if "." in job or energy is None:
-            continue
-        joules = float(energy[1]) * SUFFIXES[energy[2]]
-        time_s = _elapsed_s(row.get("Elapsed", "")) or _number(row.get("ElapsedRaw"))
-        absurd = joules == 0 or (time_s and joules / time_s > MOST_W)
-        note = "Slurm counted nothing that can be true" if absurd else "the whole node, not the GPU alone"
-        found.append({
-            "label": row.get("JobName", job), "gpu": "", "time_s": time_s,
-            "started_unix_s": _date_s(row.get("Start")),
-            "energy_j": None if absurd else joules, "low_j": None, "high_j": None, "scope": "node",
-            "note": note})
-    return _energies("Slurm", found, f"{path.name} has no job with an energy; the cluster needs an "
-                     "AcctGatherEnergyType, and sacct -P --format=JobID,JobName,Elapsed,ConsumedEnergyRaw")
-
-
-def _elapsed_s(text: str) -> float | None:
-    """Seconds of [days-]hours:minutes:seconds."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?", text.strip())
-    if found is None:
+def _unix_s(time_us: Any, civil: bool) -> float | None:
+    """Seconds since 1970 of a moment, local where it is civil; None for a clock that starts with the machine.
+    """
+    if time_us is None:
         return None
-    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    seconds = time_us / 1e6
+    if civil:
+        seconds = (datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)).timestamp()
+    return seconds if seconds > EARLIEST_UNIX_S else None
 
+
+def _interleaved(long: pl.DataFrame) -> bool:
+    """Whether rows come in bunches: several GPUs within a few milliseconds, then a pause."""
+    steps = long.filter(pl.col("metric") == pl.col("metric").first())["time_us"].sort().diff().drop_nulls()
+    return len(steps) > 0 and (steps < BESIDE * steps.quantile(0.95, "lower")).mean() > 0.3  # type: ignore
+
+
+def _by_gpu(long: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """A trace for each GPU, from 0 s on; of several rows at one moment the last counts."""
+    wide = long.pivot("column", index=["time_us", "gpu"], values="value", aggregate_function="last")
+    absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in wide.columns}
+    since = pl.col("time_us") - pl.col("time_us").min()
+    wide = wide.with_columns(**absent | {"time_s": since / 1e6}).sort("time_s")
+    parts = wide.partition_by("gpu", as_dict=True, maintain_order=True)
+    return {str(key[0]): part.select(SCHEMA.names()).cast(SCHEMA) for key, part in sorted(parts.items())}
+
+
+# from a table of energies
+
+
+def _codecarbon(table: pl.DataFrame) -> pl.DataFrame:
+    # A run that was flushed has several rows, each with all that it had counted by then: the last one counts.
+    last = table.group_by("run_id", maintain_order=True).last()
+    kwh, gpus = _number("gpu_energy"), _number("gpu_count")
+    counted = pl.when(~((kwh == 0) & (gpus > 0))).then(kwh * J_PER_KWH)
+    note = pl.when(counted.is_null()).then(pl.lit("codecarbon counted no energy of the GPU"))
+    return last.select(
+        label="project_name", gpu="gpu_model", moment="timestamp", time_s=_number("duration"),
+        scope=pl.lit("GPU"), energy_j=counted, note=note.otherwise(pl.lit("")), before_s=_number("duration"))
+
+
+def _zeus(table: pl.DataFrame) -> pl.DataFrame:
+    gpus = [name for name in table.columns if name.endswith("_energy")]
+    rows = table.unpivot(gpus, index=["start_time", "window_name", "elapsed_time"])
+    rows = rows.cast(pl.String).drop_nulls("value")
+    return rows.select(
+        label="window_name", gpu=pl.col("variable").str.extract(r"(\d+)"), moment="start_time",
+        time_s=_number("elapsed_time"), scope=pl.lit("GPU"), energy_j=_number("value"), note=pl.lit(""),
+        before_s=0.0)
+
+
+def _slurm(table: pl.DataFrame) -> pl.DataFrame:
+    """Energy of whole nodes. Steps are parts of their job and are left out."""
+    joules = _number("ConsumedEnergyRaw")
+    jobs = table.filter(~pl.col("JobID").str.contains(".", literal=True), joules.is_not_null())
+    parts = pl.col("Elapsed").str.extract_groups(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)").struct
+    seconds = pl.sum_horizontal(parts.field(str(place)).cast(pl.Float64) * unit_s
+                                for place, unit_s in ((1, 86400), (2, 3600), (3, 60), (4, 1)))
+    absurd = (joules == 0) | (joules > MOST_W * seconds)
+    note = pl.when(absurd).then(pl.lit("Slurm counted nothing that can be true")).otherwise(
+        pl.lit("the whole node, not the GPU alone"))
+    return jobs.select(
+        label=pl.coalesce("JobName", "JobID"), gpu=pl.lit(""), moment="Start", time_s=seconds,
+        scope=pl.lit("node"), energy_j=pl.when(~absurd).then(joules), note=note, before_s=0.0)
+
+
+# By program: the columns it is known by, columns that may be absent, and its rows.
+ENERGY_LOGS = {
+    "codecarbon": (
+        "run_id duration emissions gpu_energy timestamp", "project_name gpu_model gpu_count", _codecarbon),
+    "Zeus": ("start_time window_name elapsed_time", "", _zeus),
+    "Slurm": ("JobID Elapsed ConsumedEnergyRaw", "JobName Start", _slurm),
+}
+
+
+def _number(name: str) -> pl.Expr:
+    """The number at the beginning of a text, also with a decimal comma; null where there is none."""
+    return pl.col(name).str.replace(",", ".", literal=True).str.extract(NUMBER).cast(pl.Float64, strict=False)
+
+
+def _with_interval(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `ENERGIES`. Each edge of a GPU counter's difference may be as old as `COUNTER_S`."""
+    moments_us, civil = _moments(rows["moment"])
+    started = zip((_unix_s(time_us, civil) for time_us in moments_us), rows["before_s"], strict=True)
+    dated = [None if at_s is None else at_s - (before_s or 0.0) for at_s, before_s in started]
+    half = COUNTER_S * pl.col("energy_j").abs() / pl.when(scope="GPU").then("time_s")
+    low = (pl.col("energy_j") - half).clip(lower_bound=0.0)
+    whole = rows.with_columns(pl.Series("started_unix_s", dated, dtype=pl.Float64), low_j=low,
+                              high_j=pl.col("energy_j") + half)
+    return whole.select(ENERGIES.names()).cast(ENERGIES).with_columns(pl.col("label", "gpu").fill_null(""))

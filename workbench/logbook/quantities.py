@@ -10,6 +10,7 @@ from ..tariff import significant, with_error
 MINUS = "\N{MINUS SIGN}"
 SENSOR_ERROR = 0.05  # typical gain error of NVIDIA's power sensors (Yang et al., SC'24, arXiv 2312.02741)
 LEAST_HALF = 0.001  # no interval is shown as narrower: temperature alone changes more
+MOST_SETTINGS = 4  # that fit into one line or cell
 
 
 def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:

@@ -1,26 +1,37 @@
-"""A measurement in words: one line of text, a small table of HTML, and JSON."""
+"""A measurement as one line of text, as a card of HTML, and as JSON.
+
+The card has the energy in large, what it means, and the rest behind "details". HTML without script; colours
+and the size of letters are inherited, so that it reads in any theme.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from .._html import table
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
+from .quantities import MOST_SETTINGS, SENSOR_ERROR, format_measured, format_seconds, gpu_names
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
-from .quantities import format_measured, format_seconds
-from .result_card import card, why_no_energy
-from .work_rates import rates
+from .work_rates import padding_share, rates
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = (
-    "The sensor of a GPU is typically good to ± 5 % (published measurements); comparisons on one card do not "
-    "have this error."
+    f"The sensor of a GPU is typically good to ± {100 * SENSOR_ERROR:g} % (published measurements); "
+    "comparisons on one card do not have this error."
 )
+IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
+IDLE_FROM_S = 0.4
+CARD = ("<div class='gpu-energy' style='font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;"
+        "border-left:4px solid;padding:.1em 0 .1em .8em;margin:.3em 0 .6em'>")
+BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em;white-space:nowrap"
+SOURCES = {"marks": "marked", "detected": "found in the power"}  # of iterations
+# Parts of the notes that change what an energy means; other notes are in the details.
+DECISIVE = ("other process", "other ranks", "MIG is on", "assume", "setting changed")
 
 
 def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
@@ -28,23 +39,27 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
         return f"{label}{format_duration(m.time_s)}, no energy: {why_no_energy(m)}"
-    parts = [format_measured(m.energy_j, m.energy_uncertainty_j), format_duration(m.time_s)]
-    if m.mean_power_w is not None:
-        parts.append(f"{significant(m.mean_power_w)} W")
-    if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:
-        parts.append(f"mean of {m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J, "
-                     f"{significant(m.time_sd_s, 2)} s)")
+    parts = [format_measured(m.energy_j, m.energy_uncertainty_j), *(text for _, text in _facts(m, tariff))]
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
     parts += map(str, rates(m))
-    if worth := tariff.text(m.energy_j):
-        parts.append(worth)
     if m.outcome != "ok":
         parts.append("the cell ended with an error" if m.outcome == "error" else m.outcome)
     if m.simulated:
         parts.append("simulated")
-    iterations_text = describe_iterations(m.iterations)
-    return label + ", ".join(parts) + (f"; {iterations_text}" if iterations_text else "")
+    return label + "; ".join(filter(None, [", ".join(parts), describe_iterations(m.iterations)]))
+
+
+def _facts(m: Measurement, tariff: Tariff) -> Iterator[tuple[str, str]]:
+    """What line and card show beside the energy: names and texts."""
+    yield "time", format_duration(m.time_s)
+    if m.mean_power_w is not None:
+        yield "mean power", f"{significant(m.mean_power_w)} W"
+    if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:
+        deviations = f"sd {significant(m.energy_sd_j, 2)} J, {significant(m.time_sd_s, 2)} s"
+        yield "repeats", f"mean of {m.repeats} runs ({deviations})"
+    if worth := tariff.text(m.energy_j):
+        yield "worth", worth
 
 
 def describe_iterations(found: IterationSummary | None) -> str:
@@ -80,7 +95,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
         f"iteration{plural} ({found.source})"
     )
     check = "" if "off the marks" in found.check else found.check
-    each = ", ".join(under) if len(under) <= 3 else f"{len(under)} settings, see details"
+    each = ", ".join(under) if len(under) <= MOST_SETTINGS else f"{len(under)} settings, see details"
     settings = [each] if under else []
     return "; ".join([message, *settings, *others[:2], *([check] if check else [])])
 
@@ -103,31 +118,72 @@ def _describe_level(level: LevelCost) -> str:
 
 
 def page(
-    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "",
-    remarks: Sequence[str] = (),
+    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
 ) -> str:
     """A measurement as a card, with tables and notes folded away; HTML without script.
 
     Args:
         m: The measurement.
         tariff: Price and carbon of a joule.
-        against: HTML of the comparison with the last run; empty for none.
+        against: What changed against the last run of its label; empty for none.
         remarks: Sentences shown above the details.
     """
+    title = " · ".join(filter(None, (m.label, gpu_names(gpu.name for gpu in m.gpus))))
+    below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
+    facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
+    spans = " ".join(
+        f"<span style='margin-right:1.2em;white-space:nowrap'><span style='opacity:.7'>{name}</span> "
+        f"<b>{html.escape(value)}</b></span>" for name, value in facts)
+    energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
+    return (
+        f"{CARD}<div>{html.escape(title)}{' <b>SIMULATED</b>' * m.simulated}</div>"
+        f"<div><span style='{BIG}'>{html.escape(energy)}</span>"
+        f"<span style='opacity:.7;margin-right:1.2em'>{html.escape(bracket + errors)}</span> {spans}</div>"
+        f"{''.join(f'<div>{html.escape(each)}</div>' for each in below)}"
+        f"<details><summary style='cursor:pointer'>details</summary>{_details(m)}</details></div>"
+    )
+
+
+def _per_unit(m: Measurement) -> Iterator[tuple[str, str]]:
+    """What the card shows for an iteration (under each setting where there were several), token or sample."""
+    found = m.iterations
+    under = [level for level in found.levels if level.setting and level.each_j is not None] if found else []
+    if len(under) > MOST_SETTINGS:
+        yield "per iteration", f"{len(under)} settings, see details"
+    elif under:  # their mean is the cost under none of them
+        for level in under:
+            cost = f"{format_energy(level.each_j, None)}, {format_seconds(level.each_s)} ({level.count})"
+            yield f"per {level.name}", cost
+    elif found is not None and found.count and found.seconds is not None:
+        energy = format_energy(found.energy_j, found.energy_uncertainty_j)
+        cost = "" if found.energy_j is None else f"{energy}, "
+        taken = format_seconds(found.seconds, found.seconds_uncertainty)
+        yield "per iteration", f"{cost}{taken} ({found.count} {SOURCES.get(found.source, found.source)})"
+    for rate in rates(m):
+        yield rate.name, f"{rate}, {significant(rate.per_s)}/s"
+    if padding := padding_share(m):
+        yield "padding", f"{100 * padding:.0f} % of all tokens"
+
+
+def _details(m: Measurement) -> str:
+    """Tables of the GPUs and of what iterations, evaluations and the rest cost, and the notes."""
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
     zones = ("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)
     if host := [f"{name} {significant(value)} J" for name, value in zones if value is not None]:
         notes.append(", ".join(host) + " (RAPL)")
     if m.gpus and m.energy_j is not None:
         notes.append(CALIBRATION)
+    levels: Sequence[LevelCost] = ()
     if (found := m.iterations) is not None:
         notes[:0] = filter(None, ("" if found.count else describe_iterations(found), found.check))
+        levels = found.levels if found.count else ()
+    gpus = table(("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source"),
+                 map(_cells, m.gpus))
+    parts = table(("part", "number", "each", "energy each", "time in all", "energy in all"), [
+        (each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"),
+         format_duration(each.time_s), _unit(each.energy_j, "J")) for each in levels])
     items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    heads = ("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source")
-    folded = (
-        f"{table(heads, map(_cells, m.gpus))}{_levels(found)}<ul style='margin:.3em 0'>{items}</ul>"
-    )
-    return card(m, tariff, against=against, details=folded, remarks=remarks)
+    return f"{gpus}{parts}<ul style='margin:.3em 0'>{items}</ul>"
 
 
 def _cells(gpu: GpuMeasurement) -> tuple[str, ...]:
@@ -139,44 +195,57 @@ def _cells(gpu: GpuMeasurement) -> tuple[str, ...]:
     )
 
 
-def _levels(found: IterationSummary | None) -> str:
-    """A table of what iterations, evaluations, checkpoints and the rest cost."""
-    if found is None or not found.count:
-        return ""
-    heads = ("part", "number", "each", "energy each", "time in all", "energy in all")
-    rows = [
-        (each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"),
-         format_duration(each.time_s), _unit(each.energy_j, "J"))
-        for each in found.levels
-    ]
-    return table(heads, rows)
+def _unit(value: float | None, unit: str, digits: int = 3) -> str:
+    return "" if value is None else f"{significant(value, digits)} {unit}"
+
+
+def warnings(m: Measurement) -> list[str]:
+    """Sentences about what changes the meaning of a measurement's energy, most important first."""
+    found = []
+    if m.outcome != "ok":
+        found.append({"error": "It ended with an error.", "interrupted": "It was interrupted."}.get(
+            m.outcome, f"It ended so: {m.outcome}."))
+    if m.energy_j is None:
+        found.append(f"No energy: {why_no_energy(m)}.")
+    several = len(m.gpus) > 1
+    for number, gpu in enumerate(m.gpus):
+        who = f"GPU {number}" if several else "The GPU"
+        if gpu.idle_share is not None and gpu.idle_share >= IDLE and m.time_s >= IDLE_FROM_S:
+            idle = f"{100 * gpu.idle_share:.0f} %"
+            found.append(f"{who} was idle {idle} of the time: this code hardly used it.")
+        lines = [note for note in decisive_notes(gpu.notes)
+                if not (m.kind.startswith("tuned") and "setting changed" in note)]
+        found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in lines]
+    return list(dict.fromkeys(found))
+
+
+def why_no_energy(m: Measurement) -> str:
+    """Why a measurement has no energy, as far as its notes tell."""
+    reasons = m.notes[:1] or tuple(note for gpu in m.gpus for note in gpu.notes[-1:])
+    return "; ".join(reasons) or "no GPU was measured"
+
+
+def decisive_notes(notes: Iterable[str]) -> list[str]:
+    """Those of a GPU's notes that change what its energy means."""
+    return [note for note in notes if any(text in note for text in DECISIVE)]
 
 
 def as_dict(m: Measurement) -> dict[str, Any]:
     """Everything, as JSON can hold it; derived sums included."""
-    values = asdict(m)
     sums = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
-    return {**values, **{name: getattr(m, name) for name in sums}}
-
-
-def mimebundle(
-    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Text, HTML and JSON; JupyterLab would show plain application/json in place of the HTML.
-
-    Args:
-        m: The measurement.
-        tariff: Price and carbon of a joule.
-        against: Comparison with the last run; empty for none.
-        remarks: Sentences shown with it.
-    """
-    text = "\n".join([line(m, tariff), *remarks])
-    return {"text/plain": text, "text/html": page(m, tariff, against=against, remarks=remarks),
-            MIME: as_dict(m)}
+    return {**asdict(m), **{name: getattr(m, name) for name in sums}}
 
 
 class Report:
-    """A measurement that shows itself; `against` is what changed against the last run of its label."""
+    """A measurement that shows itself as text, HTML and JSON; JupyterLab would show plain application/json in
+    place of the HTML.
+
+    Args:
+        measurement: What is shown.
+        tariff: Price and carbon of a joule.
+        remarks: Sentences shown with it.
+        against: What changed against the last run of its label; empty for none.
+    """
 
     def __init__(
         self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, remarks: Sequence[str] = (),
@@ -189,8 +258,5 @@ class Report:
         return "\n".join([line(self.measurement, self._tariff), *self._remarks])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return mimebundle(self.measurement, self._tariff, against=self._against, remarks=self._remarks)
-
-
-def _unit(value: float | None, unit: str, digits: int = 3) -> str:
-    return "" if value is None else f"{significant(value, digits)} {unit}"
+        shown = page(self.measurement, self._tariff, against=self._against, remarks=self._remarks)
+        return {"text/plain": repr(self), "text/html": shown, MIME: as_dict(self.measurement)}

@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
-from .._html import table
+from .._html import MOST_ROWS, table
 from ..tariff import significant
-from .quantities import format_duration, format_energy, gpu_names
-from .result_card import decisive_notes
+from .quantities import MOST_SETTINGS, format_duration, format_energy, gpu_names
+from .report import decisive_notes
 
+SHOWN = MOST_ROWS
 COLUMNS = ("when", "label", "what", "GPU", "setting", "batch size", "energy", "time", "J/iteration", "work",
            "note")
 EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench run -- python train.py`."
@@ -23,10 +25,6 @@ SORTABLE = {  # the columns of the log that a column is sorted by
     "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
     "J/iteration": "iteration_j", "batch size": "batch_size",
 }
-SHORT, UNBROKEN = ("when", "energy", "time", "J/iteration", "work", "setting"), "\N{NO-BREAK SPACE}"
-SHOWN = 40
-DAY_S = 86_400.0
-MOST_SEGMENTS = 4  # stretches of one run's settings that fit into a cell of the table
 
 
 def rows(
@@ -72,10 +70,10 @@ def set_to(gpu: Mapping[str, Any]) -> str:
     """
     if segments := gpu.get("segments"):
         named = [(_knobs(each["setting"], None), each["time_s"]) for each in segments]
-        if len(named) <= MOST_SEGMENTS:
+        if len(named) <= MOST_SETTINGS:
             return " → ".join(f"{name} {format_duration(time_s)}" for name, time_s in named)
         sums = {name: sum(time_s for other, time_s in named if other == name) for name, _ in named}
-        longest = sorted(sums, key=lambda name: -sums[name])[:MOST_SEGMENTS]
+        longest = sorted(sums, key=lambda name: -sums[name])[:MOST_SETTINGS]
         return ", ".join([*(f"{name} {format_duration(sums[name])}" for name in longest), "..."])
     return _knobs(gpu["setting"] or {}, gpu["power_limit_w"])
 
@@ -108,13 +106,11 @@ def when(unix_s: float, now_s: float) -> str:
     >>> when(now_s - 60, now_s), when(now_s - 86_400, now_s), when(now_s - 400 * 86_400, now_s)
     ('today 14:59:00', 'yesterday 15:00', '7 Feb 2025 15:00')
     """
-    then, now = time.localtime(unix_s), time.localtime(now_s)
-    if then[:3] == now[:3]:
-        return time.strftime("today %H:%M:%S", then)
-    if then[:3] == time.localtime(now_s - DAY_S)[:3]:
-        return time.strftime("yesterday %H:%M", then)
-    year = "" if then.tm_year == now.tm_year else f" {then.tm_year}"
-    return f"{then.tm_mday} {time.strftime('%b', then)}{year} {time.strftime('%H:%M', then)}"
+    then, now = map(datetime.datetime.fromtimestamp, (unix_s, now_s))
+    days = (now.date() - then.date()).days
+    if days < 2:
+        return f"{then:today %H:%M:%S}" if days < 1 else f"{then:yesterday %H:%M}"
+    return f"{then.day} {then:%b}{'' if then.year == now.year else f' {then.year}'} {then:%H:%M}"
 
 
 def texts(found: Iterable[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -153,10 +149,6 @@ class RunLog(pl.DataFrame):
         heads, cells = texts(self._newest())
         if not cells:
             return f"<p>{as_text(())}</p>"
-        kept = [name in SHORT for name in heads]
-        cells = [tuple(cell.replace(" ", UNBROKEN).replace(f",{UNBROKEN}", ", ").replace(f"→{UNBROKEN}", "→ ")
-                       if whole else cell
-                       for cell, whole in zip(row, kept, strict=True)) for row in cells]
         style = "font-family:system-ui,sans-serif;font-size:12px;font-variant-numeric:tabular-nums"
         more = f"<div style='font-size:12px;opacity:.8'>{self._more()}</div>"
         return table(heads, cells, style=style) + more

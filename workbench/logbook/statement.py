@@ -10,23 +10,25 @@ A report names its measurements and their digest (in a comment at its end; JSON-
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import html
+import itertools
 import json
 import math
 import re
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._html import table
 from ..errors import UsageError, check_fields, checked, named_file, shown
 from ..records import Measurement
 from ..tariff import J_PER_KWH, significant
-from .quantities import student_half_width
+from .quantities import SENSOR_ERROR, gpu_names, student_half_width
 from .report import as_dict, format_energy
 from .run_table import set_to
 from .store import Store, from_row
@@ -48,16 +50,12 @@ class Surroundings:
         pue: Power usage effectiveness of the data centre: all power over that of its machines, 1 or more.
         location: Where it ran.
         g_co2_per_kwh: Intensity of the grid there and then; `intensity_source`: where that number is from.
-        order: How runs were ordered ("random, in turns").
-        driver: Version of the GPU's driver.
     """
 
     pue: float | None = None
     location: str = ""
     g_co2_per_kwh: float | None = None
     intensity_source: str = ""
-    order: str = ""
-    driver: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -83,19 +81,24 @@ class EnergyStatement:
     @property
     def rows(self) -> list[tuple[str, ...]]:
         """The table's cells, without its heads."""
-        return [_row(group) for group in self._groups().values()]
+        groups: dict[tuple[str, ...], list[Measurement]] = {}
+        for each in self.measurements:
+            if each.outcome == "ok":
+                names = (gpu.name for gpu in each.gpus)
+                key = each.label or each.id, str(each.simulated), *names, *_done(each)
+                groups.setdefault(key, []).append(each)
+        return [_row(group) for group in groups.values()]
 
     @property
     def text(self) -> str:
         """The statement: hardware, scope, sensor, interval, repeats, what is in it and what is not."""
-        return " ".join(each for each in _sentences(self.measurements, self.surroundings) if each)
+        return " ".join(_sentences(self.measurements, self.surroundings))
 
     @property
     def provenance(self) -> dict[str, Any]:
         """Which measurements it rests on, with their digest, and what was given beside."""
         return {"ids": [each.id for each in self.measurements], "sha256": digest(self.measurements),
-                "surroundings": {name: value for name, value in asdict(self.surroundings).items()
-                                 if value not in (None, "")}}
+                "surroundings": asdict(self.surroundings)}
 
     def markdown(self) -> str:
         """A table and the statement as Markdown."""
@@ -113,12 +116,7 @@ class EnergyStatement:
 
     def html(self) -> str:
         """A table and the statement as a page that needs no other file."""
-        def row(tag: str, cells: Sequence[str]) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(row("td", cells) for cells in self.rows)
-        return (f"<table>{row('th', HEADS)}{body}</table>\n<p>{html.escape(self.text)}</p>\n"
-                f"<!-- {self._mark()} -->\n")
+        return f"{table(HEADS, self.rows)}\n<p>{html.escape(self.text)}</p>\n<!-- {self._mark()} -->\n"
 
     _repr_html_ = html
 
@@ -127,12 +125,11 @@ class EnergyStatement:
 
     def json(self) -> str:
         """Provenance in JSON-LD: the report is derived from the measurements, each with all of its values."""
-        ids = [f"urn:gpu-energy-workbench:measurement:{each.id}" for each in self.measurements]
-        graph = [{"@id": name, "@type": "prov:Entity", **as_dict(each)}
-                 for name, each in zip(ids, self.measurements, strict=True)]
-        table = [dict(zip(HEADS, row, strict=True)) for row in self.rows]
+        graph = [{"@id": f"urn:gpu-energy-workbench:measurement:{each.id}", "@type": "prov:Entity",
+                  **as_dict(each)} for each in self.measurements]
         whole = {"@context": {"prov": "http://www.w3.org/ns/prov#"}, "@type": "prov:Entity",
-                 "prov:wasDerivedFrom": ids, "table": table,
+                 "prov:wasDerivedFrom": [each["@id"] for each in graph],
+                 "table": [dict(zip(HEADS, row, strict=True)) for row in self.rows],
                  "statement": self.text, "measurements": graph, "mark": self._mark()}
         return json.dumps(whole, indent=1) + "\n"
 
@@ -144,13 +141,6 @@ class EnergyStatement:
         target.write_text(getattr(self, FORMATS[target.suffix])(), encoding="utf-8")
         return target
 
-    def _groups(self) -> dict[tuple[str, ...], list[Measurement]]:
-        groups: dict[tuple[str, ...], list[Measurement]] = {}
-        for each in _complete(self.measurements):
-            key = (each.label or each.id, str(each.simulated), *(gpu.name for gpu in each.gpus), *_done(each))
-            groups.setdefault(key, []).append(each)
-        return groups
-
     def _mark(self) -> str:
         return f"{MARK} {json.dumps(self.provenance, separators=(',', ':'))}"
 
@@ -159,7 +149,7 @@ class EnergyStatement:
 def report(
     *names: str, last: int | None = None, label: str | None = None, since: str | None = None,
     pue: float | None = None, location: str = "", g_co2_per_kwh: float | None = None,
-    intensity_source: str = "", order: str = "", driver: str = "",
+    intensity_source: str = "",
 ) -> EnergyStatement:
     """A table and an energy statement for a paper, from the log.
 
@@ -168,12 +158,12 @@ def report(
         last: The newest so many of those only.
         label: Another way to give one label.
         since: Only those from this day on (2026-11-22, local time).
-        pue, location, g_co2_per_kwh, intensity_source, order, driver: See `Surroundings`.
+        pue, location, g_co2_per_kwh, intensity_source: See `Surroundings`.
 
     Raises:
         UsageError: nothing in the log fits, or a number that makes no sense.
     """
-    surroundings = Surroundings(pue, location, g_co2_per_kwh, intensity_source, order, driver)
+    surroundings = Surroundings(pue, location, g_co2_per_kwh, intensity_source)
     rows = [from_row(row) for row in Store().log().iter_rows(named=True)]
     wanted = {*names, *([label] if label is not None else [])}
     found = [each for each in rows if not wanted or each.label in wanted or each.id in wanted]
@@ -213,18 +203,13 @@ def verify(path: str | Path) -> list[str]:
             "the digest differs: the last line of the report or a measurement in the log was changed"
         )
     fresh = getattr(again, FORMATS.get(Path(path).suffix, "markdown"))()
-    return problems + _differences(text, fresh)
+    return [*problems, *_differences(text, fresh)]
 
 
 def digest(measurements: Sequence[Measurement]) -> str:
     """SHA-256 over all values of some measurements."""
     values = [as_dict(each) for each in measurements]
-    for each in (*values, *(gpu for row in values for gpu in row["gpus"])):
-        for name in ("batch_size", "calls", "segments"):  # reports without them stay valid
-            if name in each and not each[name]:
-                del each[name]
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _kept(text: str, path: Path) -> dict[str, Any]:
@@ -239,27 +224,14 @@ def _kept(text: str, path: Path) -> dict[str, Any]:
                          "end") from error
 
 
-def _differences(given: str, fresh: str) -> list[str]:
+def _differences(given: str, fresh: str) -> Iterator[str]:
     """Numbers, and otherwise lines, in which two texts differ."""
-    problems = []
-    old, new = given.splitlines(), fresh.splitlines()
-    for number, (line, right) in enumerate(zip(old, new, strict=False), start=1):
-        if line == right:
-            continue
-        if MARK in line or MARK in right:
-            problems.append(f"line {number}: the line that names the measurements was changed or moved")
-            continue
-        numbers, rights = NUMBER.findall(line), NUMBER.findall(right)
-        wrong = [f"{a} should be {b}" for a, b in zip(numbers, rights, strict=False) if a != b]
-        problems.append(f"line {number}: " + ("; ".join(wrong) or f"the text is not {right[:80]!r}"))
-    if len(old) != len(new):
-        problems.append(f"it has {len(old)} lines and should have {len(new)}")
-    return problems
-
-
-def _complete(measured: Sequence[Measurement]) -> list[Measurement]:
-    """Without runs that failed or were interrupted."""
-    return [each for each in measured if each.outcome == "ok"]
+    pairs = itertools.zip_longest(given.splitlines(), fresh.splitlines(), fillvalue="")
+    for number, (line, right) in enumerate(pairs, start=1):
+        if line != right:
+            numbers = zip(NUMBER.findall(line), NUMBER.findall(right), strict=False)
+            wrong = [f"{a} should be {b}" for a, b in numbers if a != b]
+            yield f"line {number}: " + ("; ".join(wrong) or f"the text is not {right[:80]!r}")
 
 
 def _done(m: Measurement) -> tuple[str, ...]:
@@ -274,98 +246,89 @@ def _done(m: Measurement) -> tuple[str, ...]:
 
 def _day_s(day: str) -> float:
     try:
-        return time.mktime(time.strptime(day, "%Y-%m-%d"))
+        return datetime.datetime.strptime(day, "%Y-%m-%d").timestamp()
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since={shown(day)}: give a day such as 2026-11-22") from error
 
 
 def _row(group: Sequence[Measurement]) -> tuple[str, ...]:
     first, setting = group[0], ", ".join(filter(None, _done(group[0])[:2]))
-    runs = sum(each.repeats for each in group)
     weights = [each.repeats for each in group]
-    halves = [each.energy_uncertainty_j for each in group]
-    energy_j, half_j = _mean([each.energy_j for each in group], halves, weights)
-    time_s, _ = _mean([each.time_s for each in group], [], weights)
+    energy_j, half_j = _mean([(each.energy_j, each.energy_uncertainty_j) for each in group], weights)
+    time_s = float(np.average([each.time_s for each in group], weights=weights))
     counted = [each.iterations for each in group if each.iterations is not None and each.iterations.sure]
-    halves = [each.energy_uncertainty_j for each in counted]
-    weights = [max(each.count, 1) for each in counted]
-    each_j, each_half = _mean([each.energy_j for each in counted], halves, weights)
-    gpus = ", ".join(dict.fromkeys(gpu.name for gpu in first.gpus)) or "none"
-    if len(first.gpus) > 1:
-        gpus = f"{len(first.gpus)} × {gpus}"
-    power_w = None if energy_j is None or not time_s else energy_j / time_s
+    each_j, each_half = _mean([(each.energy_j, each.energy_uncertainty_j) for each in counted],
+                              [max(each.count, 1) for each in counted])
     return (
-        (first.label or first.id) + " (simulated)" * first.simulated, gpus, setting, str(runs),
-        format_energy(energy_j, half_j), "" if time_s is None else significant(time_s),
-        "" if power_w is None else significant(power_w),
+        (first.label or first.id) + " (simulated)" * first.simulated,
+        gpu_names(gpu.name for gpu in first.gpus) or "none", setting, str(sum(weights)),
+        format_energy(energy_j, half_j), significant(time_s),
+        "" if energy_j is None or not time_s else significant(energy_j / time_s),
         "" if each_j is None else format_energy(each_j, each_half),
     )
 
 
 def _mean(
-    values: Sequence[float | None], halves: Sequence[float | None], weights: Sequence[int]
+    values: Sequence[tuple[float | None, float | None]], weights: Sequence[int]
 ) -> tuple[float | None, float | None]:
-    """The weighted mean, and a 95 % half width: the larger of Student's over the measurements and what their
-    errors leave.
+    """The weighted mean of values with half widths, and its 95 % half width: the larger of Student's over the
+    values and what their errors leave.
     """
-    known = [value for value in values if value is not None]
+    known = [value for value, _ in values if value is not None]
     if not known or len(known) < len(values):
         return None, None
-    own = math.sqrt(sum((half or 0.0) ** 2 for half in halves)) / len(known)
-    spread = 0.0
-    if len(known) > 1:
-        spread = student_half_width(float(np.std(known, ddof=1)), len(known))
+    own = math.sqrt(sum((half or 0.0) ** 2 for _, half in values)) / len(known)
+    spread = student_half_width(float(np.std(known, ddof=1)), len(known)) if len(known) > 1 else 0.0
     return float(np.average(known, weights=weights)), max(own, spread)
 
 
-def _sentences(measured: Sequence[Measurement], around: Surroundings) -> list[str]:
+SENSORS = {"counter": "differences of the driver's energy counter",
+           "integrated": "integrals of the driver's power readings"}
+
+
+def _sentences(measured: Sequence[Measurement], around: Surroundings) -> Iterator[str]:
     """The statement, a sentence for each point that a reader needs to judge a joule."""
     gpus = [gpu for each in measured for gpu in each.gpus]
     names = ", ".join(sorted({gpu.name for gpu in gpus})) or "no GPU"
-    cards = len({gpu.uuid for gpu in gpus})
-    energies = [
-        None if each.energy_j is None else each.energy_j * each.repeats * (each.calls or 1)
-        for each in measured
-    ]
-    total = None if None in energies else sum(each for each in energies if each is not None)
-    sources = {gpu.source for gpu in gpus}
-    how = {"counter": "differences of the driver's energy counter", "integrated":
-           "integrals of the driver's power readings"}
-    sensors = " and ".join(how.get(each, each) for each in sorted(sources)) or "nothing"
-    complete = _complete(measured)
-    runs, failed = sum(each.repeats for each in complete), len(measured) - len(complete)
-    shared = sum(any(gpu.other_processes for gpu in each.gpus) for each in measured)
-    limits = sorted({gpu.power_limit_w for gpu in gpus if gpu.power_limit_w is not None})
+    sources = sorted({gpu.source for gpu in gpus})
+    sensors = " and ".join(SENSORS.get(each, each) for each in sources) or "nothing"
+    complete = [each for each in measured if each.outcome == "ok"]
+    if any(each.simulated for each in measured):
+        yield "The GPUs are simulated: their energy is not real."
+    cards = _counted(len({gpu.uuid for gpu in gpus}), "GPU")
+    yield f"Energy of {cards} ({names}) is that of whole boards, from {sensors}."
     host = any(each.cpu_energy_j is not None for each in measured)
-    simulated = any(each.simulated for each in measured)
-    driver = f", driver {around.driver}" if around.driver else ""
-    whole = [
-        "The GPUs are simulated: their energy is not real." if simulated else "",
-        f"Energy of {cards} {'GPU' if cards == 1 else 'GPUs'} ({names}{driver}) is that of whole boards, "
-        f"from {sensors}.",
-        "CPU, memory, fans, power supply and network are not in it" + (
-            "; the processor's own counter (RAPL) is in the data beside." if host else "."),
-        "Idle power while a run lasted is in it.",
-        f"The figures are means of {runs} {'run' if runs == 1 else 'runs'} with 95 % intervals: of the "
-        "measurement, and of the spread over runs where there were several. The cards' calibration "
-        "(typically within 5 %) comes on top.",
-        f"Power limits were {', '.join(f'{each:g}' for each in limits)} W." if limits else "",
-        f"Runs were ordered: {around.order}." if around.order else "",
-        f"{failed} of {len(measured)} measurements failed or were interrupted: the table leaves them out."
-        if failed else "",
-        f"During {shared} of {len(measured)} measurements other processes used the GPUs: their energy is in "
-        "it." if shared else "",
-    ]
-    if total is not None:
-        kwh = total / J_PER_KWH * (around.pue or 1.0)
-        with_pue = f" with a PUE of {around.pue:g}" if around.pue is not None else ""
-        whole.append(f"In all {significant(total / J_PER_KWH * 1000)} Wh were measured" + (
-            f", {significant(kwh * 1000)} Wh{with_pue}." if with_pue else "."))
+    beside = "; the processor's own counter (RAPL) is in the data beside" if host else ""
+    yield f"CPU, memory, fans, power supply and network are not in it{beside}."
+    yield "Idle power while a run lasted is in it."
+    runs = _counted(sum(each.repeats for each in complete), "run")
+    yield (f"The figures are means of {runs} with 95 % intervals: of the measurement, and of the spread over "
+           "runs where there were several. The cards' calibration (typically within "
+           f"{100 * SENSOR_ERROR:g} %) comes on top.")
+    if limits := sorted({gpu.power_limit_w for gpu in gpus if gpu.power_limit_w is not None}):
+        yield f"Power limits were {', '.join(f'{each:g}' for each in limits)} W."
+    if failed := len(measured) - len(complete):
+        yield (f"{failed} of {len(measured)} measurements failed or were interrupted: the table leaves them "
+               "out.")
+    if shared := sum(any(gpu.other_processes for gpu in each.gpus) for each in measured):
+        yield (f"During {shared} of {len(measured)} measurements other processes used the GPUs: their energy "
+               "is in it.")
+    where = f" in {around.location}" if around.location else ""
+    energies = [each.energy_j for each in measured]
+    if None not in energies:
+        times = [each.repeats * (each.calls or 1) for each in measured]
+        kwh = sum(each * n for each, n in zip(energies, times, strict=True) if each) / J_PER_KWH
+        whole_kwh = kwh * (around.pue or 1.0)
+        pue = "" if around.pue is None else (
+            f", {significant(1000 * whole_kwh)} Wh with a PUE of {around.pue:g}")
+        yield f"In all {significant(1000 * kwh)} Wh were measured{pue}."
         if around.g_co2_per_kwh is not None:
-            where = f" in {around.location}" if around.location else ""
             source = f" ({around.intensity_source})" if around.intensity_source else ""
-            whole.append(f"At {around.g_co2_per_kwh:g} g CO2 per kWh{where}{source} that is "
-                         f"{significant(kwh * around.g_co2_per_kwh)} g.")
-    if around.location and around.g_co2_per_kwh is None:
-        whole.append(f"It ran in {around.location}.")
-    return whole
+            yield (f"At {around.g_co2_per_kwh:g} g CO2 per kWh{where}{source} that is "
+                   f"{significant(whole_kwh * around.g_co2_per_kwh)} g.")
+    if where and around.g_co2_per_kwh is None:
+        yield f"It ran{where}."
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -241,9 +241,7 @@ class Meter:
 
         return count(window, measurement, self._traces_of(window), detect_periods=detect_periods)
 
-    def waste(
-        self, window: Window, measurement: Measurement, found: SegmentedIterations | None = None
-    ) -> tuple[str, ...]:
+    def waste(self, window: Window, measurement: Measurement) -> tuple[str, ...]:
         """Sentences on what was drawn in a measured window while its GPUs did nothing; none of a short one.
         """
         from ..logbook.waste import describe_waste, waste_of_run
@@ -253,8 +251,7 @@ class Meter:
             return ()
         traces = {uuid: trace_of(each, window.start_s, window.end_s)
                   for uuid, each in self._traces_of(window).items()}
-        frame = found.frame if found is not None else None
-        return tuple(describe_waste(waste_of_run(measurement, traces, frame)[0], measurement))
+        return tuple(describe_waste(waste_of_run(measurement, traces)[0], measurement))
 
     def traces(self, window: Window) -> dict[str, pl.DataFrame]:
         """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID; they are

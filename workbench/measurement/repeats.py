@@ -37,18 +37,13 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
     if basis.costs and basis.unit != "run":
         notes += (f"the {n} runs did unequal work; compare their cost{basis.per_unit}",)
     columns = list(zip(*(m.gpus for m in measurements), strict=True))
-    sums = [m.energy_j for m in measurements]
+    sums = [m.energy_j for m in measurements if m.energy_j is not None]
     times = np.array([m.time_s for m in measurements])
-    sd_j = spread_j = None
-    if columns and None not in sums:
-        sd_j = float(np.std([s for s in sums if s is not None], ddof=1))
-        spread_j = student_half_width(sd_j, n)
+    sd_j = float(np.std(sums, ddof=1)) if len(sums) == n else None
+    spread_j = 0.0 if sd_j is None else student_half_width(sd_j, n) / math.sqrt(len(columns))
     return replace(
         measurements[0], time_s=float(times.mean()), time_sd_s=float(times.std(ddof=1)),
-        gpus=tuple(
-            _mean_gpu(column, times, None if spread_j is None else spread_j / math.sqrt(len(columns)))
-            for column in columns
-        ),
+        gpus=tuple(_mean_gpu(column, times, spread_j) for column in columns),
         energy_sd_j=sd_j, cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
         dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]), repeats=n,
         outcome=measurements[-1].outcome, notes=notes, work=_mean_work(measurements), iterations=None,
@@ -63,7 +58,7 @@ def _mean_work(measurements: Sequence[Measurement]) -> tuple[WorkDone, ...]:
     return tuple(WorkDone(name, amount / len(measurements)) for name, amount in sums.items())
 
 
-def _mean_gpu(runs: Sequence[GpuMeasurement], times_s: np.ndarray, spread_j: float | None) -> GpuMeasurement:
+def _mean_gpu(runs: Sequence[GpuMeasurement], times_s: np.ndarray, spread_j: float) -> GpuMeasurement:
     """One GPU over several runs. `spread_j` is its part of the interval over runs."""
     segments = [each for run, time_s in zip(runs, times_s.tolist(), strict=True)
                 for each in run.segments or (SettingSegment(run.setting, time_s, run.energy_j),)]
@@ -75,7 +70,7 @@ def _mean_gpu(runs: Sequence[GpuMeasurement], times_s: np.ndarray, spread_j: flo
              for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}
     return replace(
         runs[-1], energy_j=energy_j,
-        energy_uncertainty_j=None if energy_j is None else max(own_j, spread_j or 0.0),
+        energy_uncertainty_j=None if energy_j is None else max(own_j, spread_j),
         peak_power_w=max(peaks, default=None),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
         throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),

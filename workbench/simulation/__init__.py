@@ -8,7 +8,7 @@
     machine        make, attach, step, hurt, remove
     training       jobs that keep a simulated GPU busy; lane: one GPU of a job
     tenants        jobs that share a GPU, of any process (standard library only)
-    activity       what a phase does to the GPU's units; counters, gpm: in the timeline, and as NVML sees it
+    activity       how busy the memory is in a phase, the one performance counter that is modelled
     graded         loads of graded intensity for `workbench profile-gpu`
     learning       accuracy over epochs, for trainings that have a target
 """

@@ -8,10 +8,8 @@ its host between two iterations. None of them is one of the trainings of the cat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from . import activity
-from .activity import KernelMix
 from .catalogue import Workload, WorkloadPhase, busy
 from .physics import Card, Load
 
@@ -38,35 +36,16 @@ class Family:
     compute: Range
     memory: Range
     power: Range
-    mix: KernelMix
-    occupancy: Range
     grades: int = 5
 
 
 FAMILIES = (
-    Family(
-        "matmul-tensor", (0.78, 0.98), (0.8, 0.4), (0.55, 1.25),
-        KernelMix(tensor=0.92, fp16=0.05, host_mib_per_s=16.0), (0.12, 0.3),
-    ),
-    Family(
-        "matmul-fp32", (0.85, 1.0), (0.9, 0.5), (0.35, 1.0), KernelMix(fp32=0.95, host_mib_per_s=16.0),
-        (0.2, 0.5),
-    ),
-    Family(
-        "stream", (0.25, 0.03), (0.75, 0.97), (0.25, 0.7), KernelMix(fp32=0.25, host_mib_per_s=64.0),
-        (0.6, 0.95),
-    ),
-    Family(
-        "stencil", (0.35, 0.65), (0.95, 0.7), (0.35, 0.9),
-        KernelMix(fp32=0.55, fp64=0.1, host_mib_per_s=128.0), (0.4, 0.75),
-    ),
-    Family(
-        "small", (0.15, 0.5), (0.15, 0.45), (0.12, 0.5), KernelMix(fp32=0.4, host_mib_per_s=32.0), (0.1, 0.4)
-    ),
-    Family(
-        "mixed", (0.35, 0.9), (0.45, 0.75), (0.4, 1.25),
-        KernelMix(tensor=0.5, fp32=0.2, fp16=0.1, host_mib_per_s=1024.0), (0.25, 0.5), 20,
-    ),
+    Family("matmul-tensor", (0.78, 0.98), (0.8, 0.4), (0.55, 1.25)),
+    Family("matmul-fp32", (0.85, 1.0), (0.9, 0.5), (0.35, 1.0)),
+    Family("stream", (0.25, 0.03), (0.75, 0.97), (0.25, 0.7)),
+    Family("stencil", (0.35, 0.65), (0.95, 0.7), (0.35, 0.9)),
+    Family("small", (0.15, 0.5), (0.15, 0.45), (0.12, 0.5)),
+    Family("mixed", (0.35, 0.9), (0.45, 0.75), (0.4, 1.25), 20),
 )
 
 
@@ -88,7 +67,6 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     load = Load(compute, memory, span_w * _between(family.power, _fold(grade, 0.382)))
     gap = GAPS[(grade * 5 + shift) % len(GAPS)]
     name = f"{family.name}-{grade + 1}of{family.grades}"
-    activity.know(name, replace(family.mix, occupancy=_between(family.occupancy, at)))
     phases = [busy("kernels", "forward", CYCLE_S * (1.0 - gap), load)]
     if gap:
         phases.append(WorkloadPhase("waiting", "data", CYCLE_S * gap, None, 0.0, 0.0))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import SimulationError
-from . import activity, catalogue, counters, tenants
+from . import activity, catalogue, tenants
 from .catalogue import Workload, WorkloadPhase
 from .machine import Machine, idle
 from .physics import operate
@@ -32,10 +32,7 @@ class Lane:
         self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * batches
         self.memory_bytes = workload.memory_bytes(batch_size)
         self.title = f"{workload.title} at batch size {batch_size}"
-        self._mix = (
-            activity.mix_of(workload.network) if machine.state.card(gpu, "architecture") >= counters.SINCE
-            else None
-        )
+        self._counts = machine.state.card(gpu, "architecture") >= activity.SINCE
         if not catalogue.fits(self.card, workload, batch_size):
             raise OutOfMemory(
                 f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and "
@@ -85,8 +82,7 @@ class Lane:
             self._slot = None
             self._book()
             now_s = state.now_s()
-            others = self._others(now_s - tenants.RESIDENT_S, rows=True)
-            state.publish(self.gpu, now_s, tenants.compose(others, now_s, idle(self.card)), idle(self.card))
+            self._publish_all(now_s, self._others(now_s - tenants.RESIDENT_S, rows=True))
 
     def _book(self) -> None:
         """What the driver tells of processes: the memory of all jobs of each."""
@@ -103,15 +99,17 @@ class Lane:
         there = tenants.present(self.machine.state, self.gpu, rows=rows)
         return [tenant for tenant in there if tenant.slot != self._slot and tenant.until_s > since_s]
 
-    def _survey(self) -> bool:
-        """Take note of who else runs here; whether that has changed."""
+    def _survey(self, *, again: bool = False) -> bool:
+        """Note who else runs here and how much longer this job takes beside them (`again`: its own demand is
+        another); whether they have changed.
+        """
         if not self._crowd and tenants.alone(self.machine.state, self.gpu):
             return False
         now_s = self.machine.state.now_s()
         others = self._others(now_s - tenants.grace_s(self.machine.state))
         crowd = tuple((tenant.token, round(tenant.demand.utilisation, 6)) for tenant in others)
         changed, self._crowd = crowd != self._crowd, crowd
-        if changed:
+        if changed or again:
             self._stretch = tenants.stretch(
                 [self._demand(self._knobs(now_s)).utilisation, *(used for _, used in crowd)]
             )
@@ -137,12 +135,7 @@ class Lane:
         """Whether the setting, or who shares the card, has changed since this was last asked."""
         generation = self.machine.state.generation(self.gpu)
         changed, self._generation = generation != self._generation, generation
-        around = self._survey()
-        if changed:
-            # The job's own demand has changed: its stretch is worked out anew.
-            self._crowd = (*self._crowd, (0, 0.0))
-            self._survey()
-        return changed or around
+        return self._survey(again=changed) or changed
 
     def queue(self, start_s: float, phases: Sequence[WorkloadPhase]) -> float:
         """Append phases at `start_s`; returns their end."""
@@ -183,12 +176,13 @@ class Lane:
                 self._until_s,
             )
         if self._others(start_s - tenants.RESIDENT_S):
-            there = tenants.present(state, self.gpu, rows=True)
-            state.publish(
-                self.gpu, start_s, tenants.compose(there, start_s, idle(self.card)), idle(self.card)
-            )
+            self._publish_all(start_s, tenants.present(state, self.gpu, rows=True))
         else:
             state.publish(self.gpu, start_s, [*plan, pause], idle(self.card))
+
+    def _publish_all(self, start_s: float, jobs: Sequence[tenants.Tenant]) -> None:
+        after = idle(self.card)
+        self.machine.state.publish(self.gpu, start_s, tenants.compose(jobs, start_s, after), after)
 
     def _note(self, start_s: float, plan: Sequence[Planned], waiting: TimelineStretch) -> None:
         """Put a plan into the rows that others see, in place of whatever lay after its start."""
@@ -228,8 +222,8 @@ class Lane:
                 if at_s < change_s < at_s + span_s:
                     span_s = change_s - at_s
                 reasons = _POWER_CAP if point.capped else _USER_CLOCKS if knobs["max_sm_clock_mhz"] else 0
-                if self._mix is not None:
-                    reasons |= activity.packed(self.card, self._mix, phase.load, point)
+                if self._counts:
+                    reasons |= activity.packed(self.card, phase.load, point)
                 plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,
                              phase.utilisation, phase.memory_utilisation, reasons))
                 part = replace(phase, time_s=phase.time_s * span_s / whole_s) if span_s < whole_s else phase

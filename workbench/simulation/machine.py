@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import _processes as processes
 from .. import _shared_memory
@@ -66,6 +67,7 @@ class Machine:
         self.clock: MachineClock = library.clock
         owner = self.state.header("owner_pid"), self.state.header("owner_namespace")
         self._owner: tuple[int, int] = owner
+        self.inject = self.state.inject
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -101,18 +103,6 @@ class Machine:
     def step(self, seconds: float) -> None:
         """Move a stepped clock."""
         self.clock.step(seconds)
-
-    def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
-        """Make an NVML function (or `field:186`) answer with an error code; see `MachineState.inject`.
-
-        Args:
-            function: Name in NVML, or `field:NUMBER`.
-            code: NVML error code.
-            times: How often; -1 for ever.
-            after: Good calls before.
-            gpu: Number of the GPU; -1 for all.
-        """
-        self.state.inject(function, code, times=times, after=after, gpu=gpu)
 
     def lose(self, gpu: int, code: int = 15) -> None:
         """Let a GPU fall off the bus (15) or need a reset (16); 0 brings it back."""
@@ -220,25 +210,16 @@ def idle(card: Card) -> tuple[float, int, int, float, float, int]:
     return (card.idle_w, card.sm_clocks_mhz[-1], card.mem_clocks_mhz[-1], 0.0, 0.0, 0x1)
 
 
-def simulate(
-    cards: str | Sequence[str], *, stepped: bool = False, scale: float = 1.0, latency_s: float = 0.0,
-    privileged: bool = True, seed: int | None = None,
-) -> Machine:
-    """A new simulated machine, for this process and its children (by the environment); see `create`.
+def simulate(cards: str | Sequence[str], **options: Any) -> Machine:
+    """A new simulated machine, for this process and its children (by the environment).
 
     Args:
         cards: Names of GPU models, one string with commas or a list.
-        stepped: The clock moves only with `step`.
-        scale: Simulated seconds per real second.
-        latency_s: Of each driver call.
-        privileged: Whether limits and clocks may be changed.
-        seed: Of the noise; None draws one.
+        options: Of `create`.
     """
     _shared_memory.sweep()
     path = _shared_memory.directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    path = create(
-        cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed
-    )
+    path = create(cards, path, **options)
     try:
         machine = Machine(nvml_library.install(path))
     except SimulationError:

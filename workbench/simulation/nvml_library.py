@@ -24,17 +24,16 @@ from typing import Any
 import pynvml
 
 from ..errors import SimulationError
-from . import counters, gpm, sensors
+from . import activity, sensors
 from .state import ENVIRONMENT_VARIABLE, MachineState
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 999
+NO_DATA, OTHER_VERSION, DRAM_UTILISATION = 21, 25, pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
 HIDDEN_BINDINGS = (
     "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
 )
-_HANDLE_BASE = 0x51D000
-_INSTANCES = 0x100  # the handle of a GPU's MIG instance is so much above its own
+_INSTANCES = 0x100  # the handle of a GPU is its index and 1, that of its MIG instance so much more
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
-_EVENT_IDLE = 0x1
 _HOST_PIDS = 1 << 23  # above any process id of this system
 
 
@@ -56,10 +55,6 @@ class MachineClock:
     def scale(self) -> float:
         """Seconds of this clock in a real one."""
         return float(self._state.header("scale"))
-
-    def writer(self) -> int:
-        """The pid of another process that is about to change the machine; 0: none."""
-        return self._state.holder()
 
     def sleep(self, seconds: float) -> None:
         if self.stepped:
@@ -88,7 +83,7 @@ class MachineClock:
         return float(self._state.header("unix_s") + at_s)
 
 
-class SimulatedLibrary(gpm.GpmAnswers):
+class SimulatedLibrary:
     """What `ctypes.CDLL` is to real GPUs; the driver's door knows it by `simulated` and `clock`."""
 
     simulated = True
@@ -99,7 +94,8 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self._initialised = 0
         self._pid = 0  # of the process that it works in, where it does not outlive a fork
         self._latency_s, self._random = 0.0, random.Random(state.header("seed"))
-        self._samples: gpm.Samples = {}
+        # of GPM: under the number that stands for a sample its GPU and time, once it was taken
+        self._samples: dict[int, tuple[int, float] | None] = {}
         answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
         answers |= {name: partial(self._number, ask) for name, ask in NUMBERS.items()}
         for name, answer in answers.items():
@@ -114,7 +110,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
         ability, privileged = NEEDS.get(name, ""), name.startswith(_CHANGES)
         on_device = (
             name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name
-        ) or name in gpm.ON_DEVICE
+        ) or name in ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
         by_index = "HandleByIndex" in name
         needs_init = not name.startswith("nvmlInit")
         state = self.state
@@ -331,29 +327,6 @@ class SimulatedLibrary(gpm.GpmAnswers):
             return OK, _LIMIT_FIELDS[field](state, gpu)
         return UNSUPPORTED, 0
 
-    def _nvmlDeviceGetSamples(
-        self, gpu: int, kind: Any, since: Any, value_type: Any, count: Any, samples: Any
-    ) -> int:
-        if kind.value != 0:
-            return UNSUPPORTED
-        update_s, now = self.state.card(gpu, "power_update_s"), self._now()
-        wanted = 100
-        value_type._obj.value = 1
-        if samples is None:
-            count._obj.value = wanted
-            return OK
-        last = sensors.tick_s(self.state, gpu, now, update_s)
-        filled = 0
-        for number in range(wanted - 1, -1, -1):
-            at = last - number * update_s
-            stamp = round(1e6 * self.clock.unix_s(at))
-            if at >= 0 and stamp > since.value:
-                samples[filled].timeStamp = stamp
-                samples[filled].sampleValue.uiVal = round(1000 * sensors.power_w(self.state, gpu, at + 1e-9))
-                filled += 1
-        count._obj.value = filled
-        return OK if filled else NOT_FOUND
-
     def _nvmlDeviceGetUtilizationRates(self, gpu: int, rates: Any) -> int:
         if self.state.card(gpu, "mig"):
             return UNSUPPORTED
@@ -468,6 +441,65 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
 
+    # GPM, performance counters: two samples, and what happened between them. Hopper and newer have it; a GPU
+    # that is cut into MIG instances refuses, and so do all metrics but the memory's.
+
+    def _nvmlGpmQueryDeviceSupport(self, gpu: int, support: Any) -> int:
+        if support._obj.version != 1:
+            return OTHER_VERSION
+        support._obj.isSupportedDevice = int(self._counts(gpu))
+        return OK
+
+    def _nvmlGpmSampleAlloc(self, sample: Any) -> int:
+        number = max(self._samples, default=0) + 1
+        self._samples[number] = None
+        ctypes.c_void_p.from_address(ctypes.addressof(sample._obj)).value = number
+        return OK
+
+    def _nvmlGpmSampleFree(self, sample: Any) -> int:
+        return OK if self._samples.pop(_number_of(sample), 0) != 0 else INVALID
+
+    def _nvmlGpmSampleGet(self, gpu: int, sample: Any) -> int:
+        if not self._counts(gpu) or self.state.card(gpu, "mig"):
+            return UNSUPPORTED
+        if _number_of(sample) not in self._samples:
+            return INVALID
+        self._samples[_number_of(sample)] = gpu, self._now()
+        return OK
+
+    def _nvmlGpmMigSampleGet(self, _gpu: int, _instance: Any, _sample: Any) -> int:
+        return UNSUPPORTED
+
+    def _nvmlGpmMetricsGet(self, question: Any) -> int:
+        asked = question._obj
+        if asked.version != 1:
+            return OTHER_VERSION
+        numbers = (_number_of(each) for each in (asked.sample1, asked.sample2))
+        first, second = map(self._samples.get, numbers)
+        if (
+            first is None or second is None or first[0] != second[0]
+            or not 0 <= asked.numMetrics <= len(asked.metrics)
+        ):
+            return INVALID
+        (gpu, from_s), (_, to_s) = first, second
+        if to_s <= from_s:
+            return NO_DATA
+        spans = self.state.spans(gpu, from_s, to_s)
+        share = sum(span_s * activity.unpack(at.reasons) for span_s, at in spans) / (to_s - from_s)
+        for metric in asked.metrics[: asked.numMetrics]:
+            known = metric.metricId == DRAM_UTILISATION
+            metric.nvmlReturn = OK if known else UNSUPPORTED
+            metric.value = 100 * share if known else 0.0
+        return OK
+
+    def _counts(self, gpu: int) -> bool:
+        return bool(self.state.card(gpu, "architecture") >= activity.SINCE)
+
+
+def _number_of(sample: Any) -> int:
+    return ctypes.cast(sample, ctypes.c_void_p).value or 0
+
+
 def _enforced_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
     watts: float = state.control(gpu, "limit_w")
     enforced_w = state.control(gpu, "enforced_w")
@@ -485,8 +517,8 @@ _LIMIT_FIELDS: dict[int, Callable[..., int]] = {
 
 def _event_reasons(state: MachineState, gpu: int, now_s: float) -> int:
     segment = state.segment_at(gpu, now_s)
-    bits = int(segment.reasons & counters.REASONS | state.control(gpu, "forced_reasons"))
-    return bits or (_EVENT_IDLE if segment.utilisation == 0 else 0)
+    bits = int(segment.reasons & activity.REASONS | state.control(gpu, "forced_reasons"))
+    return bits or (pynvml.nvmlClocksThrottleReasonGpuIdle if segment.utilisation == 0 else 0)
 
 
 # Functions that answer one number about a GPU, from the machine, the GPU and the time.
@@ -515,7 +547,7 @@ NUMBERS: dict[str, Callable[[MachineState, int, float], int]] = {
 # The ability of a GPU (`state.ABILITIES`) without which a function is not supported there.
 NEEDS = {
     "nvmlDeviceGetPowerUsage": "power", "nvmlDeviceGetTotalEnergyConsumption": "energy",
-    "nvmlDeviceGetSamples": "samples", "nvmlDeviceGetUtilizationRates": "utilisation",
+    "nvmlDeviceGetUtilizationRates": "utilisation",
     "nvmlDeviceGetComputeRunningProcesses_v3": "processes",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3": "processes",
     **dict.fromkeys((
@@ -581,14 +613,14 @@ def attach() -> SimulatedLibrary | None:
 
 def _index(handle: Any, count: int) -> tuple[int, bool]:
     """Which GPU a handle stands for (-1: none), and whether for a MIG instance of it."""
-    number = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _HANDLE_BASE
+    number = _number_of(handle) - 1
     instance = _INSTANCES <= number < _INSTANCES + count
     number -= _INSTANCES if instance else 0
     return (number if 0 <= number < count else -1), instance
 
 
 def _write_out(handle: Any, gpu: int) -> int:
-    ctypes.c_void_p.from_address(ctypes.addressof(handle._obj)).value = _HANDLE_BASE + gpu
+    ctypes.c_void_p.from_address(ctypes.addressof(handle._obj)).value = gpu + 1
     return OK
 
 

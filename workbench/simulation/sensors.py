@@ -73,18 +73,9 @@ def _summed_readings_j(state: MachineState, gpu: int, at_s: float) -> float:
     phase_s = state.card(gpu, "sensor_phase_s")
     wanted = math.floor((at_s - phase_s) / update_s)
 
-    if len(state.read_j) > 2 * REMEMBERED:
-        state.read_j.clear()
-
     def reading_j(number: int) -> float:
-        """Of a refresh of the past, which does not change any more."""
-        found = state.read_j.get((gpu, number))
-        if found is None:
-            at = number * update_s + phase_s
-            found = state.read_j[gpu, number] = float(
-                update_s * state.true_mean_power_w(gpu, at - window_s, at)
-            )
-        return found
+        at = number * update_s + phase_s
+        return float(update_s * state.true_mean_power_w(gpu, at - window_s, at))
 
     with state.writing():
         known, energy_j = int(state.control(gpu, "readings_summed")), float(state.control(gpu, "summed_j"))

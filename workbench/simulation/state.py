@@ -16,9 +16,9 @@ import contextlib
 import mmap
 import os
 import struct
-import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +39,8 @@ MAX_GPUS = 16
 RING = 65536
 GUARD_S = 0.002
 FAULT_SLOTS = 16
-PROCESS_SLOTS = 8
+PROCESS_SLOTS = TENANT_SLOTS = 8
+PAGE = 4096
 
 # name -> (offset, struct format); `owner_namespace` is of the owner's pid
 HEADER = {
@@ -49,10 +50,11 @@ HEADER = {
     "seed": (72, "Q"), "driver_version": (80, "32s"), "owner_namespace": (112, "Q"),
     "latency_spread": (512, "d"), "dies_in_fork": (520, "I"),
 }
-FAULTS_AT = 1024
+# In the header, and in the block of a GPU: up to 256 x u32, highest first.
+FAULTS_AT = SM_CLOCKS_AT = PAGE // 4
 # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
 FAULT = struct.Struct("<64sIiii")
-HEADER_BYTES = 4096
+HEADER_BYTES = RING_AT = PAGE
 
 # `power_scope` is the NVML scope that the power fields answer in: 0 the GPU, 1 its module. `mem_top_sm` and
 # `mem_low_sm` are the highest and the lowest SM clock that go with each memory clock; 0: all do.
@@ -75,7 +77,6 @@ CARD = {
     "counter_part_time": (480, "I"), "arrival_s": (896, "8d"), "cap_share": (960, "d"),
     "host_pids": (968, "I"), "mps": (972, "I"), "reading_gain": (976, "d"),
 }
-SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
 # `tenants` counts the slots that are taken. A part-time counter was at `summed_j` after `readings_summed`
 # refreshes.
@@ -88,25 +89,22 @@ CONTROL = {
     "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"), "readings_summed": (624, "q"),
     "summed_j": (632, "d"),
 }
-PROCESSES_AT = 640
+PROCESSES_AT = CONTROL["summed_j"][0] + 8
 PROCESS = struct.Struct("<IIQ")
 SEQUENCE_AT, TOTAL_AT = 2048, 2056
-RING_AT = 4096
 # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
 SEGMENT = struct.Struct("<dddIIffQ")
 GPU_BYTES = RING_AT + RING * SEGMENT.size
 # Behind the blocks of all GPUs: for each GPU the slots of the jobs that share it (`tenants`).
-TENANT_SLOTS, TENANT_BYTES = 8, 128 + 4096 * 40
+TENANT_BYTES = 128 + PAGE * 40
 
 ABILITIES = (
     "power", "instant_field", "average_field", "energy", "power_limit", "set_power_limit", "sm_lock",
-    "mem_lock", "utilisation", "clocks", "processes", "samples",
+    "mem_lock", "utilisation", "clocks", "processes",
 )
 
-_START = struct.Struct("<d")  # of a segment: most looks need no more
 # Native numbers are copied whole; struct writes others byte by byte, and a reader could see half of one.
 _WHOLE, _BOTH = struct.Struct("@Q"), struct.Struct("@QQ")
-_LOCK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
 
 
 class Segment(NamedTuple):
@@ -127,7 +125,6 @@ class MachineState:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._found: dict[int, int] = {}  # by GPU, the segment that was asked for last
         try:
             self._file = open(self.path, "r+b")  # noqa: SIM115
         except OSError as error:
@@ -147,7 +144,6 @@ class MachineState:
             raise SimulationError(f"{self.path} is no file of simulated GPUs of this version ({VERSION})")
         self.count: int = self.header("count")
         self._cards: dict[tuple[int, str], Any] = {}
-        self.read_j: dict[tuple[int, int], float] = {}  # of a part-time counter, by GPU and refresh
         self._depth, self._threads, self._calls = 0, threading.RLock(), threading.Lock()
 
     @classmethod
@@ -285,15 +281,6 @@ class MachineState:
                 if fcntl is not None:
                     fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1, 1)
 
-    def holder(self) -> int:
-        """The pid of another process that holds the file's lock, without waiting; 0: none, or unknown."""
-        # Elsewhere a lock's description is laid out differently.
-        if fcntl is None or not sys.platform.startswith("linux"):
-            return 0
-        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(self._lock_fd, fcntl.F_GETLK, asked))
-        return int(pid) if kind != fcntl.F_UNLCK else 0
-
     # settings
 
     def change_setting(self, gpu: int, **values: float) -> None:
@@ -301,13 +288,10 @@ class MachineState:
         with self.writing():
             base, now = self._base(gpu), self.now_s()
             if now >= self.control(gpu, "effective_from_s"):
-                for old, new in (
-                    ("was_limit_w", "limit_w"), ("was_sm_min", "lock_sm_min"), ("was_sm_max", "lock_sm_max"),
-                    ("was_mem_min", "lock_mem_min"), ("was_mem_max", "lock_mem_max"),
-                ):
-                    self._write(CONTROL[old], base, self._read(CONTROL[new], base))
+                limit_at, was_at = base + CONTROL["limit_w"][0], base + CONTROL["was_limit_w"][0]
+                self.put(was_at, self.get(limit_at, was_at - limit_at))  # limit and locks lie side by side
             for name, value in values.items():
-                self._write(CONTROL[name], base, value)
+                self.set_control(gpu, name, value)
             delay_s = max(self.arrival_s(gpu, **values), 2 * GUARD_S)
             self.set_control(gpu, "effective_from_s", now + delay_s)
             self.set_control(gpu, "generation", self.control(gpu, "generation") + 1)
@@ -400,9 +384,6 @@ class MachineState:
     def _segment(self, base: int, number: int) -> Segment:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
 
-    def _start_s(self, base: int, number: int) -> float:
-        return float(_START.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size)[0])
-
     def segment_at(self, gpu: int, at_s: float) -> Segment:
         """The segment in force at a time; the oldest one kept if that is before the ring's memory."""
         base = self._base(gpu)
@@ -426,26 +407,13 @@ class MachineState:
                 self.publish(gpu, self.now_s(), [], (self.card(gpu, "idle_w"), *clocks, 0.0, 0.0, 0x1))
 
     def _find(self, base: int, total: int, at_s: float) -> Segment:
-        """The last segment that begins at or before a time; the search begins where the last one ended."""
-        oldest, newest = max(0, total - RING), total - 1
-        low = min(max(self._found.get(base, newest), oldest), newest)
-        step = 1
-        while low > oldest and self._start_s(base, low) > at_s:
-            low = max(oldest, low - step)
-            step *= 2
-        high, step = low, 1
-        while high < newest and self._start_s(base, high + 1) <= at_s:
-            low = high + 1
-            high = min(newest, high + step)
-            step *= 2
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._start_s(base, middle) <= at_s:
-                low = middle
-            else:
-                high = middle - 1
-        self._found[base] = low
-        return self._segment(base, low)
+        """The last segment that begins at or before a time."""
+        def start_s(number: int) -> float:
+            at = base + RING_AT + number % RING * SEGMENT.size
+            return float(struct.unpack_from("<d", self._map, at)[0])
+
+        kept = range(max(0, total - RING), total)
+        return self._segment(base, kept[max(bisect_right(kept, at_s, key=start_s) - 1, 0)])
 
     def true_energy_j(self, gpu: int, at_s: float) -> float:
         """The exact integral of true power from the machine's start."""

@@ -21,12 +21,14 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from .._processes import runs
 from ..errors import SimulationError
-from . import counters
+from . import activity
 from .state import TENANT_BYTES, TENANT_SLOTS, MachineState
 
 SLOPE, EXPONENT = 0.078, 1.55
@@ -239,20 +241,14 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
     for tenant in tenants:
         borders.update(row.start_s for row in tenant.rows)
     moments = sorted(at for at in borders if at >= from_s)
-    places = [0] * len(tenants)
     plan: list[Planned] = []
-    mixes: dict[tuple[int, ...], _JobMixture] = {}
     for begin_s, end_s in itertools.pairwise(moments):
         active: list[tuple[Tenant, TimelineStretch]] = []
         waiting: list[tuple[float, int, int]] = []  # power and clocks
-        for number, tenant in enumerate(tenants):
-            while (
-                places[number] + 1 < len(tenant.rows) and tenant.rows[places[number] + 1].start_s <= begin_s
-            ):
-                places[number] += 1
-            row = tenant.rows[places[number]] if tenant.rows else None
-            if row is not None and row.start_s <= begin_s < tenant.until_s:
-                active.append((tenant, row))
+        for tenant in tenants:
+            place = bisect_right(tenant.rows, begin_s, key=lambda row: row.start_s)
+            if place and begin_s < tenant.until_s:
+                active.append((tenant, tenant.rows[place - 1]))
             elif begin_s < tenant.until_s + RESIDENT_S:
                 clocks = tenant.rows[-1][2:4] if tenant.rows else idle[1:3]
                 waiting.append((tenant.demand.resident_w, *clocks))
@@ -260,10 +256,8 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
         if len(active) == 1:
             plan.append((span_s, *active[0][1][1:]))
         elif active:
-            key = tuple(tenant.slot for tenant, _ in active)
-            if key not in mixes:
-                mixes[key] = _JobMixture([tenant.demand for tenant, _ in active])
-            plan.append((span_s, *mixes[key].at([row for _, row in active])))
+            mixture = _mixture(tuple(tenant.demand for tenant, _ in active))
+            plan.append((span_s, *mixture.at([row for _, row in active])))
         elif waiting:
             plan.append((span_s, *max(waiting), 0.0, 0.0, 0))
         else:
@@ -303,6 +297,9 @@ class _JobMixture:
         )
 
 
+_mixture = lru_cache(_JobMixture)
+
+
 def _swing(mean: float, highest: float, most: float) -> float:
     """The share of its swing around the mean that keeps a sum at or below the most there can be."""
     if highest <= most or highest <= mean:
@@ -311,14 +308,8 @@ def _swing(mean: float, highest: float, most: float) -> float:
 
 
 def _reasons(rows: Sequence[TimelineStretch]) -> int:
-    """What holds the clocks back is told of either job; counters add up to at most all there is."""
+    """What holds the clocks of any job back, and the sum of the memory's activities."""
     held = 0
     for row in rows:
-        held |= row.reasons & counters.REASONS
-    if not any(row.reasons > counters.REASONS for row in rows):
-        return held
-    activities = [counters.unpack(row.reasons) for row in rows]
-    sums = [sum(each[place] for each in activities) for place in range(len(counters.Activity._fields))]
-    return held | counters.pack(
-        counters.Activity._make([*(min(1.0, share) for share in sums[: len(counters.SHARES)]), sums[-1]])
-    )
+        held |= row.reasons & activity.REASONS
+    return held | activity.pack(sum(activity.unpack(row.reasons) for row in rows))

@@ -34,7 +34,7 @@ AHEAD_S = 0.010  # how far the host may run ahead of the device
 # The same where much is queued in one go, as a share of that: what steps the clock further than it was asked
 # to must not make the host late, or the job would begin again in step with whoever looked.
 AHEAD_OF_GRAIN = 0.1
-CHECK_S = 0.005  # how often a blocked host looks for a changed setting
+CHECK_S = AHEAD_S / 2  # how often a blocked host looks for a changed setting
 ITERATION_JITTER = 0.01
 GAP_JITTER = 0.15
 

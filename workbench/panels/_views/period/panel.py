@@ -1,7 +1,7 @@
 """The iterations of a trace that was recorded earlier, to look at: power, the folded iteration, the spectrum.
 
     workbench.panels.period(measurement)          what a cell did, by its measurement, id or label
-    workbench.panels.period(frame)                any trace, also one of `readers.read_nvidia_smi`
+    workbench.panels.period(frame)                any trace, also one of `workbench.read_log`
 
 In JupyterLab it is a widget: zoom into the power, choose a level and see it folded, or give a period of your
 own. Elsewhere, and with `live=False`, it is a picture.
