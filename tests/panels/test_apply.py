@@ -226,7 +226,7 @@ def test_a_step_on_the_frontier_is_applied_and_undone_where_it_is_chosen(machine
     said = Said(panel)
     greeted, _ = panel.snapshot()
     assert (greeted["applied"]["view"]["force"], greeted["applied"]["view"]["can_undo"]) == ("250 W", False)
-    ask(panel, "apply", row=1, rule="hand", eta=0.5, slowdown=None, version=panel._frontier.version)
+    ask(panel, "apply", row=1, rule="hand", eta=0.5, slowdown=None, version=greeted["choice"]["version"])
     assert limit_w(machine) == 150.0
     assert said.last("applied")["done"] == "applied, and read back: 150 W"
     assert (said.last("applied")["view"]["force"], said.last("applied")["view"]["can_undo"]) == ("150 W", True)

@@ -166,9 +166,8 @@ class Apply(TypedDict):
 
 
 class JobPoint(TypedDict):
-    time: float
-    energy: float
-    power: float
+    text: str
+    layers: list[Layer]
 
 
 class Applied(TypedDict):
@@ -296,55 +295,62 @@ class ClusterGreeting(Greeting, ClusterNews):
     distribution: str
 
 
+class FrontierStep(TypedDict):
+    headline: str
+    name: str
+    details: list[str]
+
+
+class FrontierColumn(TypedDict):
+    name: str
+    hint: str
+    values: list[float | str | None]
+    texts: list[str] | None
+
+
 class FrontierView(TypedDict):
-    bounds: list[float]
-    etas: int
-    version: int
-    columns: list[str]
-    count: int
-    gpus: list[str]
+    figure: list[list[Frame]]
     front: list[int]
-    names: list[str]
-    reference: int | None
-    words: dict[str, list[str]]
-    against: str
-    sure: list[str]
-    referenceTime: float
+    steps: list[FrontierStep]
     knee: int
-    maxPower: float
-    ranges: dict[str, tuple[tuple[float, float], tuple[float, float]]]
-    unit: str
-    factors: dict[str, float]
-    price: Number
-    currency: str
-    co2: Number
+    compared: bool
+    slowest: float
+    table: list[FrontierColumn]
 
 
-class FrontierNews(TypedDict):
+class FrontierChoice(FrontierStep):
     kind: str
-    best: int | None
     version: int
     row: int
     rule: str
     eta: float
     slowdown: Number
     note: str
+    place: int
+    allowed: int
+    on: bool
+    best: bool
+    least: bool
+    knee: bool
     python: str
+    moved: list[Layer]
     asked: NotRequired[int | None]
 
 
-class FrontierPoints(FrontierNews):
-    applied: NotRequired[Applied | None]
+class FrontierPoints(TypedDict):
+    kind: str
     title: str
     simulated: bool
     said: str
     filters: dict[str, Any]
     options: dict[str, list[Any]]
     relative: bool
-    view: FrontierView | None
+    whole: bool
     hollow: bool
+    view: FrontierView | None
+    choice: FrontierChoice | None
+    applied: NotRequired[Applied | None]
     theme: NotRequired[Theme]
-    inks: NotRequired[dict[str, str]]
 
 
 class FrontierFile(TypedDict):
@@ -401,7 +407,7 @@ SAID: dict[str, tuple[type, dict[str, type]]] = {
     "ClusterPanel": (ClusterGreeting, {"news": ClusterNews}),
     "FrontierPanel": (
         FrontierPoints,
-        {"points": FrontierPoints, "choice": FrontierNews, "file": FrontierFile, "traces": FrontierTraces,
+        {"points": FrontierPoints, "choice": FrontierChoice, "file": FrontierFile, "traces": FrontierTraces,
          "applied": Applied},
     ),
     "RecurringPanel": (RecurringGreeting, {"news": RecurringNews}),

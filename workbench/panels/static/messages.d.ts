@@ -188,9 +188,8 @@ export interface Apply {
   gpus?: [string, string][];
 }
 export interface JobPoint {
-  time: number;
-  energy: number;
-  power: number;
+  text: string;
+  layers: Layer[];
 }
 export interface Applied {
   kind?: string;
@@ -321,63 +320,61 @@ export interface ClusterGreeting {
   drilled: ClusterDrilled | null;
   distribution: string;
 }
-export interface FrontierView {
-  bounds: number[];
-  etas: number;
-  version: number;
-  columns: string[];
-  count: number;
-  gpus: string[];
-  front: number[];
-  names: string[];
-  reference: number | null;
-  words: Record<string, string[]>;
-  against: string;
-  sure: string[];
-  referenceTime: number;
-  knee: number;
-  maxPower: number;
-  ranges: Record<string, [[number, number], [number, number]]>;
-  unit: string;
-  factors: Record<string, number>;
-  price: number | null;
-  currency: string;
-  co2: number | null;
+export interface FrontierStep {
+  headline: string;
+  name: string;
+  details: string[];
 }
-export interface FrontierNews {
+export interface FrontierColumn {
+  name: string;
+  hint: string;
+  values: (number | string | null)[];
+  texts: string[] | null;
+}
+export interface FrontierView {
+  figure: Frame[][];
+  front: number[];
+  steps: FrontierStep[];
+  knee: number;
+  compared: boolean;
+  slowest: number;
+  table: FrontierColumn[];
+}
+export interface FrontierChoice {
+  headline: string;
+  name: string;
+  details: string[];
   kind: string;
-  best: number | null;
   version: number;
   row: number;
   rule: string;
   eta: number;
   slowdown: number | null;
   note: string;
+  place: number;
+  allowed: number;
+  on: boolean;
+  best: boolean;
+  least: boolean;
+  knee: boolean;
   python: string;
+  moved: Layer[];
   asked?: number | null;
 }
 export interface FrontierPoints {
   kind: string;
-  best: number | null;
-  version: number;
-  row: number;
-  rule: string;
-  eta: number;
-  slowdown: number | null;
-  note: string;
-  python: string;
-  asked?: number | null;
-  applied?: Applied | null;
   title: string;
   simulated: boolean;
   said: string;
   filters: Record<string, any>;
   options: Record<string, any[]>;
   relative: boolean;
-  view: FrontierView | null;
+  whole: boolean;
   hollow: boolean;
+  view: FrontierView | null;
+  choice: FrontierChoice | null;
+  applied?: Applied | null;
   theme?: Record<string, [string, string, string]>;
-  inks?: Record<string, string>;
 }
 export interface FrontierFile {
   kind: string;

@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ....errors import UsageError
 from ....tuning.options import check_options
 from ....tuning.results import OBJECTIVES
@@ -25,7 +23,6 @@ from ..._core.svg import titled
 from .figure import draw
 from .model import Drawing, drawing
 from .sources import LatestTuner, TunerSource, source
-from .surface import Table
 from .text import ENDED, STEPS, TuningText, describe
 
 if TYPE_CHECKING:
@@ -48,7 +45,6 @@ class ClocksPanel(LivePanel):
         self._tuning: TuningView | None = None
         self._text: TuningText | None = None
         self._drawing: Drawing | None = None
-        self._table: Table = np.empty((0, 8), np.float32)
         self._drawn = self._sent_version = 0  # how often there was something new to draw, and was sent
         # Of a tuner that is begun from here.
         self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05, "search": "model-guided"}
@@ -75,7 +71,7 @@ class ClocksPanel(LivePanel):
             before, self._tuning = self._tuning, tuning
             self._text = describe(tuning)
             if before is None or not _draws_alike(before, tuning):
-                self._drawing, self._table = drawing(tuning)
+                self._drawing = drawing(tuning)
                 self._drawn += 1
 
     def finish(self, caption: str = "") -> None:
@@ -105,7 +101,7 @@ class ClocksPanel(LivePanel):
 
     def svg(self) -> str:
         with self._lock:
-            return draw(self.title(), self.summary().splitlines()[1:], self._drawing, self._table).svg()
+            return draw(self.title(), self.summary().splitlines()[1:], self._drawing).svg()
 
     def show(self) -> None:
         """Display it as every panel. The widget of a given tuner ends with it."""
@@ -151,7 +147,7 @@ class ClocksPanel(LivePanel):
         if self._drawing is None or (self._sent_version == self._drawn and not whole):
             return content, []
         self._sent_version = self._drawn
-        figure = draw("", (), self._drawing, self._table, every=True).described()
+        figure = draw("", (), self._drawing, every=True).described()
         return {**content, "drawing": {"knobs": self._drawing.knobs, "figure": figure}}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:

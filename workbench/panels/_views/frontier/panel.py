@@ -15,26 +15,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ....device import chosen as last_applied
 from ....errors import StoreError, WorkbenchError
+from ....logbook.report import format_duration, format_energy
 from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import FrontierAnalysis, Work
 from ....tariff import NO_TARIFF, Tariff
-from ..._core import theme
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
-from ..._core.svg import titled
+from ..._core.svg import Picture, titled
 from ..apply.applier import Applier, gpu_choices
 from . import model
-from .model import FrontierChoice
+from .model import MANUAL, FrontierChoice
 from .running_job import live_point
 from .shown import NAMES, NOTHING, ShownFrontier
 from .sources import GivenPoints, PointSource, collected_points, source
-from .svg import draw, frontier_page, traces
+from .svg import Plane, frontier_page, traces
 
 if TYPE_CHECKING:
     from ....logbook.store import Store
@@ -52,7 +55,7 @@ class FrontierPanel(LivePanel):
         tariff: Tariff | None = None, relative: bool = False, store: Store | None = None,
         live: bool | None = None,
     ) -> None:
-        self.source, self.relative = given, relative
+        self.source, self.relative, self.whole = given, relative, False
         self._work, self._tariff, self._store = work, tariff, store
         self._observed: Hashable = None
         self._frontier = shown
@@ -219,14 +222,21 @@ class FrontierPanel(LivePanel):
         )
 
     def svg(self) -> str:
-        each = model.a(self.work.unit)
-        return draw(
-            self.title(), self.sentences(), self.analysis, self.choice, relative=self.relative, each=each
+        picture = Picture(self.title())
+        picture.sentences(self.sentences())
+        if self.analysis is None:
+            picture.y += 12
+        else:
+            self._plane().draw(picture, self.choice)
+        return picture.svg()
+
+    def _plane(self) -> Plane:
+        return Plane(
+            self._frontier.must(), relative=self.relative, whole=self.whole, each=model.a(self.work.unit)
         )
 
     def html(self) -> str:
-        rows = [] if self.analysis is None else model.summary_table(self.analysis, self.choice)
-        return frontier_page(self.svg(), rows, self.python, self.summary())
+        return frontier_page(self.svg(), self.analysis, self.choice.row, self.python, self.summary())
 
     # for the views
 
@@ -265,13 +275,19 @@ class FrontierPanel(LivePanel):
             return None
         applier, analysis = self._prepared(), self.analysis
         applier.refresh()
-        sizes = [] if analysis is None else analysis.points["batch_size"].unique().to_list()
-        size = last_applied.batch_size or (sizes[0] if len(sizes) == 1 else None)
-        job = live_point(applier.control.device, self.work, size)
+        job = None if analysis is None else self._job(analysis)
         return {"gpus": gpu_choices(), **applier.state(), "job": job}
 
-    def about(self) -> dict[str, Any]:
-        return {"inks": {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}}
+    def _job(self, analysis: FrontierAnalysis) -> dict[str, Any] | None:
+        """Where the running job is among the points, in words and as layers."""
+        sizes = analysis.points["batch_size"].unique().to_list()
+        size = last_applied.batch_size or (sizes[0] if len(sizes) == 1 else None)
+        found = live_point(self._prepared().control.device, self.work, size)
+        if found is None:
+            return None
+        costs = f"{format_energy(found['energy'], None)} and {format_duration(found['time'])}"
+        text = f"this job now: {found['power']:.0f} W, {costs} {model.a(self.work.unit)}"
+        return {"text": text, "layers": self._plane().job(found)}
 
     def news(self, *, whole: bool = False) -> Message | None:
         """Everything that there is to draw; a choice alone is said when it is made."""
@@ -282,19 +298,41 @@ class FrontierPanel(LivePanel):
         about: dict[str, Any] = {
             "kind": "points", "title": self.title(), "simulated": self.source.simulated,
             "said": shown.notes or NOTHING, "filters": shown.filters.values, "options": shown.filters.options,
-            "relative": self.relative, **shown.state(), "python": self.python, "view": None,
-            "hollow": shown.some_predicted,
+            "relative": self.relative, "whole": self.whole, "hollow": shown.some_predicted,
         }
         if self.analysis is None:
-            return about, []
-        plane, buffers = model.plane(self.analysis, self.work, self.tariff)
-        return {**about, "view": {**plane, "version": shown.version}}, buffers
+            return {**about, "view": None, "choice": None}, []
+        return {**about, "view": self._view(self.analysis), "choice": self._choice()}, [
+            self._plane().places.astype(np.float32).tobytes()
+        ]
+
+    def _view(self, analysis: FrontierAnalysis) -> dict[str, Any]:
+        """The points; and of each step along the frontier what is shown before the kernel answers."""
+        front = analysis.front.tolist()
+        steps = [self._facts(analysis, replace(self.choice, row=row, rule=MANUAL)) for row in front]
+        return {
+            "figure": self._plane().described(), "front": front, "steps": steps, "knee": front[analysis.knee],
+            "compared": analysis.reference is not None, "slowest": 100 * float(analysis.slowdowns[-1]),
+            "table": model.table(analysis, self.work),
+        }
+
+    def _facts(self, analysis: FrontierAnalysis, choice: FrontierChoice) -> dict[str, Any]:
+        return {
+            "headline": model.headline(analysis, choice.row), "name": model.name(analysis, choice.row),
+            "details": model.details(analysis, choice, self.work, self.tariff),
+        }
+
+    def _choice(self) -> dict[str, Any]:
+        """What is chosen, as views show it."""
+        facts = self._facts(self._frontier.must(), self.choice)
+        moved = self._plane().described(self.choice)[0][0]["layers"]
+        return {"kind": "choice", **self._frontier.state(), **facts, "python": self.python, "moved": moved}
 
     def _say_whole(self) -> None:
         self._say(*(self.news(whole=True) or ({}, [])))
 
     def _say_choice(self, **more: Any) -> None:
-        self._say({"kind": "choice", **self._frontier.state(), "python": self.python, **more})
+        self._say({**self._choice(), **more})
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
@@ -313,9 +351,9 @@ class FrontierPanel(LivePanel):
             elif kind == "select":
                 self.select(**{name: content.get(name) for name in (*NAMES, "predicted")})
             elif kind == "axes":
-                self.relative = bool(content["relative"])
+                self.relative, self.whole = bool(content["relative"]), bool(content["whole"])
                 self._picture_later()
-                self._say({"kind": "axes", "relative": self.relative})  # another view of the same panel
+                self._say_whole()
             elif kind == "export":
                 what = str(content["what"])
                 about = {"what": what, "name": f"frontier.{what}", "view": content.get("view")}

@@ -210,7 +210,7 @@ class ShownFrontier:
         """The row so many steps along the frontier towards less energy, within the bound."""
         analysis = self.must()
         last = analysis.allowed(self.choice.max_slowdown) - 1
-        place = int(model.begins(analysis, analysis.points[[self.choice.row]])[0]) + by
+        place = model.begins(analysis, self.choice.row) + by
         return int(analysis.front[max(0, min(last, place))])
 
     def row_asked(self, content: dict[str, Any]) -> int:
@@ -232,19 +232,16 @@ class ShownFrontier:
         return self.take(replace(wanted, row=row_of(analysis, row)), note)
 
     def state(self) -> dict[str, Any]:
-        """The choice, as views are sent it."""
-        choice, analysis = self.choice, self.frontier
-        bound = None if choice.max_slowdown is None else 100 * choice.max_slowdown
+        """The choice and what it means for the controls, as views are sent it."""
+        choice, analysis = self.choice, self.must()
+        allowed, front = analysis.allowed(choice.max_slowdown), analysis.front
+        best = int(front[analysis.optimum(choice.eta, choice.max_slowdown)])
         return {
-            "best": None
-            if analysis is None
-            else int(analysis.front[analysis.optimum(choice.eta, choice.max_slowdown)]),
-            "version": self.version,
-            "row": choice.row,
-            "rule": choice.rule,
-            "eta": choice.eta,
-            "slowdown": bound,
-            "note": self.note,
+            "version": self.version, "row": choice.row, "rule": choice.rule, "eta": choice.eta,
+            "slowdown": None if choice.max_slowdown is None else 100 * choice.max_slowdown, "note": self.note,
+            "place": model.begins(analysis, choice.row), "allowed": allowed,
+            "on": analysis.place(choice.row) is not None, "best": choice.row == best,
+            "least": choice.row == int(front[allowed - 1]), "knee": choice.row == int(front[analysis.knee]),
         }
 
 
