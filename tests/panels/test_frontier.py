@@ -576,7 +576,7 @@ def test_the_picture_is_an_svg_without_scripts(options: dict[str, Any]) -> None:
     texts = [
         each.text or "" for each in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
     ]
-    assert any(text.startswith("default") for text in texts)
+    assert any("default" in text for text in texts)
     assert any(f"{watts:.0f} W" in text for text in texts)
     assert any(
         text.startswith("Energy against the default" if options.get("relative") else "Energy (kJ)")

@@ -264,6 +264,7 @@ export class Described {
       fill(layer, look.kind === "text" ? worded(frame, layer.about) : Object.fromEntries(Object.entries(rows).map(([name, values]) => [name, numbers(values)])));
     }
     for (const layer of gone) fill(Object.assign(layer, { about: null }), []);
+    this.figure.recolour();
   }
   layer(frame, /** @type {Layer} */ look, names, level) {
     const [kind, properties] = KINDS[look.kind](look);

@@ -114,7 +114,7 @@ class RecurringPanel(LivePanel):
             policy, pardoned = self.source.history.policy, self.source.pardoned
             objective = self.source.history.objective
             self._outlook = outlook_of(ledger, self._paid[1], objective, policy, pardoned=pardoned)
-            self._view = view(self._outlook, list(ledger.open.values()))
+            self._view = view(self._outlook, [*ledger.open.values()])
             self._observed = observed
             text = {name: getattr(self._view, name) for name in ("headline", "details", "eta", "objective")}
             self._described = {**text, "figure": draw(self.title(), self._view).described()}
