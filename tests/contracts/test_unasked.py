@@ -3,7 +3,6 @@ says still arrives; where no widget is drawn at all, the picture is drawn again.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import IPython.display
@@ -80,7 +79,6 @@ def test_a_view_that_nothing_is_heard_of_is_greeted_all_the_same(cells: Any, clo
     clock.now_s += 0.2
     panel._publish(False)
     assert panel.kinds() == ["bokeh", "greeting"]
-    assert panel._publisher.watched.is_set()
     panel.number, clock.now_s = 1, clock.now_s + 0.2
     panel._publish()
     assert panel.sent == [{"kind": "news", "number": 1}]
@@ -111,22 +109,12 @@ def test_a_view_is_fed_for_as_long_as_a_cell_keeps_it_from_speaking(
     panel.kinds()
     busy = [True]
     monkeypatch.setattr(live, "cell_is_running", lambda: busy[0])
-    for heard_meanwhile, running, expected in ((False, True, ["news"]), (False, False, []), (True, True, [])):
-        panel._hears, busy[0] = heard_meanwhile, running
+    for running, expected in ((True, ["news"]), (False, [])):
+        busy[0] = running
         clock.now_s += live.ABSENT_S + 1
         panel.number += 1
         panel._publish()
         assert panel.kinds() == expected
-
-
-def test_a_message_on_another_thread_was_heard_while_the_main_shell_was_busy(cells: Any) -> None:
-    panel = Counter()
-    panel._received(panel, {"kind": "ping", "n": 1}, None)
-    assert not panel._hears
-    thread = threading.Thread(target=panel._received, args=(panel, {"kind": "ping", "n": 2}, None))
-    thread.start()
-    thread.join()
-    assert panel._hears
 
 
 def test_a_running_cell_is_known_by_what_the_main_thread_is_in() -> None:

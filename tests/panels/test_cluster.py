@@ -456,7 +456,7 @@ def test_runs_that_were_cancelled_are_no_results_that_a_cell_can_take_for_all() 
 def test_a_panel_that_has_ended_refuses_to_run_and_leaves_no_thread() -> None:
     panel = made()
     panel.snapshot()
-    thread = panel._publisher.thread
+    thread = panel._thread
     assert thread is not None
     assert thread.is_alive()
     said = Said(panel)

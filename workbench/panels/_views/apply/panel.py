@@ -28,7 +28,6 @@ from .svg import apply_page, power
 class ApplyPanel(LivePanel):
     """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
 
-    poll_s = 0.5
     _esm = script("apply")
 
     def __init__(

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 class FrontierPanel(LivePanel):
     """A frontier, and a choice on it. `frontier` says what the arguments are."""
 
-    poll_s = 0.5
     keeps_error = ("traces",)
     _esm = script("frontier")
 

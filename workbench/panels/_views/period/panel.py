@@ -70,7 +70,7 @@ class PeriodPanel(LivePanel):
         self._level: Level | None = None
         self._viewed: tuple[Any, PeriodView] | None = None
         super().__init__(live=live)
-        self._publisher.end()  # what it shows is over: it answers, and publishes nothing by itself
+        self._ended.set()  # what it shows is over: it answers, and publishes nothing by itself
 
     # for the caller
 

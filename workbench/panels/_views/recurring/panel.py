@@ -39,7 +39,6 @@ POLICIES = {"KnowledgeGradient": "our policy", "ZeusPolicy": "Zeus' policy"}
 class RecurringPanel(LivePanel):
     """A recurring job's beliefs, costs and savings. `recurring` says what the arguments are."""
 
-    poll_s = 0.5
     keeps_error = ("stop",)
     _esm = script("recurring")
 
