@@ -28,10 +28,11 @@ from workbench.measurement.session import keep
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
 from workbench.panels._views.period.figure import rhythm
-from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
+from workbench.panels._views.period.follower import PACE_S, PeriodFollower
 from workbench.panels._views.period.model import PeriodView, period_view
 from workbench.panels._views.period.panel import PeriodPanel, period
 from workbench.panels._views.power.panel import PowerView
+from workbench.panels._views.power.series import WINDOW_S
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
 from workbench.records import Level, Marks, Measurement, Periods
 from workbench.simulation.machine import Machine
@@ -104,7 +105,7 @@ def watched(
             followed.append(Following(*arguments))
             return followed[-1]
 
-        more = {"follow": follow, "cost_clock": lambda: 0.0, **more}
+        more = {"follow": follow, **more}
         return PeriodFollower(recorder, gpus, recorder.clock(), **more), machine, followed
 
     yield make
@@ -261,21 +262,6 @@ def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: An
     assert rhythm.update(machine.clock())
 
 
-def test_what_takes_long_to_work_out_comes_less_often(watched: Any) -> None:
-    spent = iter(np.arange(0.0, 100.0, 0.03))
-    rhythm, machine, followed = watched(
-        cost_clock=lambda: float(next(spent))
-    )  # 30 ms each time: every two seconds at 1.5 %
-    times = []
-    for _ in range(100):
-        machine.step(0.1)
-        if followed:
-            followed[0].tracker.version += 1
-        if rhythm.update(machine.clock()):
-            times.append(machine.clock())
-    assert np.diff(times) == pytest.approx(2.0, abs=0.11)
-
-
 def test_a_new_iteration_is_news_without_a_new_answer(watched: Any) -> None:
     rhythm, machine, followed = watched()
     rhythm.choose(0)
@@ -371,7 +357,7 @@ def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> 
         shown.followed.append(Following(*arguments))
         return shown.followed[-1]
 
-    shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow, cost_clock=lambda: 0.0)
+    shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow)
     shown.send = lambda content, buffers=None: shown.sent.append((content, buffers or []))
     shown.machine = machine
     monkeypatch.setattr(counting, "detect", lambda trace: shown.followed[0].tracker.periods)
@@ -418,14 +404,9 @@ def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
 def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
     view.machine.step(1.0)
     view._rhythm.update = lambda now_s: 1 / 0
-    for number in range(3):
-        assert view._problem == ""  # once may be bad luck
-        view._received(view, {"kind": "hello", "n": 1, "view": str(number)}, [])
-        assert view.sent[-1][0]["kind"] == "greeting"
-    assert (
-        view.sent[-1][0]["problem"]
-        == "the iterations are not followed any more: ZeroDivisionError: division by zero"
-    )
+    view._received(view, {"kind": "hello", "n": 1, "view": "a"}, [])
+    assert view.sent[-1][0]["kind"] == "greeting"
+    assert "ZeroDivisionError" in view.sent[-1][0]["problem"]
     view.machine.step(1.0)
     assert sum(view.changes()[0]["counts"]) > 30
     assert "Power (W)" in view.svg()
@@ -470,7 +451,6 @@ def test_choosing_the_idle_one_of_two_gpus_sends_small_messages_of_finite_number
     gpus = devices()
     recorder = Recorder(gpus)
     shown: Any = PowerView(recorder, gpus)
-    shown._rhythm._cost_clock = lambda: 0.0
     told = []
     for batch in TrainingJob("imagenet", iterations=24):
         if batch.iteration == 16:

@@ -129,7 +129,7 @@ def test_a_page_that_comes_back_is_told_everything_again(make: Make) -> None:
     hello(view, view="one")
     hello(view, view="two")
     assert len(table(sent[1])) == len(table(sent[3])) > 100
-    assert sent[1][0]["marks"] == sent[3][0]["marks"] == [[0, 1.5, "200 W"]]
+    assert sent[1][0]["marks"] == sent[3][0]["marks"] == [[1.5, "200 W"]]
 
 
 def test_a_hello_that_was_repeated_for_want_of_an_answer_is_answered_once(make: Make) -> None:
@@ -240,7 +240,7 @@ def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> Non
     view._received(view, {"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200}, [])
     assert asked == [(uuid, 200.0)]
     assert sent[-1][0] == {"kind": "limit", "asked": 200.0, "applied": {uuid: 199.0}}
-    assert view.changes()[0]["marks"] == [[0, 1.0, "199 W"]]  # type: ignore[index]
+    assert view.changes()[0]["marks"] == [[1.0, "199 W"]]  # type: ignore[index]
 
 
 def test_a_drag_leaves_one_mark(make: Make) -> None:
@@ -252,12 +252,12 @@ def test_a_drag_leaves_one_mark(make: Make) -> None:
         view._received(view, {"kind": "limit", "n": 2, "uuids": both, "watts": watts}, [])
         told = view.changes()
     assert told is not None
-    assert [mark[::2] for mark in told[0]["marks"]] == [[0, "all GPUs 220 W"]]
+    assert [text for _, text in told[0]["marks"]] == ["all GPUs 220 W"]
     view.machine.step(5.0)
     view._received(view, {"kind": "limit", "n": 3, "uuids": both[1:], "watts": 150}, [])
     told = view.changes()
     assert told is not None
-    assert [mark[::2] for mark in told[0]["marks"]] == [[1, "GPU 1 150 W"]]
+    assert [text for _, text in told[0]["marks"]] == ["all GPUs 220 W", "GPU 1 150 W"]
 
 
 def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(make: Make) -> None:
@@ -513,9 +513,9 @@ def test_a_long_run_is_drawn_as_its_mean_between_lowest_and_highest() -> None:
     for part in np.array_split(rows, 20):
         series.append(part)
     assert len(series.rows) < len(rows)  # thinned, and the means are those of all rows
-    assert series.means.shape == (600, 2)
-    assert series.means[:, 1] == pytest.approx(np.full(600, 200.0))
-    line = TraceLine(0, "GPU 0", series.rows, series.means)
+    assert series.seconds.shape == (600, 4)
+    assert (series.seconds[:, 1:] == [200.0, 100.0, 300.0]).all()
+    line = TraceLine(0, "GPU 0", series.rows, series.seconds)
     picture = trace_picture("a run", [line], (), 600.0).svg()
     assert "line: mean of 3 s, band: lowest to highest" in picture
     assert len(picture) < 30_000
@@ -530,7 +530,7 @@ def test_evaluations_that_a_training_named_are_named_in_the_picture(make: Make) 
              "energy_j": 100.0, "mean_power_w": 100.0} for n, kind in enumerate(kinds)]
     found = SegmentedIterations(pl.DataFrame(rows, schema=SEGMENTS), IterationSummary(3, 1.0, 0.0, 100.0, 1.0, "marks"))
     view.settle(found)
-    assert [(round(mark.time_s, 3), mark.text) for mark in view._marks.kept] == [(2.0, "evaluation")]
+    assert view.snapshot()[0]["marks"] == [[2.0, "evaluation"]]
 
 
 def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> None:

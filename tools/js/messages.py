@@ -91,7 +91,7 @@ class PowerNews(TypedDict):
     counts: list[int]
     elapsed: float
     energy: list[Number]
-    marks: NotRequired[list[tuple[int, float, str]]]
+    marks: NotRequired[list[tuple[float, str]]]
     period: NotRequired[Period]
 
 

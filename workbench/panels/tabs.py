@@ -31,10 +31,9 @@ from ._views.frontier.panel import frontier
 from ._views.frontier.sources import Logged
 from ._views.log.panel import log as log_panel
 from ._views.power.panel import PowerView
+from ._views.power.series import WINDOW_S
 from ._views.recurring.panel import recurring
 from .tab_sheets import HtmlPanel, sweep_sheet
-
-KEPT_S = 120.0  # of rows that the power tab keeps in the recorder's memory
 
 
 class Workbench(Displayed):
@@ -138,7 +137,7 @@ def _power(here: session.Session, recorder: Recorder, devices: tuple[Device, ...
         recorder, devices, label="this session", stop=interrupt_cell, set_power_limit=here.set_power_limit
     )
     # This view may stay for days; what it draws of the past it keeps itself, thinned.
-    panel._hold = recorder.hold(lambda: recorder.clock() - KEPT_S, awake=False)
+    panel._hold = recorder.hold(lambda: recorder.clock() - 2 * WINDOW_S, awake=False)
     panel.start()
     return panel
 

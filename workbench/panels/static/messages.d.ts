@@ -111,7 +111,7 @@ export interface PowerNews {
   counts: number[];
   elapsed: number;
   energy: (number | null)[];
-  marks?: [number, number, string][];
+  marks?: [number, string][];
   period?: Period;
 }
 export interface PowerGreeting {
@@ -120,7 +120,7 @@ export interface PowerGreeting {
   counts: number[];
   elapsed: number;
   energy: (number | null)[];
-  marks?: [number, number, string][];
+  marks?: [number, string][];
   period?: Period;
   title: string;
   label: string;

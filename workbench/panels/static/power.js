@@ -100,10 +100,10 @@ class PowerPlots {
       const theirs = this.rows.length === 1 || row === followed;
       strips.draw(theirs ? spans.strips(from, to, width) : { turns: [], pauses: [] });
     });
-    const seen = [...marks.values()].filter(([, time]) => time >= from && time <= to).sort((a, b) => a[1] - b[1]);
+    const seen = marks.filter(([time]) => time >= from && time <= to).sort((a, b) => a[0] - b[0]);
     const wide = Math.max(width, 100);
-    const text = roomFor(seen.map(([, , words]) => words), seen.map(([, time]) => ((time - from) / (to - from)) * wide), wide);
-    fill(this.marks, seen.map(([, x], n) => ({ x, y: top, text: text[n] })));
+    const text = roomFor(seen.map(([, words]) => words), seen.map(([time]) => ((time - from) / (to - from)) * wide), wide);
+    fill(this.marks, seen.map(([x], n) => ({ x, y: top, text: text[n] })));
   }
 }
 
@@ -184,7 +184,7 @@ class LimitControl {
 class Run {
   constructor(/** @type {PowerGreeting} */ about) {
     this.series = about.gpus.map(() => new Series());
-    this.marks = new Map();
+    this.marks = /** @type {[number, string][]} */ ([]);
     this.spans = new Spans();
     this.elapsed = 0;
     this.energy = /** @type {(number | null)[]} */ ([]);
@@ -197,7 +197,7 @@ class Run {
       this.series[number].append(table, first, count);
       first += count;
     });
-    for (const mark of message.marks ?? []) this.marks.set(mark[0], mark);
+    this.marks = message.marks ?? this.marks;
     ({ elapsed: this.elapsed, energy: this.energy } = message);
     if (!message.period) return null;
     this.spans.take(message.period.since, spansFrom(table, first * COLUMNS.length));
@@ -247,8 +247,8 @@ function powerView({ root, head, post, page }) {
     limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
     say(numbers, run.words());
     // For tests and curious people: what is drawn, without looking at pixels.
-    const { series, marks, spans } = run;
-    Object.assign(root, { workbench: { series, plots, marks: () => [...marks.values()], period, spans: () => spans.rows, colours: page.colours } });
+    const { series, spans } = run;
+    Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
     draw();
   }
   function draw() {

@@ -94,5 +94,5 @@ def _lines(trace: pl.DataFrame) -> list[TraceLine]:
         series = Series(1.0)
         series.append(rows_of(part.drop_nulls("time_s"), start_s))
         if len(series.rows):
-            lines.append(TraceLine(number, f"GPU {number}", series.rows, series.means))
+            lines.append(TraceLine(number, f"GPU {number}", series.rows, series.seconds))
     return lines

@@ -23,7 +23,7 @@ from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
-from ..power.series import Rows, Series, packed, rows_of, thin
+from ..power.series import MOST_ROWS, Rows, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
 from .figure import rhythm
 from .follower import message
@@ -32,8 +32,6 @@ from .model import OWN, PeriodView, period_view
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
-MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
-MOST_SEARCHED = 50  # measurements, for the newest with a trace
 
 
 class PeriodPanel(LivePanel):
@@ -121,7 +119,7 @@ class PeriodPanel(LivePanel):
         number = self._number
         rows = self._rows(number)
         end_s = float(rows[-1, 0]) if len(rows) else 1.0
-        line = TraceLine(number, self.names[number], rows, self._series(number).means)
+        line = TraceLine(number, self.names[number], rows, self._series(number).seconds)
         picture = trace_picture(self.title(), [line], (), end_s, self.view.spans)
         rhythm(picture, self.view, number)
         return picture.svg()
@@ -227,7 +225,7 @@ def period(
 
 
 def _newest(store: Store) -> Measurement:
-    for run in reversed(store.log()["id"].tail(MOST_SEARCHED).to_list()):
+    for run in reversed(store.log()["id"].to_list()):
         if store.trace(run) is not None:
             return store.find(run)
     raise UsageError("nothing is measured yet whose power could be shown; %%energy above a cell measures it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ from ..._core.svg import Pen, Picture, Span
 from ..._core.theme import colour, dash
 
 BINS = 300  # of one line
-HELD_S = 1.0  # what throttled at a reading did so until the next, or for so long
 HEIGHT, BAR = 48, 6
 READINGS = (("Temperature (°C)", "temperature_c", 1.0), ("Memory clock (MHz)", "mem_clock_mhz", 1.0),
             ("Memory busy (%)", "memory_utilisation", 100.0))
@@ -103,21 +101,17 @@ def _binned(trace: Any, column: str, start_s: float, length_s: float) -> Array:
 
 
 def _throttled(trace: Any, start_s: float, length_s: float) -> list[tuple[str, float, list[Span]]]:
-    """What throttled a GPU, its share of the time, and when: stretches in seconds since the start."""
+    """What throttled a GPU, its share of the readings, and when: stretches in seconds since the start."""
     since_s, inside = _since(trace, start_s, length_s)
-    if not len(since_s):
-        return []
-    until_s = np.minimum(np.append(since_s[1:], length_s), since_s + HELD_S)
-    bits = np.nan_to_num(_column(trace, "throttle")[inside])
-    names = {value: throttle_names(int(value)) for value in np.unique(bits)}
-    first, last = ((each / length_s * BINS).astype(int) for each in (since_s, until_s))
+    bits = np.nan_to_num(_column(trace, "throttle")[inside]).astype(int)
+    names = {value: throttle_names(value) for value in np.unique(bits).tolist()}
+    bins = max(min(BINS, len(since_s)), 1)
+    which = np.minimum((since_s / length_s * bins).astype(int), bins - 1)
     found = []
-    for reason in dict.fromkeys(itertools.chain(*names.values())):
+    for reason in dict.fromkeys(name for reasons in names.values() for name in reasons):
         held = np.isin(bits, [value for value, reasons in names.items() if reason in reasons])
-        share = float((until_s - since_s)[held].sum()) / length_s
-        begun = np.bincount(first[held], minlength=BINS + 2)[: BINS + 2]
-        ended = np.bincount(last[held] + 1, minlength=BINS + 2)[: BINS + 2]
-        within = np.concatenate([[0], np.cumsum(begun - ended) > 0, [0]])
-        edges_s = np.flatnonzero(np.diff(within)).reshape(-1, 2) * (length_s / BINS)
-        found.append((reason, share, [(float(one), min(float(end), length_s)) for one, end in edges_s]))
+        within = np.zeros(bins + 2)
+        within[which[held] + 1] = 1
+        edges_s = np.flatnonzero(np.diff(within)).reshape(-1, 2) * (length_s / bins)
+        found.append((reason, float(held.mean()), [(one, end) for one, end in edges_s.tolist()]))
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +28,14 @@ from ..._core.svg import titled
 from ..period.figure import rhythm
 from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
-from .model import MarkList, WatchedGpu, named_phases
-from .series import Rows, packed
+from .model import MOST_MARKS, WatchedGpu, named_phases
+from .series import WINDOW_S, Rows, packed
 from .svg import VerticalMark, trace_picture
 
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
-WINDOW_S = 60.0
-WAKE_EVERY_S = 5.0
 SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
-MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
 class PowerView(LivePanel):
@@ -76,11 +73,10 @@ class PowerView(LivePanel):
         self._gpus = [
             WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
         ]
-        self._marks = MarkList()
+        self._marks: deque[VerticalMark] = deque(maxlen=MOST_MARKS)
+        self._marks_sent: list[list[Any]] = []
         self._recorder_problem = ""
         self._end_s: float | None = None
-        self._woken_s = -math.inf  # when the recorder was told last that somebody watches
-        self._failures = 0  # of following the iterations, one after another
         self._settled: SegmentedIterations | None = None
         self._rhythm = PeriodFollower(recorder, self.devices, self.start_s) if period else None
         super().__init__(live=True)
@@ -90,7 +86,7 @@ class PowerView(LivePanel):
     def mark(self, time_s: float, text: str) -> None:
         """Draw a vertical line with a few words at a time."""
         with self._lock:
-            self._marks.add(VerticalMark(time_s - self.start_s, text))
+            self._marks.append(VerticalMark(time_s - self.start_s, text))
 
     def refuse_limits(self) -> None:
         """Take no more power limits. One that is being set has been set when this returns."""
@@ -145,7 +141,7 @@ class PowerView(LivePanel):
             found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
             spans = () if found is None else found.view.spans
             picture = trace_picture(
-                self.title(), [gpu.line for gpu in self._gpus], self._marks.kept, self._elapsed_s(), spans
+                self.title(), [gpu.line for gpu in self._gpus], self._marks, self._elapsed_s(), spans
             )
             if found is not None:
                 rhythm(picture, found.view, found.number or 0)
@@ -171,7 +167,7 @@ class PowerView(LivePanel):
         header = {
             "title": self.title(), "label": self.label, "gpus": [gpu.about() for gpu in self._gpus],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
-            "slider": self._set_power_limit is not None, "marks": self._marks.rows(whole=True),
+            "slider": self._set_power_limit is not None, "marks": self._mark_rows(),
             "follows": self._rhythm is not None, **self._numbers(),
         }
         known = self._rhythm is not None and self._rhythm.number is not None
@@ -182,14 +178,15 @@ class PowerView(LivePanel):
         if self._end_s is None and self.quiet() and not self.due():
             return None
         self._keep_awake()
-        new, marks = self._gather(), self._marks.rows()
+        new, marks = self._gather(), self._mark_rows()
+        before, self._marks_sent = self._marks_sent, marks
         self._watch_recorder()
         period = None
         if self._rhythm is not None and self._followed():
             period = self._rhythm.message(whole=self._end_s is not None)
-        if self._end_s is None and not marks and period is None and not any(map(len, new)):
+        if self._end_s is None and marks == before and period is None and not any(map(len, new)):
             return None
-        header = {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}
+        header = {"kind": "news", **({"marks": marks} if marks != before else {}), **self._numbers()}
         return _message(header, new, period)
 
     def drain(self) -> None:
@@ -223,13 +220,9 @@ class PowerView(LivePanel):
         if self._end_s is not None:
             return True
         try:
-            new = self._rhythm.update(self.recorder.clock())
-            self._failures = 0
-            return new
+            return self._rhythm.update(self.recorder.clock())
         except Exception as error:  # the power is shown all the same
-            self._failures += 1
-            if self._failures >= MOST_FAILURES:
-                self._lose(error)
+            self._lose(error)
             return False
 
     def _lose(self, error: Exception) -> None:
@@ -238,6 +231,9 @@ class PowerView(LivePanel):
         self._rhythm.end()
         self._rhythm = None
         self.report_error(f"the iterations are not followed any more: {describe_error(error)}")
+
+    def _mark_rows(self) -> list[list[Any]]:
+        return [[round(mark.time_s, 3), mark.text] for mark in self._marks]
 
     def _numbers(self) -> dict[str, Any]:
         return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus]}
@@ -250,9 +246,7 @@ class PowerView(LivePanel):
 
     def _keep_awake(self) -> None:
         """Have the sampler look at full pace while a browser shows the view; mark where it has rested."""
-        now_s = time.monotonic()
-        if self._end_s is None and not self.absent() and now_s - self._woken_s >= WAKE_EVERY_S:
-            self._woken_s = now_s
+        if self._end_s is None and not self.absent():
             idle_s = self.recorder.wake()
             if idle_s >= REST_AFTER_S:
                 self.mark(self.recorder.clock(), f"sampling has rested: no view was open for "
@@ -294,8 +288,8 @@ class PowerView(LivePanel):
             before, before_s = self._last_limit
             self._last_limit = (who, now_s)
             same = before == who and now_s - before_s < SAME_DRAG_S
-            if same and self._marks.kept and self._marks.kept[-1].text.startswith(who):
-                self._marks.retract()
+            if same and self._marks and self._marks[-1].text.startswith(who):
+                self._marks.pop()
             self.mark(now_s, f"{who}{watts} W")
 
 
