@@ -108,9 +108,7 @@ class Parts {
     const { view, job } = message;
     this.applying.show(message);
     put(this.apply, { hidden: !view });
-    if (!view) return;
-    const name = view.simulated && !view.gpu.includes("(simulated)") ? `${view.gpu} (simulated)` : view.gpu;
-    say(this.now, [`${name}: ${view.force}`, view.origin, job?.text, view.power, view.left, view.earlier].filter(Boolean).join(" · "));
+    if (view) say(this.now, [view.status, job?.text].filter(Boolean).join(" · "));
   }
   show(/** @type {FrontierChoice} */ choice) {
     const { headline, details, name } = choice;

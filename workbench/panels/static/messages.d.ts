@@ -2,20 +2,9 @@
 export interface ApplyView {
   gpu: string;
   simulated: boolean;
-  force: string;
-  origin: string;
-  holder: string;
-  computing: string;
-  chosen: string;
-  difference: string[];
-  note: string;
-  rights: string;
-  allowed: boolean;
+  facts: [string, string][];
+  status: string;
   command: string;
-  history: [string, string][];
-  left: string;
-  earlier: string;
-  power: string;
   can_apply: boolean;
   can_undo: boolean;
   can_default: boolean;

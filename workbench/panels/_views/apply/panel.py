@@ -89,8 +89,8 @@ class ApplyPanel(LivePanel):
         return titled(f"Apply · {self.control.device.name}", self.control.device.simulated)
 
     def summary(self) -> str:
-        view = self.applier.view
-        return "\n".join([self.title(), *(view.sentences if view is not None else ())])
+        facts = () if self.applier.view is None else self.applier.view.facts
+        return "\n".join([self.title(), *(f"{name}: {text}" if name else text for name, text in facts)])
 
     def html(self) -> str:
         """The panel as a picture: HTML without scripts."""

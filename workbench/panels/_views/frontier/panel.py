@@ -51,10 +51,9 @@ class FrontierPanel(LivePanel):
 
     def __init__(
         self, given: PointSource, shown: ShownFrontier, *, work: Work | None = None,
-        tariff: Tariff | None = None, relative: bool = False, store: Store | None = None,
-        live: bool | None = None,
+        tariff: Tariff | None = None, store: Store | None = None, live: bool | None = None,
     ) -> None:
-        self.source, self.relative, self.whole = given, relative, False
+        self.source, self.relative, self.whole = given, False, False
         self._work, self._tariff, self._store = work, tariff, store
         self._observed: Hashable = None
         self._frontier = shown
@@ -385,10 +384,10 @@ def magics_tariff() -> Tariff:
 
 
 def frontier(
-    points: Any, *, default: Configuration | None = None, max_power_w: float | None = None,
-    unit: str | None = None, per_epoch: float | None = None, epochs: float | None = None,
-    tariff: Tariff | None = None, eta: float = 0.5, max_slowdown: float | None = None, relative: bool = False,
-    name: str = "", store: Store | None = None, live: bool | None = None, simulated: bool | None = None,
+    points: Any, *, default: Configuration | None = None, unit: str | None = None,
+    per_epoch: float | None = None, epochs: float | None = None, tariff: Tariff | None = None,
+    eta: float = 0.5, max_slowdown: float | None = None, name: str = "", store: Store | None = None,
+    live: bool | None = None,
 ) -> FrontierPanel:
     """Look at energy against time, and choose a configuration.
 
@@ -399,29 +398,20 @@ def frontier(
             one under way; a recurring job, its study or history; a CSV or Parquet file.
         default: The configuration that savings are against; the driver's own, or the highest that was
             measured, where None.
-        max_power_w: Prices time for eta; the highest power limit where None.
         unit: What a point's time and energy are for: "sample", "million tokens", "iteration", "epoch", "job"
             or "run"; where None, what all measurements counted (`workbench.work`), else a run.
         per_epoch, epochs: Units in an epoch and epochs in a job, for what is saved per epoch and job.
         tariff: Price and CO2 of a kWh; that of the magics where None.
         eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least
             energy within it (0.05 is 5 %).
-        relative: Axes in per cent of the default.
         store: Where traces of measurements are; the user's log where None.
         live: A widget or a picture; None takes a widget where the front end has them.
-        simulated: Whether no joule of it is real, where the points do not tell.
 
     Raises:
         UsageError: points that are none, or an argument that makes no sense; says which and why.
     """
-    given = source(points, name=name, unit=unit, simulated=simulated)
+    given = source(points, name=name, unit=unit)
     given_work = (unit, per_epoch, epochs) != (None, None, None)
-    return FrontierPanel(
-        given,
-        ShownFrontier(eta, max_slowdown, default=default, max_power_w=max_power_w),
-        work=Work(unit or given.unit, per_epoch, epochs) if given_work else None,
-        tariff=tariff,
-        relative=relative,
-        store=store,
-        live=live,
-    )
+    work = Work(unit or given.unit, per_epoch, epochs) if given_work else None
+    shown = ShownFrontier(eta, max_slowdown, default)
+    return FrontierPanel(given, shown, work=work, tariff=tariff, store=store, live=live)

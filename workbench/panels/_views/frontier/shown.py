@@ -17,7 +17,6 @@ from .model import ETA, MANUAL, SLOWDOWN, FrontierChoice
 NOTHING = "Nothing is measured yet: run a cell under %%energy or a sweep; each measurement becomes a point"
 ALL = "all"
 NAMES = ("job", "gpu", "batch_size")  # of what is selected
-KEPT = 3  # versions of the frontier: a browser may speak of the one before
 
 
 class Filters:
@@ -87,15 +86,11 @@ class ShownFrontier:
     Args:
         eta, max_slowdown: Of the first choice: least cost, or, where a bound is given, least energy within.
         default: The configuration that savings are against; None takes the one with the default limit.
-        max_power_w: Of Zeus' cost; None takes the GPU's.
     """
 
-    def __init__(
-        self, eta: float, max_slowdown: float | None, *, default: Configuration | None,
-        max_power_w: float | None,
-    ) -> None:
+    def __init__(self, eta: float, max_slowdown: float | None, default: Configuration | None) -> None:
         self.choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
-        self.default, self.max_power_w = default, max_power_w
+        self.default = default
         self.filters = Filters()
         self.version = 0
         self.note = ""  # why the choice has moved with the points
@@ -159,10 +154,10 @@ class ShownFrontier:
         if default is not None and tradeoff.find(shown, default) is None:
             # Where it is not selected, the default among what is takes its place, and is named.
             default = None if tradeoff.find(points, default) is not None else default
-        analysis = tradeoff.analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
+        analysis = tradeoff.analyse_frontier(shown, default=default)
         self.version += 1
-        recent = {number: each for number, each in self._frontiers.items() if number > self.version - KEPT}
-        self._frontiers = {**recent, self.version: analysis}
+        before_it = {} if before is None else {self.version - 1: before}  # a browser may speak of that one
+        self._frontiers = {**before_it, self.version: analysis}
         self.notes = ". ".join([model.counts(analysis), *self._collected.notes])
         self.note = ""
         if before is not None and self.choice.rule == MANUAL:

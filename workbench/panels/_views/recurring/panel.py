@@ -32,7 +32,6 @@ from .figure import draw
 from .model import RecurringView, view
 from .sources import JobSource, Played, Studied, as_csv
 
-MOST = 1000  # recurrences on one click
 POLICIES = {"KnowledgeGradient": "our policy", "ZeusPolicy": "Zeus' policy"}
 
 
@@ -66,12 +65,6 @@ class RecurringPanel(LivePanel):
         assert self._outlook is not None
         return self._outlook
 
-    def set_eta(self, eta: float) -> None:
-        """Weigh energy (1) against time (0) anew: for what is shown, and for what runs next."""
-        with self._lock:
-            self.source.set_eta(float(eta))
-            self.tell()
-
     def run(self, count: int = 1) -> None:
         """Run so many recurrences, or play them again, and wait; after an interrupt no further one begins."""
         self._begin(count)
@@ -87,19 +80,6 @@ class RecurringPanel(LivePanel):
     def stop(self) -> None:
         """Run no further recurrence; the one that runs comes to its end."""
         self._left = min(self._left, 1)
-
-    def export_csv(self, path: str | Path) -> int:
-        """Write the history as CSV; returns how many attempts that were."""
-        attempts = self.source.ledger.attempts
-        Path(path).write_text(as_csv(attempts), encoding="utf-8")
-        return sum(a.ended for a in attempts)
-
-    def import_csv(self, path: str | Path) -> int:
-        """Add an exported history; returns how many attempts of it were new."""
-        with self._lock:
-            count = self.source.add(Path(path).read_text(encoding="utf-8"))
-            self.tell()
-            return count
 
     def refresh(self) -> bool:
         """Take in what is new; whether there was anything."""
@@ -182,8 +162,8 @@ class RecurringPanel(LivePanel):
                 raise UsageError(self.source.why_not)
             if self._left:
                 raise UsageError("a recurrence runs already; let it end, or stop after it")
-            if not 1 <= count <= MOST:
-                raise UsageError(f"{count} recurrences are too many for one click; choose 1 to {MOST}")
+            if count < 1:
+                raise UsageError(f"{count} recurrences cannot be run; choose 1 or more")
             self._left, self._note, self._error = count, "", None
             self._worker = threading.Thread(target=self._work, name="recurrences", daemon=True)
             self._worker.start()
@@ -213,7 +193,7 @@ class RecurringPanel(LivePanel):
 def recurring(
     job: RecurringJob | JobStudy | Recorded | pl.DataFrame | Sequence[Attempt] | str | Path,
     run: Callable[[Any], object] | None = None, *, space: Space | None = None,
-    objective: Objective | None = None, live: bool | None = None, simulated: bool | None = None,
+    objective: Objective | None = None, live: bool | None = None,
 ) -> RecurringPanel:
     """Look at a recurring job, and run it.
 
@@ -223,19 +203,18 @@ def recurring(
             function of the study that runs one recurrence. It is called on a thread of its own.
         space, objective: For a history, what could be chosen and what is to be small; a file does not tell.
         live: A widget or a picture; None takes a widget where the front end has them.
-        simulated: Whether no joule of it is real, where the history does not tell.
 
     Raises:
         UsageError: none of these, or a history that cannot be read.
     """
     if isinstance(job, (RecurringJob, JobStudy)):
-        return RecurringPanel(Studied(job, run, simulated), live=live)
+        return RecurringPanel(Studied(job, run), live=live)
     if run is not None:
         raise UsageError("a history has nothing to run; give the job or its study, or leave out run=")
     if isinstance(job, Recorded):
-        return RecurringPanel(Played(job, "", simulated), live=live)
+        return RecurringPanel(Played(job, ""), live=live)
     if not isinstance(job, (str, Path, pl.DataFrame, Sequence)):
         kind = type(job).__name__
         raise UsageError(f"a recurring job, its study or its history can be looked at, not {kind}")
     name = Path(job).stem if isinstance(job, (str, Path)) else ""
-    return RecurringPanel(Played(Recorded(job, space, objective), name, simulated), live=live)
+    return RecurringPanel(Played(Recorded(job, space, objective), name), live=live)

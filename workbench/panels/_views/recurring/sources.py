@@ -25,16 +25,14 @@ class Studied:
 
     replayed = False
 
-    def __init__(
-        self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None, simulated: bool | None
-    ) -> None:
+    def __init__(self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None = None) -> None:
         self._job = job if isinstance(job, RecurringJob) else None
         self.history = job.study if isinstance(job, RecurringJob) else job
         self._run = run
         self.name = job.name
         gpus = self._job.meter.devices if self._job else ()
         named = "simulated" in (self.history.space.gpu or "")
-        self.simulated = simulated if simulated is not None else named or any(gpu.simulated for gpu in gpus)
+        self.simulated = named or any(gpu.simulated for gpu in gpus)
         self.ledger = AttemptLedger(self.history.space)
 
     @property
@@ -92,9 +90,9 @@ class Played:
 
     replayed, why_not = True, ""
 
-    def __init__(self, recorded: Recorded, name: str, simulated: bool | None) -> None:
+    def __init__(self, recorded: Recorded, name: str) -> None:
         self.history, self.name = recorded, name
-        self.simulated = "simulated" in (recorded.space.gpu or "") if simulated is None else simulated
+        self.simulated = "simulated" in (recorded.space.gpu or "")
         self.pardoned: dict[int, int] = {}
         self.recur, self.rewind = recorded.play, recorded.rewind
 
