@@ -73,7 +73,7 @@ def slide(notebook: Notebook, share: float) -> None:
 def opened(notebook: Make) -> Notebook:
     show = "panel = workbench.panels.recurring(job, run=train)\npanel"
     busy = "while not Path('enough').exists():\n    time.sleep(0.05)"
-    made = notebook([SET_UP, show, busy, "panel.run(2)", "panel.set_eta(0.97)", "panel"])
+    made = notebook([SET_UP, show, busy, "panel.run(2)", "panel.on_message('eta', {'eta': 0.97})", "panel"])
     made.execute(0, 1)
     return made
 

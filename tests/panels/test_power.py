@@ -240,24 +240,17 @@ def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> Non
     view._received(view, {"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200}, [])
     assert asked == [(uuid, 200.0)]
     assert sent[-1][0] == {"kind": "limit", "asked": 200.0, "applied": {uuid: 199.0}}
-    assert view.changes()[0]["marks"] == [[1.0, "199 W"]]  # type: ignore[index]
 
 
-def test_a_drag_leaves_one_mark(make: Make) -> None:
-    view, _ = make("V100,V100", set_power_limit=lambda uuid, watts: watts)
-    hello(view)
-    both = [device.uuid for device in view.devices]
-    for watts in (240, 230, 220):
-        view.machine.step(0.3)
-        view._received(view, {"kind": "limit", "n": 2, "uuids": both, "watts": watts}, [])
-        told = view.changes()
-    assert told is not None
-    assert [text for _, text in told[0]["marks"]] == ["all GPUs 220 W"]
+def test_a_new_limit_is_named_in_the_picture_and_a_drag_by_its_end(make: Make) -> None:
+    view, _ = make()
+    for watts in (250, 150, 140, 130):
+        view.devices[0].write(Setting(power_limit_w=watts))
+        view.machine.step(0.01 if watts < 150 else 5.0)
     view.machine.step(5.0)
-    view._received(view, {"kind": "limit", "n": 3, "uuids": both[1:], "watts": 150}, [])
-    told = view.changes()
-    assert told is not None
-    assert [text for _, text in told[0]["marks"]] == ["all GPUs 220 W", "GPU 1 150 W"]
+    texts = [text.text for text in ElementTree.fromstring(view.svg()).iter("{http://www.w3.org/2000/svg}text")]
+    assert "130 W" in texts
+    assert "140 W" not in texts
 
 
 def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(make: Make) -> None:

@@ -20,7 +20,7 @@ from workbench.errors import UsageError
 from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
 from workbench.panels import tabs as module
-from workbench.panels.tab_sheets import progress_text, sweep_sheet
+from workbench.panels.tab_sheets import SweepPanel, progress_text
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -124,7 +124,7 @@ def test_a_sweep_tab_names_the_first_failure() -> None:
 
 def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     sweep: Any = Sweep()
-    sheet = sweep_sheet(sweep)
+    sheet = SweepPanel(sweep)
     assert sheet.summary() == "Sweep\n12 of 40 configurations, 3 min 0 s left"
     assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
     sweep.note = "this card does not follow the usual curve: measuring more"

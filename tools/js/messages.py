@@ -400,7 +400,7 @@ RECORDS = (ApplyView, TuningText, Drilled, TableLine)
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),
     "PeriodPanel": (PeriodGreeting, {"news": PeriodNews}),
-    "HtmlPanel": (Sheet, {"news": Sheet}),
+    "SweepPanel": (Sheet, {"news": Sheet}),
     "LogPanel": (Sheet, {"news": Sheet}),
     "ApplyPanel": (Apply, {"news": Apply, "knobs": Apply}),
     "ClocksPanel": (ClocksGreeting, {"news": ClocksNews}),

@@ -33,7 +33,7 @@ from ._views.log.panel import log as log_panel
 from ._views.power.panel import PowerView
 from ._views.power.series import WINDOW_S
 from ._views.recurring.panel import recurring
-from .tab_sheets import HtmlPanel, sweep_sheet
+from .tab_sheets import SweepPanel
 
 
 class Workbench(Displayed):
@@ -57,7 +57,7 @@ class Workbench(Displayed):
         self.frontier = frontier(Logged(store) if points is None else points, store=store, live=live)
         self.panels["Frontier"] = self.frontier
         if callable(getattr(points, "cancel", None)):
-            self.panels["Sweep"] = sweep_sheet(points)
+            self.panels["Sweep"] = SweepPanel(points)
         if job is not None:
             self.panels["Recurring"] = recurring(job, run, live=live)
         if devices:
@@ -95,7 +95,7 @@ class Workbench(Displayed):
         power = self.panels.get("Power and periods")
         going = {
             "Clocks": bool(running()), "Power and periods": power is not None and marks.is_noted(),
-            "Sweep": isinstance(sweep, HtmlPanel) and sweep.going, "Recurring": "Recurring" in self.panels,
+            "Sweep": isinstance(sweep, SweepPanel) and sweep.going, "Recurring": "Recurring" in self.panels,
             "Frontier": self.chosen is not None,
         }
         shown = (name for name, now in going.items() if now and name in self.panels)

@@ -60,13 +60,14 @@ def view(
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     after = [followed.text if followed is not None else "", first.left, first.earlier]
     command = "" if rights.who else rights.command
+    done = [f"{each.at}  {'; '.join(each.text)}" for each in reversed(first.history[-MOST_LISTED:])]
     facts = (
         ("Active", f"{active} ({now.text})"),
         ("Chosen", NOTHING if chosen is None else describe(wanted, device)),
         ("Difference", "; ".join(difference) or SAME), ("", _note(wanted, jobs)), ("Rights", rights.text),
         ("Command", command), ("Held by", "" if now.origin == "process" else now.holder),
         ("Computing on it", ", ".join(names[:MOST_LISTED]) + more), *(("", text) for text in after),
-        ("Done", "\n".join(f"{each.at}  {'; '.join(each.text)}" for each in first.history[-MOST_LISTED:][::-1])),
+        ("Done", "\n".join(done)),
     )
     name = titled(device.name, device.simulated)
     return ApplyView(

@@ -152,8 +152,9 @@ def collected_points(source: PointSource, *, first: bool) -> Collected:
 
 
 def source(what: Any, *, name: str = "", unit: str | None = None) -> PointSource:
-    """What can be looked at: a sweep, a frame, the log, a file or a recurring job. `unit` is of the work; None
-    for what the source says.
+    """What can be looked at: a sweep, a frame, the log, a file or a recurring job.
+
+    `unit` is of the work; None for what the source says.
 
     Raises:
         UsageError: it cannot, or holds nothing.

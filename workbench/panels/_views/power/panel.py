@@ -11,7 +11,6 @@ slider.
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,7 +34,6 @@ from .svg import VerticalMark, trace_picture
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
-SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
 
 
 class PowerView(LivePanel):
@@ -68,7 +66,6 @@ class PowerView(LivePanel):
         self._set_power_limit = set_power_limit
         self._limiting = threading.RLock()
         self.takes_limits = set_power_limit is not None  # with that lock held
-        self._last_limit = ("", -math.inf)  # whose limit was set, and when
         self.stopped = False  # by its button
         self._gpus = [
             WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
@@ -274,23 +271,7 @@ class PowerView(LivePanel):
                     applied[uuid] = change(uuid, asked_w)
             self.report_error("")
         finally:
-            if applied:
-                self._mark_limit(applied)
             self._say({"kind": "limit", "asked": asked_w, "applied": applied})
-
-    def _mark_limit(self, applied_w: dict[str, float]) -> None:
-        """Mark limits that were set; a drag of the slider keeps its last one only."""
-        now_s, who = self.recorder.clock(), "" if len(self.devices) == 1 else "all GPUs "
-        if len(applied_w) < len(self.devices):
-            who = f"GPU {', '.join(str(each.index) for each in self.devices if each.uuid in applied_w)} "
-        watts = "/".join(map(str, sorted({round(value) for value in applied_w.values()})))
-        with self._lock:
-            before, before_s = self._last_limit
-            self._last_limit = (who, now_s)
-            same = before == who and now_s - before_s < SAME_DRAG_S
-            if same and self._marks and self._marks[-1].text.startswith(who):
-                self._marks.pop()
-            self.mark(now_s, f"{who}{watts} W")
 
 
 def _message(header: dict[str, Any], tables: Sequence[Rows], period: PeriodMessage | None = None) -> Message:

@@ -46,7 +46,7 @@ def trace_picture(
     Args:
         title: Its heading.
         lines: The GPUs.
-        marks: Vertical lines with words.
+        marks: Vertical lines with words; new power limits have theirs anyway.
         end_s: Where the time axis ends.
         spans: Iterations, on whose ground the power is drawn.
     """
@@ -54,7 +54,7 @@ def trace_picture(
     step_s = max(1, -(-int(end_s) // (bins // 2)))  # of a mean that is drawn
     long = end_s > WINDOW_S and any(line.seconds is not None and len(line.rows) > POINTS for line in lines)
     lines = [line._replace(rows=thin(line.rows, bins)) for line in lines]
-    marks, span = sorted(marks), (0.0, max(end_s, 1e-3))
+    marks, span = sorted([*marks, *_limit_changes(lines)]), (0.0, max(end_s, 1e-3))
     highest_w = max(_highest(lines, 1), _highest(lines, 2)) * 1.1
     together = len(lines) <= TOGETHER
     apart = [(f"{line.name} (W)", [line], ROW_HEIGHT, 2) for line in lines]
@@ -101,12 +101,25 @@ def trace_picture(
     return picture
 
 
+def _limit_changes(lines: Sequence[TraceLine]) -> list[VerticalMark]:
+    """Each new power limit as a mark, with its GPU where there are several."""
+    found = []
+    for line in lines:
+        known = line.rows[~np.isnan(line.rows[:, 2])]
+        new = np.flatnonzero(np.abs(np.diff(known[:, 2])) > 0.5) + 1
+        who = f"{line.name} " * (len(lines) > 1)
+        found += [VerticalMark(float(row[0]), f"{who}{row[2]:g} W") for row in known[new]]
+    return found
+
+
 def _marks(frame: Frame, marks: Sequence[VerticalMark], *, named: bool) -> None:
-    """Vertical lines, and the words of those that have room before the next one."""
+    """Vertical lines, and the words of those that have room before the next one; of a drag the last one."""
     shown = [mark for mark in marks if frame.holds(mark.time_s)]
     for mark, after in itertools.zip_longest(shown, shown[1:]):
-        frame.upright(mark.time_s, Pen(dashes=(2, 3), opacity=0.45))
         room = (WIDTH if after is None else frame.x(after.time_s)) - frame.x(mark.time_s)
+        if after is not None and room < LETTER:
+            continue
+        frame.upright(mark.time_s, Pen(dashes=(2, 3), opacity=0.45))
         if named and (after is None or room > LETTER * len(mark.text) + 6):
             frame.label(mark.time_s, frame.y_span[1], mark.text, dx=4, dy=10, rotated=True)
 
