@@ -33,7 +33,7 @@ SEE = """() => {
     selected: of('tr[aria-selected="true"]')?.textContent ?? '', listed: table.rows.length,
     painted: root.querySelectorAll('tr[data-row]').length,
     first: of('tr[data-row]')?.textContent ?? '', sorted: of('th[aria-sort=ascending],th[aria-sort=descending]')?.textContent,
-    trace: root.querySelectorAll('.workbench-trace svg').length, badge: !of('.workbench-badge').hidden,
+    badge: !of('.workbench-badge').hidden,
     ink: frame.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };
 }"""
@@ -137,10 +137,6 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
         path = tmp_path / f"frontier.{what}"
         caught.value.save_as(path)
         assert path.read_bytes().startswith(begins)
-    page.locator(".workbench-traces summary").last.click()
-    opened.wait(
-        "() => document.querySelector('.workbench-traces').textContent.includes('names no measurement')"
-    )
     opened.theme("JupyterLab Dark")
     assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
     opened.theme("JupyterLab Light")

@@ -18,13 +18,11 @@ from tests.panels.listening import Said, ask
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
-from workbench.logbook.store import Store, as_frame, export
+from workbench.logbook.store import as_frame, export
 from workbench.panels._views.frontier.panel import FrontierPanel
 from workbench.panels._views.frontier.sources import of_attempts, source
-from workbench.panels._views.frontier.svg import traces
 from workbench.records import Configuration, GpuMeasurement, Measurement, Observation, Setting, WorkDone
 from workbench.tariff import Tariff
-from workbench.trace import SCHEMA
 
 POINTS = pl.DataFrame(
     {
@@ -470,23 +468,6 @@ def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path:
         panel.export(tmp_path / "nowhere" / "f.csv")
     with pytest.raises(UsageError, match="cannot be read as Parquet, CSV or JSON"):
         workbench.panels.frontier(tmp_path / "none.csv")
-
-
-def test_traces_of_all_repeats_are_drawn_from_their_own_start(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    rows = {"time_s": np.arange(5.0, 15.0, 0.1), "power_w": 200.0}
-    trace = pl.DataFrame({**dict.fromkeys(SCHEMA.names()), **rows}).cast(dict(SCHEMA))
-    for name in ("a", "b"):
-        store.save(measured(name, 200.0, 10.0, 2000.0), {"u": trace})
-    svg, said = traces(["a", "b"], store)
-    assert said == "measurement a, b"
-    assert "Power of this observation" in "".join(ElementTree.fromstring(svg).itertext())
-    assert traces([], store) == ("", "this point names no measurement of the log, so there is no trace")
-    assert traces(["z"], store) == ("", "no trace is kept of measurement z")
-    panel = workbench.panels.frontier(store.log(), store=store)
-    spoken = Said(panel)
-    ask(panel, "traces", row=0, version=version(panel))
-    assert spoken.last("traces")["svg"] == svg
 
 
 # views and pictures

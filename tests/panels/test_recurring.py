@@ -133,7 +133,7 @@ def study(tmp_path: Path) -> JobStudy:
 def test_before_the_first_run_it_says_what_comes_first() -> None:
     words = panel_of([]).summary().splitlines()
     assert words == [
-        "Recurring job, by our policy, replayed (simulated)",
+        "Recurring job, by our policy (simulated)",
         "Next: a few seconds of batch size 128 at 250 W: what does an epoch cost here?",
         "by eta 0.5: 50 % energy, 50 % time",
     ]
@@ -401,16 +401,11 @@ def test_what_others_add_to_the_history_is_seen(study: JobStudy, tmp_path: Path)
     assert not panel.refresh()
 
 
-def test_a_history_is_played_again_to_its_end() -> None:
+def test_a_history_has_nothing_to_run() -> None:
     panel = panel_of(many(5))
-    said = Said(panel)
-    panel._received(panel, {"kind": "rewind"}, None)
-    assert drawn_recurrences(said.last("news")) == []
-    panel.run(2)
-    assert panel.outlook.recurrences.height == 2
-    panel.run(10)
     assert panel.outlook.recurrences.height == 5
-    assert "rewind it" in said.last("news")["note"]
+    with pytest.raises(UsageError, match="nothing to run"):
+        panel.run(1)
 
 
 def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
@@ -497,7 +492,8 @@ def test_a_view_that_says_hello_is_told_everything() -> None:
     panel = panel_of(many(700), live=True)
     about, buffers = panel.snapshot()
     panel.end()
-    assert (about["simulated"], about["replayed"], about["whyNot"], buffers) == (True, True, "", [])
+    assert (about["simulated"], buffers) == (True, [])
+    assert about["whyNot"]
     assert about["view"]["figure"][0][1]["title"].startswith("An epoch at batch size ")
     assert len(drawn_recurrences(about)) == 600  # of 700: more would not be seen
     assert drawn_recurrences(about)[-1] == 700

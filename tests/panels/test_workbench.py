@@ -136,11 +136,6 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     sheet.end()
 
 
-def test_it_opens_where_something_is_happening(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    points = pl.DataFrame({"time_s": [10.0, 11.0], "energy_j": [2500.0, 2100.0], "power_limit_w": [250.0, 200.0]})
-    opened = workbench.panels.open(points)
-    assert opened.busiest() == "Frontier"
-    with workbench.measure("train"):
-        assert opened.busiest() == "Power and periods"
-    monkeypatch.setattr(workbench.tuning.state_machine, "running", lambda: (object(),))
-    assert opened.busiest() == "Clocks"
+def test_it_opens_on_the_sweep_or_the_frontier(machine: Machine) -> None:
+    opened = workbench.panels.open(POINTS)
+    assert opened.box.selected_index == list(opened.panels).index("Frontier")

@@ -360,13 +360,6 @@ class FrontierFile(TypedDict):
     view: str | None
 
 
-class FrontierTraces(TypedDict):
-    kind: str
-    row: int
-    svg: str
-    said: str
-
-
 class RecurringView(TypedDict):
     headline: str
     details: list[str]
@@ -387,7 +380,6 @@ class RecurringGreeting(Greeting, RecurringNews):
     title: str
     name: str
     simulated: bool
-    replayed: bool
     whyNot: str
 
 
@@ -407,7 +399,7 @@ SAID: dict[str, tuple[type, dict[str, type]]] = {
     "ClusterPanel": (ClusterGreeting, {"news": ClusterNews}),
     "FrontierPanel": (
         FrontierPoints,
-        {"points": FrontierPoints, "choice": FrontierChoice, "file": FrontierFile, "traces": FrontierTraces,
+        {"points": FrontierPoints, "choice": FrontierChoice, "file": FrontierFile,
          "applied": Applied},
     ),
     "RecurringPanel": (RecurringGreeting, {"news": RecurringNews}),

@@ -22,11 +22,6 @@ class SweepPanel(LivePanel):
         self.sweep = sweep
         super().__init__()
 
-    @property
-    def going(self) -> bool:
-        """Whether it is under way."""
-        return not self.sweep.cancelled and not self.sweep.reason
-
     def summary(self) -> str:
         return f"Sweep\n{progress_text(self.sweep)}"
 
@@ -35,7 +30,8 @@ class SweepPanel(LivePanel):
 
     def news(self, *, whole: bool = False) -> Message:
         share = min(self.sweep.done / max(self.sweep.budget, 1), 1.0)
-        bar = {"share": share, "words": progress_text(self.sweep), "can_cancel": self.going}
+        going = not self.sweep.cancelled and not self.sweep.reason
+        bar = {"share": share, "words": progress_text(self.sweep), "can_cancel": going}
         return {"kind": "news", "name": "Sweep", "html": self.html(), "bar": bar}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:

@@ -1,10 +1,10 @@
 // @ts-check
-// The energy-time frontier: points, a choice that steps along it, Apply and Undo, what is saved; under "more" a bound, eta, a table, traces.
+// The energy-time frontier: points, a choice that steps along it, Apply and Undo, what is saved; under "more" a bound, eta, a table, files.
 /** @import { Applied, FrontierChoice, FrontierPoints, FrontierView } from "./messages" */
 import { Applying } from "./applying.js";
 import { Asking, Code, Slider, button, element, folded, labelled, lines, offer, picker, press, put, row, say, slowdownSlider, space, toggle, walks } from "./controls.js";
 import { floats } from "./formats.js";
-import { Files, Traces } from "./frontier_parts.js";
+import { Files } from "./frontier_parts.js";
 import { FrontierPlot } from "./frontier_plot.js";
 import { FrontierTable } from "./frontier_table.js";
 import { livePanel } from "./live.js";
@@ -129,10 +129,9 @@ function frontier({ root, head, post, page }) {
   const fit = () => axes({ whole: !shown.whole });
   const whole = toggle("whole", "all points", "show all points, not only the surroundings of the frontier", fit);
   const every = toggle("every", "all in the table", "list all configurations, not only those of the frontier", list);
-  const traces = new Traces(post, () => view && { version: choice.version, row: choice.row });
   const rules = row(...choosing.points.children, space(), filters.predicted, relative, whole);
   const listed = row(every, parts.counts);
-  const more = folded("more: bound and eta, table, files, power trace", choosing.sliders, rules, table.root, listed, code.root, files.root, traces.root);
+  const more = folded("more: bound and eta, table, files", choosing.sliders, rules, table.root, listed, code.root, files.root);
   const beside = element("div", "", choosing.steps, parts.apply);
   const columns = element("div", "workbench-columns", place, beside);
   root.append(parts.headline, parts.details, note, filters.root, columns, more);
@@ -166,7 +165,6 @@ function frontier({ root, head, post, page }) {
   }
   function show() {
     parts.show(choice);
-    traces.rest();
     Object.assign(root, { workbench: { plot, view, choice, table, heard: () => !asking.waiting } });
   }
   function list(all) {
@@ -216,20 +214,18 @@ function frontier({ root, head, post, page }) {
   return {
     greet() {
       plot ??= new FrontierPlot(page, place, (row) => turn({ row, rule: "hand" }), fit);
-      traces.asked = "";
     },
     take,
     on: {
       points: take,
       applied: takeApplied,
       choice: takeChoice,
-      traces: (message) => traces.take(message),
       file: (message, [data]) => files.take(message, data).catch((error) => say(note, error.message)),
     },
     waits: { late: "the kernel hears of it when the cell ends" },
     state({ gone, greeted, running }) {
       applying.able(gone || (greeted && !running));
-      if (gone) for (const part of [code.root, traces.root, files.root]) put(part, { hidden: true }); // the kernel's work
+      if (gone) for (const part of [code.root, files.root]) put(part, { hidden: true }); // the kernel's work
     },
   };
 }

@@ -1,10 +1,9 @@
 // @ts-check
-// What stands around the plane of the frontier: files, traces.
-/** @import { FrontierFile, FrontierTraces } from "./messages" */
-import { button, element, row, save, say } from "./controls.js";
+// Pictures and tables of the frontier as files.
+/** @import { FrontierFile } from "./messages" */
+import { button, element, row, save } from "./controls.js";
 
 const PNG_SCALE = 2;
-const REST_MS = 350; // that a choice rests before its traces are asked for
 const FILES = [["png", "PNG", "the picture"], ["svg", "SVG", "the picture"], ["csv", "CSV", "the points"], ["parquet", "Parquet", "the points"]];
 const TYPES = { svg: "image/svg+xml", csv: "text/csv" };
 
@@ -37,34 +36,5 @@ export class Files {
     if (view && view !== this.view) return;
     if (what === "png") save(name, await png(data, this.page.colours()), "image/png");
     else save(name, /** @type {BlobPart} */ (data), TYPES[what] ?? "application/octet-stream");
-  }
-}
-
-/** The power traces behind a point, asked for where somebody looks. */
-export class Traces {
-  constructor(post, shown) {
-    this.post = post;
-    this.shown = shown;
-    this.words = element("div", "workbench-faint");
-    this.picture = element("div", "workbench-trace");
-    const summary = element("summary", "", "power trace of this configuration");
-    this.root = element("details", "workbench-traces", summary, this.words, this.picture, { ontoggle: () => this.ask() });
-    this.asked = "";
-    this.timer = 0;
-  }
-  rest() {
-    clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => this.ask(), REST_MS);
-  }
-  ask() {
-    const shown = this.shown();
-    if (!this.root.open || !shown || this.asked === `${shown.version}/${shown.row}`) return;
-    this.asked = `${shown.version}/${shown.row}`;
-    say(this.words, "looking");
-    this.post({ kind: "traces", ...shown });
-  }
-  take(/** @type {FrontierTraces} */ { svg, said }) {
-    this.picture.innerHTML = svg;
-    say(this.words, said);
   }
 }

@@ -371,12 +371,6 @@ export interface FrontierFile {
   name: string;
   view: string | null;
 }
-export interface FrontierTraces {
-  kind: string;
-  row: number;
-  svg: string;
-  said: string;
-}
 export interface RecurringView {
   headline: string;
   details: string[];
@@ -401,6 +395,5 @@ export interface RecurringGreeting {
   title: string;
   name: string;
   simulated: boolean;
-  replayed: boolean;
   whyNot: string;
 }

@@ -13,10 +13,9 @@ const ETA = "eta weighs energy (1) against time (0) in the cost eta x energy + (
 class Runs {
   constructor(post) {
     const count = field("workbench-count", "how many recurrences", { type: "number", min: 1, max: HIGHEST, value: MANY });
-    this.one = button("run-one", "", "", () => post({ kind: "run", count: 1 }));
-    this.many = button("run-many", "", "", () => post({ kind: "run", count: Number(count.value) }));
+    this.one = button("run-one", "Run one recurrence", "", () => post({ kind: "run", count: 1 }));
+    this.many = button("run-many", "Run", "", () => post({ kind: "run", count: Number(count.value) }));
     this.stop = button("halt", "Stop after this one", "", () => post({ kind: "stop" }));
-    this.rewind = button("rewind", "Rewind", "", () => post({ kind: "rewind" }));
     const write = button("export", "Export CSV", "", () => post({ kind: "export" }));
     const take = async () => {
       if (file.files?.length) post({ kind: "import", text: await file.files[0].text() });
@@ -24,13 +23,10 @@ class Runs {
     };
     const file = field("workbench-file", "recurrences as CSV", { type: "file", accept: ".csv,text/csv", hidden: true, onchange: take });
     const read = button("import", "Import CSV", "", () => file.click());
-    this.root = row(this.one, this.many, count, this.stop, this.rewind, space(), read, file, write);
+    this.root = row(this.one, this.many, count, this.stop, space(), read, file, write);
     this.note = element("span", "workbench-faint workbench-note");
   }
-  show(/** @type {RecurringGreeting} */ { replayed, whyNot }, left, note) {
-    say(this.one, replayed ? "Play one recurrence" : "Run one recurrence");
-    say(this.many, replayed ? "Play" : "Run");
-    put(this.rewind, { hidden: !replayed });
+  show(/** @type {RecurringGreeting} */ { whyNot }, left, note) {
     for (const each of [this.one, this.many]) put(each, { disabled: left > 0 || whyNot !== "", title: whyNot });
     put(this.stop, { hidden: left === 0, disabled: left === 1 });
     say(this.note, left ? `${left} run${left > 1 ? "s" : ""} left` : note);

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,24 +37,20 @@ from .model import MANUAL, FrontierChoice
 from .running_job import live_point
 from .shown import NAMES, NOTHING, ShownFrontier
 from .sources import GivenPoints, PointSource, collected_points, source
-from .svg import Plane, frontier_page, traces
-
-if TYPE_CHECKING:
-    from ....logbook.store import Store
+from .svg import Plane, frontier_page
 
 
 class FrontierPanel(LivePanel):
     """A frontier, and a choice on it. `frontier` says what the arguments are."""
 
-    keeps_error = ("traces",)
     _esm = script("frontier")
 
     def __init__(
         self, given: PointSource, shown: ShownFrontier, *, work: Work | None = None,
-        tariff: Tariff | None = None, store: Store | None = None, live: bool | None = None,
+        tariff: Tariff | None = None, live: bool | None = None,
     ) -> None:
         self.source, self.relative, self.whole = given, False, False
-        self._work, self._tariff, self._store = work, tariff, store
+        self._work, self._tariff = work, tariff
         self._observed: Hashable = None
         self._frontier = shown
         self._sent_version = -1  # what views know
@@ -356,10 +352,6 @@ class FrontierPanel(LivePanel):
                 what = str(content["what"])
                 about = {"what": what, "name": f"frontier.{what}", "view": content.get("view")}
                 self._say({"kind": "file", **about}, [self._exported("svg" if what == "png" else what)])
-            elif kind == "traces":
-                row = self._frontier.row_asked(content)
-                svg, notes = traces(self._frontier.must().points["measurements"][row].to_list(), self._store)
-                self._say({"kind": "traces", "row": row, "svg": svg, "said": notes})
 
     def _exported(self, what: str) -> bytes:
         if what == "svg":
@@ -386,8 +378,7 @@ def magics_tariff() -> Tariff:
 def frontier(
     points: Any, *, default: Configuration | None = None, unit: str | None = None,
     per_epoch: float | None = None, epochs: float | None = None, tariff: Tariff | None = None,
-    eta: float = 0.5, max_slowdown: float | None = None, name: str = "", store: Store | None = None,
-    live: bool | None = None,
+    eta: float = 0.5, max_slowdown: float | None = None, name: str = "", live: bool | None = None,
 ) -> FrontierPanel:
     """Look at energy against time, and choose a configuration.
 
@@ -404,7 +395,6 @@ def frontier(
         tariff: Price and CO2 of a kWh; that of the magics where None.
         eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least
             energy within it (0.05 is 5 %).
-        store: Where traces of measurements are; the user's log where None.
         live: A widget or a picture; None takes a widget where the front end has them.
 
     Raises:
@@ -414,4 +404,4 @@ def frontier(
     given_work = (unit, per_epoch, epochs) != (None, None, None)
     work = Work(unit or given.unit, per_epoch, epochs) if given_work else None
     shown = ShownFrontier(eta, max_slowdown, default)
-    return FrontierPanel(given, shown, work=work, tariff=tariff, store=store, live=live)
+    return FrontierPanel(given, shown, work=work, tariff=tariff, live=live)

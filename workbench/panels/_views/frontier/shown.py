@@ -208,11 +208,6 @@ class ShownFrontier:
         place = model.begins(analysis, self.choice.row) + by
         return int(analysis.front[max(0, min(last, place))])
 
-    def row_asked(self, content: dict[str, Any]) -> int:
-        """The row that a browser speaks of; the chosen one where it speaks of other points than are shown."""
-        known = content.get("version") == self.version
-        return row_of(self.must(), int(content["row"])) if known else self.choice.row
-
     def heard(self, content: dict[str, Any]) -> Configuration | None:
         """Make a browser's choice, perhaps among older points; returns the configuration if it is another."""
         analysis, row, note = self.must(), int(content["row"]), ""

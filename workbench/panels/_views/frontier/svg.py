@@ -1,31 +1,23 @@
-"""The picture of a frontier, for a browser and as it is left; and the power traces behind a point."""
+"""The picture of a frontier, for a browser and as it is left."""
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from ...._html import table
-from ....logbook.store import Store
 from ....search.tradeoff import Z95, FrontierAnalysis
-from ....trace import duration_s
 from ..._core.prefixes import prefixed
 from ..._core.svg import WIDTH, Frame, Pen, Picture, padded, page
 from ..._core.theme import colour
-from ..power.series import Rows, Series, rows_of
-from ..power.svg import TraceLine, trace_picture
 from . import model
 from .model import ETA, FrontierChoice
 
 HEIGHT = WIDTH * 2 // 5
-MOST_TRACES = 4  # repeats in one picture, the newest
 MOST = 1500  # dominated points that are drawn: any number from 500 to 3000 looks the same
-MOST_ROWS = 12  # of the frontier in the table below the picture
 ONE, CHOSEN, SAVED = colour(0), colour(1), colour(2)
 LEGEND = "; hollow: predicted, pale: dominated, square: default, bars: 95 %"
 HEADS = ("point", "time", "energy", "on the frontier", "known")
@@ -177,10 +169,8 @@ def frontier_page(
     """
     if analysis is None:
         return page(picture, text)
-    first = (analysis.place(row) or 0) - MOST_ROWS // 2
-    first = max(0, min(first, len(analysis.front) - MOST_ROWS))
-    rows = analysis.front[first : first + MOST_ROWS].tolist()
-    cells = [[first + n + 1, *model.known_of(analysis, each)[:3]] for n, each in enumerate(rows)]
+    rows = analysis.front.tolist()
+    cells = [[n + 1, *model.known_of(analysis, each)[:3]] for n, each in enumerate(rows)]
     bold = {n for n, each in enumerate(rows) if each == row}
     shown = table(("step", "configuration", "time", "energy"), cells, bold=bold, style="font-size:12px")
     line = f"<pre style='margin:.3em 0;white-space:pre-wrap'>{html.escape(code)}</pre>"
@@ -188,36 +178,3 @@ def frontier_page(
         picture, text,
         f"<details style='font-size:12px'><summary>the frontier in a table</summary>{shown}{line}</details>",
     )
-
-
-def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str, str]:
-    """An `<svg>` element with the power of an observation's repeats, each from its own start; and a sentence.
-
-    The element is empty where no trace is kept, and the sentence says why.
-    """
-    if not measurements:
-        return "", "this point names no measurement of the log, so there is no trace"
-    kept = store or Store()
-    lines: list[TraceLine] = []
-    end_s = 0.0
-    named = []
-    for name in list(measurements)[-MOST_TRACES:]:
-        frame = kept.trace(name)
-        if frame is None or frame.is_empty():
-            continue
-        named.append(name)
-        for part in frame.partition_by("uuid", maintain_order=True) if "uuid" in frame.columns else [frame]:
-            length_s = duration_s(part)
-            label = name if len(measurements) > 1 else f"GPU {len(lines)}"
-            lines.append(TraceLine(len(lines), label, _rows(part, length_s)))
-            end_s = max(end_s, length_s)
-    if not lines:
-        return "", f"no trace is kept of measurement {', '.join(list(measurements)[-MOST_TRACES:])}"
-    more = f", the newest of {len(measurements)} repeats" if len(measurements) > MOST_TRACES else ""
-    picture = trace_picture("Power of this observation", lines, (), end_s)
-    return picture.svg(), f"measurement {', '.join(named)}{more}"
-
-
-def _rows(frame: pl.DataFrame, length_s: float) -> Rows:
-    frame, series = frame.sort("time_s"), Series(gap_s=max(1.0, length_s / 20))
-    return series.append(rows_of(frame, frame["time_s"][0]))

@@ -2,7 +2,7 @@
 limit is best.
 
     workbench.panels.recurring(job, run=train)       a job; its buttons run recurrences with `train(run)`
-    workbench.panels.recurring("history.csv")        an exported history; its buttons play it again
+    workbench.panels.recurring("history.csv")        an exported history
 
 The slider moves eta between time and energy: everything is scored anew from the history, and the next
 recurrence is chosen by it. What other processes or a running cell add to the history appears by itself.
@@ -10,7 +10,6 @@ recurrence is chosen by it. What other processes or a running cell add to the hi
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
@@ -66,7 +65,7 @@ class RecurringPanel(LivePanel):
         return self._outlook
 
     def run(self, count: int = 1) -> None:
-        """Run so many recurrences, or play them again, and wait; after an interrupt no further one begins."""
+        """Run so many recurrences and wait; after an interrupt no further one begins."""
         self._begin(count)
         assert self._worker is not None
         try:
@@ -88,7 +87,7 @@ class RecurringPanel(LivePanel):
             if self._view is not None and observed == self._observed:
                 return False
             ledger = self.source.ledger
-            if self._paid[0] != len(ledger.ended) or self.source.replayed:
+            if self._paid[0] != len(ledger.ended):
                 self._paid = (len(ledger.ended), attempts_paid(ledger.attempts, ledger.space))
             policy, pardoned = self.source.history.policy, self.source.pardoned
             objective = self.source.history.objective
@@ -106,7 +105,7 @@ class RecurringPanel(LivePanel):
         policy = type(self.source.history.policy).__name__
         if policy in POLICIES:  # else one of the caller's own, or a sampler of Optuna's
             text += f", by {POLICIES[policy]}"
-        return titled(text + (", replayed" if self.source.replayed else ""), self.source.simulated)
+        return titled(text, self.source.simulated)
 
     def summary(self) -> str:
         observed = self._view
@@ -124,7 +123,7 @@ class RecurringPanel(LivePanel):
     def about(self) -> dict[str, Any]:
         return {
             "title": self.title(), "name": self.source.name, "simulated": self.source.simulated,
-            "replayed": self.source.replayed, "whyNot": self.source.why_not,
+            "whyNot": self.source.why_not,
         }
 
     def news(self, *, whole: bool = False) -> Message:
@@ -141,9 +140,6 @@ class RecurringPanel(LivePanel):
                 self._begin(int(content.get("count", 1)))
             elif kind == "stop":
                 self.stop()
-                self.tell()
-            elif kind == "rewind":
-                self.source.rewind()
                 self.tell()
             elif kind == "export":
                 name = f"{self.source.name or 'history'}.csv"
@@ -169,23 +165,17 @@ class RecurringPanel(LivePanel):
             self._worker.start()
 
     def _work(self) -> None:
-        """Run recurrences until there are enough, somebody stops, or one goes wrong."""
+        """Run recurrences until there are enough, somebody stops, or one goes wrong; the view goes on."""
         with self._lock:
             self.tell()
         while self._left > 0:
-            went = False
             try:
-                # What is played again is done at once; a training takes its time, and the view goes on
-                # meanwhile.
-                with self._lock if self.source.replayed else contextlib.nullcontext():
-                    went = self.source.recur()
+                self.source.recur()
             except Exception as error:
                 self._error = error
                 self.report_error(describe_error(error))
             with self._lock:
-                self._left = self._left - 1 if went else 0
-                if not went and self._error is None:
-                    self._note = "that was the last recurrence of this history; rewind it to play it again"
+                self._left = self._left - 1 if self._error is None else 0
                 with self._report_errors():
                     self.tell()
 

@@ -1,4 +1,4 @@
-"""Where the panel of a recurring job has its history from: a job, a study, or a record to play again."""
+"""Where the panel of a recurring job has its history from: a job, a study, or a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ....errors import UsageError
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.csv import missing, read_csv, write_csv
 from ....experiments.history.optuna_bridge import AttemptLedger
@@ -22,8 +21,6 @@ from ....search.objective import Objective, ZeusCost
 
 class Studied:
     """A job, or a study, whose history others may write too: it is read with a ledger of its own."""
-
-    replayed = False
 
     def __init__(self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None = None) -> None:
         self._job = job if isinstance(job, RecurringJob) else None
@@ -61,20 +58,13 @@ class Studied:
         else:
             self.history.objective = _with_eta(self.history.objective, eta, self.ledger)
 
-    def recur(self) -> bool:
-        """Run one recurrence, which may take long; false where there is none left."""
-        if self._run is None:
-            raise UsageError(self.why_not)
+    def recur(self) -> None:
+        """Run one recurrence, which may take long."""
+        assert self._run is not None
         if self._job:
             self._job.run(self._run)
         else:
             self._run(self.history)
-        return True
-
-    def rewind(self) -> None:
-        raise UsageError(
-            "the history of a job is not rewound; export it, and look at the file: recurring('history.csv')"
-        )
 
     def add(self, text: str) -> int:
         """Add a history, as CSV; returns how many attempts were new."""
@@ -86,22 +76,24 @@ class Studied:
 
 
 class Played:
-    """A record that is shown as it is, and played again on request; as `Studied` otherwise."""
+    """A record that is shown as it is; as `Studied` otherwise."""
 
-    replayed, why_not = True, ""
+    why_not = "a history has nothing to run"
 
     def __init__(self, recorded: Recorded, name: str) -> None:
         self.history, self.name = recorded, name
         self.simulated = "simulated" in (recorded.space.gpu or "")
         self.pardoned: dict[int, int] = {}
-        self.recur, self.rewind = recorded.play, recorded.rewind
 
     @property
     def ledger(self) -> AttemptLedger:
         return self.history.ledger
 
     def read(self) -> Hashable:
-        return (self.history.shown, len(self.ledger.ended), self.history.objective)
+        return (len(self.ledger.ended), self.history.objective)
+
+    def recur(self) -> None:
+        """Nothing can be run."""
 
     def set_eta(self, eta: float) -> None:
         self.history.objective = _with_eta(self.history.objective, eta, self.ledger)
