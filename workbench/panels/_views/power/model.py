@@ -56,8 +56,8 @@ class WatchedGpu:
 
     def trace(self, end_s: float) -> GpuTrace:
         """All that was read of it, until a time on the recorder's clock."""
-        rows = self.recorder.rows(self.device.uuid, self.start_s, end_s)
-        return GpuTrace(self.number, self.line.name, rows)
+        trace = self.recorder.trace(self.device.uuid, self.start_s, end_s)
+        return GpuTrace(self.number, self.line.name, trace)
 
     def about(self) -> dict[str, Any]:
         """What a view needs to know of it once."""
