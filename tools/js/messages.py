@@ -95,8 +95,17 @@ class PowerNews(TypedDict):
     period: NotRequired[Period]
 
 
+class PowerPlot(TypedDict):
+    title: str
+    column: str
+    gpus: list[int]
+    height: int
+    ticks: int
+
+
 class PowerGreeting(Greeting, PowerNews):
     title: str
+    plots: list[PowerPlot]
     label: str
     gpus: list[Gpu]
     window: float

@@ -103,6 +103,13 @@ export interface PowerNews {
   marks?: [number, string][];
   period?: Period;
 }
+export interface PowerPlot {
+  title: string;
+  column: string;
+  gpus: number[];
+  height: number;
+  ticks: number;
+}
 export interface PowerGreeting {
   theme: Record<string, [string, string, string]>;
   kind?: string;
@@ -112,6 +119,7 @@ export interface PowerGreeting {
   marks?: [number, string][];
   period?: Period;
   title: string;
+  plots: PowerPlot[];
   label: string;
   gpus: Gpu[];
   window: number;

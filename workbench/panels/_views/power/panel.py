@@ -29,7 +29,7 @@ from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
 from .model import MOST_MARKS, WatchedGpu, named_phases
 from .series import WINDOW_S, Rows, packed
-from .svg import VerticalMark, trace_picture
+from .svg import VerticalMark, plots_of, trace_picture
 
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
@@ -161,8 +161,10 @@ class PowerView(LivePanel):
 
     def snapshot(self) -> Message:
         self.drain()
+        plots = plots_of([gpu.line.name for gpu in self._gpus])
         header = {
             "title": self.title(), "label": self.label, "gpus": [gpu.about() for gpu in self._gpus],
+            "plots": [plot._asdict() | {"gpus": [*plot.gpus]} for plot in plots],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
             "slider": self._set_power_limit is not None, "marks": self._mark_rows(),
             "follows": self._rhythm is not None, **self._numbers(),

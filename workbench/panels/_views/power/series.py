@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 COLUMNS = ("time_s", "power_w", "power_limit_w", "sm_clock_mhz", "utilisation")
+LIMIT = COLUMNS.index("power_limit_w")
 WINDOW_S = 60.0  # that a plot shows while something runs
 MOST_ROWS = 7000  # as in series.js
 BINS = MOST_ROWS // 7

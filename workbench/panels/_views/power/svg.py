@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._core.svg import INK, LETTER, WIDTH, Frame, Pen, Picture, ShadedSpan
 from ..._core.theme import colour, dash
-from .series import WINDOW_S, Rows, over, thin
+from .series import COLUMNS, LIMIT, WINDOW_S, Rows, over, thin
 
 POWER_HEIGHT, ROW_HEIGHT, SMALL_HEIGHT = 170, 40, 44
 TOGETHER = 2  # GPUs whose power is told apart in one frame; more get a row each
@@ -37,6 +37,28 @@ class VerticalMark(NamedTuple):
     text: str
 
 
+class Plot(NamedTuple):
+    """A frame of the picture and of the live view: the column that it shows, of which GPUs by place."""
+
+    title: str
+    column: str
+    gpus: Sequence[int]
+    height: int
+    ticks: int
+
+
+def plots_of(names: Sequence[str]) -> list[Plot]:
+    """The frames for GPUs of these names, from the top down: power, then what is below it."""
+    every = range(len(names))
+    power = [Plot("Power (W); dashed: its limit", "power_w", every, POWER_HEIGHT, 5)]
+    if len(names) > TOGETHER:
+        power = [Plot(f"{name} (W)", "power_w", [n], ROW_HEIGHT, 2) for n, name in enumerate(names)]
+    return [
+        *power, Plot("SM clock (MHz)", "sm_clock_mhz", every, SMALL_HEIGHT, 2),
+        Plot("Utilisation (%)", "utilisation", every, SMALL_HEIGHT, 2),
+    ]
+
+
 def trace_picture(
     title: str, lines: Sequence[TraceLine], marks: Sequence[VerticalMark], end_s: float,
     spans: Sequence[ShadedSpan] = (),
@@ -55,47 +77,41 @@ def trace_picture(
     long = end_s > WINDOW_S and any(line.seconds is not None and len(line.rows) > POINTS for line in lines)
     lines = [line._replace(rows=thin(line.rows, bins)) for line in lines]
     marks, span = sorted([*marks, *_limit_changes(lines)]), (0.0, max(end_s, 1e-3))
-    highest_w = max(_highest(lines, 1), _highest(lines, 2)) * 1.1
-    together = len(lines) <= TOGETHER
-    apart = [(f"{line.name} (W)", [line], ROW_HEIGHT, 2) for line in lines]
-    power = [("Power (W); dashed: its limit", lines, POWER_HEIGHT, 5)] if together else apart
     picture = Picture(title)
     picture.y = 22.0
-    if together and len(lines) > 1:
+    if 1 < len(lines) <= TOGETHER:
         picture.legend((line.name, line.pen) for line in lines)
-    for number, (name, shown, height, ticks) in enumerate(power):
+    plots = plots_of([line.name for line in lines])
+    for plot in plots:
+        shown, column = [lines[n] for n in plot.gpus], COLUMNS.index(plot.column)
+        if all(np.isnan(line.rows[:, column]).all() for line in shown):
+            continue
+        power, scale = plot.column == "power_w", 100.0 if plot.column == "utilisation" else 1.0
+        high = max(_highest(lines, column), _highest(lines, LIMIT) * power)
         picture.y += 16
-        frame = picture.frame(height, span, (0.0, highest_w or 1.0))
-        if long:
+        frame = picture.frame(plot.height, span, (0.0, 1.08 * scale * high or 1.0))
+        name = plot.title
+        if power and long:
             name += f"; line: mean of {step_s} s, band: lowest to highest"
-        if spans and frame.narrow(spans):
+        if power and spans and frame.narrow(spans):
             name += "; too many iterations to be drawn"
-        elif spans:
+        elif power and spans:
             frame.bands(spans)
             name += "; bands: iterations" + ", darker: pauses" * any(span.pause for span in spans)
-        frame.axes(name, ticks, None if together else shown[0].pen)
-        _marks(frame, marks, named=not number)
+        frame.axes(name, plot.ticks, shown[0].pen if len(shown) < len(lines) else None)
+        _marks(frame, marks, named=plot is plots[0])
         for line in shown:
-            if long and line.seconds is not None:
+            if power and long and line.seconds is not None:
                 times, mean, low, high = over(line.seconds, step_s).T
                 frame.band(times, low, high, line.pen.ink, opacity=0.3)
                 frame.line(times, mean, line.pen._replace(width=1.6))
             else:
-                frame.line(line.rows[:, 0], line.rows[:, 1], line.pen._replace(width=1.4))
-            ink = INK if len(shown) == 1 else line.pen.ink
-            frame.line(line.rows[:, 0], line.rows[:, 2], Pen(ink, 1.0, (5, 4)), steps=True)
-        picture.y += height + 4
-    for name, column, high in (("SM clock (MHz)", 3, _highest(lines, 3) * 1.1), ("Utilisation (%)", 4, 1.05)):
-        if all(np.isnan(line.rows[:, column]).all() for line in lines):
-            continue
-        picture.y += 16
-        scale = 100.0 if column == 4 else 1.0
-        frame = picture.frame(SMALL_HEIGHT, span, (0.0, scale * high or 1.0))
-        frame.axes(name, 2)
-        _marks(frame, marks, named=False)
-        for line in lines:
-            frame.line(line.rows[:, 0], scale * line.rows[:, column], line.pen)
-        picture.y += SMALL_HEIGHT + 4
+                width = 1.4 if power else 1.1
+                frame.line(line.rows[:, 0], scale * line.rows[:, column], line.pen._replace(width=width))
+            if power:
+                ink = INK if len(shown) == 1 else line.pen.ink
+                frame.line(line.rows[:, 0], line.rows[:, LIMIT], Pen(ink, 1.0, (5, 4)), steps=True)
+        picture.y += plot.height + 4
     picture.frame(0, span, (0.0, 1.0)).below("seconds since the start", 8)
     picture.y += 34
     return picture
@@ -105,10 +121,10 @@ def _limit_changes(lines: Sequence[TraceLine]) -> list[VerticalMark]:
     """Each new power limit as a mark, with its GPU where there are several."""
     found = []
     for line in lines:
-        known = line.rows[~np.isnan(line.rows[:, 2])]
-        new = np.flatnonzero(np.abs(np.diff(known[:, 2])) > 0.5) + 1
+        known = line.rows[~np.isnan(line.rows[:, LIMIT])]
+        new = np.flatnonzero(np.abs(np.diff(known[:, LIMIT])) > 0.5) + 1
         who = f"{line.name} " * (len(lines) > 1)
-        found += [VerticalMark(float(row[0]), f"{who}{row[2]:g} W") for row in known[new]]
+        found += [VerticalMark(float(row[0]), f"{who}{row[LIMIT]:g} W") for row in known[new]]
     return found
 
 
