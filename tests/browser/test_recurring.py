@@ -108,16 +108,6 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
     assert time["headline"] != energy["headline"]
     assert energy["recurrences"] == 8  # not one run more
 
-    with page.expect_download() as caught:
-        page.locator(".workbench-export").last.click()
-    path = tmp_path / "history.csv"
-    caught.value.save_as(path)
-    assert path.read_text(encoding="utf-8").startswith("number,recurrence,purpose,batch_size")
-    with page.expect_file_chooser() as chooser:
-        page.locator(".workbench-import").last.click()
-    chooser.value.set_files(path)
-    seen(opened, "it.note === 'nothing was new in that file'")
-
     opened.theme("JupyterLab Dark")
     dark = seen(opened, f"it.ink !== '{energy['ink']}'")
     assert dark["ink"] != energy["ink"]

@@ -518,8 +518,8 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
         def end(self) -> None:
             begun.append("ended")
 
-    def tune(max_slowdown: float | None, objective: str, search: str) -> Begun:
-        begun.append((max_slowdown, objective, search))
+    def tune(max_slowdown: float | None, objective: str) -> Begun:
+        begun.append((max_slowdown, objective))
         return Begun()
 
     monkeypatch.setattr(workbench.tuning.state_machine, "latest", lambda: None)
@@ -532,11 +532,8 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
     assert said.last("problem")["text"] == "nothing is being tuned; press Start first"
     ask(panel, "slowdown", percent=10, asked=1)
     ask(panel, "objective", name="edp")
-    ask(panel, "search", name="gpoeo")
-    ask(panel, "search", name="chance")
-    assert "search='chance' is not known" in said.last("problem")["text"]
     ask(panel, "start")
-    assert begun == [(0.1, "edp", "gpoeo")]
+    assert begun == [(0.1, "edp")]
     assert said.last("news")["words"]["state"] == "search"
     ask(panel, "stop")
     assert (tuner.asked, begun[1:]) == (["stop"], ["ended"])

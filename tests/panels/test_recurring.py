@@ -24,6 +24,7 @@ from tests.panels.listening import Said, ask
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.experiments.history.attempts import Attempt
+from workbench.experiments.history.csv import write_csv
 from workbench.experiments.history.replay import Recorded
 from workbench.experiments.history.study import JobStudy
 from workbench.experiments.job import RecurringJob
@@ -435,28 +436,9 @@ def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> No
 # files
 
 
-def test_a_history_goes_out_and_comes_in(study: JobStudy, tmp_path: Path) -> None:
-    for _ in range(3):
-        finish(study)
-    panel = recurring(study)
-    said = Said(panel)
-    panel._received(panel, {"kind": "export"}, None)
-    sent = said.last("csv")
-    assert sent["name"] == "nightly.csv"
-    path = tmp_path / "out.csv"
-    path.write_text(sent["text"], encoding="utf-8")
-
-    fresh = recurring(JobStudy("another", SPACE, ETA, storage=tmp_path / "runs.db"))
-    heard = Said(fresh)
-    fresh._received(fresh, {"kind": "import", "text": sent["text"]}, None)
-    assert heard.last("news")["note"] == f"{len(study.attempts)} attempts added"
-    np.testing.assert_allclose(fresh.outlook.recurrences["spent"], panel.outlook.recurrences["spent"])
-    ask(fresh, "import", text=sent["text"])
-    assert heard.last("news")["note"] == "nothing was new in that file"
-    fresh._received(fresh, {"kind": "import", "text": "a,b\n1,2\n"}, None)
-    assert "is no history of a recurring job" in heard.last("problem")["text"]
-    assert fresh.outlook.recurrences.height == 3
-
+def test_an_exported_history_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "history.csv"
+    write_csv(many(3), path)
     assert recurring(path, objective=ETA).outlook.recurrences.height == 3
 
 

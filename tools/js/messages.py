@@ -195,7 +195,6 @@ class Applied(TypedDict):
 class ClocksWanted(TypedDict):
     objective: str | None
     bound: Number
-    search: str
 
 
 class ClocksDrawing(TypedDict):
@@ -218,7 +217,6 @@ class ClocksGreeting(Greeting, ClocksNews):
     steps: list[str]
     objectives: dict[str, str]
     nothing: str
-    searches: dict[str, str]
 
 
 class Policy(TypedDict):
@@ -355,7 +353,6 @@ class FrontierPoints(TypedDict):
     options: dict[str, list[Any]]
     relative: bool
     whole: bool
-    hollow: bool
     view: FrontierView | None
     choice: FrontierChoice | None
     applied: NotRequired[Applied | None]
@@ -381,7 +378,6 @@ class RecurringNews(TypedDict):
     kind: NotRequired[str]
     view: RecurringView | None
     left: int
-    note: str
     asked: NotRequired[int | None]
 
 

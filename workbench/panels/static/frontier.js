@@ -73,7 +73,7 @@ class Filters {
   show(/** @type {FrontierPoints} */ message) {
     this.about = message;
     const { options, filters } = message;
-    put(this.predicted, { hidden: !message.hollow, "aria-pressed": filters.predicted });
+    press(this.predicted, filters.predicted);
     for (const { name, made, label } of this.selects) {
       const values = options[name].map(String);
       put(label, { hidden: values.length < 2 });

@@ -203,7 +203,6 @@ export interface Applied {
 export interface ClocksWanted {
   objective: string | null;
   bound: number | null;
-  search: string;
 }
 export interface ClocksDrawing {
   knobs: string[];
@@ -232,7 +231,6 @@ export interface ClocksGreeting {
   steps: string[];
   objectives: Record<string, string>;
   nothing: string;
-  searches: Record<string, string>;
 }
 export interface Policy {
   name: string;
@@ -367,7 +365,6 @@ export interface FrontierPoints {
   options: Record<string, any[]>;
   relative: boolean;
   whole: boolean;
-  hollow: boolean;
   view: FrontierView | null;
   choice: FrontierChoice | null;
   applied?: Applied | null;
@@ -390,7 +387,6 @@ export interface RecurringNews {
   kind?: string;
   view: RecurringView | null;
   left: number;
-  note: string;
   asked?: number | null;
 }
 export interface RecurringGreeting {
@@ -398,7 +394,6 @@ export interface RecurringGreeting {
   kind?: string;
   view: RecurringView | null;
   left: number;
-  note: string;
   asked?: number | null;
   title: string;
   name: string;

@@ -15,7 +15,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ....errors import UsageError
-from ....tuning.options import check_options
 from ....tuning.results import OBJECTIVES
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from ....tuning.state_machine import Tuner
 
 NOTHING = "Nothing is tuned yet: start a training, then press Start; or write %%energy --tune above its cell"
-SEARCHES = {"model-guided": "ours", "gpoeo": "GPOEO's"}
 
 
 class ClocksPanel(LivePanel):
@@ -47,7 +45,7 @@ class ClocksPanel(LivePanel):
         self._drawing: Drawing | None = None
         self._drawn = self._sent_version = 0  # how often there was something new to draw, and was sent
         # Of a tuner that is begun from here.
-        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05, "search": "model-guided"}
+        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
         self._over = False
         super().__init__(live=live)
         with self._report_errors():
@@ -113,7 +111,7 @@ class ClocksPanel(LivePanel):
 
     def about(self) -> dict[str, Any]:
         return {
-            "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING, "searches": dict(SEARCHES),
+            "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING,
         }
 
     def changes(self) -> Message | None:
@@ -141,7 +139,6 @@ class ClocksPanel(LivePanel):
             "words": None if self._text is None else asdict(self._text), "begins": not self.source.given,
             "wanted": {
                 "objective": self._wanted["objective"], "bound": None if bound is None else 100 * bound,
-                "search": self._wanted["search"],
             },
         }
         if self._drawing is None or (self._sent_version == self._drawn and not whole):
@@ -166,9 +163,6 @@ class ClocksPanel(LivePanel):
                     self.source.end()
             elif kind == "objective":
                 self._change(objective=str(content["name"]))
-            elif kind == "search":
-                check_options("both", str(content["name"]), None, None)
-                self._wanted["search"] = str(content["name"])
             elif kind == "slowdown":
                 bound = content["percent"]
                 self._change(max_slowdown=None if bound is None else float(bound) / 100)

@@ -292,7 +292,7 @@ class FrontierPanel(LivePanel):
         about: dict[str, Any] = {
             "kind": "points", "title": self.title(), "simulated": self.source.simulated,
             "said": shown.notes or NOTHING, "filters": shown.filters.values, "options": shown.filters.options,
-            "relative": self.relative, "whole": self.whole, "hollow": shown.some_predicted,
+            "relative": self.relative, "whole": self.whole,
         }
         if self.analysis is None:
             return {**about, "view": None, "choice": None}, []

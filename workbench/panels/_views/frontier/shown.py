@@ -81,7 +81,7 @@ def _commonest(points: pl.DataFrame, name: str) -> Any:
 
 
 class ShownFrontier:
-    """The frontier of the points that are shown, by version, and the choice on the newest.
+    """The frontier of the points that are shown, and the choice on it.
 
     Args:
         eta, max_slowdown: Of the first choice: least cost, or, where a bound is given, least energy within.
@@ -96,24 +96,13 @@ class ShownFrontier:
         self.note = ""  # why the choice has moved with the points
         self.notes = ""  # of the points
         self._collected = Collected(pl.DataFrame(), ())
-        self._frontiers: dict[int, FrontierAnalysis] = {}
-
-    @property
-    def frontier(self) -> FrontierAnalysis | None:
-        """The newest; None before the first point."""
-        return self._frontiers.get(self.version)
+        self.frontier: FrontierAnalysis | None = None  # None before the first point
 
     @property
     def chosen(self) -> Configuration | None:
         """The configuration that is chosen; None before the first point."""
         analysis = self.frontier
         return None if analysis is None else tradeoff.configuration(analysis.points, self.choice.row)
-
-    @property
-    def some_predicted(self) -> bool:
-        """Whether not every point was measured."""
-        points = self._collected.points
-        return bool(len(points)) and not points["measured"].all()
 
     def must(self) -> FrontierAnalysis:
         """The newest frontier.
@@ -147,6 +136,7 @@ class ShownFrontier:
         points = self._collected.points
         if points.is_empty():
             self.notes, self.version = ". ".join(self._collected.notes), self.version + 1
+            self.frontier = None
             return None
         before, old = self.frontier, self.chosen
         self.filters.learn(points, self._collected.separate)
@@ -156,8 +146,7 @@ class ShownFrontier:
             default = None if tradeoff.find(points, default) is not None else default
         analysis = tradeoff.analyse_frontier(shown, default=default)
         self.version += 1
-        before_it = {} if before is None else {self.version - 1: before}  # a browser may speak of that one
-        self._frontiers = {**before_it, self.version: analysis}
+        self.frontier = analysis
         self.notes = ". ".join([model.counts(analysis), *self._collected.notes])
         self.note = ""
         if before is not None and self.choice.rule == MANUAL:
@@ -173,10 +162,10 @@ class ShownFrontier:
 
     # choosing
 
-    def take(self, choice: FrontierChoice, note: str = "") -> Configuration | None:
+    def take(self, choice: FrontierChoice) -> Configuration | None:
         """Make a choice; returns the configuration if it is another one than before."""
         before = self.chosen
-        self.choice, self.note = replace(choice, row=model.ruled(self.must(), choice)), note
+        self.choice, self.note = replace(choice, row=model.ruled(self.must(), choice)), ""
         return self.chosen if self.chosen != before else None
 
     def wanted(
@@ -209,17 +198,13 @@ class ShownFrontier:
         return int(analysis.front[max(0, min(last, place))])
 
     def heard(self, content: dict[str, Any]) -> Configuration | None:
-        """Make a browser's choice, perhaps among older points; returns the configuration if it is another."""
-        analysis, row, note = self.must(), int(content["row"]), ""
-        bound = content.get("slowdown")
-        max_slowdown = None if bound is None else float(bound) / 100
-        wanted = FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown)
+        """Make a browser's choice among the newest points; returns the configuration if it is another."""
         if content.get("version") != self.version:
-            before = self._frontiers.get(int(content.get("version", -1)))
-            row = self.choice.row
-            if before is not None:
-                row, note = tradeoff.follow(before, row_of(before, wanted.row), analysis)
-        return self.take(replace(wanted, row=row_of(analysis, row)), note)
+            return None
+        bound = content.get("slowdown")
+        row = row_of(self.must(), int(content["row"]))
+        max_slowdown = None if bound is None else float(bound) / 100
+        return self.take(FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown))
 
     def state(self) -> dict[str, Any]:
         """The choice and what it means for the controls, as views are sent it."""

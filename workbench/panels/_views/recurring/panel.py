@@ -29,7 +29,7 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from .figure import draw
 from .model import RecurringView, view
-from .sources import JobSource, Played, Studied, as_csv
+from .sources import JobSource, Played, Studied
 
 POLICIES = {"KnowledgeGradient": "our policy", "ZeusPolicy": "Zeus' policy"}
 
@@ -49,7 +49,6 @@ class RecurringPanel(LivePanel):
         self._described: dict[str, Any] | None = None  # the view, as browsers take it
         self._worker: threading.Thread | None = None
         self._left = 0  # recurrences that are still to be run
-        self._note = ""
         self._error: Exception | None = None  # that ended the last run
         super().__init__(live=live)
         with self._report_errors():
@@ -127,7 +126,7 @@ class RecurringPanel(LivePanel):
         }
 
     def news(self, *, whole: bool = False) -> Message:
-        return {"kind": "news", "view": self._described, "left": self._left, "note": self._note}, []
+        return {"kind": "news", "view": self._described, "left": self._left}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
@@ -141,14 +140,6 @@ class RecurringPanel(LivePanel):
             elif kind == "stop":
                 self.stop()
                 self.tell()
-            elif kind == "export":
-                name = f"{self.source.name or 'history'}.csv"
-                self._say({"kind": "csv", "name": name, "text": as_csv(self.source.ledger.attempts)})
-            elif kind == "import":
-                count = self.source.add(str(content["text"]))
-                added = f"{count} attempt{'s' * (count != 1)} added"
-                self._note = added if count else "nothing was new in that file"
-                self.tell()
 
     # running
 
@@ -160,7 +151,7 @@ class RecurringPanel(LivePanel):
                 raise UsageError("a recurrence runs already; let it end, or stop after it")
             if count < 1:
                 raise UsageError(f"{count} recurrences cannot be run; choose 1 or more")
-            self._left, self._note, self._error = count, "", None
+            self._left, self._error = count, None
             self._worker = threading.Thread(target=self._work, name="recurrences", daemon=True)
             self._worker.start()
 

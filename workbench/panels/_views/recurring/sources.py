@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from ....experiments.history.attempts import Attempt
-from ....experiments.history.csv import missing, read_csv, write_csv
 from ....experiments.history.optuna_bridge import AttemptLedger
 from ....experiments.history.replay import Recorded
 from ....experiments.history.storage import translate_storage_errors
@@ -66,14 +61,6 @@ class Studied:
         else:
             self._run(self.history)
 
-    def add(self, text: str) -> int:
-        """Add a history, as CSV; returns how many attempts were new."""
-        with _file(text) as path:
-            rows = missing(read_csv(path), self.ledger.attempts)
-        for row in rows:
-            self.history.add(row)
-        return len(rows)
-
 
 class Played:
     """A record that is shown as it is; as `Studied` otherwise."""
@@ -98,19 +85,8 @@ class Played:
     def set_eta(self, eta: float) -> None:
         self.history.objective = _with_eta(self.history.objective, eta, self.ledger)
 
-    def add(self, text: str) -> int:
-        with _file(text) as path:
-            return self.history.add(path)
-
 
 JobSource = Studied | Played
-
-
-def as_csv(attempts: list[Attempt]) -> str:
-    """A history as the text of its file."""
-    with _file("") as path:
-        write_csv(attempts, path)
-        return path.read_text(encoding="utf-8")
 
 
 def _with_eta(objective: Objective, eta: float, ledger: AttemptLedger) -> ZeusCost:
@@ -119,12 +95,3 @@ def _with_eta(objective: Objective, eta: float, ledger: AttemptLedger) -> ZeusCo
     limits = ledger.space.power_limits_w
     drawn = [a.energy_j / a.time_s for a in ledger.ended if a.time_s > 0]
     return ZeusCost(eta, max(limits) if limits else max(drawn, default=1.0))
-
-
-@contextlib.contextmanager
-def _file(text: str) -> Iterator[Path]:
-    """A file for as long as the block takes."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "history.csv"
-        path.write_text(text, encoding="utf-8")
-        yield path
