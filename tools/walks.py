@@ -94,8 +94,8 @@ def _slider_to_gpu(found: list[Walk]) -> None:
     greeted, _ = panel.snapshot()
     with mock.patch.object(LivePanel, "_say"):
         with walked(found):
-            panel._received(panel, {"kind": "choose", "n": 1, "row": 1, "rule": "manual", "eta": 0.5,
-                                    "slowdown": None, "version": greeted["choice"]["version"]}, None)
+            panel.receive({"kind": "choose", "n": 1, "row": 1, "rule": "manual", "eta": 0.5,
+                                    "slowdown": None, "version": greeted["choice"]["version"]})
         depths: list[int] = []
         write = NvmlDevice.write
 

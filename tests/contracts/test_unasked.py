@@ -94,7 +94,7 @@ def test_a_view_that_nothing_is_heard_of_is_greeted_all_the_same(cells: Any, clo
 def test_who_is_heard_is_not_greeted_unasked(cells: Any, clock: Clock) -> None:
     panel = Counter()
     panel.show()
-    panel._received(panel, {"kind": "hello", "view": "a", "bokeh": True, "n": 1}, None)
+    panel.receive({"kind": "hello", "view": "a", "bokeh": True, "n": 1})
     assert panel.kinds() == ["pong", "bokeh", "greeting"]
     clock.now_s += 100.0
     panel._publish()
@@ -105,7 +105,7 @@ def test_a_view_is_fed_for_as_long_as_a_cell_keeps_it_from_speaking(
     cells: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel = Counter()
-    panel._received(panel, {"kind": "hello", "view": "a", "n": 1}, None)
+    panel.receive({"kind": "hello", "view": "a", "n": 1})
     panel.kinds()
     busy = [True]
     monkeypatch.setattr(live, "cell_is_running", lambda: busy[0])

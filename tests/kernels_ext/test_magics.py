@@ -96,7 +96,7 @@ def test_the_stop_button_ends_a_cell_without_a_traceback(kernel: Kernel) -> None
     """The reply says error, which keeps "Run all" from going on; any other interrupt shows where it was."""
     press = "view = next(iter(kernels_ext._loaded.values()))[1]._running._view"
     ran = kernel(
-        f"%%energy stopped --live\nimport kernels_ext, time\n{press}\nview._received(view, {{'kind': 'stop'}}, [])\n"
+        f"%%energy stopped --live\nimport kernels_ext, time\n{press}\nview.receive({{'kind': 'stop'}})\n"
         "time.sleep(30)"
     )
     assert ran.status == "error"

@@ -27,4 +27,4 @@ class Said:
 
 def ask(panel: LivePanel, kind: str, **content: Any) -> None:
     """What a browser sends."""
-    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
+    panel.receive({"kind": kind, "n": 1, **content})

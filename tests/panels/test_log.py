@@ -40,7 +40,7 @@ def panel() -> LogPanel:
 
 def act(panel: LogPanel, name: str, value: str) -> str:
     """What a person does; returns the page that they are told."""
-    panel._received(panel, {"kind": "act", "name": name, "value": value, "n": 1}, None)
+    panel.receive({"kind": "act", "name": name, "value": value, "n": 1})
     assert not panel._problem
     return page(panel)
 

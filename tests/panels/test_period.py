@@ -394,7 +394,7 @@ def test_the_iterations_travel_with_the_power_in_one_message(view: Any) -> None:
 
 def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
     watch(view, 20)
-    view._received(view, {"kind": "hello", "n": 1}, [])
+    view.receive({"kind": "hello", "n": 1})
     content = view.sent[-1][0]
     assert content["kind"] == "greeting"
     assert content["period"]["since"] is None
@@ -404,7 +404,7 @@ def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
 def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
     view.machine.step(1.0)
     view._rhythm.update = lambda now_s: 1 / 0
-    view._received(view, {"kind": "hello", "n": 1, "view": "a"}, [])
+    view.receive({"kind": "hello", "n": 1, "view": "a"})
     assert view.sent[-1][0]["kind"] == "greeting"
     assert "ZeroDivisionError" in view.sent[-1][0]["problem"]
     view.machine.step(1.0)
@@ -454,7 +454,7 @@ def test_choosing_the_idle_one_of_two_gpus_sends_small_messages_of_finite_number
     told = []
     for batch in TrainingJob("imagenet", iterations=24):
         if batch.iteration == 16:
-            shown._received(shown, {"kind": "follow", "n": 1, "gpu": 1}, [])
+            shown.receive({"kind": "follow", "n": 1, "gpu": 1})
         content, (buffer,) = shown.changes()
         if "period" in content:
             told.append((content, np.frombuffer(buffer, np.float32)))
@@ -502,7 +502,7 @@ def test_a_frame_is_looked_at_as_a_picture_where_no_front_end_has_widgets() -> N
 def panel(frames: Any, **more: Any) -> tuple[PeriodPanel, list[Any]]:
     made, sent = PeriodPanel(frames, **more), []
     made.send = lambda content, buffers=None: sent.append((content, buffers or []))
-    made._received(made, {"kind": "hello", "n": 1}, [])
+    made.receive({"kind": "hello", "n": 1})
     return made, sent
 
 
@@ -512,9 +512,9 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
     assert (content["kind"], content["state"]) == ("greeting", "done")
     assert content["count"] == 1000
     assert len(buffers[0]) == 4 * (2 * 1000 + 3 * content["period"]["spans"])
-    made._received(made, {"kind": "level", "n": 2, "name": "micro-step"}, [])
+    made.receive({"kind": "level", "n": 2, "name": "micro-step"})
     assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
-    made._received(made, {"kind": "seconds", "n": 3, "seconds": 2.0}, [])
+    made.receive({"kind": "seconds", "n": 3, "seconds": 2.0})
     assert sent[-1][0]["period"]["level"]["seconds"] == 2.0
     assert sent[-1][0]["period"]["headline"] == "Folded at 2.00 s, a period of your own"
     for wrong, why in (
@@ -527,7 +527,7 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
             "cannot be seen twice in 20 s of trace; give one up to 9.99 s",
         ),
     ):
-        made._received(made, {"n": 4, **wrong}, [])
+        made.receive({"n": 4, **wrong})
         assert why in sent[-1][0]["text"]
 
 
@@ -536,7 +536,7 @@ def test_of_several_gpus_the_busiest_is_shown_first_and_any_can_be_chosen() -> N
     made, sent = panel({"GPU 0": light, "GPU 1": square()}, simulated=True)
     assert sent[-1][0]["period"]["gpu"] == 1
     assert made.title() == "GPU 1 (simulated)"
-    made._received(made, {"kind": "follow", "n": 2, "gpu": 0}, [])
+    made.receive({"kind": "follow", "n": 2, "gpu": 0})
     assert (sent[-1][0]["title"], sent[-1][0]["period"]["gpu"]) == ("GPU 0 (simulated)", 0)
 
 

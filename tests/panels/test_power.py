@@ -59,7 +59,7 @@ def make(simulated: Callable[..., Machine]) -> Iterator[Make]:
 
 
 def hello(panel: PowerView, **more: Any) -> None:
-    panel._received(panel, {"kind": "hello", "n": 1, **more}, [])
+    panel.receive({"kind": "hello", "n": 1, **more})
 
 
 def kinds(sent: Sent) -> list[str]:
@@ -205,7 +205,7 @@ def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> Non
 def test_what_the_kernel_receives_it_answers_at_once(make: Make) -> None:
     view, sent = make()
     hello(view)
-    view._received(view, {"kind": "ping", "n": 7}, [])
+    view.receive({"kind": "ping", "n": 7})
     assert sent[-1][0] == {"kind": "pong", "n": 7}
 
 
@@ -237,7 +237,7 @@ def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> Non
     uuid = view.devices[0].uuid
     hello(view)
     view.machine.step(1.0)
-    view._received(view, {"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200}, [])
+    view.receive({"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200})
     assert asked == [(uuid, 200.0)]
     assert sent[-1][0] == {"kind": "limit", "asked": 200.0, "applied": {uuid: 199.0}}
 
@@ -264,7 +264,7 @@ def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(ma
     view, sent = make(set_power_limit=change)
     message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
     hello(view, view="one")
-    view._received(view, message, [])
+    view.receive(message)
     assert {"kind": "problem", "text": "setting a power limit needs root here"} in [
         content for content, _ in sent
     ]
@@ -272,7 +272,7 @@ def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(ma
     assert (
         sent[-1][0]["problem"] == "setting a power limit needs root here"
     )  # a page that comes later sees it too
-    view._received(view, message, [])
+    view.receive(message)
     assert {"kind": "problem", "text": ""} in [content for content, _ in sent]
 
 
@@ -281,7 +281,7 @@ def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(
 ) -> None:
     view, sent = make(stop=lambda: 1 / 0)
     hello(view)
-    view._received(view, {"kind": "stop", "n": 2}, [])
+    view.receive({"kind": "stop", "n": 2})
     assert sent[-1][0] == {"kind": "problem", "text": "ZeroDivisionError: division by zero"}
     view.finish("12 J")
     assert capsys.readouterr().out == "12 J\nZeroDivisionError: division by zero\n"
@@ -290,9 +290,9 @@ def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(
 def test_stop_is_for_a_running_cell(make: Make) -> None:
     stops: list[int] = []
     view, _ = make(stop=lambda: stops.append(1))
-    view._received(view, {"kind": "stop", "n": 1}, [])
+    view.receive({"kind": "stop", "n": 1})
     view.finish("done")
-    view._received(view, {"kind": "stop", "n": 2}, [])
+    view.receive({"kind": "stop", "n": 2})
     assert stops == [1]
 
 
@@ -304,7 +304,7 @@ def test_a_limit_that_comes_after_the_cell_is_refused_in_a_sentence(
     view, sent = make(set_power_limit=lambda uuid, watts: asked.append(watts) or watts)
     hello(view)
     end(view)
-    view._received(view, {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}, [])
+    view.receive({"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200})
     assert asked == []
     assert sent[-1][0] == {
         "kind": "problem",
@@ -322,7 +322,7 @@ def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
 
     view, _ = make(set_power_limit=change)
     message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
-    setter = threading.Thread(target=view._received, args=(view, message, []))
+    setter = threading.Thread(target=view.receive, args=(message,))
     ender = threading.Thread(target=view.refuse_limits)
     setter.start()
     assert began.wait(5.0)
@@ -492,7 +492,7 @@ def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
     gpus += view.devices
     gpu = gpus[0]
     hello(view)
-    view._received(view, {"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150}, [])
+    view.receive({"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150})
     assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}
     view.machine.step(1.0)
     assert table(view.changes())[-1, 2] == 150.0  # type: ignore[arg-type]

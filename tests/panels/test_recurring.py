@@ -281,10 +281,10 @@ def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path
 def test_an_eta_that_is_none_is_said_and_nothing_changes() -> None:
     panel = panel_of(many(6))
     said = Said(panel)
-    panel._received(panel, {"kind": "eta", "eta": 1.5, "asked": 7}, None)
+    panel.receive({"kind": "eta", "eta": 1.5, "asked": 7})
     assert said.last("problem")["text"] == "eta is 1.5; it lies in 0..1 (1 counts energy only, 0 time only)"
     assert (said.last("news")["asked"], said.last("news")["view"]["eta"]) == (7, 0.5)
-    panel._received(panel, {"kind": "eta", "eta": 1.0, "asked": 8}, None)
+    panel.receive({"kind": "eta", "eta": 1.0, "asked": 8})
     assert said.last("problem")["text"] == ""
 
 

@@ -129,7 +129,7 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
     sweep.note = "this card does not follow the usual curve: measuring more"
     assert progress_text(sweep) == f"12 of 40 configurations, 3 min 0 s left; {sweep.note}"
-    sheet._received(sheet, {"kind": "cancel", "n": 1}, None)
+    sheet.receive({"kind": "cancel", "n": 1})
     assert sweep.cancelled
     assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]
     assert progress_text(sweep).endswith("cancelled: the trials that run are finished and kept")

@@ -123,7 +123,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self._watched, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         super().__init__()
-        self.on_msg(self._received)
+        self.on_msg(lambda _widget, content, _buffers: self.receive(content))
         unblock(self)
 
     # for subclasses
@@ -277,7 +277,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     # hearing
 
-    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
+    def receive(self, content: Any) -> None:
+        """Take a message of a browser."""
         kind = content.get("kind", "") if isinstance(content, dict) else ""
         self._heard_s = time.monotonic()
         with self._report_errors():

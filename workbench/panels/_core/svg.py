@@ -287,11 +287,10 @@ class Frame:
             self.picture.path(f"M{self.x(x):.1f} {self.top:.1f}v{self.height:g}", pen)
             self.label(x, self.y_span[1], text, dx=4, dy=11 + 13 * row, rotated=True, weight=weight)
 
-    def level(self, y: float, pen: Pen, *, x: Span | None = None) -> None:
-        """A horizontal line over the whole width, or between two values."""
+    def level(self, y: float, pen: Pen) -> None:
+        """A horizontal line over the whole width."""
         self._layer("level", {"y": y}, pen)
-        left, right = (self.left, self.right) if x is None else (self.x(x[0]), self.x(x[1]))
-        self.picture.path(f"M{left:.1f} {self.y(y):.1f}H{right:.1f}", pen)
+        self.picture.path(f"M{self.left:.1f} {self.y(y):.1f}H{self.right:.1f}", pen)
 
     # areas
 
@@ -323,25 +322,15 @@ class Frame:
         if edge:
             self.picture.path("".join(drawn), edge)
         else:
-            self.fill(drawn, ink, opacity=opacity, title=", ".join((hover or {}).values()))
-
-    def fill(self, areas: str | Iterable[str], ink: str = INK, *, opacity: float, title: str = "") -> None:
-        """Rectangles of one ink, as one element.
-
-        Args:
-            areas: SVG paths.
-            ink: Fill colour.
-            opacity: 0 to 1.
-            title: Shown to the pointer.
-        """
-        self.picture.area("".join(areas), ink, opacity=opacity, title=title)
+            self.picture.area("".join(drawn), ink, opacity=opacity, title=", ".join((hover or {}).values()))
 
     def bands(self, spans: Sequence[ShadedSpan]) -> None:
         """Every other iteration on a light ground, what is no iteration on a darker one."""
         shown = [span for span in spans if span.end_s > self.x_span[0] and span.start_s < self.x_span[1]]
         rotated, pauses = ([span for span in shown if span.pause is pause] for pause in (False, True))
         for opacity, each in ((0.07, rotated[1::2]), (0.2, pauses)):
-            self.fill((self.rectangle(span.start_s, span.end_s) for span in each), opacity=opacity)
+            areas = [self.rectangle(span.start_s, span.end_s) for span in each]
+            self.picture.area("".join(areas), opacity=opacity)
 
     def narrow(self, spans: Sequence[ShadedSpan]) -> bool:
         """Whether iterations are too narrow here to be told apart."""

@@ -27,7 +27,7 @@ def power(followed: StepResponse | None) -> str:
     frame.upright(0.0, Pen(colour(1), 2))
     for level_w, span in ((followed.before_w, (-BEFORE_S, 0.0)), (followed.after_w, (0.0, AFTER_S))):
         if level_w is not None:
-            frame.level(level_w, Pen(dashes=(4, 3), opacity=0.55), x=span)
+            frame.line(span, [level_w, level_w], Pen(dashes=(4, 3), opacity=0.55))
     frame.line(times, watts, Pen(colour(0), 1.6))
     picture.down(HEIGHT)
     return picture.svg()

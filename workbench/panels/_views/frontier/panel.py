@@ -186,7 +186,12 @@ class FrontierPanel(LivePanel):
             UsageError, StoreError: another ending, or nothing to write; it cannot be written there.
         """
         target = Path(path).expanduser()
-        return written(target, self._exported(target.suffix.removeprefix(".")))
+        data = self._exported(target.suffix.removeprefix("."))
+        try:
+            target.write_bytes(data)
+        except OSError as error:
+            raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
+        return target
 
     def _moved(self, chosen: Configuration | None) -> None:
         """Have the picture drawn again, and tell those who asked for it of another choice."""
@@ -357,15 +362,6 @@ class FrontierPanel(LivePanel):
         if what == "svg":
             return self.svg().encode()
         return model.table_file(self._frontier.must(), self.choice.row, what)
-
-
-def written(target: Path, data: bytes) -> Path:
-    """Write a file. Raises StoreError where that cannot be."""
-    try:
-        target.write_bytes(data)
-    except OSError as error:
-        raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
-    return target
 
 
 def magics_tariff() -> Tariff:
