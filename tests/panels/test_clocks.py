@@ -18,7 +18,7 @@ import pytest
 import workbench.panels
 import workbench.tuning.api
 import workbench.tuning.state_machine
-from tests.panels.listening import Said, ask
+from tests.panels.listening import Said, ask, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import marks
@@ -390,20 +390,16 @@ def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -
     assert sum(len(layer["rows"]["x"]) for layer in plane["layers"] if layer["kind"] == "cloud") == 3  # near the bound
     assert {"box", "dot"} <= {layer["kind"] for layer in clocks["layers"]}
 
-    panel._read_s = -math.inf
-    _, buffers = panel.changes() or ({}, [])
+    _, buffers = later(panel) or ({}, [])
     assert buffers == []
     tuner.seen = replace(tuner.seen, text="Measuring", spent_s=36.0)
-    panel._read_s = -math.inf
-    content, buffers = panel.changes() or ({}, [])
+    content, buffers = later(panel) or ({}, [])
     assert content["words"]["headline"] == "Measuring"
     assert ("drawing" in content, buffers) == (False, [])
-    panel._read_s = -math.inf
-    assert panel.changes() is None  # nothing is new
+    assert later(panel) is None  # nothing is new
 
     tuner.seen = replace(tuner.seen, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
-    panel._read_s = -math.inf
-    content, buffers = panel.changes() or ({}, [])
+    content, buffers = later(panel) or ({}, [])
     text = [layer for layer in content["drawing"]["figure"][0][0]["layers"] if layer["kind"] == "text"]
     assert {"1", "2", "3"} <= {text for layer in text for text in layer["rows"]["text"]}
     panel.end()

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import workbench.panels
-from tests.panels.listening import Said, ask
+from tests.panels.listening import Said, ask, later
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
@@ -391,8 +391,7 @@ def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
               "power_limit_w": 150.0}
     for number, batch_size in enumerate((32, 32, 32, 64)):
         sweep._take({**dict.fromkeys(sweep.trials.columns), **failed, "batch_size": batch_size})
-        panel._read_s = -math.inf
-        message = panel.changes()
+        message = later(panel)
         assert message is not None
         assert "raised ValueError: no data (/home/me/train.py:3)" in message[0]["said"], number
     assert "4 trials in a row failed in the same way" in panel.summary()
@@ -442,16 +441,14 @@ def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() 
                 "energy_j": 2.0,
             }
         )
-    panel._read_s = -math.inf
-    message = panel.changes()
+    message = later(panel)
     assert message is not None
     assert len(message[0]["view"]["table"][0]["values"]) == 6  # two measured, four believed
     assert panel.work.unit == "sample"
     assert panel.title().endswith("(simulated)")
     assert sweep._search._rng.bit_generator.state == before  # a look does not change where the sweep goes
     assert not said.messages
-    panel._read_s = -math.inf
-    assert panel.changes() is None  # nothing new
+    assert later(panel) is None  # nothing new
 
 
 def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import optuna
 import pytest
 
 import workbench.panels
-from tests.panels.listening import Said, ask
+from tests.panels.listening import Said, ask, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.experiments.history.attempts import Attempt
@@ -272,8 +272,7 @@ def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path
     assert not beside.messages
     finish(study)
     assert panel.outlook.recurrences.height == 2  # read from Python, it is still to be shown
-    panel._read_s = -math.inf
-    message = panel.changes()
+    message = later(panel)
     assert message is not None
     assert len(drawn_recurrences(message[0])) == 2
 

@@ -26,7 +26,19 @@ from .svg import apply_page, power
 
 
 class ApplyPanel(LivePanel):
-    """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
+    """A GPU's setting; a configuration can be applied to it and taken back.
+
+    Args:
+        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose
+            on the panel.
+        gpus: One GPU, as `workbench.control` takes it.
+        jobs: Recurring jobs whose next recurrence takes a chosen batch size.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: `wanted` is none of these.
+        NoDriver: there is no such GPU.
+    """
 
     _esm = script("apply")
 
@@ -145,20 +157,4 @@ def _chosen(content: dict[str, Any]) -> Configuration:
     return Configuration(Setting(values["power_limit_w"], sm, memory), batch)
 
 
-def apply(
-    wanted: Any = None, *, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
-) -> ApplyPanel:
-    """Look at a GPU's setting, and apply a configuration to it.
-
-    Args:
-        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose
-            on the panel.
-        gpus: One GPU, as `workbench.control` takes it.
-        jobs: Recurring jobs whose next recurrence takes a chosen batch size.
-        live: A widget or a picture; None takes a widget where the front end has them.
-
-    Raises:
-        UsageError: `wanted` is none of these.
-        NoDriver: there is no such GPU.
-    """
-    return ApplyPanel(wanted, gpus=gpus, jobs=jobs, live=live)
+apply = ApplyPanel

@@ -32,7 +32,16 @@ NOTHING = "Nothing is tuned yet: start a training, then press Start; or write %%
 
 
 class ClocksPanel(LivePanel):
-    """What a tuner believes, tries and has saved. `clocks` says what the arguments are."""
+    """What a tuner believes, tries and has saved; it can be steered.
+
+    Args:
+        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
+            process, and can begin one.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: `tuner` is none.
+    """
 
     poll_s = 0.25
     _esm = script("clocks")
@@ -204,15 +213,4 @@ def _draws_alike(a: TuningView, b: TuningView) -> bool:
     )
 
 
-def clocks(tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
-    """Look at a tuner at work, and steer it.
-
-    Args:
-        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
-            process, and can begin one.
-        live: A widget or a picture; None takes a widget where the front end has them.
-
-    Raises:
-        UsageError: `tuner` is none.
-    """
-    return ClocksPanel(tuner, live=live)
+clocks = ClocksPanel

@@ -89,7 +89,7 @@ def cells(table: Table) -> tuple[list[Cell], list[Cell]]:
 
 def opacity(shade: int) -> float:
     """Of the ground of a shade."""
-    return 0.06 + (0.5 if shade < 0 else 0.2) * (abs(shade) / LEVELS) ** 1.5
+    return float(0.06 + (0.5 if shade < 0 else 0.2) * (abs(shade) / LEVELS) ** 1.5)
 
 
 def _edges(values: Table) -> Table:

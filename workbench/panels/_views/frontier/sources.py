@@ -114,11 +114,10 @@ class Recurred:
 class Logged:
     """The measurements of the log as points, new ones as they come."""
 
-    name, live, simulated = "log", True, False
+    name, live, simulated, unit, units = "log", True, False, "run", NO_UNITS
 
     def __init__(self, store: Store) -> None:
-        self._store, self.unit = store, "run"
-        self.units: dict[str | None, str] = {}
+        self._store = store
 
     def read(self) -> Hashable:
         return log_version(self._store)
@@ -127,11 +126,9 @@ class Logged:
         log = readable_log(self._store)
         if _complete(log).is_empty():
             return NO_POINTS
-        self.simulated = bool(log["simulated"].any())
-        points, self.units, notes = _log_points(log)
-        self.unit = unit_of(points) or "run"
-        collected = collect(points)
-        return collected._replace(notes=collected.notes + notes, separate=_separate(self.units))
+        given = GivenPoints(log)
+        self.simulated, self.unit, self.units = given.simulated, given.unit, given.units
+        return given.points()
 
 
 PointSource = GivenPoints | SweepPoints | Recurred | Logged

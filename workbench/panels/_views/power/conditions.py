@@ -100,5 +100,6 @@ def _throttled(means: pl.DataFrame, width_s: float) -> list[tuple[str, float, li
     for reason, each in places.items():
         within = np.bincount(each, minlength=max(each) + 2) > 0
         edges_s = np.flatnonzero(np.diff(within, prepend=False)).reshape(-1, 2) * width_s
-        found.append((reason, len(each) / means["rows"].sum(), [(one, end) for one, end in edges_s.tolist()]))
+        share = len(each) / int(means["rows"].sum())
+        found.append((reason, share, [(float(one), float(end)) for one, end in edges_s]))
     return found

@@ -75,7 +75,8 @@ class PowerView(LivePanel):
         self._recorder_problem = ""
         self._end_s: float | None = None
         self._settled: SegmentedIterations | None = None
-        self._rhythm = PeriodFollower(recorder, self.devices, self.start_s) if period else None
+        self.follows = period  # until something goes wrong with it
+        self._rhythm = PeriodFollower(recorder, self.devices, self.start_s)
         super().__init__(live=True)
 
     # for the caller
@@ -93,8 +94,7 @@ class PowerView(LivePanel):
     def end(self) -> None:
         self.refuse_limits()
         super().end()
-        if self._rhythm is not None:
-            self._rhythm.end()
+        self._rhythm.end()
 
     def settle(self, found: SegmentedIterations) -> None:
         """Show these iterations in the picture, as the report does, and what a training named itself."""
@@ -114,7 +114,7 @@ class PowerView(LivePanel):
         self._end_s = self.recorder.clock() if end_s is None else end_s
         with self._lock:
             try:
-                if self._rhythm is not None:
+                if self.follows:
                     self._rhythm.conclude(self._end_s, self._settled)
             except Exception as error:
                 self._lose(error)
@@ -135,13 +135,12 @@ class PowerView(LivePanel):
         with self._lock:
             if self._end_s is None:
                 self.drain()
-            found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
-            spans = () if found is None else found.view.spans
-            picture = trace_picture(
-                self.title(), [gpu.line for gpu in self._gpus], self._marks, self._elapsed_s(), spans
-            )
-            if found is not None:
-                rhythm(picture, found.view, found.number or 0)
+            found, number = self._rhythm.view, self._rhythm.number
+            lines = [gpu.line for gpu in self._gpus]
+            spans = found.spans if self.follows else ()
+            picture = trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans)
+            if self.follows and number is not None:
+                rhythm(picture, found, number)
             return picture.svg()
 
     def html(self) -> str:
@@ -167,10 +166,10 @@ class PowerView(LivePanel):
             "plots": [plot._asdict() | {"gpus": [*plot.gpus]} for plot in plots],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
             "slider": self._set_power_limit is not None, "marks": self._mark_rows(),
-            "follows": self._rhythm is not None, **self._numbers(),
+            "follows": self.follows, **self._numbers(),
         }
-        known = self._rhythm is not None and self._rhythm.number is not None
-        period = self._rhythm.message(whole=True) if self._rhythm is not None and known else None
+        known = self.follows and self._rhythm.number is not None
+        period = self._rhythm.message(whole=True) if known else None
         return _message(header, [gpu.series.rows for gpu in self._gpus], period)
 
     def changes(self) -> Message | None:
@@ -180,9 +179,7 @@ class PowerView(LivePanel):
         new, marks = self._gather(), self._mark_rows()
         before, self._marks_sent = self._marks_sent, marks
         self._watch_recorder()
-        period = None
-        if self._rhythm is not None and self._followed():
-            period = self._rhythm.message(whole=self._end_s is not None)
+        period = self._rhythm.message(whole=self._end_s is not None) if self._followed() else None
         if self._end_s is None and marks == before and period is None and not any(map(len, new)):
             return None
         header = {"kind": "news", **({"marks": marks} if marks != before else {}), **self._numbers()}
@@ -197,10 +194,10 @@ class PowerView(LivePanel):
             if self.running:
                 self.stopped = True
                 self._stop()
-        elif kind == "follow" and self._rhythm is not None:
+        elif kind == "follow":
             with self._lock:
                 self._rhythm.choose(int(content["gpu"]))
-        elif kind == "level" and self._rhythm is not None:
+        elif kind == "level":
             with self._lock:
                 self._rhythm.choose_level(str(content["name"]))
         elif kind == "limit" and self._set_power_limit is not None:
@@ -214,10 +211,8 @@ class PowerView(LivePanel):
 
     def _followed(self) -> bool:
         """Follow the iterations; true where views are to be told."""
-        if self._rhythm is None:
-            return False
-        if self._end_s is not None:
-            return True
+        if not self.follows or self._end_s is not None:
+            return self.follows
         try:
             return self._rhythm.update(self.recorder.clock())
         except Exception as error:  # the power is shown all the same
@@ -226,9 +221,8 @@ class PowerView(LivePanel):
 
     def _lose(self, error: Exception) -> None:
         """Go on without the period part."""
-        assert self._rhythm is not None
         self._rhythm.end()
-        self._rhythm = None
+        self.follows = False
         self.report_error(f"the iterations are not followed any more: {describe_error(error)}")
 
     def _mark_rows(self) -> list[list[Any]]:
