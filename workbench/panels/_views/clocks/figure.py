@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ....records import Setting
 from ..._core.svg import ROW, Frame, Pen, Picture
 from ..._core.theme import colour
-from .model import Drawing, Probe, SettingMark, knob_of
+from .model import Drawing, DrawnProbe, SettingMark, knob_of
 from .surface import (
     ALLOWED,
     ENERGY,
@@ -31,7 +31,7 @@ KNOBS = tuple(NAMES)
 FAINT, DEFAULT = Pen(opacity=0.45), Pen(width=1.6)
 NOW, CHOICE = Pen(dashes=(2, 2)), Pen(colour(1), 2.6)
 
-Place = Callable[[Probe | SettingMark], tuple[float | None, float | None]]  # across, up
+Place = Callable[[DrawnProbe | SettingMark], tuple[float | None, float | None]]  # across, up
 
 
 def draw(title: str, sentences: Sequence[str], view: Drawing | None, *, every: bool = False) -> Picture:
@@ -100,7 +100,7 @@ def _change(value: float | None, error: float | None) -> str:
     return f"{value:+.1f} %" + (f" ± {error:.1f} %" if error and not math.isnan(error) else "")
 
 
-def _probes(frame: Frame, probes: Iterable[Probe], place: Place) -> None:
+def _probes(frame: Frame, probes: Iterable[DrawnProbe], place: Place) -> None:
     """Probes with their numbers and the way from one to the next; baselines as squares."""
     places = [(probe, *place(probe)) for probe in probes]
     known = [(probe, x, y) for probe, x, y in places if x is not None and y is not None and frame.holds(x, y)]
@@ -119,7 +119,7 @@ def _probes(frame: Frame, probes: Iterable[Probe], place: Place) -> None:
     _numbers(frame, known)
 
 
-def _numbers(frame: Frame, places: Iterable[tuple[Probe, float, float]]) -> None:
+def _numbers(frame: Frame, places: Iterable[tuple[DrawnProbe, float, float]]) -> None:
     for probe, x, y in places:
         if probe.n is not None:
             frame.label(x, y, f"{probe.n}", size=10, spread=True)
@@ -179,7 +179,7 @@ def _line_of(picture: Picture, view: Drawing, knob: str) -> None:
 def _clocks(picture: Picture, view: Drawing) -> None:
     places = {memory: row for row, memory in enumerate(memory_clocks(view.table))}
     frame = picture.frame(ROW, view.ranges["clocks"], (-0.5, len(places) - 0.5), side="right")
-    names = {row: f"{memory}" for memory, row in places.items()}
+    names = {float(row): f"{memory}" for memory, row in places.items()}
     frame.axes("Memory clock (MHz); green: less energy, framed: allowed", names)
     frame.below(NAMES["clocks"], 5)
     shaded, kept = cells(view.table)
@@ -189,7 +189,7 @@ def _clocks(picture: Picture, view: Drawing) -> None:
     if view.bound is not None:
         frame.boxes(map(_box, kept), opacity=0.7, edge=Pen(width=1.2, opacity=0.7))
 
-    def place(each: Probe | SettingMark) -> tuple[float | None, float | None]:
+    def place(each: DrawnProbe | SettingMark) -> tuple[float | None, float | None]:
         return each.setting.sm_clock_mhz, places.get(each.setting.mem_clock_mhz or 0)
 
     _probes(frame, view.probes, place)

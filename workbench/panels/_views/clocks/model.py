@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ....tuning.results import TuningView
 
 
-class Probe(NamedTuple):
+class DrawnProbe(NamedTuple):
     """A setting that was tried. A baseline has no number; what is not known is None.
 
     Attributes:
@@ -68,7 +68,7 @@ class Drawing:
     bound: float | None
     knobs: tuple[str, ...]
     table: Table
-    probes: tuple[Probe, ...]
+    probes: tuple[DrawnProbe, ...]
     default: SettingMark
     current: SettingMark | None
     choice: SettingMark | None
@@ -97,15 +97,16 @@ def drawing(tuning: TuningView) -> Drawing:
     return Drawing(bound, tuple(knobs), table, probes, default, current, choice, ranges)
 
 
-def probes_of(probes: pl.DataFrame | None) -> tuple[Probe, ...]:
+def probes_of(probes: pl.DataFrame | None) -> tuple[DrawnProbe, ...]:
     """The probes in their order."""
-    found, number = list[Probe](), 0
+    found, number = list[DrawnProbe](), 0
     for row in [] if probes is None else probes.to_dicts():
         counts = row["kind"] == "probe"
         number += counts
         setting = Setting(row["power_limit_w"], row["sm_clock_mhz"], row["mem_clock_mhz"])
-        changes, whole = [*_change(row, "time"), *_change(row, "energy")], row["outcome"] == "kept"
-        found.append(Probe(number if counts else None, setting, *changes, whole, _cost(row)))
+        time, energy = _change(row, "time"), _change(row, "energy")
+        n, whole = number if counts else None, row["outcome"] == "kept"
+        found.append(DrawnProbe(n, setting, time[0], time[1], energy[0], energy[1], whole, _cost(row)))
     return tuple(found)
 
 
@@ -125,7 +126,7 @@ def _cost(row: dict[str, Any]) -> str:
     return ", ".join(text)
 
 
-def _current(tuning: TuningView, table: Table, probes: Sequence[Probe]) -> SettingMark | None:
+def _current(tuning: TuningView, table: Table, probes: Sequence[DrawnProbe]) -> SettingMark | None:
     """The active setting and what it costs or may; None where the driver decides everything."""
     setting = tuning.current
     if setting == Setting() or tuning.state in ENDED:
@@ -140,11 +141,11 @@ def _current(tuning: TuningView, table: Table, probes: Sequence[Probe]) -> Setti
 
 
 def _ranges(
-    table: Table, probes: Sequence[Probe], marks: Sequence[SettingMark], bound: float | None,
+    table: Table, probes: Sequence[DrawnProbe], marks: Sequence[SettingMark], bound: float | None,
     knobs: Sequence[str],
 ) -> dict[str, Span]:
     """Of the axes: all probes and what is near the bound; settings that are much slower are outside."""
-    places = [*probes, *marks]
+    places: list[DrawnProbe | SettingMark] = [*probes, *marks]
     times = [each.time for each in places if each.time is not None]
     energies = [each.energy for each in places if each.energy is not None]
     right = max([*times, 2.2 * (bound or 0.0), 10.0])

@@ -11,7 +11,7 @@ import numpy as np
 from ...._html import table
 from ....search.tradeoff import Z95, FrontierAnalysis
 from ..._core.prefixes import prefixed
-from ..._core.svg import WIDTH, Frame, Pen, Picture, padded, page
+from ..._core.svg import WIDTH, Frame, Pen, Picture, Span, padded, page
 from ..._core.theme import colour
 from . import model
 from .model import ETA, FrontierChoice
@@ -53,7 +53,12 @@ class Plane:
 
     def at(self, points: Any) -> np.ndarray:
         """Times (s) and energies (J) in units of the axes."""
-        return np.asarray(points) / self.scales - self.shift
+        return np.subtract(np.asarray(points) / self.scales, self.shift)
+
+    def place(self, row: int) -> Span:
+        """Where a point is."""
+        x, y = self.places[row]
+        return float(x), float(y)
 
     def draw(self, picture: Picture, choice: FrontierChoice | None = None, *, points: bool = True) -> None:
         """The points with their names, and what a choice moves.
@@ -98,15 +103,17 @@ class Plane:
         frame.cloud(self.places[pale].tolist(), ONE, width=5, opacity=0.38, hover=self._hover(pale))
         for row in shown:
             if not measured[row]:
-                frame.mark(*self.places[row].tolist(), 3, Pen(ONE, opacity=0.7), hover=self._hover(row))
-        front = self.places[analysis.front].tolist()
-        frame.line([x for x, _ in front], [y for _, y in front], Pen(ONE, opacity=0.55), steps=True)
+                x, y = self.place(row)
+                frame.mark(x, y, 3, Pen(ONE, opacity=0.7), hover=self._hover(row))
+        front = [(row, *self.place(row)) for row in analysis.front.tolist()]
+        frame.line([x for _, x, _ in front], [y for *_, y in front], Pen(ONE, opacity=0.55), steps=True)
         errors = analysis.frontier.select("time_sd_s", "energy_sd_j").fill_null(0.0).to_numpy()
-        for row, place, error in zip(analysis.front, front, Z95 * errors / self.scales, strict=True):
-            frame.errors(*place, *error, Pen(ONE, opacity=0.6))
-            frame.dot(*place, ONE, hollow=not measured[row], hover=self._hover(int(row)))
-        if analysis.reference is not None and frame.holds(*self.places[analysis.reference]):
-            frame.mark(*self.places[analysis.reference].tolist(), 6, Pen(width=1.6), "square")
+        for (row, x, y), (across, up) in zip(front, Z95 * errors / self.scales, strict=True):
+            frame.errors(x, y, across, up, Pen(ONE, opacity=0.6))
+            frame.dot(x, y, ONE, hollow=not measured[row], hover=self._hover(row))
+        if analysis.reference is not None and frame.holds(*self.place(analysis.reference)):
+            x, y = self.place(analysis.reference)
+            frame.mark(x, y, 6, Pen(width=1.6), "square")
 
     def _hover(self, rows: int | list[int]) -> dict[str, Any]:
         """What is known of a point, or of each of several."""
@@ -124,10 +131,10 @@ class Plane:
                 start, frame.y_span[0], f"at most {100 * bound:.3g} % slower", dx=5, dy=-6, opacity=0.8
             )
         if choice.rule == ETA:
-            best = self.places[analysis.front[analysis.optimum(choice.eta, bound)]].tolist()
-            frame.mark(*best, 6, Pen(CHOSEN), "diamond", fill=True)
-            self._equal_cost(frame, *best, choice.eta)
-        x, y = self.places[choice.row].tolist()
+            x, y = self.place(int(analysis.front[analysis.optimum(choice.eta, bound)]))
+            frame.mark(x, y, 6, Pen(CHOSEN), "diamond", fill=True)
+            self._equal_cost(frame, x, y, choice.eta)
+        x, y = self.place(choice.row)
         frame.mark(x, y, 8.5, Pen(CHOSEN, 2.6))
         place = analysis.place(choice.row)
         text = model.name(analysis, choice.row) if place is None else model.front_names(analysis)[place]
@@ -151,8 +158,9 @@ class Plane:
             rows = {self.analysis.reference: "default", **rows} | {self.analysis.reference: "default"}
         ends = self.analysis.front[[0, -1]].tolist()
         for row in dict.fromkeys([self.analysis.reference, *ends, *rows]):
-            if row is not None and row != without and frame.holds(*self.places[row]):
-                frame.label(*self.places[row].tolist(), rows[row], spread=True)
+            if row is not None and row != without and frame.holds(*self.place(row)):
+                x, y = self.place(row)
+                frame.label(x, y, rows[row], spread=True)
 
 
 def frontier_page(

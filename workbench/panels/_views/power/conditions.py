@@ -69,8 +69,8 @@ def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
         return ""
     picture.frame(0, (0.0, length_s), (0.0, 1.0)).below("seconds since the start", 8)
     picture.y += 34
-    told = any(len(each) for _, means in binned for each in means["throttle"])
-    never = "<div style='font-size:12px'>never throttled</div>" if told and not throttled else ""
+    read = any(len(each) for _, means in binned for each in means["throttle"])
+    never = "<div style='font-size:12px'>never throttled</div>" if read and not throttled else ""
     return f"<details>{SUMMARY}{picture.svg()}{never}</details>"
 
 

@@ -29,7 +29,7 @@ def _believed(picture: Picture, view: RecurringView) -> None:
     top = min(max(known(arms, "high"), default=least), TALLEST * least)
     frame = picture.frame(ROW, (-0.6, len(arms) - 0.4), (0.0, 1.18 * top), side="left")
     frame.axes(f"Estimated cost of a recurrence ({view.unit}), 90 %")
-    names = {n: str(arm["batch_size"]) for n, arm in enumerate(arms)}
+    names = {float(n): str(arm["batch_size"]) for n, arm in enumerate(arms)}
     frame.below("batch size; above: probability of costing least", names)
     high = frame.y_span[1]
     for n, arm in enumerate(arms):
