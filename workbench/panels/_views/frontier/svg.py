@@ -53,7 +53,8 @@ class Plane:
 
     def at(self, points: Any) -> np.ndarray:
         """Times (s) and energies (J) in units of the axes."""
-        return np.subtract(np.asarray(points) / self.scales, self.shift)
+        places: np.ndarray = np.asarray(points) / self.scales - self.shift
+        return places
 
     def place(self, row: int) -> Span:
         """Where a point is."""
