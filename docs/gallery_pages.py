@@ -72,7 +72,7 @@ globalThis.__workbenchPage = { bokeh: globalThis.Bokeh, asked: -Infinity, arrive
 const { content, buffers } = JSON.parse(document.getElementById("recording").textContent);
 const views = buffers.map((each) => new DataView(Uint8Array.from(atob(each), (letter) => letter.charCodeAt(0)).buffer));
 const ASKS = new Set(["run", "stop", "apply", "undo", "default", "limit", "start", "cancel", "export", "import", "act", "level", "seconds", "search",
-  "objective", "slowdown", "eta", "set", "open", "distribution", "rewind", "traces", "undo_all", "begin", "pause", "hold", "step"]);
+  "objective", "slowdown", "eta", "axes", "set", "open", "distribution", "undo_all", "begin", "pause", "hold", "step"]);
 const heard = new Set();
 const say = (message, data = []) => setTimeout(() => heard.forEach((each) => each(message, data)), 0);
 const model = {

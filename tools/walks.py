@@ -91,11 +91,11 @@ def _slider_to_gpu(found: list[Walk]) -> None:
         "energy_j": [2.3e4, 2.0e4, 1.6e4], "batch_size": [64] * 3,
     })
     panel = workbench.panels.frontier(points)
-    panel.snapshot()
+    greeted, _ = panel.snapshot()
     with mock.patch.object(LivePanel, "_say"):
         with walked(found):
-            panel._received(panel, {"kind": "choose", "n": 1, "row": 1, "rule": "manual", "eta": 0.5,
-                                    "slowdown": None, "version": panel._frontier.version}, None)
+            panel.receive({"kind": "choose", "n": 1, "row": 1, "rule": "manual", "eta": 0.5,
+                                    "slowdown": None, "version": greeted["choice"]["version"]})
         depths: list[int] = []
         write = NvmlDevice.write
 

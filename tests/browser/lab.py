@@ -48,7 +48,7 @@ LOOK = """() => {
     power: series.map((one) => one.last(1)),
     limit: series.map((one) => one.last(2)),
     drawn: plots.layers.map(([first]) => first.data_source.get_length()),
-    x: [plots.x.start, plots.x.end], top: plots.y.power.end, rows: plots.rows.length,
+    x: [plots.x.start, plots.x.end], top: plots.y.power_w.end, rows: plots.rows.length,
     marks: marks(),
     label: plots.rows[0].left[0].major_label_text_color,
     colours: colours(),

@@ -59,7 +59,7 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     code[at["run"]] = code[at["run"]].replace("train(300)", SLOWLY)
     made = notebook(code)
     made.execute(*range(at["panel"] + 1))
-    first = seen(made, "it.can_apply && it.view.force === '250 W'")
+    first = seen(made, "it.can_apply && it.view.status.includes(': 250 W')")
     assert not first["can_undo"]
 
     made.run(at["run"])
@@ -82,17 +82,17 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     assert made.count(at["run"]) is None  # all this while the cell runs
 
     press(made, "apply")
-    wanted = seen(made, "it.can_undo && it.view.force === `${it.wanted.power_limit_w} W`")
-    assert wanted["view"]["origin"].startswith("applied from this workbench")
-    fallen = seen(made, "it.view.power.startsWith('the power went from ')")
+    wanted = seen(made, "it.can_undo && it.view.status.includes(`: ${it.wanted.power_limit_w} W`)")
+    assert "applied from this workbench" in wanted["view"]["status"]
+    fallen = seen(made, "it.view.status.includes('the power went from ')")
     assert "<path" in fallen["plot"]
     before, after = (
-        float(word) for word in fallen["view"]["power"].replace(" W", "").split() if word.isdigit()
+        float(word) for word in fallen["view"]["status"].split("the power went from ")[1].replace(" W", "").split() if word.isdigit()
     )
     assert after < before
     assert after < wanted["wanted"]["power_limit_w"] + 10
     press(made, "undo")
-    back = seen(made, "it.view.force === '250 W' && !it.can_undo")
+    back = seen(made, "it.view.status.includes(': 250 W') && !it.can_undo")
     assert (back["problem"], back["waits"]) == ("", "")
     assert made.count(at["run"]) is None
     made.enough()

@@ -111,8 +111,6 @@ def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -
         }""" % (1.1 * wanted), 20, changed_s,
     )
     assert before["limit"] == [250]
-    # a drag that takes a busy machine seconds is marked on its way, too
-    assert made.until("it.marks.length > 0")["marks"][-1][2] == f"{wanted:.0f} W"
     status = json.loads((made.lab.notebooks / "status.json").read_text())
     assert status["limit_w"] == wanted  # as the busy kernel sees it
     assert made.count(1) is None

@@ -20,7 +20,7 @@ points = pl.DataFrame({"time_s": [10.0, 11.0, 14.0], "energy_j": [2500.0, 2100.0
 SHOWN = """() => {
   const current = document.querySelector('.jupyter-widget-tab .lm-mod-current');
   const panel = document.querySelector('.workbench-apply');
-  return current?.textContent === 'Apply' && panel?.workbench?.view?.force === '200 W' && panel.offsetHeight > 100;
+  return current?.textContent === 'Apply' && panel?.workbench?.view?.status.includes(': 200 W') && panel.offsetHeight > 100;
 }"""
 
 
@@ -205,7 +205,7 @@ def test_a_configuration_is_chosen_and_applied_by_keys_alone(notebook: Make) -> 
     )
     walk("Tab", "workbench-do-apply")
     made.page.keyboard.press("Enter")
-    made.wait("() => document.querySelector('.workbench-frontier').applied.view.force === '150 W'")
+    made.wait("() => document.querySelector('.workbench-frontier').applied.view.status.includes(': 150 W')")
     walk("Tab", "workbench-do-undo")
     made.page.keyboard.press("Enter")
-    made.wait("() => document.querySelector('.workbench-frontier').applied.view.force === '250 W'")
+    made.wait("() => document.querySelector('.workbench-frontier').applied.view.status.includes(': 250 W')")

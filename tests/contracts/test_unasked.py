@@ -3,7 +3,6 @@ says still arrives; where no widget is drawn at all, the picture is drawn again.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import IPython.display
@@ -80,7 +79,6 @@ def test_a_view_that_nothing_is_heard_of_is_greeted_all_the_same(cells: Any, clo
     clock.now_s += 0.2
     panel._publish(False)
     assert panel.kinds() == ["bokeh", "greeting"]
-    assert panel._publisher.watched.is_set()
     panel.number, clock.now_s = 1, clock.now_s + 0.2
     panel._publish()
     assert panel.sent == [{"kind": "news", "number": 1}]
@@ -96,7 +94,7 @@ def test_a_view_that_nothing_is_heard_of_is_greeted_all_the_same(cells: Any, clo
 def test_who_is_heard_is_not_greeted_unasked(cells: Any, clock: Clock) -> None:
     panel = Counter()
     panel.show()
-    panel._received(panel, {"kind": "hello", "view": "a", "bokeh": True, "n": 1}, None)
+    panel.receive({"kind": "hello", "view": "a", "bokeh": True, "n": 1})
     assert panel.kinds() == ["pong", "bokeh", "greeting"]
     clock.now_s += 100.0
     panel._publish()
@@ -107,26 +105,16 @@ def test_a_view_is_fed_for_as_long_as_a_cell_keeps_it_from_speaking(
     cells: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel = Counter()
-    panel._received(panel, {"kind": "hello", "view": "a", "n": 1}, None)
+    panel.receive({"kind": "hello", "view": "a", "n": 1})
     panel.kinds()
     busy = [True]
     monkeypatch.setattr(live, "cell_is_running", lambda: busy[0])
-    for heard_meanwhile, running, expected in ((False, True, ["news"]), (False, False, []), (True, True, [])):
-        panel._hears, busy[0] = heard_meanwhile, running
+    for running, expected in ((True, ["news"]), (False, [])):
+        busy[0] = running
         clock.now_s += live.ABSENT_S + 1
         panel.number += 1
         panel._publish()
         assert panel.kinds() == expected
-
-
-def test_a_message_on_another_thread_was_heard_while_the_main_shell_was_busy(cells: Any) -> None:
-    panel = Counter()
-    panel._received(panel, {"kind": "ping", "n": 1}, None)
-    assert not panel._hears
-    thread = threading.Thread(target=panel._received, args=(panel, {"kind": "ping", "n": 2}, None))
-    thread.start()
-    thread.join()
-    assert panel._hears
 
 
 def test_a_running_cell_is_known_by_what_the_main_thread_is_in() -> None:

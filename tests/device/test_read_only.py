@@ -66,7 +66,7 @@ def test_every_panel_that_could_change_a_gpu_says_that_it_does_not(
     gpu, said = workbench.open_device(0), "WORKBENCH_READ_ONLY is set: no GPU is changed"
     control = manual.ManualControl(gpu)
     view = model.view([control], Configuration(SETTINGS[0]), None)
-    assert (view.rights, view.can_apply, view.can_default) == (said, False, False)
+    assert (dict(view.facts)["Rights"], view.can_apply, view.can_default) == (said, False, False)
     assert gpu.missing_rights() == said
     made = session.Session()
     notes = RecurringJob("job", batch_sizes=[32], target=0.5, meter=made.meter).notes

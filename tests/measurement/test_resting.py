@@ -103,7 +103,7 @@ def test_a_view_that_somebody_watches_keeps_it_awake_and_says_where_it_has_reste
     assert recorder is not None
     view = PowerView(recorder, session.devices, period=False)
     for _ in range(13):
-        view._heard_s, view._woken_s = time.monotonic(), -math.inf
+        view._heard_s = time.monotonic()
         view.changes()
         step(session, 10.0)
     assert recorder.resting() == ""
@@ -112,12 +112,12 @@ def test_a_view_that_somebody_watches_keeps_it_awake_and_says_where_it_has_reste
         view.changes()
         step(session, 10.0)
     assert recorder.resting() != ""
-    assert view._marks.kept == []
-    view._heard_s, view._woken_s = time.monotonic(), -math.inf
+    assert view.snapshot()[0]["marks"] == []
+    view._heard_s = time.monotonic()
     view.changes()
     assert recorder.resting() == ""
-    (mark,) = view._marks.kept
-    assert mark.text.startswith("sampling has rested: no view was open for 2 min")
+    ((_, text),) = view.snapshot()[0]["marks"]
+    assert text.startswith("sampling has rested: no view was open for 2 min")
 
 
 def test_without_a_session_samples_are_needed_until_the_stop(simulated: Simulated) -> None:

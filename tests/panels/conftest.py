@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tools.js.messages import SAID, troubles
-from workbench.panels import tab_sheets
 from workbench.panels._core.live import LivePanel
 from workbench.panels._core.persistent import Displayed
 from workbench.panels._views.apply.panel import ApplyPanel
@@ -20,9 +19,10 @@ from workbench.panels._views.log.panel import LogPanel
 from workbench.panels._views.period.panel import PeriodPanel
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.recurring.panel import RecurringPanel
+from workbench.panels.tab_sheets import SweepPanel
 
 PANELS = (
-    tab_sheets.HtmlPanel, ApplyPanel, ClocksPanel, ClusterPanel, FrontierPanel, LogPanel, PeriodPanel, PowerView, RecurringPanel,
+    SweepPanel, ApplyPanel, ClocksPanel, ClusterPanel, FrontierPanel, LogPanel, PeriodPanel, PowerView, RecurringPanel,
 )
 
 

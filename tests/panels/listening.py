@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from workbench.panels._core.live import LivePanel
@@ -27,4 +28,10 @@ class Said:
 
 def ask(panel: LivePanel, kind: str, **content: Any) -> None:
     """What a browser sends."""
-    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
+    panel.receive({"kind": kind, "n": 1, **content})
+
+
+def later(panel: LivePanel) -> Any:
+    """What a panel publishes when it is time to look at its source again."""
+    panel._read_s = -math.inf
+    return panel.changes()

@@ -18,7 +18,7 @@ import pytest
 import workbench.panels
 import workbench.tuning.api
 import workbench.tuning.state_machine
-from tests.panels.listening import Said, ask
+from tests.panels.listening import Said, ask, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import marks
@@ -26,7 +26,17 @@ from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
 from workbench.panels._views.clocks.model import drawing
 from workbench.panels._views.clocks.panel import NOTHING, ClocksPanel
-from workbench.panels._views.clocks.surface import LEVELS, cells, line, surface
+from workbench.panels._views.clocks.surface import (
+    ALLOWED,
+    ENERGY,
+    LEVELS,
+    LIMIT,
+    Cell,
+    allowed,
+    cells,
+    line,
+    surface,
+)
 from workbench.panels._views.clocks.text import describe, saved_text
 from workbench.records import Setting
 from workbench.search.clocks.make import Choice
@@ -239,19 +249,17 @@ def test_beliefs_are_per_cent_of_the_default_with_errors_of_95_per_cent() -> Non
 
 
 def test_probes_are_numbered_in_order_and_the_baseline_is_not() -> None:
-    drawn, _ = drawing(tuning())
-    assert drawn.probes["n"] == [None, 1, 2]
-    assert drawn.probes["whole"] == [True, False, True]
-    assert drawn.probes["cost"][1] == "1 iteration, 2.5 s, ended early: 7 % slower"
-    np.testing.assert_allclose(drawn.probes["time"], [0.0, 7.0, 4.0], atol=1e-9)
+    probes = drawing(tuning()).probes
+    assert [probe.n for probe in probes] == [None, 1, 2]
+    assert [probe.whole for probe in probes] == [True, False, True]
+    assert probes[1].cost == "1 iteration, 2.5 s, ended early: 7 % slower"
+    np.testing.assert_allclose([probe.time for probe in probes], [0.0, 7.0, 4.0], atol=1e-9)
 
 
 def test_a_probe_whose_baseline_is_not_known_yet_has_no_place_on_the_plane_of_time_and_energy() -> None:
-    drawn, _ = drawing(
-        tuning([probe(HIGHEST, None, None, time_sd=None, energy_sd=None, kind="baseline")], choice=None)
-    )
-    assert drawn.probes["time"] == [None]
-    assert drawn.probes["sm_mhz"] == [1400]
+    first = probe(HIGHEST, None, None, time_sd=None, energy_sd=None, kind="baseline")
+    (drawn,) = drawing(tuning([first], choice=None)).probes
+    assert (drawn.time, drawn.setting.sm_clock_mhz) == (None, 1400)
 
 
 def test_a_failed_probe_has_a_number_and_a_reason_and_no_place_on_the_planes_of_time_and_energy() -> None:
@@ -259,74 +267,60 @@ def test_a_failed_probe_has_a_number_and_a_reason_and_no_place_on_the_planes_of_
     failed = probe(
         HIGHEST, None, None, **nothing, iterations=0, outcome="failed", reason="no iteration ended in 60 s"
     )
-    drawn, _ = drawing(tuning([*TRIED, failed]))
-    assert (drawn.probes["n"][3], drawn.probes["time"][3], drawn.probes["whole"][3]) == (3, None, False)
-    assert drawn.probes["cost"][3] == "2.5 s, failed: no iteration ended in 60 s"
+    last = drawing(tuning([*TRIED, failed])).probes[3]
+    assert (last.n, last.time, last.whole) == (3, None, False)
+    assert last.cost == "2.5 s, failed: no iteration ended in 60 s"
     ElementTree.fromstring(workbench.panels.clocks(Tuner(tuning([*TRIED, failed]))).svg())
 
 
 def test_the_plane_of_settings_is_what_can_be_set() -> None:
-    assert drawing(tuning())[0].knobs == ("clocks",)
-    assert drawing(tuning(belief=CLOCKS))[0].knobs == ("sm",)
-    assert drawing(tuning(belief=LIMITS))[0].knobs == ("limit",)
+    assert drawing(tuning()).knobs == ("clocks",)
+    assert drawing(tuning(belief=CLOCKS)).knobs == ("sm",)
+    assert drawing(tuning(belief=LIMITS)).knobs == ("limit",)
     both = pl.concat([PLANE, LIMITS])
-    assert drawing(tuning(belief=both))[0].knobs == ("clocks", "limit")
+    assert drawing(tuning(belief=both)).knobs == ("clocks", "limit")
     capped = replace(CHOICE, setting=Setting(power_limit_w=300.0))
-    assert drawing(tuning(belief=both, choice=capped))[0].knobs == ("limit", "clocks")
+    assert drawing(tuning(belief=both, choice=capped)).knobs == ("limit", "clocks")
 
 
 def test_a_line_goes_from_the_lowest_limit_up_and_says_what_is_allowed() -> None:
-    curve = line(surface(LIMITS), "limit")
-    assert curve["x"] == [200.0, 300.0, 400.0]
-    assert curve["energy"] == pytest.approx([-5.0, -10.0, 0.0], abs=1e-3)
-    assert (curve["allowed_from"], curve["allowed_to"]) == ([250.0], [450.0])
+    rows = line(surface(LIMITS), "limit")
+    assert rows[:, LIMIT].tolist() == [200.0, 300.0, 400.0]
+    assert rows[:, ENERGY] == pytest.approx([-5.0, -10.0, 0.0], abs=1e-3)
+    assert allowed(rows[:, LIMIT], rows[:, ALLOWED]) == [(250.0, 450.0)]
 
 
 def test_the_ground_of_the_clocks_is_deepest_where_most_is_saved_and_framed_where_it_is_allowed() -> None:
-    shaded, allowed = cells(surface(PLANE))
-    rows = list(zip(*shaded.values(), strict=True))
-    assert rows[0] == (700.0, 900.0, 0, LEVELS)  # 30 % more energy
-    assert (700.0, 900.0, 1, -LEVELS) in rows  # 30 % less, the most of all
-    assert not [row for row in rows if row[:2] == (1300.0, 1500.0)]  # as the default
-    assert list(zip(*allowed.values(), strict=True)) == [(1100.0, 1500.0, 1)]
+    shaded, kept = cells(surface(PLANE))
+    assert Cell(700.0, 900.0, 0, LEVELS) in shaded  # 30 % more energy
+    assert Cell(700.0, 900.0, 1, -LEVELS) in shaded  # 30 % less, the most of all
+    assert not [cell for cell in shaded if cell.start == 1300.0]  # as the default
+    assert kept == [Cell(1100.0, 1500.0, 1, 0)]
 
 
 def test_neighbours_of_one_shade_are_one_cell() -> None:
     same = believe(
         [Setting(sm_clock_mhz=sm, mem_clock_mhz=mem) for mem in MEMORY for sm in SM], [(1.0, 0.9)] * 8
     )
-    assert cells(surface(same))[0]["from"] == [700.0, 700.0]
+    assert [cell.start for cell in cells(surface(same))[0]] == [700.0, 700.0]
 
 
 def test_every_probe_is_in_sight_and_settings_much_slower_are_not() -> None:
-    drawn, table = drawing(tuning([*TRIED, probe(Setting(sm_clock_mhz=800, mem_clock_mhz=9000), 1.22, 0.7)]))
+    drawn = drawing(tuning([*TRIED, probe(Setting(sm_clock_mhz=800, mem_clock_mhz=9000), 1.22, 0.7)]))
     low, high = drawn.ranges["time"]
     assert low < 0 < 22 < high < 30
     assert drawn.ranges["energy"][0] < -30
-    assert table[:, 3].max() == pytest.approx(50)
+    assert drawn.table[:, 3].max() == pytest.approx(50)
 
 
-def test_the_setting_in_force_is_where_it_was_measured_or_else_where_it_is_believed_to_be() -> None:
-    now = drawing(tuning())[0].current
+def test_the_active_setting_is_where_it_was_measured_or_else_where_it_is_believed_to_be() -> None:
+    now = drawing(tuning()).current
     assert now is not None
     assert (now.time, now.energy) == (pytest.approx(4.0), pytest.approx(-15.0))
-    now = drawing(tuning(current=Setting(sm_clock_mhz=800, mem_clock_mhz=9000)))[0].current
+    now = drawing(tuning(current=Setting(sm_clock_mhz=800, mem_clock_mhz=9000))).current
     assert now is not None
     assert (now.time, now.energy) == (pytest.approx(20.0, rel=1e-5), pytest.approx(-30.0, rel=1e-5))
-    assert drawing(tuning(current=Setting()))[0].current is None
-
-
-def test_numbers_of_probes_close_together_do_not_cover_each_other() -> None:
-    close = [
-        TRIED[0],
-        *(
-            probe(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04 + 0.0004 * n, 0.85 + 0.001 * n)
-            for n in range(4)
-        ),
-    ]
-    drawn, _ = drawing(tuning(close))
-    places = list(zip(drawn.probes["trade across"], drawn.probes["trade up"], strict=True))[1:]
-    assert len(set(places)) == 4
+    assert drawing(tuning(current=Setting())).current is None
 
 
 # the picture
@@ -396,20 +390,16 @@ def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -
     assert sum(len(layer["rows"]["x"]) for layer in plane["layers"] if layer["kind"] == "cloud") == 3  # near the bound
     assert {"box", "dot"} <= {layer["kind"] for layer in clocks["layers"]}
 
-    panel._read_s = -math.inf
-    _, buffers = panel.changes() or ({}, [])
+    _, buffers = later(panel) or ({}, [])
     assert buffers == []
     tuner.seen = replace(tuner.seen, text="Measuring", spent_s=36.0)
-    panel._read_s = -math.inf
-    content, buffers = panel.changes() or ({}, [])
+    content, buffers = later(panel) or ({}, [])
     assert content["words"]["headline"] == "Measuring"
     assert ("drawing" in content, buffers) == (False, [])
-    panel._read_s = -math.inf
-    assert panel.changes() is None  # nothing is new
+    assert later(panel) is None  # nothing is new
 
     tuner.seen = replace(tuner.seen, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
-    panel._read_s = -math.inf
-    content, buffers = panel.changes() or ({}, [])
+    content, buffers = later(panel) or ({}, [])
     text = [layer for layer in content["drawing"]["figure"][0][0]["layers"] if layer["kind"] == "text"]
     assert {"1", "2", "3"} <= {text for layer in text for text in layer["rows"]["text"]}
     panel.end()
@@ -486,19 +476,20 @@ def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTu
     assert {"baseline", "search"} <= set(states)
     seen = panel.tuning
     assert seen is not None
-    assert panel._drawing is not None
-    assert panel._drawing.knobs == ("sm",)  # the card has one memory clock
-    assert max(n for n in panel._drawing.probes["n"] if n is not None) >= 1
-    assert panel._drawing.default.sm_mhz == 1410
-    assert len(panel._drawing.lines["sm"]["x"]) == 81
+    drawn = drawing(seen)
+    assert drawn.knobs == ("sm",)  # the card has one memory clock
+    assert max(probe.n or 0 for probe in drawn.probes) >= 1
+    assert drawn.default.setting.sm_clock_mhz == 1410
+    assert len(line(drawn.table, "sm")) == 81
 
-    ask(panel, "slowdown", percent=20)
-    wide = panel._drawing.choice
-    ask(panel, "slowdown", percent=1)
-    narrow = panel._drawing.choice
-    assert wide is not None
-    assert narrow is not None
-    assert (narrow.sm_mhz or 0) > (wide.sm_mhz or 0)  # everything measured so far is scored anew
+    chosen = []
+    for percent in (20, 1):
+        ask(panel, "slowdown", percent=percent)
+        now = panel.tuning
+        assert now is not None
+        assert now.choice is not None
+        chosen.append(now.choice.setting.sm_clock_mhz or 0)
+    assert chosen[1] > chosen[0]  # everything measured so far is scored anew
     ask(panel, "stop")
     assert panel.tuning is not None
     assert panel.tuning.state == "done"
@@ -523,8 +514,8 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
         def end(self) -> None:
             begun.append("ended")
 
-    def tune(max_slowdown: float | None, objective: str, search: str) -> Begun:
-        begun.append((max_slowdown, objective, search))
+    def tune(max_slowdown: float | None, objective: str) -> Begun:
+        begun.append((max_slowdown, objective))
         return Begun()
 
     monkeypatch.setattr(workbench.tuning.state_machine, "latest", lambda: None)
@@ -537,11 +528,8 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
     assert said.last("problem")["text"] == "nothing is being tuned; press Start first"
     ask(panel, "slowdown", percent=10, asked=1)
     ask(panel, "objective", name="edp")
-    ask(panel, "search", name="gpoeo")
-    ask(panel, "search", name="chance")
-    assert "search='chance' is not known" in said.last("problem")["text"]
     ask(panel, "start")
-    assert begun == [(0.1, "edp", "gpoeo")]
+    assert begun == [(0.1, "edp")]
     assert said.last("news")["words"]["state"] == "search"
     ask(panel, "stop")
     assert (tuner.asked, begun[1:]) == (["stop"], ["ended"])

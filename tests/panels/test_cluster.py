@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import workbench.panels
-from tests.panels.listening import Said, ask
+from tests.panels.listening import Said, ask, later
 from workbench.cluster import generate
 from workbench.cluster.drill import node_history
 from workbench.cluster.views import notable
@@ -353,10 +353,8 @@ def test_of_a_very_large_log_there_are_plots_but_no_way_in(monkeypatch: pytest.M
 
 def test_news_come_only_when_there_is_something_new(ran: ClusterPanel) -> None:
     ran.snapshot()
-    ran._read_s = -math.inf
-    ran.changes()
-    ran._read_s = -math.inf
-    assert ran.changes() is None
+    later(ran)
+    assert later(ran) is None
 
 
 def test_progress_and_results_come_while_it_runs() -> None:
@@ -365,8 +363,7 @@ def test_progress_and_results_come_while_it_runs() -> None:
     panel.begin()
     assert panel.comparison.runs is not None
     assert panel.comparison.runs.wait(60)
-    panel._read_s = -math.inf
-    news = panel.changes()
+    news = later(panel)
     assert news is not None
     content, _ = news
     assert len(content["drawn"]["lines"]) == 3
@@ -456,7 +453,7 @@ def test_runs_that_were_cancelled_are_no_results_that_a_cell_can_take_for_all() 
 def test_a_panel_that_has_ended_refuses_to_run_and_leaves_no_thread() -> None:
     panel = made()
     panel.snapshot()
-    thread = panel._publisher.thread
+    thread = panel._thread
     assert thread is not None
     assert thread.is_alive()
     said = Said(panel)

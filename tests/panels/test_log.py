@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.panels.listening import later
 from workbench import trace
 from workbench.errors import UsageError
 from workbench.logbook.store import Store
@@ -40,7 +41,7 @@ def panel() -> LogPanel:
 
 def act(panel: LogPanel, name: str, value: str) -> str:
     """What a person does; returns the page that they are told."""
-    panel._received(panel, {"kind": "act", "name": name, "value": value, "n": 1}, None)
+    panel.receive({"kind": "act", "name": name, "value": value, "n": 1})
     assert not panel._problem
     return page(panel)
 
@@ -107,10 +108,8 @@ def test_runs_are_chosen_in_python_too(panel: LogPanel) -> None:
 
 
 def test_it_says_only_what_is_new(panel: LogPanel) -> None:
-    panel._read_s = -1e9
-    assert panel.changes() is not None
-    panel._read_s = -1e9
-    assert panel.changes() is None
+    assert later(panel) is not None
+    assert later(panel) is None
     panel.end()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.js.messages import PATH, FrontierTraces, Period, declaration, troubles
+from tools.js.messages import PATH, FrontierFile, Period, declaration, troubles
 
 
 def test_the_types_that_the_views_are_checked_with_are_those_of_the_panels() -> None:
@@ -14,14 +14,14 @@ def test_the_types_that_the_views_are_checked_with_are_those_of_the_panels() -> 
 @pytest.mark.parametrize(
     ("found", "trouble"),
     [
-        ({"kind": "traces", "row": 1, "svg": "", "said": ""}, []),
-        ({"kind": "traces", "row": 1, "svg": ""}, ["it.said is missing"]),
-        ({"kind": "traces", "row": "1", "svg": "", "said": ""}, ["it.row: '1' is no int"]),
-        ({"kind": "traces", "row": 1, "svg": "", "said": "", "more": 1}, ["it.more is not declared"]),
+        ({"kind": "file", "what": "csv", "name": "a", "view": None}, []),
+        ({"kind": "file", "what": "csv", "name": "a"}, ["it.view is missing"]),
+        ({"kind": "file", "what": 1, "name": "a", "view": ""}, ["it.what: 1 is no str"]),
+        ({"kind": "file", "what": "csv", "name": "a", "view": "", "more": 1}, ["it.more is not declared"]),
     ],
 )
 def test_a_message_that_is_not_as_declared_is_found(found: dict[str, object], trouble: list[str]) -> None:
-    assert list(troubles(found, FrontierTraces, "it")) == trouble
+    assert list(troubles(found, FrontierFile, "it")) == trouble
 
 
 def test_parts_of_a_message_are_looked_into() -> None:

@@ -28,10 +28,11 @@ from workbench.measurement.session import keep
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
 from workbench.panels._views.period.figure import rhythm
-from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
+from workbench.panels._views.period.follower import PACE_S, PeriodFollower
 from workbench.panels._views.period.model import PeriodView, period_view
 from workbench.panels._views.period.panel import PeriodPanel, period
 from workbench.panels._views.power.panel import PowerView
+from workbench.panels._views.power.series import WINDOW_S
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
 from workbench.records import Level, Marks, Measurement, Periods
 from workbench.simulation.machine import Machine
@@ -104,7 +105,7 @@ def watched(
             followed.append(Following(*arguments))
             return followed[-1]
 
-        more = {"follow": follow, "cost_clock": lambda: 0.0, **more}
+        more = {"follow": follow, **more}
         return PeriodFollower(recorder, gpus, recorder.clock(), **more), machine, followed
 
     yield make
@@ -261,21 +262,6 @@ def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: An
     assert rhythm.update(machine.clock())
 
 
-def test_what_takes_long_to_work_out_comes_less_often(watched: Any) -> None:
-    spent = iter(np.arange(0.0, 100.0, 0.03))
-    rhythm, machine, followed = watched(
-        cost_clock=lambda: float(next(spent))
-    )  # 30 ms each time: every two seconds at 1.5 %
-    times = []
-    for _ in range(100):
-        machine.step(0.1)
-        if followed:
-            followed[0].tracker.version += 1
-        if rhythm.update(machine.clock()):
-            times.append(machine.clock())
-    assert np.diff(times) == pytest.approx(2.0, abs=0.11)
-
-
 def test_a_new_iteration_is_news_without_a_new_answer(watched: Any) -> None:
     rhythm, machine, followed = watched()
     rhythm.choose(0)
@@ -349,7 +335,7 @@ def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -
 
 def test_a_short_cell_is_not_told_that_it_has_no_iterations(watched: Any) -> None:
     rhythm, machine, _ = watched()
-    machine.step(2.0)
+    machine.step(1.5)
     rhythm.update(machine.clock())
     rhythm.conclude(machine.clock())
     assert rhythm.number is None
@@ -371,7 +357,7 @@ def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> 
         shown.followed.append(Following(*arguments))
         return shown.followed[-1]
 
-    shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow, cost_clock=lambda: 0.0)
+    shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow)
     shown.send = lambda content, buffers=None: shown.sent.append((content, buffers or []))
     shown.machine = machine
     monkeypatch.setattr(counting, "detect", lambda trace: shown.followed[0].tracker.periods)
@@ -403,12 +389,12 @@ def test_the_iterations_travel_with_the_power_in_one_message(view: Any) -> None:
             assert len(buffers[0]) < 60_000
     assert told[-1]["sure"]
     assert told[-1]["level"]["seconds"] == pytest.approx(0.70, rel=0.03)
-    assert 15 < len(told) < 30
+    assert 10 < len(told) < 30
 
 
 def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
     watch(view, 20)
-    view._received(view, {"kind": "hello", "n": 1}, [])
+    view.receive({"kind": "hello", "n": 1})
     content = view.sent[-1][0]
     assert content["kind"] == "greeting"
     assert content["period"]["since"] is None
@@ -418,14 +404,9 @@ def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
 def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
     view.machine.step(1.0)
     view._rhythm.update = lambda now_s: 1 / 0
-    for number in range(3):
-        assert view._problem == ""  # once may be bad luck
-        view._received(view, {"kind": "hello", "n": 1, "view": str(number)}, [])
-        assert view.sent[-1][0]["kind"] == "greeting"
-    assert (
-        view.sent[-1][0]["problem"]
-        == "the iterations are not followed any more: ZeroDivisionError: division by zero"
-    )
+    view.receive({"kind": "hello", "n": 1, "view": "a"})
+    assert view.sent[-1][0]["kind"] == "greeting"
+    assert "ZeroDivisionError" in view.sent[-1][0]["problem"]
     view.machine.step(1.0)
     assert sum(view.changes()[0]["counts"]) > 30
     assert "Power (W)" in view.svg()
@@ -470,16 +451,15 @@ def test_choosing_the_idle_one_of_two_gpus_sends_small_messages_of_finite_number
     gpus = devices()
     recorder = Recorder(gpus)
     shown: Any = PowerView(recorder, gpus)
-    shown._rhythm._cost_clock = lambda: 0.0
     told = []
     for batch in TrainingJob("imagenet", iterations=24):
         if batch.iteration == 16:
-            shown._received(shown, {"kind": "follow", "n": 1, "gpu": 1}, [])
+            shown.receive({"kind": "follow", "n": 1, "gpu": 1})
         content, (buffer,) = shown.changes()
         if "period" in content:
             told.append((content, np.frombuffer(buffer, np.float32)))
-    assert [content["period"]["gpu"] for content, _ in told[-3:]] == [1, 1, 1]
-    for content, values in told[-3:]:
+    assert [content["period"]["gpu"] for content, _ in told[-2:]] == [1, 1]
+    for content, values in told[-2:]:
         assert len(values) < 6000
         assert np.isfinite(values[5 * sum(content["counts"]) :]).all()
         assert content["period"]["since"] in (None, 0.0)  # nothing of the other GPU's iterations is kept
@@ -522,7 +502,7 @@ def test_a_frame_is_looked_at_as_a_picture_where_no_front_end_has_widgets() -> N
 def panel(frames: Any, **more: Any) -> tuple[PeriodPanel, list[Any]]:
     made, sent = PeriodPanel(frames, **more), []
     made.send = lambda content, buffers=None: sent.append((content, buffers or []))
-    made._received(made, {"kind": "hello", "n": 1}, [])
+    made.receive({"kind": "hello", "n": 1})
     return made, sent
 
 
@@ -532,9 +512,9 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
     assert (content["kind"], content["state"]) == ("greeting", "done")
     assert content["count"] == 1000
     assert len(buffers[0]) == 4 * (2 * 1000 + 3 * content["period"]["spans"])
-    made._received(made, {"kind": "level", "n": 2, "name": "micro-step"}, [])
+    made.receive({"kind": "level", "n": 2, "name": "micro-step"})
     assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
-    made._received(made, {"kind": "seconds", "n": 3, "seconds": 2.0}, [])
+    made.receive({"kind": "seconds", "n": 3, "seconds": 2.0})
     assert sent[-1][0]["period"]["level"]["seconds"] == 2.0
     assert sent[-1][0]["period"]["headline"] == "Folded at 2.00 s, a period of your own"
     for wrong, why in (
@@ -547,7 +527,7 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
             "cannot be seen twice in 20 s of trace; give one up to 9.99 s",
         ),
     ):
-        made._received(made, {"n": 4, **wrong}, [])
+        made.receive({"n": 4, **wrong})
         assert why in sent[-1][0]["text"]
 
 
@@ -556,7 +536,7 @@ def test_of_several_gpus_the_busiest_is_shown_first_and_any_can_be_chosen() -> N
     made, sent = panel({"GPU 0": light, "GPU 1": square()}, simulated=True)
     assert sent[-1][0]["period"]["gpu"] == 1
     assert made.title() == "GPU 1 (simulated)"
-    made._received(made, {"kind": "follow", "n": 2, "gpu": 0}, [])
+    made.receive({"kind": "follow", "n": 2, "gpu": 0})
     assert (sent[-1][0]["title"], sent[-1][0]["period"]["gpu"]) == ("GPU 0 (simulated)", 0)
 
 

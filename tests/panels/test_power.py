@@ -59,7 +59,7 @@ def make(simulated: Callable[..., Machine]) -> Iterator[Make]:
 
 
 def hello(panel: PowerView, **more: Any) -> None:
-    panel._received(panel, {"kind": "hello", "n": 1, **more}, [])
+    panel.receive({"kind": "hello", "n": 1, **more})
 
 
 def kinds(sent: Sent) -> list[str]:
@@ -129,7 +129,7 @@ def test_a_page_that_comes_back_is_told_everything_again(make: Make) -> None:
     hello(view, view="one")
     hello(view, view="two")
     assert len(table(sent[1])) == len(table(sent[3])) > 100
-    assert sent[1][0]["marks"] == sent[3][0]["marks"] == [[0, 1.5, "200 W"]]
+    assert sent[1][0]["marks"] == sent[3][0]["marks"] == [[1.5, "200 W"]]
 
 
 def test_a_hello_that_was_repeated_for_want_of_an_answer_is_answered_once(make: Make) -> None:
@@ -147,7 +147,7 @@ def test_an_answer_that_took_long_is_not_given_again_to_what_was_repeated_meanwh
     now_s, greeting = [100.0], view.snapshot
 
     def slow() -> tuple[dict[str, Any], list[bytes]]:
-        now_s[0] += 2 * base.GREET_AGAIN_S
+        now_s[0] += 2 * view.poll_s
         return greeting()
 
     monkeypatch.setattr(view, "snapshot", slow)
@@ -155,7 +155,7 @@ def test_an_answer_that_took_long_is_not_given_again_to_what_was_repeated_meanwh
     for _ in range(3):
         hello(view, view="one")
     assert kinds(sent).count("greeting") == 1
-    now_s[0] += 2 * base.GREET_AGAIN_S
+    now_s[0] += 2 * view.poll_s
     hello(view, view="one")  # a page that comes back
     assert kinds(sent).count("greeting") == 2
 
@@ -199,14 +199,13 @@ def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> Non
     assert len(sent) - so_far <= (time.monotonic() - began) / 0.1 + 1
     view.finish("done")
     assert kinds(sent)[-1] == "done"
-    assert view._publisher.thread is not None
-    assert not view._publisher.thread.is_alive()
+    assert not view.running
 
 
 def test_what_the_kernel_receives_it_answers_at_once(make: Make) -> None:
     view, sent = make()
     hello(view)
-    view._received(view, {"kind": "ping", "n": 7}, [])
+    view.receive({"kind": "ping", "n": 7})
     assert sent[-1][0] == {"kind": "pong", "n": 7}
 
 
@@ -238,27 +237,20 @@ def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> Non
     uuid = view.devices[0].uuid
     hello(view)
     view.machine.step(1.0)
-    view._received(view, {"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200}, [])
+    view.receive({"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200})
     assert asked == [(uuid, 200.0)]
     assert sent[-1][0] == {"kind": "limit", "asked": 200.0, "applied": {uuid: 199.0}}
-    assert view.changes()[0]["marks"] == [[0, 1.0, "199 W"]]  # type: ignore[index]
 
 
-def test_a_drag_leaves_one_mark(make: Make) -> None:
-    view, _ = make("V100,V100", set_power_limit=lambda uuid, watts: watts)
-    hello(view)
-    both = [device.uuid for device in view.devices]
-    for watts in (240, 230, 220):
-        view.machine.step(0.3)
-        view._received(view, {"kind": "limit", "n": 2, "uuids": both, "watts": watts}, [])
-        told = view.changes()
-    assert told is not None
-    assert [mark[::2] for mark in told[0]["marks"]] == [[0, "all GPUs 220 W"]]
+def test_a_new_limit_is_named_in_the_picture_and_a_drag_by_its_end(make: Make) -> None:
+    view, _ = make()
+    for watts in (250, 150, 140, 130):
+        view.devices[0].write(Setting(power_limit_w=watts))
+        view.machine.step(0.01 if watts < 150 else 5.0)
     view.machine.step(5.0)
-    view._received(view, {"kind": "limit", "n": 3, "uuids": both[1:], "watts": 150}, [])
-    told = view.changes()
-    assert told is not None
-    assert [mark[::2] for mark in told[0]["marks"]] == [[1, "GPU 1 150 W"]]
+    texts = [text.text for text in ElementTree.fromstring(view.svg()).iter("{http://www.w3.org/2000/svg}text")]
+    assert "130 W" in texts
+    assert "140 W" not in texts
 
 
 def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(make: Make) -> None:
@@ -272,7 +264,7 @@ def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(ma
     view, sent = make(set_power_limit=change)
     message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
     hello(view, view="one")
-    view._received(view, message, [])
+    view.receive(message)
     assert {"kind": "problem", "text": "setting a power limit needs root here"} in [
         content for content, _ in sent
     ]
@@ -280,7 +272,7 @@ def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(ma
     assert (
         sent[-1][0]["problem"] == "setting a power limit needs root here"
     )  # a page that comes later sees it too
-    view._received(view, message, [])
+    view.receive(message)
     assert {"kind": "problem", "text": ""} in [content for content, _ in sent]
 
 
@@ -289,7 +281,7 @@ def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(
 ) -> None:
     view, sent = make(stop=lambda: 1 / 0)
     hello(view)
-    view._received(view, {"kind": "stop", "n": 2}, [])
+    view.receive({"kind": "stop", "n": 2})
     assert sent[-1][0] == {"kind": "problem", "text": "ZeroDivisionError: division by zero"}
     view.finish("12 J")
     assert capsys.readouterr().out == "12 J\nZeroDivisionError: division by zero\n"
@@ -298,9 +290,9 @@ def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(
 def test_stop_is_for_a_running_cell(make: Make) -> None:
     stops: list[int] = []
     view, _ = make(stop=lambda: stops.append(1))
-    view._received(view, {"kind": "stop", "n": 1}, [])
+    view.receive({"kind": "stop", "n": 1})
     view.finish("done")
-    view._received(view, {"kind": "stop", "n": 2}, [])
+    view.receive({"kind": "stop", "n": 2})
     assert stops == [1]
 
 
@@ -312,7 +304,7 @@ def test_a_limit_that_comes_after_the_cell_is_refused_in_a_sentence(
     view, sent = make(set_power_limit=lambda uuid, watts: asked.append(watts) or watts)
     hello(view)
     end(view)
-    view._received(view, {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}, [])
+    view.receive({"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200})
     assert asked == []
     assert sent[-1][0] == {
         "kind": "problem",
@@ -330,7 +322,7 @@ def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
 
     view, _ = make(set_power_limit=change)
     message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
-    setter = threading.Thread(target=view._received, args=(view, message, []))
+    setter = threading.Thread(target=view.receive, args=(message,))
     ender = threading.Thread(target=view.refuse_limits)
     setter.start()
     assert began.wait(5.0)
@@ -500,7 +492,7 @@ def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
     gpus += view.devices
     gpu = gpus[0]
     hello(view)
-    view._received(view, {"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150}, [])
+    view.receive({"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150})
     assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}
     view.machine.step(1.0)
     assert table(view.changes())[-1, 2] == 150.0  # type: ignore[arg-type]
@@ -514,9 +506,9 @@ def test_a_long_run_is_drawn_as_its_mean_between_lowest_and_highest() -> None:
     for part in np.array_split(rows, 20):
         series.append(part)
     assert len(series.rows) < len(rows)  # thinned, and the means are those of all rows
-    assert series.means.shape == (600, 2)
-    assert series.means[:, 1] == pytest.approx(np.full(600, 200.0))
-    line = TraceLine(0, "GPU 0", series.rows, series.means)
+    assert series.seconds.shape == (600, 4)
+    assert (series.seconds[:, 1:] == [200.0, 100.0, 300.0]).all()
+    line = TraceLine(0, "GPU 0", series.rows, series.seconds)
     picture = trace_picture("a run", [line], (), 600.0).svg()
     assert "line: mean of 3 s, band: lowest to highest" in picture
     assert len(picture) < 30_000
@@ -531,7 +523,7 @@ def test_evaluations_that_a_training_named_are_named_in_the_picture(make: Make) 
              "energy_j": 100.0, "mean_power_w": 100.0} for n, kind in enumerate(kinds)]
     found = SegmentedIterations(pl.DataFrame(rows, schema=SEGMENTS), IterationSummary(3, 1.0, 0.0, 100.0, 1.0, "marks"))
     view.settle(found)
-    assert [(round(mark.time_s, 3), mark.text) for mark in view._marks.kept] == [(2.0, "evaluation")]
+    assert view.snapshot()[0]["marks"] == [[2.0, "evaluation"]]
 
 
 def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.panels._views.power.series import BINS, MOST_ROWS, RECENT_S, Rows, Series, is_gap, thin
+from workbench.panels._views.power.series import BINS, MOST_ROWS, WINDOW_S, Rows, Series, is_gap, thin
 
 
 def rows(*times: float, power: float = 100.0) -> Rows:
@@ -49,7 +49,7 @@ def test_a_day_takes_no_more_room_than_some_minutes_and_the_last_minute_is_whole
     assert len(series.rows) <= MOST_ROWS + 5 * 60 * 20
     recent = series.rows[series.rows[:, 0] > series.rows[-1, 0] - 60]
     assert len(recent) >= 60 * 20 - 1
-    old = series.rows[series.rows[:, 0] < series.rows[-1, 0] - 5 * 60 - RECENT_S]
+    old = series.rows[series.rows[:, 0] < series.rows[-1, 0] - 5 * 60 - 1.25 * WINDOW_S]
     assert 0 < len(old) <= 3 * BINS
 
 

@@ -20,7 +20,7 @@ from workbench.errors import UsageError
 from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
 from workbench.panels import tabs as module
-from workbench.panels.tab_sheets import progress_text, sweep_sheet
+from workbench.panels.tab_sheets import SweepPanel, progress_text
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -124,23 +124,18 @@ def test_a_sweep_tab_names_the_first_failure() -> None:
 
 def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     sweep: Any = Sweep()
-    sheet = sweep_sheet(sweep)
+    sheet = SweepPanel(sweep)
     assert sheet.summary() == "Sweep\n12 of 40 configurations, 3 min 0 s left"
     assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
     sweep.note = "this card does not follow the usual curve: measuring more"
     assert progress_text(sweep) == f"12 of 40 configurations, 3 min 0 s left; {sweep.note}"
-    sheet._received(sheet, {"kind": "cancel", "n": 1}, None)
+    sheet.receive({"kind": "cancel", "n": 1})
     assert sweep.cancelled
     assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]
     assert progress_text(sweep).endswith("cancelled: the trials that run are finished and kept")
     sheet.end()
 
 
-def test_it_opens_where_something_is_happening(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    points = pl.DataFrame({"time_s": [10.0, 11.0], "energy_j": [2500.0, 2100.0], "power_limit_w": [250.0, 200.0]})
-    opened = workbench.panels.open(points)
-    assert opened.busiest() == "Frontier"
-    with workbench.measure("train"):
-        assert opened.busiest() == "Power and periods"
-    monkeypatch.setattr(workbench.tuning.state_machine, "running", lambda: (object(),))
-    assert opened.busiest() == "Clocks"
+def test_it_opens_on_the_sweep_or_the_frontier(machine: Machine) -> None:
+    opened = workbench.panels.open(POINTS)
+    assert opened.box.selected_index == list(opened.panels).index("Frontier")

@@ -91,12 +91,21 @@ class PowerNews(TypedDict):
     counts: list[int]
     elapsed: float
     energy: list[Number]
-    marks: NotRequired[list[tuple[int, float, str]]]
+    marks: NotRequired[list[tuple[float, str]]]
     period: NotRequired[Period]
+
+
+class PowerPlot(TypedDict):
+    title: str
+    column: str
+    gpus: list[int]
+    height: int
+    ticks: int
 
 
 class PowerGreeting(Greeting, PowerNews):
     title: str
+    plots: list[PowerPlot]
     label: str
     gpus: list[Gpu]
     window: float
@@ -166,9 +175,8 @@ class Apply(TypedDict):
 
 
 class JobPoint(TypedDict):
-    time: float
-    energy: float
-    power: float
+    text: str
+    layers: list[Layer]
 
 
 class Applied(TypedDict):
@@ -187,7 +195,6 @@ class Applied(TypedDict):
 class ClocksWanted(TypedDict):
     objective: str | None
     bound: Number
-    search: str
 
 
 class ClocksDrawing(TypedDict):
@@ -210,7 +217,6 @@ class ClocksGreeting(Greeting, ClocksNews):
     steps: list[str]
     objectives: dict[str, str]
     nothing: str
-    searches: dict[str, str]
 
 
 class Policy(TypedDict):
@@ -296,55 +302,61 @@ class ClusterGreeting(Greeting, ClusterNews):
     distribution: str
 
 
+class FrontierStep(TypedDict):
+    headline: str
+    name: str
+    details: list[str]
+
+
+class FrontierColumn(TypedDict):
+    name: str
+    hint: str
+    values: list[float | str | None]
+    texts: list[str] | None
+
+
 class FrontierView(TypedDict):
-    bounds: list[float]
-    etas: int
-    version: int
-    columns: list[str]
-    count: int
-    gpus: list[str]
+    figure: list[list[Frame]]
     front: list[int]
-    names: list[str]
-    reference: int | None
-    words: dict[str, list[str]]
-    against: str
-    sure: list[str]
-    referenceTime: float
+    steps: list[FrontierStep]
     knee: int
-    maxPower: float
-    ranges: dict[str, tuple[tuple[float, float], tuple[float, float]]]
-    unit: str
-    factors: dict[str, float]
-    price: Number
-    currency: str
-    co2: Number
+    compared: bool
+    slowest: float
+    table: list[FrontierColumn]
 
 
-class FrontierNews(TypedDict):
+class FrontierChoice(FrontierStep):
     kind: str
-    best: int | None
     version: int
     row: int
     rule: str
     eta: float
     slowdown: Number
     note: str
+    place: int
+    allowed: int
+    on: bool
+    best: bool
+    least: bool
+    knee: bool
     python: str
+    moved: list[Layer]
     asked: NotRequired[int | None]
 
 
-class FrontierPoints(FrontierNews):
-    applied: NotRequired[Applied | None]
+class FrontierPoints(TypedDict):
+    kind: str
     title: str
     simulated: bool
     said: str
     filters: dict[str, Any]
     options: dict[str, list[Any]]
     relative: bool
+    whole: bool
     view: FrontierView | None
-    hollow: bool
+    choice: FrontierChoice | None
+    applied: NotRequired[Applied | None]
     theme: NotRequired[Theme]
-    inks: NotRequired[dict[str, str]]
 
 
 class FrontierFile(TypedDict):
@@ -352,13 +364,6 @@ class FrontierFile(TypedDict):
     what: str
     name: str
     view: str | None
-
-
-class FrontierTraces(TypedDict):
-    kind: str
-    row: int
-    svg: str
-    said: str
 
 
 class RecurringView(TypedDict):
@@ -373,7 +378,6 @@ class RecurringNews(TypedDict):
     kind: NotRequired[str]
     view: RecurringView | None
     left: int
-    note: str
     asked: NotRequired[int | None]
 
 
@@ -381,7 +385,6 @@ class RecurringGreeting(Greeting, RecurringNews):
     title: str
     name: str
     simulated: bool
-    replayed: bool
     whyNot: str
 
 
@@ -394,14 +397,14 @@ RECORDS = (ApplyView, TuningText, Drilled, TableLine)
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),
     "PeriodPanel": (PeriodGreeting, {"news": PeriodNews}),
-    "HtmlPanel": (Sheet, {"news": Sheet}),
+    "SweepPanel": (Sheet, {"news": Sheet}),
     "LogPanel": (Sheet, {"news": Sheet}),
     "ApplyPanel": (Apply, {"news": Apply, "knobs": Apply}),
     "ClocksPanel": (ClocksGreeting, {"news": ClocksNews}),
     "ClusterPanel": (ClusterGreeting, {"news": ClusterNews}),
     "FrontierPanel": (
         FrontierPoints,
-        {"points": FrontierPoints, "choice": FrontierNews, "file": FrontierFile, "traces": FrontierTraces,
+        {"points": FrontierPoints, "choice": FrontierChoice, "file": FrontierFile,
          "applied": Applied},
     ),
     "RecurringPanel": (RecurringGreeting, {"news": RecurringNews}),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
-from collections.abc import Callable, Hashable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..logbook.report import format_duration
@@ -15,55 +12,31 @@ if TYPE_CHECKING:
     from ..experiments.sweep import Sweep
 
 
-class HtmlPanel(LivePanel):
-    """A page of HTML that changes now and then, with a bar and a Cancel button where something long goes on.
-
-    Args:
-        name: Its heading.
-        read: Returns the HTML.
-        version: Returns something that changes with what there is to read.
-        text: Returns the same as a few lines of text.
-        sweep: Whose progress is shown.
-    """
+class SweepPanel(LivePanel):
+    """How far a sweep is, and a button that ends it."""
 
     poll_s = 1.0
     _esm = script("sheet")
 
-    def __init__(
-        self, name: str, read: Callable[[], str], version: Callable[[], Hashable], text: Callable[[], str],
-        sweep: Sweep | None = None,
-    ) -> None:
-        self.name, self._read, self._version, self._text, self._sweep = name, read, version, text, sweep
-        self._sent_version: Hashable = None
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
         super().__init__()
-        self._read_s = -math.inf
 
     def summary(self) -> str:
-        return f"{self.name}\n{self._text()}"
+        return f"Sweep\n{progress_text(self.sweep)}"
 
     def html(self) -> str:
-        return self._read()
+        return f"<p>{html.escape(progress_text(self.sweep))}</p>"
 
-    @property
-    def going(self) -> bool:
-        """Whether its sweep is under way."""
-        return self._sweep is not None and not self._sweep.cancelled and not self._sweep.reason
-
-    def news(self, *, whole: bool = False) -> Message | None:
-        current, sweep, bar = self._version(), self._sweep, None
-        if current == self._sent_version and not whole:
-            return None
-        self._sent_version = current
-        if sweep is not None:
-            bar = {
-                "share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": self._text(),
-                "can_cancel": self.going,
-            }
-        return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}, []
+    def news(self, *, whole: bool = False) -> Message:
+        share = min(self.sweep.done / max(self.sweep.budget, 1), 1.0)
+        going = not self.sweep.cancelled and not self.sweep.reason
+        bar = {"share": share, "words": progress_text(self.sweep), "can_cancel": going}
+        return {"kind": "news", "name": "Sweep", "html": self.html(), "bar": bar}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        if kind == "cancel" and self._sweep is not None:
-            self._sweep.cancel()
+        if kind == "cancel":
+            self.sweep.cancel()
             self.tell()
 
 
@@ -79,9 +52,3 @@ def progress_text(sweep: Sweep) -> str:
         return f"{text}; cancelled: the trials that run are finished and kept"
     text += f", {format_duration(left_s)} left" if left_s else ""
     return "; ".join(each for each in (text, sweep.note) if each)
-
-
-def sweep_sheet(sweep: Sweep) -> HtmlPanel:
-    """How far a sweep is, and a button that ends it."""
-    text = partial(progress_text, sweep)
-    return HtmlPanel("Sweep", lambda: f"<p>{html.escape(text())}</p>", text, text, sweep)

@@ -19,7 +19,7 @@ from ..device.protocol import Device
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
 from ..logbook.store import Store
-from ..measurement import marks, session
+from ..measurement import session
 from ..measurement.recorder import Recorder
 from ._core.jupyter import interrupt_cell, kernel, unblock
 from ._core.live import LivePanel
@@ -31,10 +31,9 @@ from ._views.frontier.panel import frontier
 from ._views.frontier.sources import Logged
 from ._views.log.panel import log as log_panel
 from ._views.power.panel import PowerView
+from ._views.power.series import WINDOW_S
 from ._views.recurring.panel import recurring
-from .tab_sheets import HtmlPanel, sweep_sheet
-
-KEPT_S = 120.0  # of rows that the power tab keeps in the recorder's memory
+from .tab_sheets import SweepPanel
 
 
 class Workbench(Displayed):
@@ -55,10 +54,10 @@ class Workbench(Displayed):
         self.panels: dict[str, LivePanel] = {}
         if self.recorder is not None:
             self.panels["Power and periods"] = _power(here, self.recorder, devices)
-        self.frontier = frontier(Logged(store) if points is None else points, store=store, live=live)
+        self.frontier = frontier(Logged(store) if points is None else points, live=live)
         self.panels["Frontier"] = self.frontier
         if callable(getattr(points, "cancel", None)):
-            self.panels["Sweep"] = sweep_sheet(points)
+            self.panels["Sweep"] = SweepPanel(points)
         if job is not None:
             self.panels["Recurring"] = recurring(job, run, live=live)
         if devices:
@@ -80,27 +79,13 @@ class Workbench(Displayed):
     def box(self) -> ipywidgets.Tab:
         """The tabs; made when they are first shown."""
         if self._box is None:
-            place = list(self.panels).index(self.busiest())
-            self._box = ipywidgets.Tab(
-                children=list(self.panels.values()), titles=list(self.panels), selected_index=place
-            )
+            names = list(self.panels)
+            first = "Sweep" if "Sweep" in names else "Frontier" if self.chosen is not None else names[0]
+            children = list(self.panels.values())
+            self._box = ipywidgets.Tab(children=children, titles=names, selected_index=names.index(first))
             self._box.add_class("workbench-tabs")
             unblock(self._box)
         return self._box
-
-    def busiest(self) -> str:
-        """The tab where a tuning, a cell or a sweep runs; else the first with a result."""
-        from ..tuning.state_machine import running
-
-        sweep = self.panels.get("Sweep")
-        power = self.panels.get("Power and periods")
-        going = {
-            "Clocks": bool(running()), "Power and periods": power is not None and marks.is_noted(),
-            "Sweep": isinstance(sweep, HtmlPanel) and sweep.going, "Recurring": "Recurring" in self.panels,
-            "Frontier": self.chosen is not None,
-        }
-        shown = (name for name, now in going.items() if now and name in self.panels)
-        return next(shown, next(iter(self.panels)))
 
     def select(self, name: str) -> None:
         """Bring a tab to the front."""
@@ -138,7 +123,7 @@ def _power(here: session.Session, recorder: Recorder, devices: tuple[Device, ...
         recorder, devices, label="this session", stop=interrupt_cell, set_power_limit=here.set_power_limit
     )
     # This view may stay for days; what it draws of the past it keeps itself, thinned.
-    panel._hold = recorder.hold(lambda: recorder.clock() - KEPT_S, awake=False)
+    panel._hold = recorder.hold(lambda: recorder.clock() - 2 * WINDOW_S, awake=False)
     panel.start()
     return panel
 

@@ -14,23 +14,7 @@ test("energies and times of a cell", () => {
 test("digits that matter, and no exponent", () => {
   assert.deepEqual([0, 0.0012345, 1.2345, 123.45, 12_345, -0.5].map((value) => formats.digits(value)), ["0", "0.00123", "1.23", "123", "12345", "\u22120.500"]);
   assert.equal(formats.digits(2 / 3, 2), "0.67");
-  assert.deepEqual([-3.14, 0].map(formats.signed), ["\u22123.1 %", "+0.0 %"]);
   assert.equal(formats.percent(0.667), "67 %");
-});
-
-test("the unit with the prefix that a value is best told in", () => {
-  assert.deepEqual(formats.prefixed(0.02, "s"), [1e-3, "ms"]);
-  assert.deepEqual(formats.prefixed(7_200, "s"), [1, "s"]); // not kiloseconds
-  assert.deepEqual(formats.prefixed(7_200, "J"), [1e3, "kJ"]);
-  assert.deepEqual(formats.prefixed(1e-9, "J"), [1e-6, "µJ"]);
-  assert.equal(formats.amount(12_345, "J"), "12.35 kJ");
-});
-
-test("durations and savings", () => {
-  assert.deepEqual([0.05, 1.5, 119, 754, 7_260].map(formats.duration), ["50.0 ms", "1.50 s", "119 s", "12 min 34 s", "2 h 1 min"]);
-  const told = [[0.5, 0.01], [0.0005, 0], [2e-6, 1e-7], [0.0302, 0.000056]].map(([kwh, error]) => formats.hours(kwh, error));
-  assert.deepEqual(told, ["0.500 ± 0.010 kWh", "0.500 Wh", "2.00 ± 0.10 mWh", "0.0302 ± 0.0001 kWh"]);
-  assert.deepEqual([12, 1_234].map(formats.mass), ["12.0 g", "1.23 kg"]);
 });
 
 test("columns of a message", () => {

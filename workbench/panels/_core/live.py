@@ -24,7 +24,6 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,11 +35,8 @@ from .jupyter import cell_is_running, kernel, unblock
 from .persistent import Displayed, DisplayHandle, captioned, widget_bundle
 
 STATIC = Path(__file__).parents[1] / "static"
-UPDATE_S = 0.1
-UNWATCHED_S = 5.0
-GREET_AGAIN_S = 0.25
+UNWATCHED_S = 5.0  # between two looks at the source while nobody watches
 UNASKED_S = 1.5  # after a view was displayed, before it is greeted unasked; then after twice the time
-UNASKED_UNTIL_S = 60.0
 ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
 
@@ -102,70 +98,6 @@ def bokeh_js() -> tuple[str, bytes]:
     return importlib.metadata.version("bokeh"), gzip.compress(path.read_bytes(), 6)
 
 
-class Publisher:
-    """The thread of a panel: looks for what is new while somebody watches, now and then while nobody does.
-
-    Args:
-        publish: Called with whether somebody watches.
-        every_s: Between two calls while somebody does.
-    """
-
-    def __init__(self, publish: Callable[[bool], None], every_s: float) -> None:
-        self._publish, self._every_s = publish, every_s
-        self.unwatched_s = UNWATCHED_S
-        self.watched = threading.Event()  # also set when it is over
-        self.ended = threading.Event()
-        self.thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        if self.thread is None and not self.ended.is_set():
-            self.thread = threading.Thread(target=self._run, name="panel", daemon=True)
-            self.thread.start()
-
-    def end(self) -> None:
-        """Stop, and wait for what is being published."""
-        self.ended.set()
-        self.watched.set()
-        if self.thread is not None and self.thread is not threading.current_thread():
-            self.thread.join(2.0)
-
-    def _run(self) -> None:
-        due_s = time.monotonic()
-        while not self.ended.is_set():
-            if not self.watched.wait(self.unwatched_s):
-                self._publish(False)
-                continue
-            if self.ended.wait(max(0.0, due_s - time.monotonic())):
-                return
-            # who is late skips, and says all of it next time
-            due_s = max(due_s + self._every_s, time.monotonic())
-            self._publish(True)
-
-
-class UnaskedGreetings:
-    """When views of which nothing was heard are greeted: after a while, then after twice the time."""
-
-    def __init__(self) -> None:
-        self._due_s, self._pause_s = math.inf, UNASKED_S
-
-    def begin(self) -> None:
-        """A view was displayed."""
-        self._pause_s = UNASKED_S
-        self._due_s = time.monotonic() + self._pause_s
-
-    def end(self) -> None:
-        """A view was heard of."""
-        self._due_s = math.inf
-
-    def due(self) -> bool:
-        """Whether to greet now; the next time is later."""
-        if time.monotonic() < self._due_s:
-            return False
-        self._pause_s *= 2
-        self._due_s = time.monotonic() + self._pause_s if self._pause_s <= UNASKED_UNTIL_S else math.inf
-        return True
-
-
 class LivePanel(Displayed, anywidget.AnyWidget):
     """A widget that draws with BokehJS and is fed from a thread. Subclasses say what is shown (`about`,
     `news`, `svg`, `summary`), take in what is new (`refresh`) and hear what a person does (`on_message`).
@@ -174,7 +106,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         live: A widget or a picture; None takes a widget where the front end has them.
     """
 
-    poll_s: ClassVar[float] = UPDATE_S  # between two looks at the source
+    poll_s: ClassVar[float] = 0.5  # between two looks at the source while somebody watches
     keeps_error: ClassVar[tuple[str, ...]] = ()  # messages that leave a problem of the one before standing
     _css = STATIC / "panel.css"
     _finished: ClassVar[deque[LivePanel]] = deque()
@@ -182,16 +114,16 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def __init__(self, *, live: bool | None = None) -> None:
         self._shown = DisplayHandle(live)
         self._lock = threading.RLock()  # what was sent and what is known belong together
-        self._publisher = Publisher(self._publish, self.poll_s)
         self._problem = ""
         self._greeted: dict[str, float] = {}  # views, and when
         self._equipped: set[str] = set()  # views that were sent BokehJS
         self._sent: dict[str, Any] = {}  # what views know
-        self._read_s = self._heard_s = time.monotonic()  # the source; a browser
-        self._unasked = UnaskedGreetings()
-        self._hears = False  # while a cell runs
+        self._read_s = self._heard_s = self._shown_s = time.monotonic()  # the source; a browser; a new view
+        self._unasked_s = math.inf  # when a view of which nothing was heard is greeted
+        self._watched, self._ended = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
         super().__init__()
-        self.on_msg(self._received)
+        self.on_msg(lambda _widget, content, _buffers: self.receive(content))
         unblock(self)
 
     # for subclasses
@@ -235,7 +167,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     def absent(self) -> bool:
         """Whether none has that could have: a cell may keep this kernel from hearing."""
-        return self.quiet() and (self._hears or not cell_is_running())
+        return self.quiet() and not cell_is_running()
 
     def due(self) -> bool:
         """Whether to look at the source again; then it counts as looked at. Seldom where it is quiet: what
@@ -266,8 +198,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def show(self) -> None:
         super().show()
         if self._shown.widget_id and self._shown.draws_widgets and self.running:
-            self._unasked.begin()
-            self._publisher.unwatched_s = UNASKED_S
+            self._shown_s = time.monotonic()
+            self._unasked_s = self._shown_s + UNASKED_S
             self.start()
 
     def _bundle(self) -> dict[str, Any]:
@@ -296,25 +228,39 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     @property
     def running(self) -> bool:
-        return not self._publisher.ended.is_set()
+        return not self._ended.is_set()
 
     def start(self) -> None:
         """Begin to publish."""
-        self._publisher.start()
+        if self._thread is None and self.running:
+            self._thread = threading.Thread(target=self._run, name="panel", daemon=True)
+            self._thread.start()
 
     def end(self) -> None:
-        """Stop publishing and tell the views."""
+        """Stop publishing, wait for what is being published, and tell the views."""
         if self.running:
-            self._publisher.end()
+            self._ended.set()
+            self._watched.set()
+            if self._thread is not None and self._thread is not threading.current_thread():
+                self._thread.join(2.0)
             self._say({"kind": "done"})
+
+    def _run(self) -> None:
+        while self.running:
+            watched = self._watched.wait(UNWATCHED_S if self._unasked_s == math.inf else UNASKED_S)
+            self._publish(watched)
+            self._ended.wait(self.poll_s)
 
     def _publish(self, watched: bool = True) -> None:
         """Say what is new; where nobody watches only take it in."""
         with self._report_errors(), self._lock:
-            if self._unasked.due():
+            now_s = time.monotonic()
+            if now_s >= self._unasked_s:
+                since_s = now_s - self._shown_s
+                self._unasked_s = now_s + since_s if since_s < 0.5 * ABSENT_S else math.inf
                 self._send_bokeh()
                 self._send_all()
-                self._greeted[""] = time.monotonic()
+                self._greeted[""] = now_s
             elif not watched:
                 self.drain()
                 self._shown.redraw(self._fresh_picture)
@@ -331,14 +277,13 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     # hearing
 
-    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
+    def receive(self, content: Any) -> None:
+        """Take a message of a browser."""
         kind = content.get("kind", "") if isinstance(content, dict) else ""
         self._heard_s = time.monotonic()
-        self._hears = self._hears or threading.current_thread() is not threading.main_thread()
         with self._report_errors():
             if kind == "hello":
-                self._unasked.end()
-                self._publisher.unwatched_s = UNWATCHED_S
+                self._unasked_s = math.inf
                 self._greet(content)
                 return
             self._say({"kind": "pong", "n": content.get("n")})
@@ -352,7 +297,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self.send({"kind": "pong", "n": content.get("n")})
         with self._lock:
             view, now_s = str(content.get("view", "")), time.monotonic()
-            if now_s - self._greeted.get(view, -math.inf) < GREET_AGAIN_S:
+            if now_s - self._greeted.get(view, -math.inf) < self.poll_s:
                 return  # said again for want of an answer, and queued behind a cell until now
             self._greeted[view] = now_s
             if content.get("bokeh") and view not in self._equipped:
@@ -369,7 +314,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         answer, buffers = self.snapshot()
         state = "running" if self.running else "done"
         self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)
-        self._publisher.watched.set()
+        self._watched.set()
 
     # troubles
 

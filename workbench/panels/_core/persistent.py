@@ -12,7 +12,6 @@ import contextlib
 import html
 import os
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +42,6 @@ class DisplayHandle:
         self.picture_id = self.widget_id = ""
         self.draws_widgets = True  # whoever asked for it to be displayed
         self._drawn: dict[str, Any] = {}  # the picture, the last time
-        self._due_s = 0.0
         self._waiting: threading.Timer | None = None
         self._lock = threading.Lock()
 
@@ -114,33 +112,22 @@ class DisplayHandle:
 
     def changed(self, draw: Callable[[], dict[str, Any]]) -> None:
         """What is shown has changed: draw the picture of it, `draw()`, when it has rested."""
-        if not self.picture_id:
-            return
-        with self._lock:
-            self._due_s = time.monotonic() + REST_S
-            if self._waiting is None:
-                self._wait(REST_S, draw)
-
-    def _wait(self, seconds: float, draw: Callable[[], dict[str, Any]]) -> None:
-        self._waiting = threading.Timer(seconds, self._rested, (draw,))
-        self._waiting.daemon = True
-        self._waiting.start()
+        if self.picture_id:
+            with self._lock:
+                if self._waiting is not None:
+                    self._waiting.cancel()
+                self._waiting = threading.Timer(REST_S, self._rested, (draw,))
+                self._waiting.daemon = True
+                self._waiting.start()
 
     def _rested(self, draw: Callable[[], dict[str, Any]]) -> None:
-        with self._lock:
-            left_s = self._due_s - time.monotonic()
-            if left_s > 0:
-                self._wait(left_s, draw)
-                return
-            self._waiting = None
-            picture_id = self.picture_id
-        if not picture_id:
+        if not (shown := self.picture_id):
             return
         from IPython.display import update_display
 
         with contextlib.suppress(Exception):  # a kernel that is ending; the picture before this one stays
             picture = draw()
-            update_display(_beside(picture) if self.widget_id else picture, raw=True, display_id=picture_id)
+            update_display(_beside(picture) if self.widget_id else picture, raw=True, display_id=shown)
 
 
 def _beside(picture: dict[str, Any]) -> dict[str, Any]:

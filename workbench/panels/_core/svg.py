@@ -22,12 +22,16 @@ from typing import Any, NamedTuple
 WIDTH, LEFT, RIGHT = 760, 56, 12
 MIDDLE = (WIDTH + LEFT - 20) / 2  # between two frames side by side
 GUTTER, AXIS = 34, 38  # above a frame, for its name; below, for its axis
+ROW = 180  # height of frames side by side
 NARROW = 3.0  # iterations of less are not drawn
 SHAPES = {  # of marks, from their middle
     "circle": "m-{r:g} 0a{r:g} {r:g} 0 1 0 {d:g} 0a{r:g} {r:g} 0 1 0 -{d:g} 0z",
     "square": "m-{r:g} -{r:g}h{d:g}v{d:g}h-{d:g}z", "x": "m-{r:g} -{r:g}l{d:g} {d:g}m0 -{d:g}l-{d:g} {d:g}",
     "triangle": "m-{r:g} {r:g}h{d:g}l-{r:g} -{d:g}z",
+    "diamond": "m0 -{r:g}l{r:g} {r:g}l-{r:g} {r:g}l-{r:g} -{r:g}z",
+    "star": "m0 -{r:g}v{d:g}m-{r:g} -{r:g}h{d:g}",
 }
+SIDES = ((1, 1), (1, 0), (0, 0), (0, 1))  # of a point, where its name has room: right or left, above or below
 INK = "currentColor"  # of the page's text
 MANY = ("line", "steps", "cloud")  # kinds of layers that are given as columns of points
 LETTER, CHARACTERS = 6.2, 112  # width of a letter; letters that fit into one line
@@ -204,6 +208,7 @@ class Frame:
         self.left, self.right, self.bottom = left, right, top + height
         self._about: dict[str, Any] = {"title": "", "label": "", "left": {}, "below": 6}
         self._layers: list[tuple[dict[str, Any], dict[str, Values]]] = []
+        self._taken: list[tuple[float, float, float, float]] = []  # pixels that no name may cover
 
     def x(self, value: float) -> float:
         low, high = self.x_span
@@ -282,11 +287,10 @@ class Frame:
             self.picture.path(f"M{self.x(x):.1f} {self.top:.1f}v{self.height:g}", pen)
             self.label(x, self.y_span[1], text, dx=4, dy=11 + 13 * row, rotated=True, weight=weight)
 
-    def level(self, y: float, pen: Pen, *, x: Span | None = None) -> None:
-        """A horizontal line over the whole width, or between two values."""
+    def level(self, y: float, pen: Pen) -> None:
+        """A horizontal line over the whole width."""
         self._layer("level", {"y": y}, pen)
-        left, right = (self.left, self.right) if x is None else (self.x(x[0]), self.x(x[1]))
-        self.picture.path(f"M{left:.1f} {self.y(y):.1f}H{right:.1f}", pen)
+        self.picture.path(f"M{self.left:.1f} {self.y(y):.1f}H{self.right:.1f}", pen)
 
     # areas
 
@@ -318,25 +322,15 @@ class Frame:
         if edge:
             self.picture.path("".join(drawn), edge)
         else:
-            self.fill(drawn, ink, opacity=opacity, title=", ".join((hover or {}).values()))
-
-    def fill(self, areas: str | Iterable[str], ink: str = INK, *, opacity: float, title: str = "") -> None:
-        """Rectangles of one ink, as one element.
-
-        Args:
-            areas: SVG paths.
-            ink: Fill colour.
-            opacity: 0 to 1.
-            title: Shown to the pointer.
-        """
-        self.picture.area("".join(areas), ink, opacity=opacity, title=title)
+            self.picture.area("".join(drawn), ink, opacity=opacity, title=", ".join((hover or {}).values()))
 
     def bands(self, spans: Sequence[ShadedSpan]) -> None:
         """Every other iteration on a light ground, what is no iteration on a darker one."""
         shown = [span for span in spans if span.end_s > self.x_span[0] and span.start_s < self.x_span[1]]
         rotated, pauses = ([span for span in shown if span.pause is pause] for pause in (False, True))
         for opacity, each in ((0.07, rotated[1::2]), (0.2, pauses)):
-            self.fill((self.rectangle(span.start_s, span.end_s) for span in each), opacity=opacity)
+            areas = [self.rectangle(span.start_s, span.end_s) for span in each]
+            self.picture.area("".join(areas), opacity=opacity)
 
     def narrow(self, spans: Sequence[ShadedSpan]) -> bool:
         """Whether iterations are too narrow here to be told apart."""
@@ -428,7 +422,9 @@ class Frame:
             hover: Names and texts for the pointer.
         """
         self._layer("dot", {"x": x, "y": y, "size": 2 * radius, "fill": int(fill)}, pen, hover, shape=shape)
-        drawn = f"M{self.x(x):.1f} {self.y(y):.1f}" + SHAPES[shape].format(r=radius, d=2 * radius)
+        left, top = self.x(x), self.y(y)
+        self._taken.append((left - radius, top - radius, left + radius, top + radius))
+        drawn = f"M{left:.1f} {top:.1f}" + SHAPES[shape].format(r=radius, d=2 * radius)
         if fill:
             self.picture.area(drawn, pen.ink)
         else:
@@ -463,16 +459,9 @@ class Frame:
             up: Half width along y.
             pen: Of the bars.
         """
-        bars, (wide, high) = "", (across or 0.0, up or 0.0)
-        xs, ys = [x - wide, x + wide, None, x, x], [y, y, None, y - high, y + high]
-        self._layer("line", {"x": xs, "y": ys}, pen)
-        if across:
-            left, right = max(self.x(x - across), self.left), min(self.x(x + across), self.right)
-            bars += f"M{left:.1f} {self.y(y):.1f}H{right:.1f}"
-        if up:
-            top, bottom = max(self.y(y + up), self.top), min(self.y(y - up), self.bottom)
-            bars += f"M{self.x(x):.1f} {bottom:.1f}V{top:.1f}"
-        self.picture.path(bars, pen)
+        wide, high = across or 0.0, up or 0.0
+        xs = [max(x - wide, self.x_span[0]), min(x + wide, self.x_span[1]), None, x, x]
+        self.line(xs, [y, y, None, max(y - high, self.y_span[0]), min(y + high, self.y_span[1])], pen)
 
     def label(
         self, x: float, y: float, text: str, *, dx: float = 0.0, dy: float = 0.0, anchor: str = "",
@@ -487,19 +476,38 @@ class Frame:
             anchor: Of SVG: "" (from there on), "middle" or "end".
             size, weight, opacity, ink: How they look.
             rotated: Put them on the other side of the place where there is no room to the right.
-            spread: A browser may put them on any side of the place, or leave them out where there is no room.
+            spread: On any side of the place where they cover nothing; left out where there is no room.
         """
         if not text:
             return
         row = {"x": x, "y": y, "text": text, "dx": dx, "dy": dy, "anchor": anchor, "turns": rotated}
         self._layer("text", row, Pen(ink, opacity=opacity), size=size, weight=weight, spread=spread)
-        if rotated and self.x(x) + dx + LETTER * len(text) > self.right:
+        if spread:
+            found = self._side(self.x(x), self.y(y), LETTER * len(text))
+            if found is None:
+                return
+            dx, dy, anchor = found
+        elif rotated and self.x(x) + dx + LETTER * len(text) > self.right:
             dx, anchor = -dx, "end"
-        at = self.x(x) + dx
-        top = max(self.y(y) + dy, self.top + 11)
         self.picture.text(
-            at, top, text, size=size, anchor=anchor, weight=weight, opacity=opacity, ink=ink
+            self.x(x) + dx, max(self.y(y) + dy, self.top + 11), text, size=size, anchor=anchor, weight=weight,
+            opacity=opacity, ink=ink,
         )
+
+    def _side(self, x: float, y: float, wide: float) -> tuple[float, float, str] | None:
+        """Where a name has room by a point, in pixels right and below of it, and its anchor."""
+        others = [box for box in self._taken if not (box[0] <= x <= box[2] and box[1] <= y <= box[3])]
+        for right, above in SIDES:
+            left, top = x + 10 if right else x - 10 - wide, y - 16 if above else y + 4
+            box = (left, top, left + wide, top + 13)
+            inside = left >= self.left and top >= self.top and box[2] <= self.right and box[3] <= self.bottom
+            if inside and not any(
+                box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+                for other in others
+            ):
+                self._taken.append(box)
+                return (10 if right else -10), (-5 if above else 15), "" if right else "end"
+        return None
 
 
 def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) -> Span:

@@ -1,18 +1,11 @@
 // @ts-check
 // A GPU's setting: active, chosen, the difference; apply, undo, default; the power around the change.
-/** @import { Apply, ApplyKnobs, ApplyView } from "./messages" */
+/** @import { Apply, ApplyKnobs } from "./messages" */
 import { Applying } from "./applying.js";
 import { button, choose, element, facts, labelled, offer, put, row } from "./controls.js";
 import { livePanel } from "./live.js";
 
 const LEFT = "driver default";
-
-/** The facts about a setting, [name, words] each. */
-const known = (/** @type {ApplyView} */ view) => [
-  ["Active", `${view.force} · ${view.origin}`], ["Chosen", view.chosen], ["Difference", view.difference.join("\n") || "nothing would change"], ["", view.note],
-  ["Rights", view.rights], ["Held by", view.holder], ["", view.computing], ["", view.left], ["", view.earlier],
-  ["", view.power], ["Done", view.history.map((line) => line.join("  ")).join("\n")],
-];
 
 /** What is to be set: power limit, clocks, batch size. */
 class Knobs {
@@ -65,7 +58,7 @@ function applier({ root, head, post }) {
     head.show(message.title, view?.simulated ?? message.title.includes("(simulated)"));
     applying.show(message);
     if (!view) return;
-    facts(table, known(view).filter(([, words]) => words));
+    facts(table, view.facts.filter(([name]) => name !== "Command"));
     knobs.show(message.wanted);
     Object.assign(root, { workbench: message });
   }

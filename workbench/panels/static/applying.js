@@ -21,7 +21,7 @@ export class Applying {
     put(this.gpu, { value: uuid });
     this.view = view;
     say(this.command.code, view?.command ?? "");
-    put(this.command.root, { hidden: !view || view.allowed || !view.command });
+    put(this.command.root, { hidden: !view?.command });
     if (this.drawn !== plot) this.plot.innerHTML = this.drawn = plot;
     say(this.done, doing ? `${doing} …` : done + (follows && done ? "; watching the power" : ""));
   }

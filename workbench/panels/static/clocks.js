@@ -45,11 +45,9 @@ class Commands {
     this.slowdown = slowdownSlider("workbench-slowdown", "allowed slowdown in per cent", HIGHEST_BOUND + ANY, (percent) => this.asking.ask(percent));
     this.chips = element("span", "workbench-levels");
     const bound = labelled("slower by at most", this.slowdown.input, this.slowdown.words);
-    this.search = picker("workbench-follow workbench-search", "search", (name) => post({ kind: "search", name }));
-    this.search.title = "who chooses the next setting: ours, GPOEO's published search or MF-GPOEO's";
     const { start, stop, pause, hold, step } = this.buttons;
     start.classList.add("workbench-primary");
-    this.first = row(start, stop, pause, hold, labelled("search", this.search), bound, space(), this.chips);
+    this.first = row(start, stop, pause, hold, bound, space(), this.chips);
     this.more = row(step, labelled("for", this.objective));
   }
   show(/** @type {ClocksNews} */ { words, begins, wanted }, over) {
@@ -57,7 +55,6 @@ class Commands {
     const can = words?.commands ?? {};
     for (const [name, each] of Object.entries(this.buttons)) put(each, { disabled: over || !(can[name] || (name === "start" && ended && begins)) });
     say(this.buttons.start, words?.paused && !ended ? "Go on" : "Start tuning");
-    put(this.search, { value: wanted.search, disabled: over || !(ended && begins) });
     const { objective, slowdown, slowdown: { input } } = this;
     for (const each of [objective, input]) put(each, { disabled: over || !(can.change || (ended && begins)) });
     const [name, bound] = words && !(ended && begins) ? [words.objective, words.bound] : [wanted.objective ?? objective.options[0]?.value, wanted.bound];
@@ -108,7 +105,6 @@ function tuner({ root, head, post, page }) {
     greet(message) {
       about = message;
       offer(commands.objective, Object.entries(about.objectives));
-      offer(commands.search, Object.entries(about.searches));
       plots ??= new Described(page, place);
       commands.asking.forget();
       over = message.state !== "running";

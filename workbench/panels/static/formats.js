@@ -2,8 +2,6 @@
 // Numbers as words, and numbers as plots want them. Nothing in here knows the page.
 
 const MINUS = "\u2212";
-const PREFIXES = /** @type {[number, string][]} */ ([[1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]]);
-const HOURS = /** @type {[number, number, string][]} */ ([[1e-2, 1, "kWh"], [1e-5, 1e3, "Wh"], [0, 1e6, "mWh"]]); // from how many kWh on, by what
 
 /** A column of a message: what is missing is NaN. */
 export const numbers = (values) => values.map((value) => value ?? NaN);
@@ -42,38 +40,6 @@ export function digits(value, count = 3) {
   const size = Math.floor(Math.log10(Math.abs(Number(value.toPrecision(count))))); // 9.999 has that of 10.0
   return value.toFixed(Math.min(12, Math.max(0, count - 1 - size))).replace("-", MINUS);
 }
-
-/** A change in per cent. */
-export const signed = (value) => `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(1)} %`;
-
-/** How long an epoch, a job or the like takes. */
-export function duration(seconds) {
-  if (seconds < 120) return seconds < 0.1 ? `${digits(1000 * seconds)} ms` : `${digits(seconds)} s`;
-  const whole = Math.floor(seconds / 60);
-  return whole < 100 ? `${whole} min ${Math.floor(seconds % 60)} s` : `${Math.floor(whole / 60)} h ${whole % 60} min`;
-}
-
-/** The power of 1000 that a value is best told in, and the unit with its prefix; seconds have none above. @returns {[number, string]} */
-export function prefixed(value, unit) {
-  const [scale, prefix] = PREFIXES.find(([least]) => value >= least && !(unit === "s" && least > 1)) ?? PREFIXES[PREFIXES.length - 1];
-  return [scale, prefix + unit];
-}
-
-export function amount(value, unit) {
-  const [scale, words] = prefixed(Math.abs(value), unit);
-  return `${digits(value / scale, 4)} ${words}`;
-}
-
-/** Energy as who pays for it counts it; an error that is finer than the value's digits is rounded up. */
-export function hours(kwh, error) {
-  const [, scale, unit] = /** @type {[number, number, string]} */ (HOURS.find(([least]) => Math.abs(kwh) >= least));
-  const value = digits(scale * kwh);
-  const decimals = value.split(".")[1]?.length ?? 0;
-  const least = Math.ceil(scale * error * 10 ** decimals - 1e-9) / 10 ** decimals;
-  return `${value}${error > 0 ? ` ± ${least.toFixed(decimals)}` : ""} ${unit}`;
-}
-
-export const mass = (grams) => (Math.abs(grams) >= 1000 ? `${digits(grams / 1000)} kg` : `${digits(grams)} g`);
 
 /** The highest of many numbers, and 1 where there is none above. */
 export const highest = (...columns) => columns.reduce((top, values) => values.reduce((most, value) => (value > most ? value : most), top), 1);

@@ -1,29 +1,11 @@
 // @ts-check
-// What stands around the plane of the frontier: savings, files, traces.
-/** @import { FrontierFile, FrontierTraces } from "./messages" */
-import { button, element, row, save, say } from "./controls.js";
-import { digits, duration, hours, mass } from "./formats.js";
+// Pictures and tables of the frontier as files.
+/** @import { FrontierFile } from "./messages" */
+import { button, element, row, save } from "./controls.js";
 
-const J_PER_KWH = 3.6e6;
 const PNG_SCALE = 2;
-const REST_MS = 350; // that a choice rests before its traces are asked for
-const PER = { hour: "per hour of baseline work", epoch: "per epoch", job: "per job" };
 const FILES = [["png", "PNG", "the picture"], ["svg", "SVG", "the picture"], ["csv", "CSV", "the points"], ["parquet", "Parquet", "the points"]];
 const TYPES = { svg: "image/svg+xml", csv: "text/csv" };
-
-/** Rows of what a choice saves against the default. */
-export function savingRows(model, row) {
-  if (model.reference === null || model.reference === row) return [];
-  const { factors, price, currency, co2 } = model;
-  const { energy, error, longer } = model.saved(row);
-  const heads = ["saved against the default", "energy", ...(price === null ? [] : ["money"]), ...(co2 === null ? [] : ["CO2"]), "time"];
-  return [heads, ...Object.entries(factors).map(([per, factor]) => {
-    const kwh = (factor * energy) / J_PER_KWH;
-    const time = longer === 0 ? "the same" : `${duration(Math.abs(factor * longer))} ${longer > 0 ? "more" : "less"}`;
-    const costs = [...(price === null ? [] : [`${digits(kwh * price)} ${currency}`]), ...(co2 === null ? [] : [mass(kwh * co2)])];
-    return [PER[per], hours(kwh, (factor * error) / J_PER_KWH), ...costs, time];
-  })];
-}
 
 /** An SVG as PNG. @returns {Promise<Blob>} */
 async function png(svg, colours) {
@@ -54,34 +36,5 @@ export class Files {
     if (view && view !== this.view) return;
     if (what === "png") save(name, await png(data, this.page.colours()), "image/png");
     else save(name, /** @type {BlobPart} */ (data), TYPES[what] ?? "application/octet-stream");
-  }
-}
-
-/** The power traces behind a point, asked for where somebody looks. */
-export class Traces {
-  constructor(post, shown) {
-    this.post = post;
-    this.shown = shown;
-    this.words = element("div", "workbench-faint");
-    this.picture = element("div", "workbench-trace");
-    const summary = element("summary", "", "power trace of this configuration");
-    this.root = element("details", "workbench-traces", summary, this.words, this.picture, { ontoggle: () => this.ask() });
-    this.asked = "";
-    this.timer = 0;
-  }
-  rest() {
-    clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => this.ask(), REST_MS);
-  }
-  ask() {
-    const shown = this.shown();
-    if (!this.root.open || !shown || this.asked === `${shown.version}/${shown.row}`) return;
-    this.asked = `${shown.version}/${shown.row}`;
-    say(this.words, "looking");
-    this.post({ kind: "traces", ...shown });
-  }
-  take(/** @type {FrontierTraces} */ { svg, said }) {
-    this.picture.innerHTML = svg;
-    say(this.words, said);
   }
 }

@@ -1,33 +1,14 @@
 // @ts-check
 // A table that can be sorted, of which only the rows in sight are there: ten thousand scroll as ten do.
 import { cells, element, put, table, walks } from "./controls.js";
-import { amount, duration, percent, signed } from "./formats.js";
 
 const ROW = 24; // pixels
 const SEEN = 9; // rows
-const KNOBS = [["limit", "limit (W)", "power limit in watts"], ["sm", "SM (MHz)", "SM clock"], ["mem", "memory (MHz)", "memory clock"], ["batch", "batch", "batch size"]];
-
-/** Columns of the table: [heading, hint, row -> number or text, row -> words]. @returns {any[][]} */
-function tableColumns(model) {
-  const plain = (values) => [(at) => values[at], (at) => (Number.isNaN(values[at]) ? "" : String(Number(values[at].toPrecision(6))))];
-  const share = (name) => [(at) => model.relative(at, name), (at) => signed(model.relative(at, name))];
-  const gpu = (at) => model.gpus[model.gpu[at]];
-  return [
-    ["time", `time ${model.each}`, (at) => model.time[at], (at) => duration(model.time[at])],
-    ["energy", `energy ${model.each}`, (at) => model.energy[at], (at) => amount(model.energy[at], "J")],
-    ...(model.reference === null ? [] : ["time", "energy"]).map((name) => [`${name} vs. default`, `${name} in per cent of the default's`, ...share(name)]),
-    ...KNOBS.filter(([name]) => model[name].some((value) => !Number.isNaN(value))).map(([name, words, hint]) => [words, hint, ...plain(model[name])]),
-    ...(model.gpus.length > 1 ? [["GPU", "its name", (at) => gpu(at) ?? null, (at) => gpu(at) ?? ""]] : []),
-    ["frontier", "probability of lying on the frontier", (at) => model.chance[at], (at) => percent(model.chance[at])],
-    ["repeats", "measurements that are pooled; none: predicted", (at) => (model.measured[at] ? model.repeats[at] : 0),
-      (at) => (model.measured[at] ? String(model.repeats[at]) : "predicted")],
-  ];
-}
 
 export class FrontierTable {
   /** `choose(row)` on a click. */
   constructor(choose) {
-    this.columns = /** @type {any[][]} */ ([]);
+    this.columns = /** @type {import("./messages").FrontierColumn[]} */ ([]);
     this.rows = [];
     this.sort = [0, 1];
     this.chosen = null;
@@ -43,14 +24,14 @@ export class FrontierTable {
       if (row) choose(Number(row.dataset.row));
     });
   }
-  show(model, rows) {
-    this.columns = tableColumns(model);
+  show(/** @type {import("./messages").FrontierColumn[]} */ columns, rows) {
+    this.columns = columns;
     if (this.sort[0] >= this.columns.length) this.sort = [0, 1];
     const sort = (number) => {
       this.sort = [number, this.sort[0] === number ? -this.sort[1] : 1];
       this.order();
     };
-    this.table.head.replaceChildren(...this.columns.map(([name, hint], number) => {
+    this.table.head.replaceChildren(...this.columns.map(({ name, hint }, number) => {
       const button = element("button", "workbench-sort", name, { title: `${hint}; click to sort`, onclick: () => sort(number) });
       return element("th", "", button, { scope: "col" });
     }));
@@ -60,9 +41,9 @@ export class FrontierTable {
   }
   order() {
     const [number, direction] = this.sort;
-    const value = this.columns[number][2];
-    const keys = new Map(this.rows.map((row) => [row, value(row)]));
-    const missing = (key) => key === null || Number.isNaN(key);
+    const { values } = this.columns[number];
+    const keys = new Map(this.rows.map((row) => [row, values[row]]));
+    const missing = (key) => key === null;
     this.rows.sort((a, b) => {
       const [one, other] = [keys.get(a), keys.get(b)];
       if (missing(one) || missing(other)) return Number(missing(one)) - Number(missing(other)) || a - b; // at the end either way
@@ -89,7 +70,7 @@ export class FrontierTable {
         cell.style.height = `${rows * ROW}px`;
         return element("tr", "", cell, { "aria-hidden": "true" });
       };
-      const made = shown.map((row) => element("tr", "", ...cells(this.columns.map(([, , , words]) => words(row))), { "data-row": row }));
+      const made = shown.map((row) => element("tr", "", ...cells(this.columns.map(({ values, texts }) => (texts ? texts[row] : String(values[row] ?? "")))), { "data-row": row }));
       this.table.body.replaceChildren(space(first), ...made, space(Math.max(0, this.rows.length - first - shown.length)));
       this.painted = first;
     }

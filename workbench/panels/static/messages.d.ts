@@ -2,20 +2,9 @@
 export interface ApplyView {
   gpu: string;
   simulated: boolean;
-  force: string;
-  origin: string;
-  holder: string;
-  computing: string;
-  chosen: string;
-  difference: string[];
-  note: string;
-  rights: string;
-  allowed: boolean;
+  facts: [string, string][];
+  status: string;
   command: string;
-  history: [string, string][];
-  left: string;
-  earlier: string;
-  power: string;
   can_apply: boolean;
   can_undo: boolean;
   can_default: boolean;
@@ -111,8 +100,15 @@ export interface PowerNews {
   counts: number[];
   elapsed: number;
   energy: (number | null)[];
-  marks?: [number, number, string][];
+  marks?: [number, string][];
   period?: Period;
+}
+export interface PowerPlot {
+  title: string;
+  column: string;
+  gpus: number[];
+  height: number;
+  ticks: number;
 }
 export interface PowerGreeting {
   theme: Record<string, [string, string, string]>;
@@ -120,9 +116,10 @@ export interface PowerGreeting {
   counts: number[];
   elapsed: number;
   energy: (number | null)[];
-  marks?: [number, number, string][];
+  marks?: [number, string][];
   period?: Period;
   title: string;
+  plots: PowerPlot[];
   label: string;
   gpus: Gpu[];
   window: number;
@@ -188,9 +185,8 @@ export interface Apply {
   gpus?: [string, string][];
 }
 export interface JobPoint {
-  time: number;
-  energy: number;
-  power: number;
+  text: string;
+  layers: Layer[];
 }
 export interface Applied {
   kind?: string;
@@ -207,7 +203,6 @@ export interface Applied {
 export interface ClocksWanted {
   objective: string | null;
   bound: number | null;
-  search: string;
 }
 export interface ClocksDrawing {
   knobs: string[];
@@ -236,7 +231,6 @@ export interface ClocksGreeting {
   steps: string[];
   objectives: Record<string, string>;
   nothing: string;
-  searches: Record<string, string>;
 }
 export interface Policy {
   name: string;
@@ -321,75 +315,66 @@ export interface ClusterGreeting {
   drilled: ClusterDrilled | null;
   distribution: string;
 }
-export interface FrontierView {
-  bounds: number[];
-  etas: number;
-  version: number;
-  columns: string[];
-  count: number;
-  gpus: string[];
-  front: number[];
-  names: string[];
-  reference: number | null;
-  words: Record<string, string[]>;
-  against: string;
-  sure: string[];
-  referenceTime: number;
-  knee: number;
-  maxPower: number;
-  ranges: Record<string, [[number, number], [number, number]]>;
-  unit: string;
-  factors: Record<string, number>;
-  price: number | null;
-  currency: string;
-  co2: number | null;
+export interface FrontierStep {
+  headline: string;
+  name: string;
+  details: string[];
 }
-export interface FrontierNews {
+export interface FrontierColumn {
+  name: string;
+  hint: string;
+  values: (number | string | null)[];
+  texts: string[] | null;
+}
+export interface FrontierView {
+  figure: Frame[][];
+  front: number[];
+  steps: FrontierStep[];
+  knee: number;
+  compared: boolean;
+  slowest: number;
+  table: FrontierColumn[];
+}
+export interface FrontierChoice {
+  headline: string;
+  name: string;
+  details: string[];
   kind: string;
-  best: number | null;
   version: number;
   row: number;
   rule: string;
   eta: number;
   slowdown: number | null;
   note: string;
+  place: number;
+  allowed: number;
+  on: boolean;
+  best: boolean;
+  least: boolean;
+  knee: boolean;
   python: string;
+  moved: Layer[];
   asked?: number | null;
 }
 export interface FrontierPoints {
   kind: string;
-  best: number | null;
-  version: number;
-  row: number;
-  rule: string;
-  eta: number;
-  slowdown: number | null;
-  note: string;
-  python: string;
-  asked?: number | null;
-  applied?: Applied | null;
   title: string;
   simulated: boolean;
   said: string;
   filters: Record<string, any>;
   options: Record<string, any[]>;
   relative: boolean;
+  whole: boolean;
   view: FrontierView | null;
-  hollow: boolean;
+  choice: FrontierChoice | null;
+  applied?: Applied | null;
   theme?: Record<string, [string, string, string]>;
-  inks?: Record<string, string>;
 }
 export interface FrontierFile {
   kind: string;
   what: string;
   name: string;
   view: string | null;
-}
-export interface FrontierTraces {
-  kind: string;
-  row: number;
-  svg: string;
-  said: string;
 }
 export interface RecurringView {
   headline: string;
@@ -402,7 +387,6 @@ export interface RecurringNews {
   kind?: string;
   view: RecurringView | null;
   left: number;
-  note: string;
   asked?: number | null;
 }
 export interface RecurringGreeting {
@@ -410,11 +394,9 @@ export interface RecurringGreeting {
   kind?: string;
   view: RecurringView | null;
   left: number;
-  note: string;
   asked?: number | null;
   title: string;
   name: string;
   simulated: boolean;
-  replayed: boolean;
   whyNot: string;
 }

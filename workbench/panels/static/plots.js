@@ -183,28 +183,6 @@ export function addStrips(figure, frame) {
   return { turns, draw };
 }
 
-/** Bars of the errors of points, across and up. */
-export function addErrors(figure, frame, look) {
-  const across = figure.glyph(frame, "Segment", { ...columns("x0", "x1"), y0: column("y"), y1: column("y"), line_alpha: 0.6, ...look });
-  const up = figure.glyph(frame, "Segment", { ...columns("y0", "y1"), x0: column("x"), x1: column("x"), line_alpha: 0.6, ...look });
-  return (points) => {
-    fill(across, points.filter(({ dx }) => dx).map(({ x, dx, ...more }) => ({ ...more, x0: x - dx, x1: x + dx })));
-    fill(up, points.filter(({ dy }) => dy).map(({ y, dy, ...more }) => ({ ...more, y0: y - dy, y1: y + dy })));
-  };
-}
-
-/** The strip of what a bound allows, with its words. */
-export function addBound(figure, frame, fill_color, level = "underlay") {
-  const strip = figure.glyph(frame, "VStrip", { x0: column("low"), x1: column("high"), fill_color, fill_alpha: 0.09, line_color: null }, { level });
-  const look = { text_font_size: "10px", text_baseline: "bottom", x_offset: 5, y_offset: -3 };
-  figure.words(frame, look, { over: strip, level: level === "underlay" ? "glyph" : level });
-  const draw = (end, text) => {
-    const [{ start: low, end: last }, y] = [frame.x, frame.y.start];
-    fill(strip, end === null ? [] : [{ low, high: Math.max(low, Math.min(end, last)), x: low, y, text }]);
-  };
-  return { strip, draw };
-}
-
 const ink = (name) => (name === "currentColor" ? TEXT : name);
 const stroke = (layer) => ({ line_color: ink(layer.ink), line_width: layer.width, line_dash: layer.dashes, line_alpha: layer.opacity, line_join: "round" });
 const area = (layer) => ({ fill_color: ink(layer.ink), fill_alpha: layer.opacity, line_color: null });
@@ -230,7 +208,7 @@ const ALIGN = { "": "left", middle: "center", end: "right" };
 function worded(frame, { rows, spread: free }) {
   const [wide, high] = sizeOf(frame);
   const each = rowsOf(rows).map((row) => ({ ...row, at: place(frame, row) }));
-  if (free) return spread(each, [wide, high]);
+  if (free) return spread(each, [wide, high], each.map(({ at: [x, y] }) => [x - 5, y - 5, x + 5, y + 5]));
   return each.map(({ anchor, turns, dx, dy, at: [x, y], ...row }) => {
     const turned = turns && x + dx + 6.2 * row.text.length > wide;
     return { ...row, align: turned ? "right" : ALIGN[anchor], dx: turned ? -dx : dx, dy: Math.max(dy, y - high + 11) + 3, base: "bottom" };
@@ -255,10 +233,14 @@ export class Described {
   }
   make(/** @type {Frame} */ { height }) {
     const frame = this.figure.frame({ plot: { height } });
+    this.layers.push(this.layersOf(frame));
+    return frame;
+  }
+  /** A table for layers of a frame, whose words find their room again when its size changes. */
+  layersOf(frame) {
     const [layers, fitted] = [new Map(), () => layers.forEach((layer) => layer.about && fill(layer, worded(frame, layer.about)))];
     for (const size of ["inner_width", "inner_height"]) frame.plot.properties[size].change.connect(fitted);
-    this.layers.push(layers);
-    return frame;
+    return layers;
   }
   show(frame, known, /** @type {Frame} */ { title, label, x, y, left, below, layers }) {
     frame.plot.visible = layers.length > 0;
@@ -268,20 +250,26 @@ export class Described {
       else axis.ticker.desired_num_ticks = ticks;
     }
     frame.grid.visible = !Array.isArray(left);
+    this.drawLayers(frame, known, layers);
+  }
+  /** Draw layers, those that look like earlier ones with their glyphs; those that are gone are emptied. */
+  drawLayers(frame, known, /** @type {Layer[]} */ layers, level = "glyph") {
     const gone = new Set(known.values());
     for (const { rows, ...look } of layers) {
       const key = JSON.stringify(look);
-      if (!known.has(key)) known.set(key, this.layer(frame, /** @type {Layer} */ (look), Object.keys(rows)));
+      if (!known.has(key)) known.set(key, this.layer(frame, /** @type {Layer} */ (look), Object.keys(rows), level));
       const layer = known.get(key);
       gone.delete(layer);
       if (look.kind === "text") layer.about = { ...look, rows };
       fill(layer, look.kind === "text" ? worded(frame, layer.about) : Object.fromEntries(Object.entries(rows).map(([name, values]) => [name, numbers(values)])));
     }
     for (const layer of gone) fill(Object.assign(layer, { about: null }), []);
+    this.figure.recolour();
   }
-  layer(frame, /** @type {Layer} */ look, names) {
+  layer(frame, /** @type {Layer} */ look, names, level) {
     const [kind, properties] = KINDS[look.kind](look);
-    const made = this.figure.glyph(frame, kind, properties, { level: look.kind === "box" && !look.framed && !look.hover.length ? "underlay" : "glyph" });
+    const under = level === "glyph" && look.kind === "box" && !look.framed && !look.hover.length;
+    const made = this.figure.glyph(frame, kind, properties, { level: under ? "underlay" : level });
     for (const name of names) made.data_source.data[name] ??= [];
     const line = look.kind === "line" ? { mode: "vline", line_policy: "nearest" } : { limit: 1 };
     const heads = look.name ? [[look.name, "$y{0.00}"]] : look.hover.map((head, n) => [head, `@hover${n}`]);

@@ -1,6 +1,6 @@
 // @ts-check
 // The live power view: header in words, plots of power, SM clock and utilisation, a limit slider, a Stop button.
-/** @import { Gpu, LimitAnswer, PowerGreeting, PowerNews } from "./messages" */
+/** @import { Gpu, LimitAnswer, PowerGreeting, PowerNews, PowerPlot } from "./messages" */
 import { Asking, Code, Legend, button, element, field, offer, picker, put, row, say, space } from "./controls.js";
 import { elapsed, floats, highest, joules, watts } from "./formats.js";
 import { livePanel } from "./live.js";
@@ -9,13 +9,13 @@ import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js
 import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, roomFor, spansFrom } from "./series.js";
 
 const STEP_W = 5;
-const [SILENT_S, TOGETHER, BESIDE] = [3, 2, 72]; // no news; GPUs in one frame of power; pixels beside the frame
+const [SILENT_S, BESIDE, AROUND, FOOT] = [3, 72, 46, 36]; // no news; pixels beside a frame, around its inside, and of an axis below
 const TOOLTIPS = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"], ["SM clock", "@sm_clock_mhz{0} MHz"],
   ["utilisation", "@utilisation{0} %"]];
 
 /** Power, SM clock and utilisation over one time axis. */
 class PowerPlots {
-  constructor(page, place, /** @type {Gpu[]} */ gpus, zoomed) {
+  constructor(page, place, /** @type {Gpu[]} */ gpus, /** @type {PowerPlot[]} */ plots, zoomed) {
     this.figure = new Figure(page, place);
     this.place = place;
     this.gpus = gpus;
@@ -27,27 +27,21 @@ class PowerPlots {
       this.held = true;
       zoomed();
     });
-    this.y = { power: this.figure.range(), clock: this.figure.range(), busy: this.figure.range(0, 108) };
+    this.y = Object.fromEntries(plots.map(({ column }) => [column, this.figure.range(0, 108)]));
     this.layers = /** @type {any[][]} */ (gpus.map(() => [])); // of each GPU, over one table
-    const all = [...gpus.keys()];
-    // Lines of two GPUs can be told apart in one frame, those of eight cannot: each gets a row then, on one scale.
-    const frames = gpus.length > TOGETHER ? all.map((number) => this.powerFrame([number], `GPU ${gpus[number].index} (W)`, 72, 2, number === 0))
-      : [this.powerFrame(all, "Power (W); dashed: its limit", 224, 5, true)];
-    const clock = this.frame("SM clock (MHz)", 90, this.y.clock, 2, false);
-    const busy = this.frame("Utilisation (%)", 126, this.y.busy, 2, true);
-    for (const number of all) {
-      this.line(clock, number, "sm_clock_mhz", 1.2);
-      this.line(busy, number, "utilisation", 1.2);
-    }
-    this.strips = frames.map((frame) => addStrips(this.figure, frame));
-    this.rows = frames.map(({ plot }) => plot);
-    this.figure.embed([...frames, clock, busy].map((frame) => [frame]));
+    const frames = plots.map((plot) => this.frame(plot, plot === plots[plots.length - 1]));
+    const power = frames.filter((_, n) => plots[n].column === "power_w");
+    this.figure.words(power[0], { x_offset: 4, y_offset: 12 }, { over: this.marks });
+    this.strips = power.map((frame) => addStrips(this.figure, frame));
+    this.rows = power.map(({ plot }) => plot);
+    this.figure.embed(frames.map((frame) => [frame]));
   }
-  frame(label, height, y, ticks, last) {
+  /** A frame as the kernel describes it, with its lines. */
+  frame(/** @type {PowerPlot} */ { title, column: name, gpus, height, ticks }, last) {
     const quiet = last ? {} : { axis_label: null, major_label_text_font_size: "0px" };
     const frame = this.figure.frame({
-      title: label, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y, plot: { height, min_border_left: 58 },
-      below: { major_tick_line_color: null, ...quiet },
+      title, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y: this.y[name], below: { major_tick_line_color: null, ...quiet },
+      plot: { height: height + AROUND + (last ? FOOT : 0), min_border_left: 58 },
     });
     const { BoxZoomTool, WheelZoomTool } = this.figure.models;
     const wheel = new WheelZoomTool({ dimensions: "width", modifiers: { shift: true } }); // the wheel alone scrolls the notebook
@@ -55,22 +49,14 @@ class PowerPlots {
     frame.plot.toolbar.active_scroll = wheel;
     const look = { ...columns("x"), line_dash: [2, 3], line_alpha: 0.7, line_color: { theme: "faint_text" } };
     this.marks = this.figure.glyph(frame, "VSpan", look, { over: this.marks });
-    return frame;
-  }
-  powerFrame(numbers, label, height, ticks, words) {
-    const frame = this.frame(label, height, this.y.power, ticks, false);
-    for (const number of numbers) {
-      const line_color = numbers.length === 1 ? TEXT : this.gpus[number].colour;
-      this.layer(frame, number, "Step", "power_limit_w", { mode: "after", line_dash: [6, 4], line_color }, "overlay");
-      const line = this.line(frame, number, "power_w", 1.6);
-      if (this.gpus.length === 1) this.figure.hoverLine(frame, line, TOOLTIPS);
+    for (const number of gpus) {
+      const { colour: line_color, dash: line_dash } = this.gpus[number];
+      const step = { mode: "after", line_dash: [6, 4], line_color: gpus.length === 1 ? TEXT : line_color };
+      if (name === "power_w") this.layer(frame, number, "Step", "power_limit_w", step, "overlay");
+      const line = this.layer(frame, number, "Line", name, { line_color, line_dash, line_width: name === "power_w" ? 1.6 : 1.2, line_join: "round" });
+      if (name === "power_w" && this.gpus.length === 1) this.figure.hoverLine(frame, line, TOOLTIPS);
     }
-    if (words) this.figure.words(frame, { x_offset: 4, y_offset: 12 }, { over: this.marks });
     return frame;
-  }
-  line(frame, number, name, line_width) {
-    const { colour: line_color, dash: line_dash } = this.gpus[number];
-    return this.layer(frame, number, "Line", name, { line_color, line_dash, line_width, line_join: "round" });
   }
   layer(frame, number, kind, name, look, level = "glyph") {
     const [over] = this.layers[number];
@@ -90,8 +76,8 @@ class PowerPlots {
     });
     const drawn = shown.filter((_, number) => !hidden.has(number));
     const top = 1.08 * highest(...drawn.flatMap((data) => [data.power_w, data.power_limit_w]));
-    span(this.y.power, [0, top]);
-    span(this.y.clock, [0, 1.12 * highest(...drawn.map((data) => data.sm_clock_mhz))]);
+    span(this.y.power_w, [0, top]);
+    span(this.y.sm_clock_mhz, [0, 1.12 * highest(...drawn.map((data) => data.sm_clock_mhz))]);
     span(this.x, [from, to]);
     this.drawing = false;
     const width = this.place.clientWidth - BESIDE;
@@ -100,10 +86,10 @@ class PowerPlots {
       const theirs = this.rows.length === 1 || row === followed;
       strips.draw(theirs ? spans.strips(from, to, width) : { turns: [], pauses: [] });
     });
-    const seen = [...marks.values()].filter(([, time]) => time >= from && time <= to).sort((a, b) => a[1] - b[1]);
+    const seen = marks.filter(([time]) => time >= from && time <= to).sort((a, b) => a[0] - b[0]);
     const wide = Math.max(width, 100);
-    const text = roomFor(seen.map(([, , words]) => words), seen.map(([, time]) => ((time - from) / (to - from)) * wide), wide);
-    fill(this.marks, seen.map(([, x], n) => ({ x, y: top, text: text[n] })));
+    const text = roomFor(seen.map(([, words]) => words), seen.map(([time]) => ((time - from) / (to - from)) * wide), wide);
+    fill(this.marks, seen.map(([x], n) => ({ x, y: top, text: text[n] })));
   }
 }
 
@@ -184,7 +170,7 @@ class LimitControl {
 class Run {
   constructor(/** @type {PowerGreeting} */ about) {
     this.series = about.gpus.map(() => new Series());
-    this.marks = new Map();
+    this.marks = /** @type {[number, string][]} */ ([]);
     this.spans = new Spans();
     this.elapsed = 0;
     this.energy = /** @type {(number | null)[]} */ ([]);
@@ -197,7 +183,7 @@ class Run {
       this.series[number].append(table, first, count);
       first += count;
     });
-    for (const mark of message.marks ?? []) this.marks.set(mark[0], mark);
+    this.marks = message.marks ?? this.marks;
     ({ elapsed: this.elapsed, energy: this.energy } = message);
     if (!message.period) return null;
     this.spans.take(message.period.since, spansFrom(table, first * COLUMNS.length));
@@ -247,8 +233,8 @@ function powerView({ root, head, post, page }) {
     limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
     say(numbers, run.words());
     // For tests and curious people: what is drawn, without looking at pixels.
-    const { series, marks, spans } = run;
-    Object.assign(root, { workbench: { series, plots, marks: () => [...marks.values()], period, spans: () => spans.rows, colours: page.colours } });
+    const { series, spans } = run;
+    Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
     draw();
   }
   function draw() {
@@ -271,7 +257,7 @@ function powerView({ root, head, post, page }) {
       values = several.map(() => element("span", "workbench-chip-value"));
       legend.show(several.map(({ index, name, colour }, number) => [number, colour, [`GPU ${index} `, values[number]], `${name}: show or hide`]));
       put(legend.root, { hidden: !several.length });
-      plots ??= new PowerPlots(page, place, message.gpus, draw);
+      plots ??= new PowerPlots(page, place, message.gpus, message.plots, draw);
     },
     take,
     on: { limit: (message) => limit.answered(message) },

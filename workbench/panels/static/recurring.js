@@ -1,7 +1,7 @@
 // @ts-check
 // A recurring job: estimated costs, the profile of power limits, costs and savings over recurrences, and what can be done with them.
 /** @import { RecurringGreeting, RecurringNews } from "./messages" */
-import { Asking, Slider, button, element, field, labelled, lines, put, row, save, say, space } from "./controls.js";
+import { Asking, Slider, button, element, field, labelled, lines, put, row, say } from "./controls.js";
 import { livePanel } from "./live.js";
 import { Described } from "./plots.js";
 
@@ -9,31 +9,20 @@ const MANY = 10; // recurrences on the second button, unless another number is g
 const HIGHEST = 1000;
 const ETA = "eta weighs energy (1) against time (0) in the cost eta x energy + (1 - eta) x highest power x time";
 
-/** Buttons that run recurrences, and take them from or to a file. */
+/** Buttons that run recurrences. */
 class Runs {
   constructor(post) {
     const count = field("workbench-count", "how many recurrences", { type: "number", min: 1, max: HIGHEST, value: MANY });
-    this.one = button("run-one", "", "", () => post({ kind: "run", count: 1 }));
-    this.many = button("run-many", "", "", () => post({ kind: "run", count: Number(count.value) }));
+    this.one = button("run-one", "Run one recurrence", "", () => post({ kind: "run", count: 1 }));
+    this.many = button("run-many", "Run", "", () => post({ kind: "run", count: Number(count.value) }));
     this.stop = button("halt", "Stop after this one", "", () => post({ kind: "stop" }));
-    this.rewind = button("rewind", "Rewind", "", () => post({ kind: "rewind" }));
-    const write = button("export", "Export CSV", "", () => post({ kind: "export" }));
-    const take = async () => {
-      if (file.files?.length) post({ kind: "import", text: await file.files[0].text() });
-      file.value = "";
-    };
-    const file = field("workbench-file", "recurrences as CSV", { type: "file", accept: ".csv,text/csv", hidden: true, onchange: take });
-    const read = button("import", "Import CSV", "", () => file.click());
-    this.root = row(this.one, this.many, count, this.stop, this.rewind, space(), read, file, write);
+    this.root = row(this.one, this.many, count, this.stop);
     this.note = element("span", "workbench-faint workbench-note");
   }
-  show(/** @type {RecurringGreeting} */ { replayed, whyNot }, left, note) {
-    say(this.one, replayed ? "Play one recurrence" : "Run one recurrence");
-    say(this.many, replayed ? "Play" : "Run");
-    put(this.rewind, { hidden: !replayed });
+  show(/** @type {RecurringGreeting} */ { whyNot }, left) {
     for (const each of [this.one, this.many]) put(each, { disabled: left > 0 || whyNot !== "", title: whyNot });
     put(this.stop, { hidden: left === 0, disabled: left === 1 });
-    say(this.note, left ? `${left} run${left > 1 ? "s" : ""} left` : note);
+    say(this.note, left ? `${left} run${left > 1 ? "s" : ""} left` : "");
   }
 }
 
@@ -52,9 +41,9 @@ function recurringJob({ root, head, post, page }) {
   let plots = /** @type {Described | null} */ (null);
   let about = /** @type {RecurringGreeting | null} */ (null);
 
-  function take(/** @type {RecurringNews} */ { left, note, view, asked }) {
+  function take(/** @type {RecurringNews} */ { left, view, asked }) {
     asking.answered(asked);
-    runs.show(about, left, note);
+    runs.show(about, left);
     if (!view) return;
     say(headline, view.headline);
     put(plane, { role: "group", "aria-label": `costs, power limits and savings: ${view.headline}` });
@@ -71,7 +60,6 @@ function recurringJob({ root, head, post, page }) {
       asking.forget();
     },
     take,
-    on: { csv: ({ name, text }) => save(name, text, "text/csv") },
     waits: { late: "what you choose is shown when the kernel has finished its cell" },
   };
 }

@@ -9,50 +9,31 @@ from ....device import control, driver
 from ....device.control import Control, StepResponse
 from ....device.protocol import Device
 from ....records import Configuration
+from ..._core.svg import titled
 
 NOTHING = "Nothing is chosen yet: choose below, or on a frontier"
 SAME = "Nothing would change"
-HISTORY = 6  # changes that are listed
-PROCESSES = 4  # that are named
+MOST_LISTED = 5  # changes, and processes, that are listed
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyView:
-    """All texts of the panel."""
+    """All texts of the panel.
+
+    Attributes:
+        facts: Names and texts: what is active, chosen and different, which rights that takes, what was done.
+        status: What is active and what the last change did, in one line.
+        command: For an administrator; empty where the rights suffice.
+    """
 
     gpu: str
     simulated: bool
-    force: str
-    origin: str
-    holder: str
-    computing: str
-    chosen: str
-    difference: tuple[str, ...]
-    note: str  # of the batch size
-    rights: str
-    allowed: bool
+    facts: tuple[tuple[str, str], ...]
+    status: str
     command: str
-    history: tuple[tuple[str, str], ...]  # when, and what; newest first
-    left: str
-    earlier: str  # what a kernel before this one had applied
-    power: str
     can_apply: bool
     can_undo: bool
     can_default: bool
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """All of it in words."""
-        change = "; ".join(self.difference) or SAME
-        lines = [
-            f"Active: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}",
-            self.note, f"Rights: {self.rights}",
-        ]
-        lines += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
-        lines += [self.holder and f"Held by {self.holder}", self.computing]
-        lines += [self.power, self.left, self.earlier]
-        lines += [f"{at}  {what}" for at, what in self.history]
-        return tuple(each for each in lines if each)
 
 
 def view(
@@ -70,26 +51,29 @@ def view(
     first = controls[0]
     device, now = first.device, first.active()
     settings_now = [now.setting, *(each.active().setting for each in controls[1:])]
-    active = dict.fromkeys("not known" if each is None else str(each) for each in settings_now)
-    wanted, lost = chosen or Configuration(), now.setting is None
-    difference: tuple[str, ...] = ()
+    active = ", ".join(dict.fromkeys("not known" if each is None else str(each) for each in settings_now))
+    wanted, difference = chosen or Configuration(), list[str]()
     if chosen is not None and now.setting is not None:
-        difference = control.difference(now.setting, chosen.setting, device)
+        difference = list(control.difference(now.setting, chosen.setting, device))
     rights = control.rights(now.setting or wanted.setting, wanted.setting, device, refused=first.refused)
-    history = first.history
     names = [f"{each.name} ({each.pid})" for each in now.computing]
-    more = f" and {len(names) - PROCESSES} more" if len(names) > PROCESSES else ""
-    done = tuple((each.at, "; ".join(each.text)) for each in reversed(history[-HISTORY:]))
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    after = [followed.text if followed is not None else "", first.left, first.earlier]
+    command = "" if rights.who else rights.command
+    done = [f"{each.at}  {'; '.join(each.text)}" for each in reversed(first.history[-MOST_LISTED:])]
+    facts = (
+        ("Active", f"{active} ({now.text})"),
+        ("Chosen", NOTHING if chosen is None else describe(wanted, device)),
+        ("Difference", "; ".join(difference) or SAME), ("", _note(wanted, jobs)), ("Rights", rights.text),
+        ("Command", command), ("Held by", "" if now.origin == "process" else now.holder),
+        ("Computing on it", ", ".join(names[:MOST_LISTED]) + more), *(("", text) for text in after),
+        ("Done", "\n".join(done)),
+    )
+    name = titled(device.name, device.simulated)
     return ApplyView(
-        gpu=device.name, simulated=device.simulated,
-        force=", ".join(active), origin=now.text,
-        holder="" if now.origin == "process" else now.holder,
-        computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
-        chosen=NOTHING if chosen is None else describe(wanted, device), difference=difference,
-        note=_note(wanted, jobs), rights=rights.text, allowed=bool(rights.who), command=rights.command,
-        history=done, left=first.left, earlier=first.earlier,
-        power=followed.text if followed is not None else "",
-        can_apply=chosen is not None and not lost and not driver.read_only(),
+        gpu=device.name, simulated=device.simulated, facts=tuple(each for each in facts if each[1]),
+        status=" · ".join(filter(None, (f"{name}: {active}", now.text, *after))), command=command,
+        can_apply=chosen is not None and now.setting is not None and not driver.read_only(),
         can_undo=any(each.history or each.left for each in controls), can_default=not driver.read_only(),
     )
 

@@ -26,9 +26,20 @@ from .svg import apply_page, power
 
 
 class ApplyPanel(LivePanel):
-    """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
+    """A GPU's setting; a configuration can be applied to it and taken back.
 
-    poll_s = 0.5
+    Args:
+        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose
+            on the panel.
+        gpus: One GPU, as `workbench.control` takes it.
+        jobs: Recurring jobs whose next recurrence takes a chosen batch size.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: `wanted` is none of these.
+        NoDriver: there is no such GPU.
+    """
+
     _esm = script("apply")
 
     def __init__(
@@ -90,8 +101,8 @@ class ApplyPanel(LivePanel):
         return titled(f"Apply · {self.control.device.name}", self.control.device.simulated)
 
     def summary(self) -> str:
-        view = self.applier.view
-        return "\n".join([self.title(), *(view.sentences if view is not None else ())])
+        facts = () if self.applier.view is None else self.applier.view.facts
+        return "\n".join([self.title(), *(f"{name}: {text}" if name else text for name, text in facts)])
 
     def html(self) -> str:
         """The panel as a picture: HTML without scripts."""
@@ -146,20 +157,4 @@ def _chosen(content: dict[str, Any]) -> Configuration:
     return Configuration(Setting(values["power_limit_w"], sm, memory), batch)
 
 
-def apply(
-    wanted: Any = None, *, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
-) -> ApplyPanel:
-    """Look at a GPU's setting, and apply a configuration to it.
-
-    Args:
-        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose
-            on the panel.
-        gpus: One GPU, as `workbench.control` takes it.
-        jobs: Recurring jobs whose next recurrence takes a chosen batch size.
-        live: A widget or a picture; None takes a widget where the front end has them.
-
-    Raises:
-        UsageError: `wanted` is none of these.
-        NoDriver: there is no such GPU.
-    """
-    return ApplyPanel(wanted, gpus=gpus, jobs=jobs, live=live)
+apply = ApplyPanel

@@ -14,10 +14,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ....errors import UsageError
-from ....tuning.options import check_options
 from ....tuning.results import OBJECTIVES
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
@@ -25,7 +22,6 @@ from ..._core.svg import titled
 from .figure import draw
 from .model import Drawing, drawing
 from .sources import LatestTuner, TunerSource, source
-from .surface import Table
 from .text import ENDED, STEPS, TuningText, describe
 
 if TYPE_CHECKING:
@@ -33,11 +29,19 @@ if TYPE_CHECKING:
     from ....tuning.state_machine import Tuner
 
 NOTHING = "Nothing is tuned yet: start a training, then press Start; or write %%energy --tune above its cell"
-SEARCHES = {"model-guided": "ours", "gpoeo": "GPOEO's"}
 
 
 class ClocksPanel(LivePanel):
-    """What a tuner believes, tries and has saved. `clocks` says what the arguments are."""
+    """What a tuner believes, tries and has saved; it can be steered.
+
+    Args:
+        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
+            process, and can begin one.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: `tuner` is none.
+    """
 
     poll_s = 0.25
     _esm = script("clocks")
@@ -48,10 +52,9 @@ class ClocksPanel(LivePanel):
         self._tuning: TuningView | None = None
         self._text: TuningText | None = None
         self._drawing: Drawing | None = None
-        self._table: Table = np.empty((0, 8), np.float32)
         self._drawn = self._sent_version = 0  # how often there was something new to draw, and was sent
         # Of a tuner that is begun from here.
-        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05, "search": "model-guided"}
+        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
         self._over = False
         super().__init__(live=live)
         with self._report_errors():
@@ -75,7 +78,7 @@ class ClocksPanel(LivePanel):
             before, self._tuning = self._tuning, tuning
             self._text = describe(tuning)
             if before is None or not _draws_alike(before, tuning):
-                self._drawing, self._table = drawing(tuning)
+                self._drawing = drawing(tuning)
                 self._drawn += 1
 
     def finish(self, caption: str = "") -> None:
@@ -105,7 +108,7 @@ class ClocksPanel(LivePanel):
 
     def svg(self) -> str:
         with self._lock:
-            return draw(self.title(), self.summary().splitlines()[1:], self._drawing, self._table).svg()
+            return draw(self.title(), self.summary().splitlines()[1:], self._drawing).svg()
 
     def show(self) -> None:
         """Display it as every panel. The widget of a given tuner ends with it."""
@@ -117,7 +120,7 @@ class ClocksPanel(LivePanel):
 
     def about(self) -> dict[str, Any]:
         return {
-            "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING, "searches": dict(SEARCHES),
+            "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING,
         }
 
     def changes(self) -> Message | None:
@@ -145,13 +148,12 @@ class ClocksPanel(LivePanel):
             "words": None if self._text is None else asdict(self._text), "begins": not self.source.given,
             "wanted": {
                 "objective": self._wanted["objective"], "bound": None if bound is None else 100 * bound,
-                "search": self._wanted["search"],
             },
         }
         if self._drawing is None or (self._sent_version == self._drawn and not whole):
             return content, []
         self._sent_version = self._drawn
-        figure = draw("", (), self._drawing, self._table, every=True).described()
+        figure = draw("", (), self._drawing, every=True).described()
         return {**content, "drawing": {"knobs": self._drawing.knobs, "figure": figure}}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
@@ -170,9 +172,6 @@ class ClocksPanel(LivePanel):
                     self.source.end()
             elif kind == "objective":
                 self._change(objective=str(content["name"]))
-            elif kind == "search":
-                check_options("both", str(content["name"]), None, None)
-                self._wanted["search"] = str(content["name"])
             elif kind == "slowdown":
                 bound = content["percent"]
                 self._change(max_slowdown=None if bound is None else float(bound) / 100)
@@ -214,15 +213,4 @@ def _draws_alike(a: TuningView, b: TuningView) -> bool:
     )
 
 
-def clocks(tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
-    """Look at a tuner at work, and steer it.
-
-    Args:
-        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
-            process, and can begin one.
-        live: A widget or a picture; None takes a widget where the front end has them.
-
-    Raises:
-        UsageError: `tuner` is none.
-    """
-    return ClocksPanel(tuner, live=live)
+clocks = ClocksPanel

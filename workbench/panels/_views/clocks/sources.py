@@ -19,7 +19,7 @@ class GivenTuner:
     def __init__(self, tuner: Tuner) -> None:
         self.tuner = tuner
 
-    def begin(self, objective: str | None, max_slowdown: float | None, search: str) -> None:
+    def begin(self, objective: str | None, max_slowdown: float | None) -> None:
         raise UsageError(
             "this tuning is over; run the cell again, or tune what this kernel runs on the GPU: "
             "workbench.panels.clocks()"
@@ -41,13 +41,13 @@ class LatestTuner:
 
         return latest()
 
-    def begin(self, objective: str | None, max_slowdown: float | None, search: str) -> None:
+    def begin(self, objective: str | None, max_slowdown: float | None) -> None:
         """Tune what this process runs on the GPU from now on."""
         from ....tuning import api, state_machine
 
         if state_machine.running():
             raise UsageError("something is being tuned already; stop that first, or let it end")
-        self._own = api.tune(max_slowdown, objective=objective or "energy", search=search).begin()
+        self._own = api.tune(max_slowdown, objective=objective or "energy").begin()
 
     def end(self) -> None:
         """End what was begun from here."""

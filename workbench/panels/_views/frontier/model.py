@@ -1,15 +1,13 @@
-"""What the panel of a frontier shows, as columns and words, live and in the picture."""
+"""What the panel of a frontier says of its points and of the choice among them."""
 
 from __future__ import annotations
 
 import io
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.spatial import KDTree
 
 from ....errors import UsageError
 from ....logbook.quantities import format_change, format_seconds
@@ -19,14 +17,12 @@ from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, describe
 from ....tariff import J_PER_KWH, Tariff, significant, with_error
-from ..._core.svg import Span, padded
 
-COLUMNS = (
-    "time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured",
-    "repeats", "traces", "step",
-)
+KNOB_HEADS = {
+    "power_limit_w": ("limit (W)", "power limit in watts"), "sm_clock_mhz": ("SM (MHz)", "SM clock"),
+    "mem_clock_mhz": ("memory (MHz)", "memory clock"), "batch_size": ("batch", "batch size"),
+}
 CHANGES = (("energy", "energy_j"), ("time", "time_s"))
-ETAS = tuple(number / 100 for number in range(101))  # of the slider
 MANUAL, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (MANUAL, ETA, SLOWDOWN)
 # From how many kWh on, by what, and the unit.
@@ -67,95 +63,39 @@ def ruled(analysis: FrontierAnalysis, choice: FrontierChoice) -> int:
     return choice.row if place is None or place < allowed else int(analysis.front[allowed - 1])
 
 
-def table(analysis: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
-    """`COLUMNS` of every point, shape (columns, points), NaN where there is none; and the names of the
-    GPUs that `gpu` counts.
-    """
-    points = analysis.points
-    numbers = {name: number for number, name in enumerate(analysis.gpus)}
-    columns = [
-        points["time_s"],
-        points["energy_j"],
-        points["time_sd_s"],
-        points["energy_sd_j"],
-        points["power_limit_w"],
-        points["sm_clock_mhz"],
-        points["mem_clock_mhz"],
-        points["batch_size"],
-        points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None),
-        pl.Series(analysis.chance),
-        points["measured"],
-        points["repeats"],
-        points["measurements"].list.len(),
-        pl.Series(begins(analysis, points)),
+def table(analysis: FrontierAnalysis, work: Work) -> list[dict[str, Any]]:
+    """The points as columns: name, hint, values to sort by, and texts where these are not the values."""
+    points, unit = analysis.points, a(work.unit)
+    costs = [amounts(analysis, row) for row in range(len(points))]
+    columns: list[tuple[str, str, Any, Any]] = [
+        ("time", f"time {unit}", points["time_s"], [time for time, _ in costs]),
+        ("energy", f"energy {unit}", points["energy_j"], [energy for _, energy in costs]),
     ]
-    return np.stack(
-        [column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]
-    ), analysis.gpus
+    if analysis.reference is not None:
+        for each, column in CHANGES:
+            shares = points[column] / points[column][analysis.reference] - 1
+            columns.append((f"{each} vs. default", "against the default's", shares, [*map(rounded, shares)]))
+    known = [name for name in KNOB_HEADS if points[name].is_not_null().any()]
+    columns += [(*KNOB_HEADS[name], points[name], None) for name in known]
+    if len(analysis.gpus) > 1:
+        columns.append(("GPU", "its name", points["gpu"], None))
+    chances = [f"{100 * chance:.0f} %" for chance in analysis.chance]
+    pooled = [str(row["repeats"]) if row["measured"] else "predicted" for row in analysis.rows]
+    columns += [
+        ("frontier", "probability of lying on the frontier", analysis.chance, chances),
+        ("repeats", "measurements that are pooled", points["repeats"] * points["measured"], pooled),
+    ]
+    return [dict(zip(("name", "hint", "values", "texts"), (*head, list(values), texts), strict=True))
+            for *head, values, texts in columns]
 
 
-def begins(analysis: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
-    """Of each of `points`, the place on the frontier that a step begins at: the nearest, axes in shares."""
-    front, places = (np.log(frame.select("time_s", "energy_j")) for frame in (analysis.frontier, points))
-    return np.asarray(KDTree(front).query(places)[1])
-
-
-def plane(analysis: FrontierAnalysis, work: Work, tariff: Tariff) -> tuple[dict[str, Any], list[bytes]]:
-    """What a browser draws the points from and moves by before the kernel answers.
-
-    Buffers: `table`; for each eta of its slider the place of least cost, shape (etas, places that are
-    allowed). Of each place "bounds" has the least bound in per cent that allows it.
-    """
-    columns, gpus = table(analysis)
-    about = {
-        "bounds": (100 * analysis.slowdowns).tolist(),
-        "etas": len(ETAS),
-        "columns": COLUMNS,
-        "count": len(analysis.points),
-        "gpus": gpus,
-        "front": analysis.front.tolist(),
-        "names": front_names(analysis),
-        "reference": analysis.reference,
-        "words": point_text(analysis),
-        "against": origin(analysis),
-        "sure": [standing(analysis, row) for row in analysis.front.tolist()],
-        "referenceTime": analysis.reference_time_s,
-        "knee": int(analysis.front[analysis.knee]),
-        "maxPower": analysis.max_power_w,
-        "ranges": ranges(analysis),
-        "unit": work.unit,
-        "factors": {} if analysis.reference is None else work.factors(analysis.reference_time_s),
-        "price": tariff.price_per_kwh,
-        "currency": tariff.currency,
-        "co2": tariff.g_co2_per_kwh,
-    }
-    return about, [columns.tobytes(), analysis.optima(ETAS).astype(np.uint32).tobytes()]
-
-
-def ranges(analysis: FrontierAnalysis) -> dict[str, tuple[Span, Span]]:
-    """Spans of time and energy: of all points, and of the frontier with the default."""
-    time_s, energy_j = analysis.points["time_s"].to_numpy(), analysis.points["energy_j"].to_numpy()
-    near = analysis.front if analysis.reference is None else np.append(analysis.front, analysis.reference)
-    return {
-        name: (_span(time_s[rows]), _span(energy_j[rows]))
-        for name, rows in (("all", slice(None)), ("frontier", near))
-    }
-
-
-def _span(values: np.ndarray) -> Span:
-    low, high = float(values.min()), float(values.max())
-    return padded(low, high, least=high)
+def begins(analysis: FrontierAnalysis, row: int) -> int:
+    """The place on the frontier that a step from a row begins at: the nearest, axes in shares."""
+    points = np.log(analysis.points.select("time_s", "energy_j").to_numpy())
+    return int(np.argmin(((points[analysis.front] - points[row]) ** 2).sum(axis=1)))
 
 
 # words
-
-
-def point_text(analysis: FrontierAnalysis) -> dict[str, list[str]]:
-    """Of every point: its name, what it brings, its time and energy, and how these are known."""
-    rows = range(len(analysis.points))
-    times, energies = zip(*(amounts(analysis, row) for row in rows), strict=True)
-    each = {of.__name__: [of(analysis, row) for row in rows] for of in (name, change, known)}
-    return {**each, "time": list(times), "energy": list(energies)}
 
 
 def name(analysis: FrontierAnalysis, row: int) -> str:
@@ -174,11 +114,13 @@ def amounts(analysis: FrontierAnalysis, row: int) -> tuple[str, str]:
     return time, format_energy(at["energy_j"], error_j)
 
 
-def known(analysis: FrontierAnalysis, row: int) -> str:
+def known_of(analysis: FrontierAnalysis, row: int) -> tuple[str, ...]:
+    """What a point is, its time and energy, how likely it is on the frontier, and how it is known."""
     at = analysis.rows[row]
-    if not at["measured"]:
-        return "predicted, not measured"
-    return f"mean of {at['repeats']} measurements" if at["repeats"] > 1 else "measured"
+    known = "measured" if at["measured"] else "predicted, not measured"
+    if at["repeats"] > 1:
+        known = f"mean of {at['repeats']} measurements"
+    return name(analysis, row), *amounts(analysis, row), f"{100 * analysis.chance[row]:.0f} %", known
 
 
 def headline(analysis: FrontierAnalysis, row: int) -> str:
@@ -315,25 +257,6 @@ def counts(analysis: FrontierAnalysis) -> str:
         return "One configuration only, so there is nothing to step to; measure another"
     hollow = f", {total - measured} predicted" if measured < total else ""
     return f"{measured} configurations measured{hollow}; {len(analysis.front)} on the frontier"
-
-
-def summary_table(
-    analysis: FrontierAnalysis, choice: FrontierChoice, *, most: int = 12
-) -> list[dict[str, Any]]:
-    """Rows of the frontier around the choice, for a reader without a live view."""
-    place = analysis.place(choice.row) or 0
-    first = max(0, min(place - most // 2, len(analysis.front) - most))
-    rows = []
-    for number in range(first, min(first + most, len(analysis.front))):
-        row = int(analysis.front[number])
-        at = analysis.rows[row]
-        rows.append({
-            "step": number + 1,
-            "configuration": name(analysis, row),
-            "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None),
-            "chosen": row == choice.row,
-        })
-    return rows
 
 
 def table_file(analysis: FrontierAnalysis, row: int, what: str) -> bytes:

@@ -15,45 +15,42 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ....device import chosen as last_applied
 from ....errors import StoreError, WorkbenchError
+from ....logbook.report import format_duration, format_energy
 from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import FrontierAnalysis, Work
 from ....tariff import NO_TARIFF, Tariff
-from ..._core import theme
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
-from ..._core.svg import titled
+from ..._core.svg import Picture, titled
 from ..apply.applier import Applier, gpu_choices
 from . import model
-from .model import FrontierChoice
+from .model import MANUAL, FrontierChoice
 from .running_job import live_point
 from .shown import NAMES, NOTHING, ShownFrontier
 from .sources import GivenPoints, PointSource, collected_points, source
-from .svg import draw, frontier_page, traces
-
-if TYPE_CHECKING:
-    from ....logbook.store import Store
+from .svg import Plane, frontier_page
 
 
 class FrontierPanel(LivePanel):
     """A frontier, and a choice on it. `frontier` says what the arguments are."""
 
-    poll_s = 0.5
-    keeps_error = ("traces",)
     _esm = script("frontier")
 
     def __init__(
         self, given: PointSource, shown: ShownFrontier, *, work: Work | None = None,
-        tariff: Tariff | None = None, relative: bool = False, store: Store | None = None,
-        live: bool | None = None,
+        tariff: Tariff | None = None, live: bool | None = None,
     ) -> None:
-        self.source, self.relative = given, relative
-        self._work, self._tariff, self._store = work, tariff, store
+        self.source, self.relative, self.whole = given, False, False
+        self._work, self._tariff = work, tariff
         self._observed: Hashable = None
         self._frontier = shown
         self._sent_version = -1  # what views know
@@ -189,7 +186,12 @@ class FrontierPanel(LivePanel):
             UsageError, StoreError: another ending, or nothing to write; it cannot be written there.
         """
         target = Path(path).expanduser()
-        return written(target, self._exported(target.suffix.removeprefix(".")))
+        data = self._exported(target.suffix.removeprefix("."))
+        try:
+            target.write_bytes(data)
+        except OSError as error:
+            raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
+        return target
 
     def _moved(self, chosen: Configuration | None) -> None:
         """Have the picture drawn again, and tell those who asked for it of another choice."""
@@ -219,14 +221,21 @@ class FrontierPanel(LivePanel):
         )
 
     def svg(self) -> str:
-        each = model.a(self.work.unit)
-        return draw(
-            self.title(), self.sentences(), self.analysis, self.choice, relative=self.relative, each=each
+        picture = Picture(self.title())
+        picture.sentences(self.sentences())
+        if self.analysis is None:
+            picture.y += 12
+        else:
+            self._plane().draw(picture, self.choice)
+        return picture.svg()
+
+    def _plane(self) -> Plane:
+        return Plane(
+            self._frontier.must(), relative=self.relative, whole=self.whole, each=model.a(self.work.unit)
         )
 
     def html(self) -> str:
-        rows = [] if self.analysis is None else model.summary_table(self.analysis, self.choice)
-        return frontier_page(self.svg(), rows, self.python, self.summary())
+        return frontier_page(self.svg(), self.analysis, self.choice.row, self.python, self.summary())
 
     # for the views
 
@@ -265,13 +274,19 @@ class FrontierPanel(LivePanel):
             return None
         applier, analysis = self._prepared(), self.analysis
         applier.refresh()
-        sizes = [] if analysis is None else analysis.points["batch_size"].unique().to_list()
-        size = last_applied.batch_size or (sizes[0] if len(sizes) == 1 else None)
-        job = live_point(applier.control.device, self.work, size)
+        job = None if analysis is None else self._job(analysis)
         return {"gpus": gpu_choices(), **applier.state(), "job": job}
 
-    def about(self) -> dict[str, Any]:
-        return {"inks": {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}}
+    def _job(self, analysis: FrontierAnalysis) -> dict[str, Any] | None:
+        """Where the running job is among the points, in words and as layers."""
+        sizes = analysis.points["batch_size"].unique().to_list()
+        size = last_applied.batch_size or (sizes[0] if len(sizes) == 1 else None)
+        found = live_point(self._prepared().control.device, self.work, size)
+        if found is None:
+            return None
+        costs = f"{format_energy(found['energy'], None)} and {format_duration(found['time'])}"
+        text = f"this job now: {found['power']:.0f} W, {costs} {model.a(self.work.unit)}"
+        return {"text": text, "layers": self._plane().job(found)}
 
     def news(self, *, whole: bool = False) -> Message | None:
         """Everything that there is to draw; a choice alone is said when it is made."""
@@ -282,19 +297,41 @@ class FrontierPanel(LivePanel):
         about: dict[str, Any] = {
             "kind": "points", "title": self.title(), "simulated": self.source.simulated,
             "said": shown.notes or NOTHING, "filters": shown.filters.values, "options": shown.filters.options,
-            "relative": self.relative, **shown.state(), "python": self.python, "view": None,
-            "hollow": shown.some_predicted,
+            "relative": self.relative, "whole": self.whole,
         }
         if self.analysis is None:
-            return about, []
-        plane, buffers = model.plane(self.analysis, self.work, self.tariff)
-        return {**about, "view": {**plane, "version": shown.version}}, buffers
+            return {**about, "view": None, "choice": None}, []
+        return {**about, "view": self._view(self.analysis), "choice": self._choice()}, [
+            self._plane().places.astype(np.float32).tobytes()
+        ]
+
+    def _view(self, analysis: FrontierAnalysis) -> dict[str, Any]:
+        """The points; and of each step along the frontier what is shown before the kernel answers."""
+        front = analysis.front.tolist()
+        steps = [self._facts(analysis, replace(self.choice, row=row, rule=MANUAL)) for row in front]
+        return {
+            "figure": self._plane().described(), "front": front, "steps": steps, "knee": front[analysis.knee],
+            "compared": analysis.reference is not None, "slowest": 100 * float(analysis.slowdowns[-1]),
+            "table": model.table(analysis, self.work),
+        }
+
+    def _facts(self, analysis: FrontierAnalysis, choice: FrontierChoice) -> dict[str, Any]:
+        return {
+            "headline": model.headline(analysis, choice.row), "name": model.name(analysis, choice.row),
+            "details": model.details(analysis, choice, self.work, self.tariff),
+        }
+
+    def _choice(self) -> dict[str, Any]:
+        """What is chosen, as views show it."""
+        facts = self._facts(self._frontier.must(), self.choice)
+        moved = self._plane().described(self.choice)[0][0]["layers"]
+        return {"kind": "choice", **self._frontier.state(), **facts, "python": self.python, "moved": moved}
 
     def _say_whole(self) -> None:
         self._say(*(self.news(whole=True) or ({}, [])))
 
     def _say_choice(self, **more: Any) -> None:
-        self._say({"kind": "choice", **self._frontier.state(), "python": self.python, **more})
+        self._say({**self._choice(), **more})
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
@@ -313,31 +350,18 @@ class FrontierPanel(LivePanel):
             elif kind == "select":
                 self.select(**{name: content.get(name) for name in (*NAMES, "predicted")})
             elif kind == "axes":
-                self.relative = bool(content["relative"])
+                self.relative, self.whole = bool(content["relative"]), bool(content["whole"])
                 self._picture_later()
-                self._say({"kind": "axes", "relative": self.relative})  # another view of the same panel
+                self._say_whole()
             elif kind == "export":
                 what = str(content["what"])
                 about = {"what": what, "name": f"frontier.{what}", "view": content.get("view")}
                 self._say({"kind": "file", **about}, [self._exported("svg" if what == "png" else what)])
-            elif kind == "traces":
-                row = self._frontier.row_asked(content)
-                svg, notes = traces(self._frontier.must().points["measurements"][row].to_list(), self._store)
-                self._say({"kind": "traces", "row": row, "svg": svg, "said": notes})
 
     def _exported(self, what: str) -> bytes:
         if what == "svg":
             return self.svg().encode()
         return model.table_file(self._frontier.must(), self.choice.row, what)
-
-
-def written(target: Path, data: bytes) -> Path:
-    """Write a file. Raises StoreError where that cannot be."""
-    try:
-        target.write_bytes(data)
-    except OSError as error:
-        raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
-    return target
 
 
 def magics_tariff() -> Tariff:
@@ -348,10 +372,9 @@ def magics_tariff() -> Tariff:
 
 
 def frontier(
-    points: Any, *, default: Configuration | None = None, max_power_w: float | None = None,
-    unit: str | None = None, per_epoch: float | None = None, epochs: float | None = None,
-    tariff: Tariff | None = None, eta: float = 0.5, max_slowdown: float | None = None, relative: bool = False,
-    name: str = "", store: Store | None = None, live: bool | None = None, simulated: bool | None = None,
+    points: Any, *, default: Configuration | None = None, unit: str | None = None,
+    per_epoch: float | None = None, epochs: float | None = None, tariff: Tariff | None = None,
+    eta: float = 0.5, max_slowdown: float | None = None, name: str = "", live: bool | None = None,
 ) -> FrontierPanel:
     """Look at energy against time, and choose a configuration.
 
@@ -362,29 +385,19 @@ def frontier(
             one under way; a recurring job, its study or history; a CSV or Parquet file.
         default: The configuration that savings are against; the driver's own, or the highest that was
             measured, where None.
-        max_power_w: Prices time for eta; the highest power limit where None.
         unit: What a point's time and energy are for: "sample", "million tokens", "iteration", "epoch", "job"
             or "run"; where None, what all measurements counted (`workbench.work`), else a run.
         per_epoch, epochs: Units in an epoch and epochs in a job, for what is saved per epoch and job.
         tariff: Price and CO2 of a kWh; that of the magics where None.
         eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least
             energy within it (0.05 is 5 %).
-        relative: Axes in per cent of the default.
-        store: Where traces of measurements are; the user's log where None.
         live: A widget or a picture; None takes a widget where the front end has them.
-        simulated: Whether no joule of it is real, where the points do not tell.
 
     Raises:
         UsageError: points that are none, or an argument that makes no sense; says which and why.
     """
-    given = source(points, name=name, unit=unit, simulated=simulated)
+    given = source(points, name=name, unit=unit)
     given_work = (unit, per_epoch, epochs) != (None, None, None)
-    return FrontierPanel(
-        given,
-        ShownFrontier(eta, max_slowdown, default=default, max_power_w=max_power_w),
-        work=Work(unit or given.unit, per_epoch, epochs) if given_work else None,
-        tariff=tariff,
-        relative=relative,
-        store=store,
-        live=live,
-    )
+    work = Work(unit or given.unit, per_epoch, epochs) if given_work else None
+    shown = ShownFrontier(eta, max_slowdown, default)
+    return FrontierPanel(given, shown, work=work, tariff=tariff, live=live)

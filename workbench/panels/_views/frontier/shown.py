@@ -17,7 +17,6 @@ from .model import ETA, MANUAL, SLOWDOWN, FrontierChoice
 NOTHING = "Nothing is measured yet: run a cell under %%energy or a sweep; each measurement becomes a point"
 ALL = "all"
 NAMES = ("job", "gpu", "batch_size")  # of what is selected
-KEPT = 3  # versions of the frontier: a browser may speak of the one before
 
 
 class Filters:
@@ -82,43 +81,28 @@ def _commonest(points: pl.DataFrame, name: str) -> Any:
 
 
 class ShownFrontier:
-    """The frontier of the points that are shown, by version, and the choice on the newest.
+    """The frontier of the points that are shown, and the choice on it.
 
     Args:
         eta, max_slowdown: Of the first choice: least cost, or, where a bound is given, least energy within.
         default: The configuration that savings are against; None takes the one with the default limit.
-        max_power_w: Of Zeus' cost; None takes the GPU's.
     """
 
-    def __init__(
-        self, eta: float, max_slowdown: float | None, *, default: Configuration | None,
-        max_power_w: float | None,
-    ) -> None:
+    def __init__(self, eta: float, max_slowdown: float | None, default: Configuration | None) -> None:
         self.choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
-        self.default, self.max_power_w = default, max_power_w
+        self.default = default
         self.filters = Filters()
         self.version = 0
         self.note = ""  # why the choice has moved with the points
         self.notes = ""  # of the points
         self._collected = Collected(pl.DataFrame(), ())
-        self._frontiers: dict[int, FrontierAnalysis] = {}
-
-    @property
-    def frontier(self) -> FrontierAnalysis | None:
-        """The newest; None before the first point."""
-        return self._frontiers.get(self.version)
+        self.frontier: FrontierAnalysis | None = None  # None before the first point
 
     @property
     def chosen(self) -> Configuration | None:
         """The configuration that is chosen; None before the first point."""
         analysis = self.frontier
         return None if analysis is None else tradeoff.configuration(analysis.points, self.choice.row)
-
-    @property
-    def some_predicted(self) -> bool:
-        """Whether not every point was measured."""
-        points = self._collected.points
-        return bool(len(points)) and not points["measured"].all()
 
     def must(self) -> FrontierAnalysis:
         """The newest frontier.
@@ -152,6 +136,7 @@ class ShownFrontier:
         points = self._collected.points
         if points.is_empty():
             self.notes, self.version = ". ".join(self._collected.notes), self.version + 1
+            self.frontier = None
             return None
         before, old = self.frontier, self.chosen
         self.filters.learn(points, self._collected.separate)
@@ -159,10 +144,9 @@ class ShownFrontier:
         if default is not None and tradeoff.find(shown, default) is None:
             # Where it is not selected, the default among what is takes its place, and is named.
             default = None if tradeoff.find(points, default) is not None else default
-        analysis = tradeoff.analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
+        analysis = tradeoff.analyse_frontier(shown, default=default)
         self.version += 1
-        recent = {number: each for number, each in self._frontiers.items() if number > self.version - KEPT}
-        self._frontiers = {**recent, self.version: analysis}
+        self.frontier = analysis
         self.notes = ". ".join([model.counts(analysis), *self._collected.notes])
         self.note = ""
         if before is not None and self.choice.rule == MANUAL:
@@ -178,10 +162,10 @@ class ShownFrontier:
 
     # choosing
 
-    def take(self, choice: FrontierChoice, note: str = "") -> Configuration | None:
+    def take(self, choice: FrontierChoice) -> Configuration | None:
         """Make a choice; returns the configuration if it is another one than before."""
         before = self.chosen
-        self.choice, self.note = replace(choice, row=model.ruled(self.must(), choice)), note
+        self.choice, self.note = replace(choice, row=model.ruled(self.must(), choice)), ""
         return self.chosen if self.chosen != before else None
 
     def wanted(
@@ -210,41 +194,29 @@ class ShownFrontier:
         """The row so many steps along the frontier towards less energy, within the bound."""
         analysis = self.must()
         last = analysis.allowed(self.choice.max_slowdown) - 1
-        place = int(model.begins(analysis, analysis.points[[self.choice.row]])[0]) + by
+        place = model.begins(analysis, self.choice.row) + by
         return int(analysis.front[max(0, min(last, place))])
 
-    def row_asked(self, content: dict[str, Any]) -> int:
-        """The row that a browser speaks of; the chosen one where it speaks of other points than are shown."""
-        known = content.get("version") == self.version
-        return row_of(self.must(), int(content["row"])) if known else self.choice.row
-
     def heard(self, content: dict[str, Any]) -> Configuration | None:
-        """Make a browser's choice, perhaps among older points; returns the configuration if it is another."""
-        analysis, row, note = self.must(), int(content["row"]), ""
-        bound = content.get("slowdown")
-        max_slowdown = None if bound is None else float(bound) / 100
-        wanted = FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown)
+        """Make a browser's choice among the newest points; returns the configuration if it is another."""
         if content.get("version") != self.version:
-            before = self._frontiers.get(int(content.get("version", -1)))
-            row = self.choice.row
-            if before is not None:
-                row, note = tradeoff.follow(before, row_of(before, wanted.row), analysis)
-        return self.take(replace(wanted, row=row_of(analysis, row)), note)
+            return None
+        bound = content.get("slowdown")
+        row = row_of(self.must(), int(content["row"]))
+        max_slowdown = None if bound is None else float(bound) / 100
+        return self.take(FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown))
 
     def state(self) -> dict[str, Any]:
-        """The choice, as views are sent it."""
-        choice, analysis = self.choice, self.frontier
-        bound = None if choice.max_slowdown is None else 100 * choice.max_slowdown
+        """The choice and what it means for the controls, as views are sent it."""
+        choice, analysis = self.choice, self.must()
+        allowed, front = analysis.allowed(choice.max_slowdown), analysis.front
+        best = int(front[analysis.optimum(choice.eta, choice.max_slowdown)])
         return {
-            "best": None
-            if analysis is None
-            else int(analysis.front[analysis.optimum(choice.eta, choice.max_slowdown)]),
-            "version": self.version,
-            "row": choice.row,
-            "rule": choice.rule,
-            "eta": choice.eta,
-            "slowdown": bound,
-            "note": self.note,
+            "version": self.version, "row": choice.row, "rule": choice.rule, "eta": choice.eta,
+            "slowdown": None if choice.max_slowdown is None else 100 * choice.max_slowdown, "note": self.note,
+            "place": model.begins(analysis, choice.row), "allowed": allowed,
+            "on": analysis.place(choice.row) is not None, "best": choice.row == best,
+            "least": choice.row == int(front[allowed - 1]), "knee": choice.row == int(front[analysis.knee]),
         }
 
 

@@ -41,8 +41,7 @@ class GivenPoints:
     live = False
 
     def __init__(
-        self, frame: pl.DataFrame, name: str = "", unit: str | None = None, simulated: bool | None = None, *,
-        otherwise: str = "run",
+        self, frame: pl.DataFrame, name: str = "", unit: str | None = None, *, otherwise: str = "run",
     ) -> None:
         points, self.units, notes = _plain(frame), NO_UNITS, tuple[str, ...]()
         if set(frame.columns) >= LOGGED:
@@ -50,8 +49,7 @@ class GivenPoints:
         self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
-        marked = marks.dtype == pl.Boolean and bool(marks.any())
-        self.simulated = marked if simulated is None else simulated
+        self.simulated = marks.dtype == pl.Boolean and bool(marks.any())
         collected = collect(points)
         self._collected = collected._replace(notes=collected.notes + notes, separate=_separate(self.units))
 
@@ -67,9 +65,8 @@ class SweepPoints:
 
     live, units = True, NO_UNITS
 
-    def __init__(self, sweep: Sweep, name: str = "", simulated: bool | None = None) -> None:
-        self._sweep, self._simulated = sweep, simulated
-        self.name = name or sweep.name or ""
+    def __init__(self, sweep: Sweep, name: str = "") -> None:
+        self._sweep, self.name = sweep, name or sweep.name or ""
 
     @property
     def unit(self) -> str:
@@ -77,7 +74,7 @@ class SweepPoints:
 
     @property
     def simulated(self) -> bool:
-        return bool(self._sweep.points["simulated"].any()) if self._simulated is None else self._simulated
+        return bool(self._sweep.points["simulated"].any())
 
     def read(self) -> Hashable:
         return len(self._sweep._rows), self._sweep.reason
@@ -102,8 +99,8 @@ class Recurred:
     live, units = True, NO_UNITS
     unit = "job"
 
-    def __init__(self, job: RecurringJob | JobStudy, simulated: bool | None = None) -> None:
-        self._job = Studied(job, None, simulated)
+    def __init__(self, job: RecurringJob | JobStudy) -> None:
+        self._job = Studied(job)
         self.name, self.simulated = self._job.name, self._job.simulated
 
     def read(self) -> Hashable:
@@ -117,11 +114,10 @@ class Recurred:
 class Logged:
     """The measurements of the log as points, new ones as they come."""
 
-    name, live, simulated = "log", True, False
+    name, live, simulated, unit, units = "log", True, False, "run", NO_UNITS
 
     def __init__(self, store: Store) -> None:
-        self._store, self.unit = store, "run"
-        self.units: dict[str | None, str] = {}
+        self._store = store
 
     def read(self) -> Hashable:
         return log_version(self._store)
@@ -130,11 +126,9 @@ class Logged:
         log = readable_log(self._store)
         if _complete(log).is_empty():
             return NO_POINTS
-        self.simulated = bool(log["simulated"].any())
-        points, self.units, notes = _log_points(log)
-        self.unit = unit_of(points) or "run"
-        collected = collect(points)
-        return collected._replace(notes=collected.notes + notes, separate=_separate(self.units))
+        given = GivenPoints(log)
+        self.simulated, self.unit, self.units = given.simulated, given.unit, given.units
+        return given.points()
 
 
 PointSource = GivenPoints | SweepPoints | Recurred | Logged
@@ -154,16 +148,10 @@ def collected_points(source: PointSource, *, first: bool) -> Collected:
         return NO_POINTS._replace(notes=(str(error),))  # a job whose first run has not ended
 
 
-def source(
-    what: Any, *, name: str = "", unit: str | None = None, simulated: bool | None = None
-) -> PointSource:
-    """What can be looked at.
+def source(what: Any, *, name: str = "", unit: str | None = None) -> PointSource:
+    """What can be looked at: a sweep, a frame, the log, a file or a recurring job.
 
-    Args:
-        what: A sweep, a frame, the log, a file, a tuned job or a recurring job.
-        name: Shown above the frontier.
-        unit: Of the work; None for what the source says.
-        simulated: Whether its GPUs were; None for what the source says.
+    `unit` is of the work; None for what the source says.
 
     Raises:
         UsageError: it cannot, or holds nothing.
@@ -171,17 +159,17 @@ def source(
     if isinstance(what, Logged):
         return what
     if isinstance(what, Sweep):
-        return SweepPoints(what, name, simulated)
+        return SweepPoints(what, name)
     if isinstance(what, (RecurringJob, JobStudy)):
-        return Recurred(what, simulated)
+        return Recurred(what)
     if isinstance(what, pl.DataFrame) and {"recurrence", "state"} <= set(what.columns):
         what = Recorded(what)
     if isinstance(what, pl.DataFrame):
-        return GivenPoints(what, name, unit, simulated)
+        return GivenPoints(what, name, unit)
     if isinstance(what, (str, Path)):
-        return _file(Path(what), name, unit, simulated)
+        return _file(Path(what), name, unit)
     if isinstance(what, Recorded):
-        return GivenPoints(of_attempts(what.ledger.attempts), name, unit, simulated, otherwise="job")
+        return GivenPoints(of_attempts(what.ledger.attempts), name, unit, otherwise="job")
     if is_list(what):
         each = list(what)
         if not each:
@@ -193,14 +181,14 @@ def source(
         )
         for kind, frame_of, each_unit in kinds:
             if all(isinstance(one, kind) for one in each):
-                return GivenPoints(frame_of(each), name, unit, simulated, otherwise=each_unit)
+                return GivenPoints(frame_of(each), name, unit, otherwise=each_unit)
     raise UsageError(
         "a frontier is drawn of a frame with time_s and energy_j, of measurements or observations, of a "
         f"sweep, of a recurring job or of a file of such; this is {type(what).__name__}"
     )
 
 
-def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> PointSource:
+def _file(path: Path, name: str, unit: str | None) -> PointSource:
     path = named_file(path)
     try:
         if path.suffix == ".parquet":
@@ -214,9 +202,8 @@ def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> Po
     except UNREADABLE as error:
         text = f"{path} cannot be read as Parquet, CSV or JSON: {str(error).splitlines()[0]}"
         raise UsageError(text) from error
-    if {"recurrence", "state"} <= set(frame.columns):
-        return source(Recorded(path), name=name or path.stem, unit=unit, simulated=simulated)
-    return source(frame, name=name or path.stem, unit=unit, simulated=simulated)
+    recorded = {"recurrence", "state"} <= set(frame.columns)
+    return source(Recorded(path) if recorded else frame, name=name or path.stem, unit=unit)
 
 
 def _exported_log(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,217 +1,189 @@
-"""The still picture of a frontier; and the power traces behind a point."""
+"""The picture of a frontier, for a browser and as it is left."""
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from ...._html import table
-from ....logbook.store import Store
-from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis
-from ....trace import duration_s
 from ..._core.prefixes import prefixed
-from ..._core.svg import Pen, Picture, page
+from ..._core.svg import WIDTH, Frame, Pen, Picture, Span, padded, page
 from ..._core.theme import colour
-from ..power.series import Rows, Series, rows_of
-from ..power.svg import TraceLine, trace_picture
-from .model import FrontierChoice, front_names, ranges
+from . import model
+from .model import ETA, FrontierChoice
 
-HEIGHT = 300
-MOST_TRACES = 4  # repeats in one picture, the newest
-MOST = 1500  # beaten points that are drawn: more would not be seen
+HEIGHT = WIDTH * 2 // 5
+MOST = 1500  # dominated points that are drawn: any number from 500 to 3000 looks the same
 ONE, CHOSEN, SAVED = colour(0), colour(1), colour(2)
 LEGEND = "; hollow: predicted, pale: dominated, square: default, bars: 95 %"
+HEADS = ("point", "time", "energy", "on the frontier", "known")
 
 
-def draw(
-    title: str, sentences: Sequence[str], analysis: FrontierAnalysis | None, choice: FrontierChoice, *,
-    relative: bool = False, each: str = "",
-) -> str:
-    """One `<svg>` element; without points it has only words.
+class Plane:
+    """Energy over time in the units of its axes: seconds and joules, or per cent of the default.
 
     Args:
-        title: Of the picture.
-        sentences: Above it.
-        analysis: The frontier; None for text only.
-        choice: The chosen point.
-        relative: Axes relative to the default.
+        analysis: The frontier.
+        relative: Axes in per cent of the default, where there is one.
+        whole: All points, not only the surroundings of the frontier.
         each: Unit of work of the axes, with its article: "a sample".
     """
-    picture = Picture(title)
-    picture.sentences(sentences)
-    if analysis is None:
-        picture.y += 12
-        return picture.svg()
-    with picture.row(HEIGHT):
-        relative = relative and analysis.reference is not None
-        _Plane(picture, analysis, choice, relative=relative, each=each).draw()
-    return picture.svg()
-
-
-class _Plane:
-    """Energy over time, in the units of the axes: seconds and joules, or per cent of the default."""
 
     def __init__(
-        self, picture: Picture, analysis: FrontierAnalysis, choice: FrontierChoice, *, relative: bool,
-        each: str,
+        self, analysis: FrontierAnalysis, *, relative: bool = False, whole: bool = False, each: str = ""
     ) -> None:
-        self.analysis, self.choice = analysis, choice
-        spans = ranges(analysis)["frontier"]
-        self.shift = 0.0
+        self.analysis = analysis
+        points = analysis.points.select("time_s", "energy_j").to_numpy()
+        near = analysis.front if analysis.reference is None else [*analysis.front, analysis.reference]
+        ends = points if whole else points[near]
+        low, high = ends.min(axis=0), ends.max(axis=0)
         if relative and analysis.reference is not None:
-            at = analysis.rows[analysis.reference]
-            self.scales, self.shift = (at["time_s"] / 100, at["energy_j"] / 100), 100.0
+            self.scales, self.shift = points[analysis.reference] / 100, 100.0
             self.names = ("time against the default (%)", "Energy against the default (%)")
         else:
-            units = [prefixed(max(map(abs, spans[n])), unit) for n, unit in enumerate("sJ")]
-            self.scales = (units[0][0], units[1][0])
-            self.names = (f"time ({units[0][1]}) {each}".rstrip(), f"Energy ({units[1][1]}) {each}".rstrip())
-        (x0, x1), (y0, y1) = ([value / self.scales[n] - self.shift for value in spans[n]] for n in (0, 1))
-        self.frame = picture.frame(HEIGHT, (x0, x1), (y0, y1))
-        times, energies = analysis.points["time_s"].to_numpy(), analysis.points["energy_j"].to_numpy()
-        self.x, self.y = times / self.scales[0] - self.shift, energies / self.scales[1] - self.shift
-        self.inside = [self.frame.holds(x, y) for x, y in zip(self.x, self.y, strict=True)]
+            (time, seconds), (energy, joules) = prefixed(high[0], "s"), prefixed(high[1], "J")
+            self.scales, self.shift = np.array([time, energy]), 0.0
+            self.names = (f"time ({seconds}) {each}".rstrip(), f"Energy ({joules}) {each}".rstrip())
+        self.places = self.at(points)
+        self.spans = [padded(*span, least=span[1]) for span in self.at(np.array([low, high])).T.tolist()]
 
-    def draw(self) -> None:
-        self._bound()
-        self.frame.axes(self.names[1] + LEGEND, 6)
-        self.frame.below(self.names[0], 8)
-        self._equal_cost()
-        self._points()
-        self._marks()
+    def at(self, points: Any) -> np.ndarray:
+        """Times (s) and energies (J) in units of the axes."""
+        places: np.ndarray = np.asarray(points) / self.scales - self.shift
+        return places
 
-    def _bound(self) -> None:
-        """The ground of what is within the slowdown."""
-        frame, bound = self.frame, self.choice.max_slowdown
-        if bound is None:
-            return
-        end = self.analysis.reference_time_s * (1 + bound) / self.scales[0] - self.shift
-        if end > frame.x_span[0]:
-            frame.boxes([(frame.x_span[0], end, None)], SAVED, opacity=0.09)
-            text = f"at most {100 * bound:.3g} % slower"
-            frame.label(frame.x_span[0], frame.y_span[0], text, dx=5, dy=-6, opacity=0.8)
+    def place(self, row: int) -> Span:
+        """Where a point is."""
+        x, y = self.places[row]
+        return float(x), float(y)
 
-    def _equal_cost(self) -> None:
-        """Where all costs as much as the optimum of eta."""
-        analysis, eta, frame = self.analysis, self.choice.eta, self.frame
-        at = analysis.rows[int(analysis.front[analysis.optimum(eta, self.choice.max_slowdown)])]
-        if eta == 0:
-            xs, ys = [at["time_s"] / self.scales[0] - self.shift] * 2, list(frame.y_span)
-        else:
-            cost = ZeusCost(eta, analysis.max_power_w).cost(at["time_s"], at["energy_j"])
-            times = np.linspace(*frame.x_span, 2)
-            seconds = (times + self.shift) * self.scales[0]
-            joules = (cost - (1 - eta) * analysis.max_power_w * seconds) / eta
-            xs, ys = _clip(times, joules / self.scales[1] - self.shift, frame.y_span)
-        frame.line(xs, ys, Pen(CHOSEN, dashes=(6, 4), opacity=0.8))
+    def draw(self, picture: Picture, choice: FrontierChoice | None = None, *, points: bool = True) -> None:
+        """The points with their names, and what a choice moves.
 
-    def _points(self) -> None:
-        analysis, frame = self.analysis, self.frame
-        measured = analysis.points["measured"].to_list()
-        on = set(analysis.front.tolist())
-        beaten = [row for row in range(len(self.x)) if self.inside[row] and row not in on]
-        solid, hollow = ([row for row in beaten if measured[row] is each] for each in (True, False))
-        frame.cloud(self._some(solid), ONE, width=5, opacity=0.38)
-        for x, y in self._some(hollow):
-            frame.mark(x, y, 3, Pen(ONE, opacity=0.7))
-        front = [row for row in analysis.front.tolist() if self.inside[row]]
-        frame.line(self.x[front], self.y[front], Pen(ONE, opacity=0.55), steps=True)
-        across, up = (
-            Z95 * analysis.points[name].fill_null(0.0).to_numpy() / scale
-            for name, scale in zip(("time_sd_s", "energy_sd_j"), self.scales, strict=True)
-        )
-        for row in front:
-            x, y = self.x[row], self.y[row]
-            frame.errors(x, y, across[row], up[row], Pen(ONE, opacity=0.6))
-            frame.dot(x, y, ONE, hollow=not measured[row])
+        Args:
+            picture: Is drawn into.
+            choice: None leaves out what it moves.
+            points: False leaves them out.
+        """
+        with picture.row(HEIGHT):
+            frame = picture.frame(HEIGHT, *self.spans)
+            frame.axes(self.names[1] + LEGEND, 6)
+            frame.below(self.names[0], 8)
+            if points:
+                self._points(frame)
+            if choice is not None:
+                self._choice(frame, choice)
+            if points:
+                self._names(frame, None if choice is None else choice.row)
 
-    def _some(self, rows: Sequence[int]) -> list[tuple[float, float]]:
-        return [(self.x[row], self.y[row]) for row in rows[:: math.ceil(len(rows) / MOST) or 1]]
+    def described(self, choice: FrontierChoice | None = None) -> list[list[dict[str, Any]]]:
+        """For a browser: the points, or only what a choice moves."""
+        picture = Picture("")
+        self.draw(picture, choice, points=choice is None)
+        return picture.described()
 
-    def _marks(self) -> None:
-        default, chosen = self.analysis.reference, self.choice.row
-        names = front_names(self.analysis)
-        of = dict(zip(self.analysis.front.tolist(), names, strict=True))
-        if default is not None and self.inside[default]:
-            self.frame.mark(self.x[default], self.y[default], 6, Pen(width=1.6), "square")
-            self._name(self.x[default], self.y[default], -10, "default")
-        if self.inside[chosen]:
-            self.frame.mark(self.x[chosen], self.y[chosen], 8.5, Pen(CHOSEN, 2.6))
-            self._name(self.x[chosen], self.y[chosen], 20, of.get(chosen, "chosen"), weight="bold")
+    def job(self, job: dict[str, float]) -> list[dict[str, Any]]:
+        """The layers of a running job's own place."""
+        frame = Picture("").frame(HEIGHT, *self.spans)
+        x, y = self.at((job["time"], job["energy"])).tolist()
+        frame.mark(x, y, 8, Pen(SAVED), "star", fill=True)
+        frame.label(x, y, "this job, now", spread=True)
+        return list(frame.described()["layers"])
 
-    def _name(self, x: float, y: float, dy: float, name: str, *, weight: str = "") -> None:
-        """Beside a mark, within the frame."""
-        frame = self.frame
-        dy = min(max(dy, frame.top + 11 - frame.y(y)), frame.bottom - 4 - frame.y(y))
-        frame.label(x, y, name, dx=11, dy=dy, weight=weight, rotated=True)
+    def _points(self, frame: Frame) -> None:
+        analysis = self.analysis
+        measured, on = analysis.points["measured"].to_list(), set(analysis.front.tolist())
+        places = enumerate(self.places.tolist())
+        inside = [row for row, place in places if frame.holds(*place) and row not in on]
+        shown = inside[:: math.ceil(len(inside) / MOST) or 1]
+        pale = [row for row in shown if measured[row]]
+        frame.cloud(self.places[pale].tolist(), ONE, width=5, opacity=0.38, hover=self._hover(pale))
+        for row in shown:
+            if not measured[row]:
+                x, y = self.place(row)
+                frame.mark(x, y, 3, Pen(ONE, opacity=0.7), hover=self._hover(row))
+        front = [(row, *self.place(row)) for row in analysis.front.tolist()]
+        frame.line([x for _, x, _ in front], [y for *_, y in front], Pen(ONE, opacity=0.55), steps=True)
+        errors = analysis.frontier.select("time_sd_s", "energy_sd_j").fill_null(0.0).to_numpy()
+        for (row, x, y), (across, up) in zip(front, Z95 * errors / self.scales, strict=True):
+            frame.errors(x, y, across, up, Pen(ONE, opacity=0.6))
+            frame.dot(x, y, ONE, hollow=not measured[row], hover=self._hover(row))
+        if analysis.reference is not None and frame.holds(*self.place(analysis.reference)):
+            x, y = self.place(analysis.reference)
+            frame.mark(x, y, 6, Pen(width=1.6), "square")
+
+    def _hover(self, rows: int | list[int]) -> dict[str, Any]:
+        """What is known of a point, or of each of several."""
+        if isinstance(rows, int):
+            return dict(zip(HEADS, model.known_of(self.analysis, rows), strict=True))
+        columns = zip(*(model.known_of(self.analysis, row) for row in rows), strict=True)
+        return dict(zip(HEADS, map(list, columns), strict=True)) if rows else {}
+
+    def _choice(self, frame: Frame, choice: FrontierChoice) -> None:
+        """The ground of the slowdown bound, the line of equal cost, and the ring of the choice."""
+        analysis, bound, (start, end) = self.analysis, choice.max_slowdown, frame.x_span
+        if bound is not None and (last := self.at((analysis.reference_time_s * (1 + bound), 0.0))[0]) > start:
+            frame.boxes([(start, min(float(last), end), None)], SAVED, opacity=0.09)
+            frame.label(
+                start, frame.y_span[0], f"at most {100 * bound:.3g} % slower", dx=5, dy=-6, opacity=0.8
+            )
+        if choice.rule == ETA:
+            x, y = self.place(int(analysis.front[analysis.optimum(choice.eta, bound)]))
+            frame.mark(x, y, 6, Pen(CHOSEN), "diamond", fill=True)
+            self._equal_cost(frame, x, y, choice.eta)
+        x, y = self.place(choice.row)
+        frame.mark(x, y, 8.5, Pen(CHOSEN, 2.6))
+        place = analysis.place(choice.row)
+        text = model.name(analysis, choice.row) if place is None else model.front_names(analysis)[place]
+        default = " (default)" * (choice.row == analysis.reference)
+        frame.label(x, y, text + default, weight="bold", spread=True)
+
+    def _equal_cost(self, frame: Frame, x: float, y: float, eta: float) -> None:
+        """Where all costs as much as at a place, as far as it lies in the frame."""
+        unit = self.scales[0] / self.scales[1] * self.analysis.max_power_w
+        slope = (1 - eta) / max(eta, 1e-6) * unit + 1e-12  # neither upright nor level, up to a rounding error
+        left = max(frame.x_span[0], x - (frame.y_span[1] - y) / slope)
+        right = min(frame.x_span[1], x + (y - frame.y_span[0]) / slope)
+        if left < right:
+            ends = [left, right]
+            frame.line(ends, [y - slope * (end - x) for end in ends], Pen(CHOSEN, dashes=(6, 4), opacity=0.8))
+
+    def _names(self, frame: Frame, without: int | None) -> None:
+        """Names of the default and of the frontier's points, its ends first."""
+        rows = dict(zip(self.analysis.front.tolist(), model.front_names(self.analysis), strict=True))
+        if self.analysis.reference is not None:
+            rows = {self.analysis.reference: "default", **rows} | {self.analysis.reference: "default"}
+        ends = self.analysis.front[[0, -1]].tolist()
+        for row in dict.fromkeys([self.analysis.reference, *ends, *rows]):
+            if row is not None and row != without and frame.holds(*self.place(row)):
+                x, y = self.place(row)
+                frame.label(x, y, rows[row], spread=True)
 
 
-def _clip(xs: np.ndarray, ys: np.ndarray, span: tuple[float, float]) -> tuple[list[float], list[float]]:
-    """A falling straight line as far as it lies between two heights."""
-    (x0, x1), (y0, y1) = map(float, xs), map(float, ys)
-    if y0 == y1:
-        return ([x0, x1], [y0, y1]) if span[0] <= y0 <= span[1] else ([], [])
-    shares = sorted(((span[0] - y0) / (y1 - y0), (span[1] - y0) / (y1 - y0)))
-    ends = (max(0.0, shares[0]), min(1.0, shares[1]))
-    if ends[0] >= ends[1]:
-        return [], []
-    return [x0 + share * (x1 - x0) for share in ends], [y0 + share * (y1 - y0) for share in ends]
-
-
-def frontier_page(picture: str, rows: Sequence[dict[str, object]], code: str, text: str) -> str:
+def frontier_page(
+    picture: str, analysis: FrontierAnalysis | None, row: int, code: str, text: str
+) -> str:
     """The picture with the frontier's rows, the line of Python and all words folded away.
 
     Args:
         picture: SVG.
-        rows: Of the frontier.
+        analysis: The frontier; None before the first point.
+        row: That is chosen.
         code: Python that applies the choice.
         text: Summary.
     """
-    if not rows:
+    if analysis is None:
         return page(picture, text)
-    names = ("step", "configuration", "time", "energy")
-    chosen = {number for number, row in enumerate(rows) if row["chosen"]}
-    shown = table(names, [[row[name] for name in names] for row in rows], bold=chosen, style="font-size:12px")
-    line = f"<pre style='margin:.3em 0;white-space:pre-wrap'>{html.escape(code)}</pre>" if code else ""
+    rows = analysis.front.tolist()
+    cells = [[n + 1, *model.known_of(analysis, each)[:3]] for n, each in enumerate(rows)]
+    bold = {n for n, each in enumerate(rows) if each == row}
+    shown = table(("step", "configuration", "time", "energy"), cells, bold=bold, style="font-size:12px")
+    line = f"<pre style='margin:.3em 0;white-space:pre-wrap'>{html.escape(code)}</pre>"
     return page(
         picture, text,
         f"<details style='font-size:12px'><summary>the frontier in a table</summary>{shown}{line}</details>",
     )
-
-
-def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str, str]:
-    """An `<svg>` element with the power of an observation's repeats, each from its own start; and a sentence.
-
-    The element is empty where no trace is kept, and the sentence says why.
-    """
-    if not measurements:
-        return "", "this point names no measurement of the log, so there is no trace"
-    kept = store or Store()
-    lines: list[TraceLine] = []
-    end_s = 0.0
-    named = []
-    for name in list(measurements)[-MOST_TRACES:]:
-        frame = kept.trace(name)
-        if frame is None or frame.is_empty():
-            continue
-        named.append(name)
-        for part in frame.partition_by("uuid", maintain_order=True) if "uuid" in frame.columns else [frame]:
-            length_s = duration_s(part)
-            label = name if len(measurements) > 1 else f"GPU {len(lines)}"
-            lines.append(TraceLine(len(lines), label, _rows(part, length_s)))
-            end_s = max(end_s, length_s)
-    if not lines:
-        return "", f"no trace is kept of measurement {', '.join(list(measurements)[-MOST_TRACES:])}"
-    more = f", the newest of {len(measurements)} repeats" if len(measurements) > MOST_TRACES else ""
-    picture = trace_picture("Power of this observation", lines, (), end_s)
-    return picture.svg(), f"measurement {', '.join(named)}{more}"
-
-
-def _rows(frame: pl.DataFrame, length_s: float) -> Rows:
-    frame, series = frame.sort("time_s"), Series(gap_s=max(1.0, length_s / 20))
-    return series.append(rows_of(frame, frame["time_s"][0]))

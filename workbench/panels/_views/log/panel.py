@@ -23,13 +23,20 @@ NO_TRACE = "<p>No trace of it is kept: it was too short, or made room for newer 
 
 
 class LogPanel(LivePanel):
-    """The runs of a store as a table; `selection` is what a person has chosen."""
+    """The runs that were measured, as a table to sort, filter and tag; one is looked at, two are compared.
+
+    `selection` is what a person has chosen.
+
+    Args:
+        store: Where they are; this user's where None.
+        live: A widget or a picture; None takes a widget where the front end has them.
+    """
 
     poll_s = 1.0
     _esm = script("sheet")
 
-    def __init__(self, store: Store, *, live: bool | None = None) -> None:
-        self.store, self.selection = store, LogSelection()
+    def __init__(self, store: Store | None = None, *, live: bool | None = None) -> None:
+        self.store, self.selection = store or Store(), LogSelection()
         self._sent_version: Hashable = None
         self._drawn: tuple[tuple[str, ...], str] = ((), "")  # runs, and the HTML of a look at them
         super().__init__(live=live)
@@ -114,11 +121,4 @@ class LogPanel(LivePanel):
         return page(runs[0]) + picture
 
 
-def log(store: Store | None = None, *, live: bool | None = None) -> LogPanel:
-    """The runs that were measured, as a table to sort, filter and tag; one is looked at, two are compared.
-
-    Args:
-        store: Where they are; this user's where None.
-        live: A widget or a picture; None takes a widget where the front end has them.
-    """
-    return LogPanel(store or Store(), live=live)
+log = LogPanel

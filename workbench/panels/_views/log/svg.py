@@ -12,7 +12,7 @@ import polars as pl
 from ....logbook.equal_work import comparison_basis, describe_comparison
 from ....logbook.run_table import when
 from ....records import Measurement
-from ..._core.svg import Pen, Picture, ShadedSpan, padded
+from ..._core.svg import Pen, Picture, ShadedSpan
 from ..._core.theme import colour
 from ..power.conditions import GpuTrace, conditions
 from ..power.model import named_phases
@@ -24,10 +24,10 @@ def run_picture(run: Measurement, trace: pl.DataFrame, iterations: pl.DataFrame 
     """A run's power, clocks and utilisation, with its iterations and what happened; the rest folded away."""
     lines = _lines(trace)
     start_s = float(trace["time_s"].min() or 0.0)  # type: ignore[arg-type]
-    marks = _limit_changes(lines)
+    marks = list[VerticalMark]()
     spans: tuple[ShadedSpan, ...] = ()
     if iterations is not None and len(lines) == 1:
-        marks += [VerticalMark(at_s - start_s, kind) for at_s, kind in named_phases(iterations)]
+        marks = [VerticalMark(at_s - start_s, kind) for at_s, kind in named_phases(iterations)]
         spans = tuple(
             ShadedSpan(row["start_s"] - start_s, row["end_s"] - start_s, row["kind"] != "iteration")
             for row in iterations.iter_rows(named=True) if row["kind"] != "other"
@@ -37,17 +37,6 @@ def run_picture(run: Measurement, trace: pl.DataFrame, iterations: pl.DataFrame 
     parts = enumerate(trace.partition_by("uuid", maintain_order=True))
     more = [GpuTrace(number, f"GPU {number}", part) for number, part in parts]
     return picture + conditions(more, start_s, start_s + end_s)
-
-
-def _limit_changes(lines: Sequence[TraceLine]) -> list[VerticalMark]:
-    """Each new power limit as a mark, with its GPU where there are several."""
-    found = []
-    for line in lines:
-        known = line.rows[~np.isnan(line.rows[:, 2])]
-        new = np.flatnonzero(np.abs(np.diff(known[:, 2])) > 0.5) + 1
-        who = f"{line.name} " * (len(lines) > 1)
-        found += [VerticalMark(float(row[0]), f"{who}{row[2]:g} W") for row in known[new]]
-    return found
 
 
 def comparison_picture(runs: Sequence[Measurement], traces: Sequence[pl.DataFrame | None]) -> str:
@@ -66,21 +55,19 @@ def comparison_picture(runs: Sequence[Measurement], traces: Sequence[pl.DataFram
         frame = picture.frame(54, (0.0, 1.06 * high or 1.0), (0.0, 2.0))
         frame.name("Energy (J)")
         for number, (energy, error, *_) in enumerate(basis.costs):
-            top, left, right = frame.y(1.85 - number), frame.x(0.0), frame.x(energy)
-            picture.area(f"M{left:.1f} {top:.1f}H{right:.1f}v16H{left:.1f}z", pens[number].ink, opacity=0.6)
+            frame.boxes([(0.0, energy, (1.2 - number, 1.8 - number))], pens[number].ink, opacity=0.6)
             frame.errors(energy, 1.5 - number, error, None, Pen(width=1.5))
         frame.below(f"joules{basis.per_unit}")
         picture.down(54, 44)
-    lines = [(number, _lines(trace)) for number, trace in enumerate(traces) if trace is not None]
+    known = zip(pens, traces, strict=True)
+    lines = [(pen, line.rows) for pen, trace in known if trace is not None for line in _lines(trace)]
     if lines:
-        every = np.concatenate([line.rows[:, :2] for _, each in lines for line in each])
-        end_s, high_w = float(np.nanmax(every[:, 0])), float(np.nanmax(every[:, 1], initial=1.0))
+        end_s, high_w = np.nanmax(np.concatenate([rows[:, :2] for _, rows in lines]), axis=0)
         picture.y += 18
-        frame = picture.frame(150, (0.0, max(end_s, 1e-3)), (0.0, padded(0.0, high_w)[1]))
+        frame = picture.frame(150, (0.0, max(float(end_s), 1e-3)), (0.0, 1.06 * float(high_w) or 1.0))
         frame.axes("Power (W)")
-        for number, each in lines:
-            for line in each:
-                frame.line(line.rows[:, 0], line.rows[:, 1], pens[number])
+        for pen, rows in lines:
+            frame.line(rows[:, 0], rows[:, 1], pen)
         frame.below("seconds since each began")
         picture.down(150)
     return picture.svg()
@@ -94,5 +81,5 @@ def _lines(trace: pl.DataFrame) -> list[TraceLine]:
         series = Series(1.0)
         series.append(rows_of(part.drop_nulls("time_s"), start_s))
         if len(series.rows):
-            lines.append(TraceLine(number, f"GPU {number}", series.rows, series.means))
+            lines.append(TraceLine(number, f"GPU {number}", series.rows, series.seconds))
     return lines

@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.svg import Pen, Picture
+from ..._core.svg import ROW, Pen, Picture
 from ..._core.theme import colour
 from .model import PeriodView
 
-HEIGHT = 150
-MOST_LINES = 14  # iterations in the picture: more would only be ink
 DECADES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -23,11 +21,11 @@ def rhythm(picture: Picture, view: PeriodView, number: int) -> None:
         picture.y += 8
         return
     folds = bool(len(view.folded)) and view.level is not None
-    with picture.row(HEIGHT):
+    with picture.row(ROW):
         if folds:
             _fold(picture, view, number)
         else:
-            picture.frame(HEIGHT, (0.0, 1.0), (0.0, 1.0))  # nothing is drawn in it
+            picture.frame(ROW, (0.0, 1.0), (0.0, 1.0))  # nothing is drawn in it
         _spectrum(picture, view, number, "right" if folds else "")
 
 
@@ -43,7 +41,7 @@ def _fold(picture: Picture, view: PeriodView, number: int) -> None:
     high_w = max(float(np.nanmax(view.folded[:, 1])), float(view.shape[:, 3].max())) * 1.15
     unit, scale = ("ms", 1000.0) if view.level.seconds < 0.9995 else ("s", 1.0)
     end = view.level.seconds * scale
-    frame = picture.frame(HEIGHT, (0.0, end), (0.0, high_w), side="left")
+    frame = picture.frame(ROW, (0.0, end), (0.0, high_w), side="left")
     frame.axes(f"{view.cycle_name.capitalize()}s overlaid (W), median in bold")
     if view.waits:
         x0, x1 = (at_s * scale for at_s in view.waits)
@@ -53,9 +51,7 @@ def _fold(picture: Picture, view: PeriodView, number: int) -> None:
         frame.label(at, high_w, "waits", dx=dx, dy=11, anchor=anchor, opacity=0.75)
     times, low, median, high = (view.shape * np.array([scale, 1, 1, 1], np.float32)).T
     frame.band(times, low, high, colour(number))
-    pieces = np.split(view.folded, np.flatnonzero(np.isnan(view.folded[:, 0])))
-    last = np.concatenate([piece for piece in pieces[-MOST_LINES:] if len(piece) > 2] or [view.folded[:0]])
-    frame.line(last[:, 0] * scale, last[:, 1], Pen(colour(number), 0.7, opacity=0.4))
+    frame.line(view.folded[:, 0] * scale, view.folded[:, 1], Pen(colour(number), 0.7, opacity=0.4))
     hover = {
         "at": [f"{time:.4g} {unit}" for time in times], "median": [f"{each:.0f} W" for each in median],
         "eight of ten": [f"{least:.0f} to {most:.0f} W" for least, most in zip(low, high, strict=True)],
@@ -66,7 +62,7 @@ def _fold(picture: Picture, view: PeriodView, number: int) -> None:
 
 def _spectrum(picture: Picture, view: PeriodView, number: int, side: str) -> None:
     periods = np.log10(view.spectrum[:, 0])
-    frame = picture.frame(HEIGHT, (float(periods[0]), float(periods[-1])), (0.0, 1.15), side=side)
+    frame = picture.frame(ROW, (float(periods[0]), float(periods[-1])), (0.0, 1.15), side=side)
     frame.name("Spectrum of the power")
     hover = {"period": [f"{seconds:.3f} s" for seconds in view.spectrum[:, 0]]}
     frame.line(periods, view.spectrum[:, 1], Pen(colour(number), 1.2), hover=hover)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 from ....device.protocol import Device
 from ....measurement.recorder import Recorder
 from ..._core.svg import ShadedSpan
+from ..power.series import WINDOW_S
 from .figure import described
 from .model import PeriodView, Table, level_text, period_view
 
@@ -21,14 +21,10 @@ if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
     from ....records import Level, Periods
 
-PACE_S = 0.5  # two updates a second at most
-SHARE = 0.015  # of the processor's time that working out may take,
-RAREST_S = 3.0  # but it comes that often, also when a library was loaded
-WINDOW_S = 60.0  # what is folded; older iterations keep the places that they were found at
+PACE_S = 1.0  # one update per second at most: it takes some 15 ms of a processor
 MOST_SPANS = 4000
 LONGEST_S = 900.0  # of a cell that is looked at in one piece when it has ended
-SHORT_S = 3.0  # of a cell whose iterations are not worth a word
-DECIDE_S = 2.0  # after which the busiest of several GPUs is known
+SHORT_S = 2.0  # after which the busiest of several GPUs is known; iterations of less are not worth a word
 
 PeriodMessage = tuple[dict[str, Any], Table]
 
@@ -42,16 +38,14 @@ class PeriodFollower:
         devices: Those that the view shows.
         start_s: The view's zero.
         follow: Makes what follows a GPU from a time on.
-        cost_clock: Times how long working out takes.
     """
 
     def __init__(
         self, recorder: Recorder, devices: Sequence[Device], start_s: float, *,
         follow: Callable[[Recorder, str, float], Following] | None = None,
-        cost_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.recorder, self.devices, self.start_s = recorder, tuple(devices), start_s
-        self._follow, self._cost_clock = follow or _following, cost_clock
+        self._follow = follow or _following
         self.number: int | None = None
         self.view = PeriodView()
         self._following: Following | None = None
@@ -64,11 +58,8 @@ class PeriodFollower:
         """Follow; true where there is something new to draw."""
         if now_s < self._due_s:
             return False
-        began_s = self._cost_clock()
-        try:
-            return self._update(now_s)
-        finally:
-            self._due_s = now_s + float(np.clip((self._cost_clock() - began_s) / SHARE, PACE_S, RAREST_S))
+        self._due_s = now_s + PACE_S
+        return self._update(now_s)
 
     def choose(self, number: int) -> None:
         """Follow another of the devices, from the start of the view on."""
@@ -128,7 +119,7 @@ class PeriodFollower:
     # inside
 
     def _update(self, now_s: float, *, last: bool = False) -> bool:
-        if self.number is None and (len(self.devices) == 1 or now_s - self.start_s > DECIDE_S or last):
+        if self.number is None and (len(self.devices) == 1 or now_s - self.start_s > SHORT_S or last):
             self.choose(self._busiest(now_s))
         if self._following is None:
             return False

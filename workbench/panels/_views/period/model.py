@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Table = np.ndarray[Any, np.dtype[np.float32]]
 
-MOST_FOLDED, MOST_POINTS = 40, 3000  # iterations laid over one another, and their readings
+MOST_FOLDED, MOST_POINTS = 20, 2000  # iterations laid over one another, and their readings
 SPECTRUM_POINTS = 280
 FEWEST_ITERATIONS, FEWEST_READINGS = 4, 48  # of a guess that is folded
 OWN = "own"  # the name of a period that a person gave

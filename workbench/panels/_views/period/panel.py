@@ -23,7 +23,7 @@ from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
-from ..power.series import Rows, Series, packed, rows_of, thin
+from ..power.series import MOST_ROWS, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
 from .figure import rhythm
 from .follower import message
@@ -32,8 +32,6 @@ from .model import OWN, PeriodView, period_view
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
-MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
-MOST_SEARCHED = 50  # measurements, for the newest with a trace
 
 
 class PeriodPanel(LivePanel):
@@ -70,7 +68,7 @@ class PeriodPanel(LivePanel):
         self._level: Level | None = None
         self._viewed: tuple[Any, PeriodView] | None = None
         super().__init__(live=live)
-        self._publisher.end()  # what it shows is over: it answers, and publishes nothing by itself
+        self._ended.set()  # what it shows is over: it answers, and publishes nothing by itself
 
     # for the caller
 
@@ -118,10 +116,9 @@ class PeriodPanel(LivePanel):
         self._level = Level(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
 
     def svg(self) -> str:
-        number = self._number
-        rows = self._rows(number)
-        end_s = float(rows[-1, 0]) if len(rows) else 1.0
-        line = TraceLine(number, self.names[number], rows, self._series(number).means)
+        number, series = self._number, self._series()
+        end_s = float(series.rows[-1, 0]) if len(series.rows) else 1.0
+        line = TraceLine(number, self.names[number], series.rows, series.seconds)
         picture = trace_picture(self.title(), [line], (), end_s, self.view.spans)
         rhythm(picture, self.view, number)
         return picture.svg()
@@ -144,7 +141,7 @@ class PeriodPanel(LivePanel):
         return {"gpus": gpus, "simulated": self.simulated}
 
     def news(self, *, whole: bool = False) -> Message:
-        rows = self._rows(self._number)
+        rows = self._series().rows
         period, spans = message(self.view, self._number)
         content = {"kind": "news", "title": self.title(), "count": len(rows), "period": period}
         return content, [packed([rows[:, :2], spans])]
@@ -168,12 +165,9 @@ class PeriodPanel(LivePanel):
         times = self._frames[self._number]["time_s"]
         return float(times[0]) if len(times) else 0.0
 
-    def _rows(self, number: int) -> Rows:
-        """The trace as the plots' rows, seconds since its start, gaps marked."""
-        return self._series(number).rows
-
-    def _series(self, number: int) -> Series:
-        table = rows_of(self._frames[number], self._start_s())
+    def _series(self) -> Series:
+        """The power of the GPU that is shown, seconds since its start, gaps marked."""
+        table = rows_of(self._frames[self._number], self._start_s())
         steps = np.diff(table[:, 0])
         series = Series(max(0.5, 6 * float(np.median(steps)) if len(steps) else 0.5))
         series.rows = thin(series.append(table), MOST_ROWS // 2)
@@ -227,7 +221,7 @@ def period(
 
 
 def _newest(store: Store) -> Measurement:
-    for run in reversed(store.log()["id"].tail(MOST_SEARCHED).to_list()):
+    for run in reversed(store.log()["id"].to_list()):
         if store.trace(run) is not None:
             return store.find(run)
     raise UsageError("nothing is measured yet whose power could be shown; %%energy above a cell measures it")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,25 +11,22 @@ from ....records import throttle_names
 from ..._core.svg import Pen, Picture, Span
 from ..._core.theme import colour, dash
 
-BINS = 300  # of one line
-HELD_S = 1.0  # what throttled at a reading did so until the next, or for so long
+if TYPE_CHECKING:
+    import polars as pl
+
+BINS = 300  # of one line: any number from 150 to 600 looks the same
 HEIGHT, BAR = 48, 6
 READINGS = (("Temperature (°C)", "temperature_c", 1.0), ("Memory clock (MHz)", "mem_clock_mhz", 1.0),
             ("Memory busy (%)", "memory_utilisation", 100.0))
 SUMMARY = "<summary style='cursor:pointer;font-size:12px'>temperature, memory, throttling</summary>"
 
 
-Array = np.ndarray[Any, Any]
-
-
 class GpuTrace(NamedTuple):
-    """What was read of one GPU: its place in the picture, its name, and a table with the columns of
-    `trace.SCHEMA` (a frame, or rows as they are sampled).
-    """
+    """What was read of one GPU: its place in the picture, its name, and a frame of `trace.SCHEMA`."""
 
     number: int
     name: str
-    trace: Any
+    trace: pl.DataFrame
 
 
 def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
@@ -42,24 +38,25 @@ def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
         start_s, end_s: What is shown, on that clock.
     """
     length_s = max(end_s - start_s, 1e-3)
+    bins = min(BINS, max([1, *(gpu.trace.height for gpu in gpus)]))
+    binned = [(gpu, _binned(gpu.trace, start_s, length_s, bins)) for gpu in gpus]
     picture = Picture("Temperature, memory and throttling", size=0)
     picture.y = 4.0
     if len(gpus) > 1:
         picture.legend((each.name, Pen(colour(each.number), 1.4, dash(each.number))) for each in gpus)
-    drawn = 0
+    began_y = picture.y
     for name, column, scale in READINGS:
-        lines = [(each.number, _binned(each.trace, column, start_s, length_s)) for each in gpus]
-        if not any(len(line) for _, line in lines):
+        known = [(gpu.number, means.drop_nulls(column)) for gpu, means in binned]
+        values = [scale * value for _, means in known for value in means[column]]
+        if not values:
             continue
-        drawn += 1
         picture.y += 18
-        high = scale * max(float(line[:, 1].max()) for _, line in lines if len(line))
-        frame = picture.frame(HEIGHT, (0.0, length_s), (0.0, 1.1 * high or 1.0))
+        frame = picture.frame(HEIGHT, (0.0, length_s), (0.0, 1.1 * max(values) or 1.0))
         frame.axes(name, 2)
-        for number, line in lines:
-            frame.line(line[:, 0], scale * line[:, 1], Pen(colour(number), 1.2, dash(number)))
+        for number, means in known:
+            frame.line(means["at_s"], means[column] * scale, Pen(colour(number), 1.2, dash(number)))
         picture.y += HEIGHT + 4
-    throttled = [(each, *row) for each in gpus for row in _throttled(each.trace, start_s, length_s)]
+    throttled = [(gpu, *row) for gpu, means in binned for row in _throttled(means, length_s / bins)]
     for gpu, reason, share, held_s in throttled:
         picture.y += 18
         frame = picture.frame(BAR, (0.0, length_s), (0.0, 1.0))
@@ -68,56 +65,41 @@ def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
         frame.name(f"{who}throttled by {reason}, {percent} % of the time")
         frame.boxes(((*each, None) for each in held_s), colour(gpu.number), opacity=0.8)
         picture.y += BAR + 4
-    if not drawn and not throttled:
+    if picture.y == began_y:
         return ""
     picture.frame(0, (0.0, length_s), (0.0, 1.0)).below("seconds since the start", 8)
     picture.y += 34
-    known = any(np.isfinite(_column(each.trace, "throttle")).any() for each in gpus)
-    never = "<div style='font-size:12px'>never throttled</div>" if known and not throttled else ""
+    read = any(len(each) for _, means in binned for each in means["throttle"])
+    never = "<div style='font-size:12px'>never throttled</div>" if read and not throttled else ""
     return f"<details>{SUMMARY}{picture.svg()}{never}</details>"
 
 
-def _column(trace: Any, name: str) -> Array:
-    """A column; NaN where a reading, or the column, is missing."""
-    names = trace.dtype.names if isinstance(trace, np.ndarray) else trace.columns
-    return np.asarray(trace[name], np.float64) if name in names else np.full(len(trace), np.nan)
+def _binned(trace: pl.DataFrame, start_s: float, length_s: float, bins: int) -> pl.DataFrame:
+    """Means of the readings, and all that throttled, over equal stretches since the start."""
+    import polars as pl
+
+    at_s, names = pl.col("at_s"), [column for _, column, _ in READINGS]
+    columns = [name for name in (*names, "throttle") if name not in trace.columns]
+    missing = [pl.lit(None, pl.Float64).alias(name) for name in columns]
+    since = trace.with_columns(*missing, at_s=pl.col("time_s") - start_s)
+    groups = since.filter(at_s.is_between(0.0, length_s)).group_by(
+        bin=(at_s / length_s * bins).floor().cast(int), maintain_order=True
+    )
+    means = pl.col(names).fill_nan(None).mean()
+    return groups.agg(at_s.mean(), means, pl.col("throttle").drop_nulls(), rows=pl.len())
 
 
-def _since(trace: Any, start_s: float, length_s: float) -> tuple[Array, Array]:
-    """Seconds since the start of what is shown, and which rows those are."""
-    since_s = _column(trace, "time_s") - start_s
-    inside = (since_s >= 0.0) & (since_s <= length_s)
-    return since_s[inside], inside
-
-
-def _binned(trace: Any, column: str, start_s: float, length_s: float) -> Array:
-    """Means of a reading over equal stretches: seconds since the start, and the reading's unit; (n, 2)."""
-    since_s, inside = _since(trace, start_s, length_s)
-    values = _column(trace, column)[inside]
-    since_s, values = since_s[np.isfinite(values)], values[np.isfinite(values)]
-    stretch = (since_s / length_s * BINS).astype(int)
-    counts = np.bincount(stretch)
-    some = np.flatnonzero(counts)
-    sums = np.column_stack([np.bincount(stretch, each)[some] for each in (since_s, values)])
-    return sums / counts[some, None]
-
-
-def _throttled(trace: Any, start_s: float, length_s: float) -> list[tuple[str, float, list[Span]]]:
-    """What throttled a GPU, its share of the time, and when: stretches in seconds since the start."""
-    since_s, inside = _since(trace, start_s, length_s)
-    if not len(since_s):
-        return []
-    until_s = np.minimum(np.append(since_s[1:], length_s), since_s + HELD_S)
-    bits = np.nan_to_num(_column(trace, "throttle")[inside])
-    names = {value: throttle_names(int(value)) for value in np.unique(bits)}
-    first, last = ((each / length_s * BINS).astype(int) for each in (since_s, until_s))
+def _throttled(means: pl.DataFrame, width_s: float) -> list[tuple[str, float, list[Span]]]:
+    """What throttled a GPU, its share of the readings, and when: stretches in seconds since the start."""
+    places: dict[str, list[int]] = {}
+    for place, bits in means.select("bin", "throttle").iter_rows():
+        for value in bits:
+            for reason in throttle_names(int(value)):
+                places.setdefault(reason, []).append(place)
     found = []
-    for reason in dict.fromkeys(itertools.chain(*names.values())):
-        held = np.isin(bits, [value for value, reasons in names.items() if reason in reasons])
-        share = float((until_s - since_s)[held].sum()) / length_s
-        begun = np.bincount(first[held], minlength=BINS + 2)[: BINS + 2]
-        ended = np.bincount(last[held] + 1, minlength=BINS + 2)[: BINS + 2]
-        within = np.concatenate([[0], np.cumsum(begun - ended) > 0, [0]])
-        edges_s = np.flatnonzero(np.diff(within)).reshape(-1, 2) * (length_s / BINS)
-        found.append((reason, share, [(float(one), min(float(end), length_s)) for one, end in edges_s]))
+    for reason, each in places.items():
+        within = np.bincount(each, minlength=max(each) + 2) > 0
+        edges_s = np.flatnonzero(np.diff(within, prepend=False)).reshape(-1, 2) * width_s
+        share = len(each) / int(means["rows"].sum())
+        found.append((reason, share, [(float(one), float(end)) for one, end in edges_s]))
     return found

@@ -1,4 +1,4 @@
-"""What a live view knows: of each GPU its rows and its energy, and the marks of what happened when."""
+"""What a live view knows of each GPU: its rows and its energy; and what a training named itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from ....records import UNNAMED_KINDS
 from ..._core import theme
 from .conditions import GpuTrace
 from .series import Rows, Series, rows_of
-from .svg import TraceLine, VerticalMark
+from .svg import TraceLine
 
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_MARKS = 500
-MOST_NAMED = 100  # evaluations and the like that are named in the picture
+MOST_MARKS = 200  # vertical lines of one picture: more would cover each other
 
 
 class WatchedGpu:
@@ -38,7 +37,7 @@ class WatchedGpu:
 
     @property
     def line(self) -> TraceLine:
-        return TraceLine(self.number, f"GPU {self.device.index}", self.series.rows, self.series.means)
+        return TraceLine(self.number, f"GPU {self.device.index}", self.series.rows, self.series.seconds)
 
     @property
     def energy_j(self) -> float | None:
@@ -57,8 +56,8 @@ class WatchedGpu:
 
     def trace(self, end_s: float) -> GpuTrace:
         """All that was read of it, until a time on the recorder's clock."""
-        rows = self.recorder.rows(self.device.uuid, self.start_s, end_s)
-        return GpuTrace(self.number, self.line.name, rows)
+        trace = self.recorder.trace(self.device.uuid, self.start_s, end_s)
+        return GpuTrace(self.number, self.line.name, trace)
 
     def about(self) -> dict[str, Any]:
         """What a view needs to know of it once."""
@@ -77,40 +76,8 @@ class WatchedGpu:
         }
 
 
-class MarkList:
-    """The newest marks; each keeps its number when older ones are forgotten."""
-
-    def __init__(self) -> None:
-        self.kept: list[VerticalMark] = []
-        self._dropped = self._unsaid = 0  # forgotten at the front; the first one that views do not know
-
-    @property
-    def _end(self) -> int:
-        return self._dropped + len(self.kept)
-
-    def add(self, mark: VerticalMark) -> None:
-        self.kept.append(mark)
-        if len(self.kept) > MOST_MARKS:
-            del self.kept[0]
-            self._dropped += 1
-
-    def retract(self) -> None:
-        """Take the newest back: another one says the same better."""
-        del self.kept[-1]
-        self._unsaid = min(self._unsaid, self._end)
-
-    def rows(self, *, whole: bool = False) -> list[list[Any]]:
-        """Number, time and words of those that views do not know yet, or of all."""
-        first = 0 if whole else max(0, self._unsaid - self._dropped)
-        self._unsaid = self._end
-        return [
-            [self._dropped + n, round(mark.time_s, 3), mark.text]
-            for n, mark in enumerate(self.kept[first:], first)
-        ]
-
-
 def named_phases(iterations: pl.DataFrame) -> list[tuple[float, str]]:
     """What a training named itself, as evaluations: when it began, on the trace's clock, and its name."""
     named = iterations.filter(~iterations["kind"].is_in(UNNAMED_KINDS))
-    rows = named.select("start_s", "kind").head(MOST_NAMED).iter_rows()
+    rows = named.select("start_s", "kind").head(MOST_MARKS).iter_rows()
     return [(float(at_s), str(kind)) for at_s, kind in rows]

@@ -11,9 +11,8 @@ slider.
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +27,13 @@ from ..._core.svg import titled
 from ..period.figure import rhythm
 from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
-from .model import MarkList, WatchedGpu, named_phases
-from .series import Rows, packed
-from .svg import VerticalMark, trace_picture
+from .model import MOST_MARKS, WatchedGpu, named_phases
+from .series import WINDOW_S, Rows, packed
+from .svg import VerticalMark, plots_of, trace_picture
 
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
-WINDOW_S = 60.0
-WAKE_EVERY_S = 5.0
-SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
-MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
 class PowerView(LivePanel):
@@ -71,18 +66,17 @@ class PowerView(LivePanel):
         self._set_power_limit = set_power_limit
         self._limiting = threading.RLock()
         self.takes_limits = set_power_limit is not None  # with that lock held
-        self._last_limit = ("", -math.inf)  # whose limit was set, and when
         self.stopped = False  # by its button
         self._gpus = [
             WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
         ]
-        self._marks = MarkList()
+        self._marks: deque[VerticalMark] = deque(maxlen=MOST_MARKS)
+        self._marks_sent: list[list[Any]] = []
         self._recorder_problem = ""
         self._end_s: float | None = None
-        self._woken_s = -math.inf  # when the recorder was told last that somebody watches
-        self._failures = 0  # of following the iterations, one after another
         self._settled: SegmentedIterations | None = None
-        self._rhythm = PeriodFollower(recorder, self.devices, self.start_s) if period else None
+        self.follows = period  # until something goes wrong with it
+        self._rhythm = PeriodFollower(recorder, self.devices, self.start_s)
         super().__init__(live=True)
 
     # for the caller
@@ -90,7 +84,7 @@ class PowerView(LivePanel):
     def mark(self, time_s: float, text: str) -> None:
         """Draw a vertical line with a few words at a time."""
         with self._lock:
-            self._marks.add(VerticalMark(time_s - self.start_s, text))
+            self._marks.append(VerticalMark(time_s - self.start_s, text))
 
     def refuse_limits(self) -> None:
         """Take no more power limits. One that is being set has been set when this returns."""
@@ -100,8 +94,7 @@ class PowerView(LivePanel):
     def end(self) -> None:
         self.refuse_limits()
         super().end()
-        if self._rhythm is not None:
-            self._rhythm.end()
+        self._rhythm.end()
 
     def settle(self, found: SegmentedIterations) -> None:
         """Show these iterations in the picture, as the report does, and what a training named itself."""
@@ -121,7 +114,7 @@ class PowerView(LivePanel):
         self._end_s = self.recorder.clock() if end_s is None else end_s
         with self._lock:
             try:
-                if self._rhythm is not None:
+                if self.follows:
                     self._rhythm.conclude(self._end_s, self._settled)
             except Exception as error:
                 self._lose(error)
@@ -142,13 +135,12 @@ class PowerView(LivePanel):
         with self._lock:
             if self._end_s is None:
                 self.drain()
-            found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
-            spans = () if found is None else found.view.spans
-            picture = trace_picture(
-                self.title(), [gpu.line for gpu in self._gpus], self._marks.kept, self._elapsed_s(), spans
-            )
-            if found is not None:
-                rhythm(picture, found.view, found.number or 0)
+            found, number = self._rhythm.view, self._rhythm.number
+            lines = [gpu.line for gpu in self._gpus]
+            spans = found.spans if self.follows else ()
+            picture = trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans)
+            if self.follows and number is not None:
+                rhythm(picture, found, number)
             return picture.svg()
 
     def html(self) -> str:
@@ -168,28 +160,29 @@ class PowerView(LivePanel):
 
     def snapshot(self) -> Message:
         self.drain()
+        plots = plots_of([gpu.line.name for gpu in self._gpus])
         header = {
             "title": self.title(), "label": self.label, "gpus": [gpu.about() for gpu in self._gpus],
+            "plots": [plot._asdict() | {"gpus": [*plot.gpus]} for plot in plots],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
-            "slider": self._set_power_limit is not None, "marks": self._marks.rows(whole=True),
-            "follows": self._rhythm is not None, **self._numbers(),
+            "slider": self._set_power_limit is not None, "marks": self._mark_rows(),
+            "follows": self.follows, **self._numbers(),
         }
-        known = self._rhythm is not None and self._rhythm.number is not None
-        period = self._rhythm.message(whole=True) if self._rhythm is not None and known else None
+        known = self.follows and self._rhythm.number is not None
+        period = self._rhythm.message(whole=True) if known else None
         return _message(header, [gpu.series.rows for gpu in self._gpus], period)
 
     def changes(self) -> Message | None:
         if self._end_s is None and self.quiet() and not self.due():
             return None
         self._keep_awake()
-        new, marks = self._gather(), self._marks.rows()
+        new, marks = self._gather(), self._mark_rows()
+        before, self._marks_sent = self._marks_sent, marks
         self._watch_recorder()
-        period = None
-        if self._rhythm is not None and self._followed():
-            period = self._rhythm.message(whole=self._end_s is not None)
-        if self._end_s is None and not marks and period is None and not any(map(len, new)):
+        period = self._rhythm.message(whole=self._end_s is not None) if self._followed() else None
+        if self._end_s is None and marks == before and period is None and not any(map(len, new)):
             return None
-        header = {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}
+        header = {"kind": "news", **({"marks": marks} if marks != before else {}), **self._numbers()}
         return _message(header, new, period)
 
     def drain(self) -> None:
@@ -201,10 +194,10 @@ class PowerView(LivePanel):
             if self.running:
                 self.stopped = True
                 self._stop()
-        elif kind == "follow" and self._rhythm is not None:
+        elif kind == "follow":
             with self._lock:
                 self._rhythm.choose(int(content["gpu"]))
-        elif kind == "level" and self._rhythm is not None:
+        elif kind == "level":
             with self._lock:
                 self._rhythm.choose_level(str(content["name"]))
         elif kind == "limit" and self._set_power_limit is not None:
@@ -218,26 +211,22 @@ class PowerView(LivePanel):
 
     def _followed(self) -> bool:
         """Follow the iterations; true where views are to be told."""
-        if self._rhythm is None:
-            return False
-        if self._end_s is not None:
-            return True
+        if not self.follows or self._end_s is not None:
+            return self.follows
         try:
-            new = self._rhythm.update(self.recorder.clock())
-            self._failures = 0
-            return new
+            return self._rhythm.update(self.recorder.clock())
         except Exception as error:  # the power is shown all the same
-            self._failures += 1
-            if self._failures >= MOST_FAILURES:
-                self._lose(error)
+            self._lose(error)
             return False
 
     def _lose(self, error: Exception) -> None:
         """Go on without the period part."""
-        assert self._rhythm is not None
         self._rhythm.end()
-        self._rhythm = None
+        self.follows = False
         self.report_error(f"the iterations are not followed any more: {describe_error(error)}")
+
+    def _mark_rows(self) -> list[list[Any]]:
+        return [[round(mark.time_s, 3), mark.text] for mark in self._marks]
 
     def _numbers(self) -> dict[str, Any]:
         return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus]}
@@ -250,9 +239,7 @@ class PowerView(LivePanel):
 
     def _keep_awake(self) -> None:
         """Have the sampler look at full pace while a browser shows the view; mark where it has rested."""
-        now_s = time.monotonic()
-        if self._end_s is None and not self.absent() and now_s - self._woken_s >= WAKE_EVERY_S:
-            self._woken_s = now_s
+        if self._end_s is None and not self.absent():
             idle_s = self.recorder.wake()
             if idle_s >= REST_AFTER_S:
                 self.mark(self.recorder.clock(), f"sampling has rested: no view was open for "
@@ -280,23 +267,7 @@ class PowerView(LivePanel):
                     applied[uuid] = change(uuid, asked_w)
             self.report_error("")
         finally:
-            if applied:
-                self._mark_limit(applied)
             self._say({"kind": "limit", "asked": asked_w, "applied": applied})
-
-    def _mark_limit(self, applied_w: dict[str, float]) -> None:
-        """Mark limits that were set; a drag of the slider keeps its last one only."""
-        now_s, who = self.recorder.clock(), "" if len(self.devices) == 1 else "all GPUs "
-        if len(applied_w) < len(self.devices):
-            who = f"GPU {', '.join(str(each.index) for each in self.devices if each.uuid in applied_w)} "
-        watts = "/".join(map(str, sorted({round(value) for value in applied_w.values()})))
-        with self._lock:
-            before, before_s = self._last_limit
-            self._last_limit = (who, now_s)
-            same = before == who and now_s - before_s < SAME_DRAG_S
-            if same and self._marks.kept and self._marks.kept[-1].text.startswith(who):
-                self._marks.retract()
-            self.mark(now_s, f"{who}{watts} W")
 
 
 def _message(header: dict[str, Any], tables: Sequence[Rows], period: PeriodMessage | None = None) -> Message:

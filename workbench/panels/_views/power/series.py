@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 COLUMNS = ("time_s", "power_w", "power_limit_w", "sm_clock_mhz", "utilisation")
-RECENT_S = 75.0  # a little more than the plot's window of a minute
-MOST_ROWS = 7000
-BINS = 1000
+LIMIT = COLUMNS.index("power_limit_w")
+WINDOW_S = 60.0  # that a plot shows while something runs
+MOST_ROWS = 7000  # as in series.js
+BINS = MOST_ROWS // 7
 
 Rows = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -27,15 +28,14 @@ class Series:
     def __init__(self, gap_s: float = 0.5) -> None:
         self.gap_s = gap_s
         self.rows: Rows = np.empty((0, len(COLUMNS)), np.float32)
-        self._sums = np.zeros((0, 2))  # of the power in each second, in W, and how many readings
+        self._seconds = np.empty((0, 4))  # of the power in each: sum, count, lowest, highest
 
     @property
-    def means(self) -> Rows:
-        """The mean power of each second: its middle (s) and W; of all rows that ever were, thinned or not."""
-        seconds = np.flatnonzero(self._sums[:, 1])
-        return np.column_stack(
-            [seconds + 0.5, self._sums[seconds, 0] / self._sums[seconds, 1]]
-        ).astype(np.float32)
+    def seconds(self) -> Rows:
+        """The power of each second, thinned or not: its middle (s), mean, lowest and highest (W)."""
+        some = np.flatnonzero(self._seconds[:, 1])
+        total, count, low, high = self._seconds[some].T
+        return np.column_stack([some + 0.5, total / count, low, high]).astype(np.float32)
 
     def append(self, rows: Rows) -> Rows:
         """Add rows behind the others; returns them with the gaps marked."""
@@ -51,20 +51,34 @@ class Series:
             rows = np.insert(rows, wide, holes, axis=0)
         self.rows = np.concatenate([self.rows, rows])
         if len(self.rows) > MOST_ROWS:
-            recent = int(np.searchsorted(self.rows[:, 0], self.rows[-1, 0] - RECENT_S))
+            recent = int(np.searchsorted(self.rows[:, 0], self.rows[-1, 0] - 1.25 * WINDOW_S))
             self.rows = np.concatenate([thin(self.rows[:recent], BINS), self.rows[recent:]])
         return rows
 
     def _count(self, rows: Rows) -> None:
-        """Take readings of the power into the means."""
-        seconds = np.maximum(rows[:, 0], 0.0).astype(int)
-        if len(seconds) and (more := int(seconds.max()) + 1 - len(self._sums)) > 0:
-            self._sums = np.concatenate([self._sums, np.zeros((max(more, len(self._sums)), 2))])
-        np.add.at(self._sums, seconds, np.column_stack([rows[:, 1], np.ones(len(rows))]))
+        """Take readings of the power into the seconds."""
+        which = np.maximum(rows[:, 0], 0.0).astype(int)
+        if (more := int(which.max(initial=-1)) + 1 - len(self._seconds)) > 0:
+            empty = np.tile([0.0, 0.0, np.inf, -np.inf], (max(more, len(self._seconds)), 1))
+            self._seconds = np.concatenate([self._seconds, empty])
+        power_w = rows[:, 1]
+        np.add.at(self._seconds[:, 0], which, power_w)
+        np.add.at(self._seconds[:, 1], which, 1.0)
+        np.minimum.at(self._seconds[:, 2], which, power_w)
+        np.maximum.at(self._seconds[:, 3], which, power_w)
 
     def cut(self, end_s: float) -> None:
         """Forget what came after a time."""
         self.rows = self.rows[self.rows[:, 0] <= end_s]
+
+
+def over(seconds: Rows, step_s: int) -> Rows:
+    """Rows of `Series.seconds` as those of `step_s` seconds each."""
+    which = seconds[:, 0] // step_s
+    first = np.flatnonzero(np.diff(which, prepend=-1))
+    mean = np.add.reduceat(seconds[:, 1], first) / np.diff(first, append=len(which))
+    low, high = np.minimum.reduceat(seconds[:, 2], first), np.maximum.reduceat(seconds[:, 3], first)
+    return np.column_stack([(which[first] + 0.5) * step_s, mean, low, high])
 
 
 def rows_of(trace: Any, start_s: float) -> Rows:

@@ -1,9 +1,9 @@
-"""What the panel of a recurring job shows, as words and columns, live and in the picture."""
+"""What the panel of a recurring job shows, as words and rows, live and in the picture."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,86 +16,62 @@ from ....search.batch_size.history import MOST_RUNS
 from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from ..._core.prefixes import prefixed
 
-MOST_ROWS = 600  # of recurrences that are drawn: more would not be seen
-TALLEST = 3.0  # times the least estimated cost; what lies above is marked at the edge
-Columns = dict[str, list[Any]]
+MOST_ROWS = 600  # of recurrences that are drawn: any number from 300 to 2000 looks the same
+SAVED = ("saved", "saved_low", "saved_high")
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class RecurringView:
-    """Words, columns and ranges; costs are divided by a power of 1000 that `unit` names.
+    """Words and rows of what is drawn; costs are divided by a power of 1000 that `unit` names.
 
     Attributes:
         headline, details: What comes next, or runs; what was paid and saved, what is barred, why.
         eta: Of Zeus' cost; None under another objective.
-        believed: A column each of batch, middle, low, high, best, reached, other, barred.
-        arm: Row of `believed` that is chosen.
-        rows: Columns recurrence, cost, batch, reached, lost, saved, saved_low, saved_high.
-        profile: Columns limit_w, time, energy, cost as shares of those at the highest limit.
-        optimum: Row of `profile` that costs least.
-        ranges: Of the axes "believed", "cost", "saved" and "profile".
+        believed: A row per batch size, as `Outlook.believed` has it.
+        recurrences: Rows of `Outlook.recurrences`.
+        profile: Rows power_limit_w, and time, energy, cost as shares of those at the highest limit.
     """
 
+    outlook: Outlook
     headline: str
     details: tuple[str, ...]
     eta: float | None
     objective: str
     unit: str
     saved_unit: str
-    believed: Columns
-    arm: int | None
-    rows: Columns
+    believed: Rows
+    recurrences: Rows
     default: dict[str, float] | None
-    break_even: int | None
-    profile: Columns
-    optimum: int | None
-    profile_of: int | None
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    profile: Rows
 
 
-def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringView:
+def view(outlook: Outlook, running: Sequence[Attempt] = ()) -> RecurringView:
     """An outlook, to be drawn; `running` are the attempts that have not ended."""
-    believed = outlook.believed
-    drawn = [value for value in believed["cost"].to_list() if value is not None]
-    recurrences = outlook.recurrences
-    default = outlook.default
-    kind = unit_of(outlook.objective)
-    typical = [*drawn, *recurrences["cost"].to_list(), *([default.cost] if default else [])]
-    scale, unit = prefixed(float(np.median(typical)) if typical else 1.0, kind)
-    columns = {
-        "batch": believed["batch_size"].to_list(),
-        "middle": _scaled(believed["cost"], scale),
-        **{name: _scaled(believed[name], scale) for name in ("low", "high")},
-        **{name: believed[name].to_list() for name in ("best", "reached", "other", "barred")},
-    }
-    keep = np.linspace(0, recurrences.height - 1, min(recurrences.height, MOST_ROWS)).round().astype(int)
-    shown = recurrences[np.unique(keep).tolist()] if recurrences.height > MOST_ROWS else recurrences
-    rows: Columns = {
-        "recurrence": shown["recurrence"].to_list(), "cost": _scaled(shown["cost"], scale),
-        "batch": shown["batch_size"].to_list(), "reached": shown["reached"].to_list(),
-        "lost": shown["lost"].to_list(),
-    }
-    saved_unit = unit
-    if "saved" in shown.columns:
-        most = max(np.nanmax(np.abs(shown["saved"].to_numpy()), initial=0.0), 1e-12)
-        saved_scale, saved_unit = prefixed(most, kind)
-        rows |= {name: _scaled(shown[name], saved_scale) for name in ("saved", "saved_low", "saved_high")}
-    profile, optimum = _profile(outlook)
+    rows, default, kind = outlook.recurrences, outlook.default, unit_of(outlook.objective)
+    costs = pl.concat([outlook.believed["cost"], rows["cost"].cast(pl.Float64)]).drop_nulls().to_list()
+    scale, unit = prefixed(float(np.median(costs)) if costs else 1.0, kind)
+    keep = np.linspace(0, rows.height - 1, min(rows.height, MOST_ROWS)).round().astype(int)
+    saved = rows["saved"].fill_nan(0.0).abs().max() if "saved" in rows.columns else None
+    saved_scale, saved_unit = prefixed(float(saved or 0.0), kind)  # type: ignore[arg-type]
+    drawn = _scaled(rows[np.unique(keep).tolist()], scale, "cost")
     about = None
     if default is not None:
         about = {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
     return RecurringView(
-        headline(outlook, running or []), tuple(details(outlook)),
+        outlook, headline(outlook, running), tuple(details(outlook)),
         outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None,
-        objective_text(outlook.objective), unit, saved_unit, columns, outlook.arm, rows, about,
-        outlook.break_even, profile, optimum, outlook.profile_of, _ranges(columns, rows, about, profile),
+        objective_text(outlook.objective), unit, saved_unit,
+        _scaled(outlook.believed, scale, "cost", "low", "high").to_dicts(),
+        _scaled(drawn, saved_scale, *(name for name in SAVED if name in rows.columns)).to_dicts(),
+        about, _profile(outlook.profile),
     )
 
 
 # words
 
 
-def headline(outlook: Outlook, running: list[Attempt]) -> str:
+def headline(outlook: Outlook, running: Sequence[Attempt]) -> str:
     """What runs, or would be done next."""
     if running:
         each = [_running(attempt) for attempt in running[:3]]
@@ -224,41 +200,24 @@ def amount(value: float, unit: str) -> str:
     return f"{value / scale:.3g} {text}" if abs(value / scale) < 1000 else f"{value / scale:.0f} {text}"
 
 
-# columns
+# rows
 
 
-def _scaled(values: pl.Series, scale: float) -> list[float | None]:
-    return [None if value is None or not math.isfinite(value) else value / scale for value in values]
+def _scaled(frame: pl.DataFrame, scale: float, *names: str) -> pl.DataFrame:
+    """A frame with some columns divided; what is not finite becomes null."""
+    return frame.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name) / scale) for name in names)
 
 
-def _profile(outlook: Outlook) -> tuple[Columns, int | None]:
-    frame = outlook.profile
+def _profile(frame: pl.DataFrame) -> Rows:
     if frame.height < 2:  # one point is no curve
-        return {"limit_w": [], "time": [], "energy": [], "cost": []}, None
-    columns: Columns = {"limit_w": frame["power_limit_w"].to_list()}
+        return []
+    named = frame.select("power_limit_w", "cost", "best", time="time_s", energy="energy_j")
     for name in ("time", "energy", "cost"):
-        values = frame[{"time": "time_s", "energy": "energy_j"}.get(name, name)].to_numpy()
-        finite = values[np.isfinite(values)]
-        whole = values[-1] if np.isfinite(values[-1]) and values[-1] > 0 else finite.max(initial=1.0)
-        columns[name] = [float(value / whole) if np.isfinite(value) else None for value in values]
-    return columns, int(np.flatnonzero(frame["best"].to_numpy())[0])
+        known = named[name].filter(named[name].is_finite() & (named[name] > 0))
+        named = _scaled(named, known[-1] if len(known) else 1.0, name)
+    return named.to_dicts()
 
 
-def _ranges(
-    believed: Columns, rows: Columns, default: dict[str, float] | None, profile: Columns
-) -> dict[str, tuple[float, float]]:
-    middles = _known(believed, "middle")
-    top = min(max(_known(believed, "high"), default=1.0), TALLEST * min(middles, default=1.0))
-    tallest = max([*_known(rows, "cost"), default["high"] if default else 0.0], default=0.0) or 1.0
-    saved = _known(rows, "saved_low", "saved_high") or [0.0, 1.0]
-    room = 0.08 * ((max(saved) - min(saved)) or 1.0)
-    shares = _known(profile, "time", "energy", "cost") or [0.0, 1.0]
-    return {
-        "believed": (0.0, 1.18 * top), "cost": (0.0, 1.1 * tallest),
-        "saved": (min(min(saved), 0.0) - room, max(max(saved), 0.0) + room),
-        "profile": (0.95 * min(shares), 1.12 * max(shares)),
-    }
-
-
-def _known(columns: Columns, *names: str) -> list[float]:
-    return [value for name in names for value in columns.get(name, ()) if value is not None]
+def known(rows: Rows, *names: str) -> list[float]:
+    """The values of some columns that are not null."""
+    return [row[name] for name in names for row in rows if row.get(name) is not None]

@@ -2,7 +2,7 @@
 limit is best.
 
     workbench.panels.recurring(job, run=train)       a job; its buttons run recurrences with `train(run)`
-    workbench.panels.recurring("history.csv")        an exported history; its buttons play it again
+    workbench.panels.recurring("history.csv")        an exported history
 
 The slider moves eta between time and energy: everything is scored anew from the history, and the next
 recurrence is chosen by it. What other processes or a running cell add to the history appears by itself.
@@ -10,7 +10,6 @@ recurrence is chosen by it. What other processes or a running cell add to the hi
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
@@ -30,16 +29,14 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from .figure import draw
 from .model import RecurringView, view
-from .sources import JobSource, Played, Studied, as_csv
+from .sources import JobSource, Played, Studied
 
-MOST = 1000  # recurrences on one click
 POLICIES = {"KnowledgeGradient": "our policy", "ZeusPolicy": "Zeus' policy"}
 
 
 class RecurringPanel(LivePanel):
     """A recurring job's beliefs, costs and savings. `recurring` says what the arguments are."""
 
-    poll_s = 0.5
     keeps_error = ("stop",)
     _esm = script("recurring")
 
@@ -52,7 +49,6 @@ class RecurringPanel(LivePanel):
         self._described: dict[str, Any] | None = None  # the view, as browsers take it
         self._worker: threading.Thread | None = None
         self._left = 0  # recurrences that are still to be run
-        self._note = ""
         self._error: Exception | None = None  # that ended the last run
         super().__init__(live=live)
         with self._report_errors():
@@ -67,14 +63,8 @@ class RecurringPanel(LivePanel):
         assert self._outlook is not None
         return self._outlook
 
-    def set_eta(self, eta: float) -> None:
-        """Weigh energy (1) against time (0) anew: for what is shown, and for what runs next."""
-        with self._lock:
-            self.source.set_eta(float(eta))
-            self.tell()
-
     def run(self, count: int = 1) -> None:
-        """Run so many recurrences, or play them again, and wait; after an interrupt no further one begins."""
+        """Run so many recurrences and wait; after an interrupt no further one begins."""
         self._begin(count)
         assert self._worker is not None
         try:
@@ -89,19 +79,6 @@ class RecurringPanel(LivePanel):
         """Run no further recurrence; the one that runs comes to its end."""
         self._left = min(self._left, 1)
 
-    def export_csv(self, path: str | Path) -> int:
-        """Write the history as CSV; returns how many attempts that were."""
-        attempts = self.source.ledger.attempts
-        Path(path).write_text(as_csv(attempts), encoding="utf-8")
-        return sum(a.ended for a in attempts)
-
-    def import_csv(self, path: str | Path) -> int:
-        """Add an exported history; returns how many attempts of it were new."""
-        with self._lock:
-            count = self.source.add(Path(path).read_text(encoding="utf-8"))
-            self.tell()
-            return count
-
     def refresh(self) -> bool:
         """Take in what is new; whether there was anything."""
         with self._lock:
@@ -109,12 +86,12 @@ class RecurringPanel(LivePanel):
             if self._view is not None and observed == self._observed:
                 return False
             ledger = self.source.ledger
-            if self._paid[0] != len(ledger.ended) or self.source.replayed:
+            if self._paid[0] != len(ledger.ended):
                 self._paid = (len(ledger.ended), attempts_paid(ledger.attempts, ledger.space))
             policy, pardoned = self.source.history.policy, self.source.pardoned
             objective = self.source.history.objective
             self._outlook = outlook_of(ledger, self._paid[1], objective, policy, pardoned=pardoned)
-            self._view = view(self._outlook, list(ledger.open.values()))
+            self._view = view(self._outlook, [*ledger.open.values()])
             self._observed = observed
             text = {name: getattr(self._view, name) for name in ("headline", "details", "eta", "objective")}
             self._described = {**text, "figure": draw(self.title(), self._view).described()}
@@ -127,7 +104,7 @@ class RecurringPanel(LivePanel):
         policy = type(self.source.history.policy).__name__
         if policy in POLICIES:  # else one of the caller's own, or a sampler of Optuna's
             text += f", by {POLICIES[policy]}"
-        return titled(text + (", replayed" if self.source.replayed else ""), self.source.simulated)
+        return titled(text, self.source.simulated)
 
     def summary(self) -> str:
         observed = self._view
@@ -145,11 +122,11 @@ class RecurringPanel(LivePanel):
     def about(self) -> dict[str, Any]:
         return {
             "title": self.title(), "name": self.source.name, "simulated": self.source.simulated,
-            "replayed": self.source.replayed, "whyNot": self.source.why_not,
+            "whyNot": self.source.why_not,
         }
 
     def news(self, *, whole: bool = False) -> Message:
-        return {"kind": "news", "view": self._described, "left": self._left, "note": self._note}, []
+        return {"kind": "news", "view": self._described, "left": self._left}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
@@ -163,17 +140,6 @@ class RecurringPanel(LivePanel):
             elif kind == "stop":
                 self.stop()
                 self.tell()
-            elif kind == "rewind":
-                self.source.rewind()
-                self.tell()
-            elif kind == "export":
-                name = f"{self.source.name or 'history'}.csv"
-                self._say({"kind": "csv", "name": name, "text": as_csv(self.source.ledger.attempts)})
-            elif kind == "import":
-                count = self.source.add(str(content["text"]))
-                added = f"{count} attempt{'s' * (count != 1)} added"
-                self._note = added if count else "nothing was new in that file"
-                self.tell()
 
     # running
 
@@ -183,30 +149,24 @@ class RecurringPanel(LivePanel):
                 raise UsageError(self.source.why_not)
             if self._left:
                 raise UsageError("a recurrence runs already; let it end, or stop after it")
-            if not 1 <= count <= MOST:
-                raise UsageError(f"{count} recurrences are too many for one click; choose 1 to {MOST}")
-            self._left, self._note, self._error = count, "", None
+            if count < 1:
+                raise UsageError(f"{count} recurrences cannot be run; choose 1 or more")
+            self._left, self._error = count, None
             self._worker = threading.Thread(target=self._work, name="recurrences", daemon=True)
             self._worker.start()
 
     def _work(self) -> None:
-        """Run recurrences until there are enough, somebody stops, or one goes wrong."""
+        """Run recurrences until there are enough, somebody stops, or one goes wrong; the view goes on."""
         with self._lock:
             self.tell()
         while self._left > 0:
-            went = False
             try:
-                # What is played again is done at once; a training takes its time, and the view goes on
-                # meanwhile.
-                with self._lock if self.source.replayed else contextlib.nullcontext():
-                    went = self.source.recur()
+                self.source.recur()
             except Exception as error:
                 self._error = error
                 self.report_error(describe_error(error))
             with self._lock:
-                self._left = self._left - 1 if went else 0
-                if not went and self._error is None:
-                    self._note = "that was the last recurrence of this history; rewind it to play it again"
+                self._left = self._left - 1 if self._error is None else 0
                 with self._report_errors():
                     self.tell()
 
@@ -214,7 +174,7 @@ class RecurringPanel(LivePanel):
 def recurring(
     job: RecurringJob | JobStudy | Recorded | pl.DataFrame | Sequence[Attempt] | str | Path,
     run: Callable[[Any], object] | None = None, *, space: Space | None = None,
-    objective: Objective | None = None, live: bool | None = None, simulated: bool | None = None,
+    objective: Objective | None = None, live: bool | None = None,
 ) -> RecurringPanel:
     """Look at a recurring job, and run it.
 
@@ -224,19 +184,18 @@ def recurring(
             function of the study that runs one recurrence. It is called on a thread of its own.
         space, objective: For a history, what could be chosen and what is to be small; a file does not tell.
         live: A widget or a picture; None takes a widget where the front end has them.
-        simulated: Whether no joule of it is real, where the history does not tell.
 
     Raises:
         UsageError: none of these, or a history that cannot be read.
     """
     if isinstance(job, (RecurringJob, JobStudy)):
-        return RecurringPanel(Studied(job, run, simulated), live=live)
+        return RecurringPanel(Studied(job, run), live=live)
     if run is not None:
         raise UsageError("a history has nothing to run; give the job or its study, or leave out run=")
     if isinstance(job, Recorded):
-        return RecurringPanel(Played(job, "", simulated), live=live)
+        return RecurringPanel(Played(job, ""), live=live)
     if not isinstance(job, (str, Path, pl.DataFrame, Sequence)):
         kind = type(job).__name__
         raise UsageError(f"a recurring job, its study or its history can be looked at, not {kind}")
     name = Path(job).stem if isinstance(job, (str, Path)) else ""
-    return RecurringPanel(Played(Recorded(job, space, objective), name, simulated), live=live)
+    return RecurringPanel(Played(Recorded(job, space, objective), name), live=live)

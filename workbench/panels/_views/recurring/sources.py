@@ -1,17 +1,11 @@
-"""Where the panel of a recurring job has its history from: a job, a study, or a record to play again."""
+"""Where the panel of a recurring job has its history from: a job, a study, or a record."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from ....errors import UsageError
-from ....experiments.history.attempts import Attempt
-from ....experiments.history.csv import missing, read_csv, write_csv
 from ....experiments.history.optuna_bridge import AttemptLedger
 from ....experiments.history.replay import Recorded
 from ....experiments.history.storage import translate_storage_errors
@@ -23,18 +17,14 @@ from ....search.objective import Objective, ZeusCost
 class Studied:
     """A job, or a study, whose history others may write too: it is read with a ledger of its own."""
 
-    replayed = False
-
-    def __init__(
-        self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None, simulated: bool | None
-    ) -> None:
+    def __init__(self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None = None) -> None:
         self._job = job if isinstance(job, RecurringJob) else None
         self.history = job.study if isinstance(job, RecurringJob) else job
         self._run = run
         self.name = job.name
         gpus = self._job.meter.devices if self._job else ()
         named = "simulated" in (self.history.space.gpu or "")
-        self.simulated = simulated if simulated is not None else named or any(gpu.simulated for gpu in gpus)
+        self.simulated = named or any(gpu.simulated for gpu in gpus)
         self.ledger = AttemptLedger(self.history.space)
 
     @property
@@ -63,64 +53,40 @@ class Studied:
         else:
             self.history.objective = _with_eta(self.history.objective, eta, self.ledger)
 
-    def recur(self) -> bool:
-        """Run one recurrence, which may take long; false where there is none left."""
-        if self._run is None:
-            raise UsageError(self.why_not)
+    def recur(self) -> None:
+        """Run one recurrence, which may take long."""
+        assert self._run is not None
         if self._job:
             self._job.run(self._run)
         else:
             self._run(self.history)
-        return True
-
-    def rewind(self) -> None:
-        raise UsageError(
-            "the history of a job is not rewound; export it, and look at the file: recurring('history.csv')"
-        )
-
-    def add(self, text: str) -> int:
-        """Add a history, as CSV; returns how many attempts were new."""
-        with _file(text) as path:
-            rows = missing(read_csv(path), self.ledger.attempts)
-        for row in rows:
-            self.history.add(row)
-        return len(rows)
 
 
 class Played:
-    """A record that is shown as it is, and played again on request; as `Studied` otherwise."""
+    """A record that is shown as it is; as `Studied` otherwise."""
 
-    replayed, why_not = True, ""
+    why_not = "a history has nothing to run"
 
-    def __init__(self, recorded: Recorded, name: str, simulated: bool | None) -> None:
+    def __init__(self, recorded: Recorded, name: str) -> None:
         self.history, self.name = recorded, name
-        self.simulated = "simulated" in (recorded.space.gpu or "") if simulated is None else simulated
+        self.simulated = "simulated" in (recorded.space.gpu or "")
         self.pardoned: dict[int, int] = {}
-        self.recur, self.rewind = recorded.play, recorded.rewind
 
     @property
     def ledger(self) -> AttemptLedger:
         return self.history.ledger
 
     def read(self) -> Hashable:
-        return (self.history.shown, len(self.ledger.ended), self.history.objective)
+        return (len(self.ledger.ended), self.history.objective)
+
+    def recur(self) -> None:
+        """Nothing can be run."""
 
     def set_eta(self, eta: float) -> None:
         self.history.objective = _with_eta(self.history.objective, eta, self.ledger)
 
-    def add(self, text: str) -> int:
-        with _file(text) as path:
-            return self.history.add(path)
-
 
 JobSource = Studied | Played
-
-
-def as_csv(attempts: list[Attempt]) -> str:
-    """A history as the text of its file."""
-    with _file("") as path:
-        write_csv(attempts, path)
-        return path.read_text(encoding="utf-8")
 
 
 def _with_eta(objective: Objective, eta: float, ledger: AttemptLedger) -> ZeusCost:
@@ -129,12 +95,3 @@ def _with_eta(objective: Objective, eta: float, ledger: AttemptLedger) -> ZeusCo
     limits = ledger.space.power_limits_w
     drawn = [a.energy_j / a.time_s for a in ledger.ended if a.time_s > 0]
     return ZeusCost(eta, max(limits) if limits else max(drawn, default=1.0))
-
-
-@contextlib.contextmanager
-def _file(text: str) -> Iterator[Path]:
-    """A file for as long as the block takes."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "history.csv"
-        path.write_text(text, encoding="utf-8")
-        yield path
