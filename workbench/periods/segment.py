@@ -202,7 +202,6 @@ def _like(
     assert level is not None
     if part is surest:
         return best
-    least = max(least, ALIGNMENT_PARAMS.weak)
     if part.number == surest.number:
         return best if _again(known, part, surest, level, least) else None
     limited = part.other_limit(surest)

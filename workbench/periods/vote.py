@@ -13,11 +13,16 @@ from .detect import PARAMS as DETECTOR_PARAMS
 class PeriodVoteParams:
     """Tuned constants of the vote, by hand."""
 
-    same: float = 0.05  # of the longer of two periods that are one
+    same: float = 0.05  # of the longer of two periods that are one: detectors are scored so too
     rhythm: float = 0.7  # mean confidence in a rhythm that most GPUs show, from which it is relied upon
 
 
 PARAMS = PeriodVoteParams()
+
+
+def same(a_s: float, b_s: float) -> bool:
+    """Whether two answers mean the same period."""
+    return abs(a_s - b_s) <= PARAMS.same * max(a_s, b_s)
 
 
 def vote(founds: Sequence[Periods]) -> Periods:
@@ -60,6 +65,4 @@ def _certainty(found: Periods) -> tuple[bool, bool, float, float]:
 
 
 def _same(a: Level | None, b: Level | None) -> bool:
-    if a is None or b is None:
-        return False
-    return abs(a.seconds - b.seconds) <= PARAMS.same * max(a.seconds, b.seconds)
+    return a is not None and b is not None and same(a.seconds, b.seconds)
