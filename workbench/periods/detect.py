@@ -24,9 +24,10 @@ from ..records import Level, Periods
 from .estimators import ranker
 from .estimators.candidates import SignalView
 from .estimators.features import describe
-from .estimators.precise import Precise, between_pauses, precise
+from .estimators.precise import Precise, precise
+from .estimators.ranker import PARAMS as RANKER_PARAMS
 from .estimators.ranker import Roles
-from .estimators.signals import Signal, SignalGrid, on_grid
+from .estimators.signals import SignalGrid, on_grid
 from .estimators.undersampling import faster_s as faster_s_of
 
 
@@ -49,9 +50,6 @@ class PeriodDetectorParams:
     guess: float = 0.12  # below this nothing is named at all
     flat: float = 0.004  # relative spread of the power below which there is nothing to see
     flat_utilisation: float = 0.01  # standard deviation of utilisations below which there is nothing either
-    neighbour: float = 1.15  # times a period, within which a rival is its neighbour
-    holds: tuple[float, float] = (2.5, 14.0)  # periods that a longer one holds which may end with a pause,
-    whole: float = 0.12  # and how far their number may be from a whole one
     beats: float = 3.5  # in the shortest periods that the sensor can show: where a doubtful one may be a beat
 
 
@@ -186,8 +184,6 @@ def _decide(
     levels, moved = [], 0.0
     for k, name in sorted(named.items(), key=lambda one: float(periods_s[one[0]])):
         found = precisely(views, grid, float(periods_s[k]))
-        if name != "cycle":
-            found = _without_pause(found, views[0].signal, grid, periods_s[roles.rhythm >= 0.5])
         levels.append(_level(found, grid, name, roles.confidence(k, name), float(roles.rhythm[k])))
         if len(named) == 1 or name == "iteration":
             moved = found.moves
@@ -238,8 +234,8 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
     best = int(np.argmax(iteration))
     if iteration[best] < PARAMS.guess:
         return named or ({top: roles.of(top)} if roles.rhythm[top] >= PARAMS.level else {})
-    shorter, longer = (periods_s < periods_s[best] / PARAMS.neighbour,
-                       periods_s > periods_s[best] * PARAMS.neighbour)
+    shorter, longer = (periods_s < periods_s[best] / RANKER_PARAMS.neighbour,
+                       periods_s > periods_s[best] * RANKER_PARAMS.neighbour)
     named = {k: "micro-step" if shorter[k] else name for k, name in named.items()} | {best: "iteration"}
     for name, kin in (("micro-step", shorter), ("cycle", longer)):
         if kin.any() and name not in named.values():
@@ -256,19 +252,6 @@ def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Pre
         if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
     ]
     return precise(shown, grid.step_s, period_s, lead=views[0].signal.sd > 0)
-
-
-def _without_pause(found: Precise, power: Signal, grid: SignalGrid, rhythms_s: Any) -> Precise:
-    """The length of one of several alike without its share of the pause that a longer rhythm ends with."""
-    times = rhythms_s / found.period_s
-    low, high = PARAMS.holds
-    cycles = (times >= low) & (times <= high) & (np.abs(times - np.rint(times)) <= PARAMS.whole)
-    if power.sd <= 0 or not cycles.any():
-        return found
-    usual = between_pauses(power, grid.step_s, found.period_s)
-    if usual is None:
-        return found
-    return replace(found, period_s=usual[0], scatter=max(found.scatter, 0.5 * usual[1]))
 
 
 def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> Level:
@@ -312,7 +295,7 @@ def _doubt(periods: Periods, grid: SignalGrid, periods_s: Any, roles: Roles) -> 
 
 def _rival(period_s: float, periods_s: Any, roles: Roles) -> float | None:
     """Another candidate that may be the iteration (s), or that surely is a rhythm."""
-    others = np.abs(np.log(periods_s / period_s)) > math.log(PARAMS.neighbour)
+    others = np.abs(np.log(periods_s / period_s)) > math.log(RANKER_PARAMS.neighbour)
     if not others.any():
         return None
     own = float(roles.iteration[int(np.argmin(np.abs(np.log(periods_s / period_s))))])

@@ -22,8 +22,8 @@ class CandidateParams:
 
     most: int = 22
     merge: float = 0.035  # nearer than this share is the same period
-    # the first key maximum above these shares of the highest is proposed
-    heights: tuple[float, ...] = (0.97, 0.88, 0.7, 0.5)
+    # the first key maximum above this share of the highest is proposed, and the highest itself
+    height: float = 0.7
     spectral_peaks: int = 5
 
 
@@ -228,7 +228,7 @@ def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[tuple[fl
     order = np.arange(len(row))
     chosen = np.unique([
         np.minimum.reduceat(np.where(heights >= share * top, order, len(row)), begin)
-        for share in (*PARAMS.heights, 1.0)
+        for share in (PARAMS.height, 1.0)
     ])
     chosen = chosen[top[chosen] >= 0.08]
     return [

@@ -1,10 +1,7 @@
-"""A found period made precise: phases chunk by chunk give its mean, its scatter and a boundary. Where every
-few periods end with a pause, the lengths of single periods give it.
-"""
+"""A found period made precise: phases chunk by chunk give its mean, its scatter and a boundary."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,10 +23,6 @@ class PrecisePeriodParams:
     most_chunks: int = 40
     favour: float = 0.1  # share of the variance that another signal must explain more than power does
     fine: int = 8  # phase bins between phase bins, by interpolation of the correlation
-    windows: int = 120  # of one period, each compared with what follows it
-    reach: float = 0.2  # share of a period by which the next one may come early or late
-    alike: float = 0.2  # least correlation of most windows with what follows
-    spread: float = 0.06  # at most, of the lengths in the middle, as a share of the period
 
 
 PARAMS = PrecisePeriodParams()
@@ -123,49 +116,6 @@ def _precise(
     found_s = period_s * (1 + mean)
     scatter, moves = sd / np.sqrt(len(slope)), float(max(thirds) - min(thirds))
     return Precise(found_s, scatter, boundary, float(explained[good].mean()), least, used, moves)
-
-
-def between_pauses(signal: Signal, step_s: float, period_s: float) -> tuple[float, float] | None:
-    """The usual length (s) of one period, and its spread as a share, where a few and then a pause make a
-    cycle; None where lengths are too unlike.
-
-    A whole number of mean lengths fills such a cycle, and correlations over many periods show that mean: the
-    pause is spread over the periods. Here each window of one period is compared with what follows it only. A
-    pause between the two makes it longer, so the 0.4-quantile stands for those without.
-    """
-    thin = max(1, int(period_s / step_s / PARAMS.bins))
-    count = len(signal.values) // thin
-    values = signal.values[: count * thin].reshape(count, thin).mean(axis=1)
-    known = signal.weights[: count * thin].reshape(count, thin).min(axis=1)
-    length_s = thin * step_s
-    window = round(period_s / length_s)
-    low, high = int((1 - PARAMS.reach) * window), math.ceil((1 + PARAMS.reach) * window)
-    last = count - window - high
-    if window < 8 or last < window:
-        return None
-    starts = np.unique(np.linspace(0, last, min(PARAMS.windows, 2 * last // window)).astype(int))
-    pieces = np.lib.stride_tricks.sliding_window_view(values, window)
-    lags = np.arange(low, high + 1)
-    own, after = pieces[starts], pieces[starts[:, None] + lags]
-    own, after = own - own.mean(axis=1, keepdims=True), after - after.mean(axis=2, keepdims=True)
-    size, sizes = np.linalg.norm(own, axis=1), np.linalg.norm(after, axis=2)
-    score = np.einsum("ij,ikj->ik", own, after) / np.maximum(size[:, None] * sizes, 1e-12)
-    best = np.argmax(score, axis=1)
-    good = (best > 0) & (best < len(lags) - 1) & (size > 0.3 * np.median(size))
-    good &= np.lib.stride_tricks.sliding_window_view(known, window + high)[starts].min(axis=1) > 0
-    if good.sum() < 4:
-        return None
-    heights = score[np.arange(len(starts)), best]
-    good &= heights > 0.5 * np.median(heights[good])
-    if good.sum() < 4 or np.median(heights[good]) < PARAMS.alike:
-        return None
-    rows, at = np.flatnonzero(good), best[good]
-    a, b, c = score[rows, at - 1], score[rows, at], score[rows, at + 1]
-    bend = a - 2 * b + c
-    lengths = lags[at] + np.where(bend < 0, 0.5 * (a - c) / np.where(bend < 0, bend, 1.0), 0.0)
-    early, usual, late = np.quantile(lengths, [0.25, 0.4, 0.6])
-    spread = float(late - early) / window
-    return (float(usual) * length_s, spread) if spread < PARAMS.spread else None
 
 
 def _shifts(table: Array) -> tuple[Array, Array]:

@@ -29,8 +29,8 @@ class AliasingParams:
     # with an iteration shorter than its step a tenth at most
     counted: float = 0.55
     weak: float = 0.05  # relative swing that shows nothing
-    # of the share that a rhythm explains at one pace, at another one, for which it is predicted
-    predicted: float = 0.6
+    stays: float = 0.6  # of the share that a rhythm explains at one pace, at another one
+    jumps: float = 1.5  # times as much from reading to reading where a beat has moved
 
 
 PARAMS = AliasingParams()
@@ -129,24 +129,36 @@ def with_counter(found: Periods, rows: Array) -> Periods:
     return found
 
 
-def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float, float] | None:
-    """Shares of the variance that a rhythm's first harmonics explain: in `before`, to which they are fitted,
-    and in `after`, which they predict. Below 0 they are worse than a mean: the rhythm moved with the pace.
-    None where there are too few readings.
+class PaceEvidence(NamedTuple):
+    """Shares of the variance that a rhythm's first harmonics explain: of readings at one pace, to which they
+    are fitted, of later ones at another pace as predicted, and fitted again. Below 0 a prediction is worse
+    than a mean. `moved` where the later ones differ more from reading to reading too: a beat.
     """
+
+    before: float
+    predicted: float
+    fitted: float
+    moved: bool
+
+
+def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence | None:
+    """What readings at two paces show of a rhythm; None where there are too few."""
     first, later = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
     if min(len(first), len(later)) < 2:
         return None
     pace_s = max(float(np.median(np.diff(rows["time_s"]))) for rows in (first, later))
     harmonics = resolved(seconds, pace_s)
-    count = 2 * len(harmonics) + 1
-    if len(first) < 4 * count or len(later) < count:
+    free = 2 * len(harmonics) + 1
+    if len(first) < 4 * free or len(later) < 2 * free:
         return None
-    power_w = first["power_w"].astype(np.float64)
-    found = nearest(first["time_s"], power_w, 1 / seconds, harmonics)
+    first_w, later_w = (rows["power_w"].astype(np.float64) for rows in (first, later))
+    found = nearest(first["time_s"], first_w, 1 / seconds, harmonics)
+    again = nearest(later["time_s"], later_w, 1 / seconds, harmonics)
     foretold_w = waves(later["time_s"] - first["time_s"][0], found.frequency, harmonics) @ found.coefficients
-    missed_w2 = float(np.mean((later["power_w"] - foretold_w) ** 2))
-    return 1.0 - found.left, 1.0 - missed_w2 / max(float(np.var(power_w)), 1e-12)
+    predicted = 1.0 - float(np.mean((later_w - foretold_w) ** 2)) / max(float(np.var(first_w)), 1e-12)
+    jumps = [float(np.mean(np.diff(watts) ** 2)) for watts in (first_w, later_w)]
+    moved = predicted < 0.0 and jumps[1] > PARAMS.jumps * jumps[0]
+    return PaceEvidence(1.0 - found.left, predicted, 1.0 - again.left, moved)
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:

@@ -2,7 +2,7 @@
 
 A matched filter: the newest iterations are laid over the shape of the ones before, and asked how well they
 match, how early or late they are, and whether they draw as much. As in a phase-locked loop, lateness moves
-the phase at once and the period slowly, so drift is followed.
+the phase; the period is the slope of a line through the last boundaries, so slow drift is followed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class PhaseLockParams:
 
     # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
     least_readings: int = 24
-    # of a second-order loop: shares of a phase error that correct the phase and the period
-    phase_gain: float = 0.6
-    period_gain: float = 0.06
+    phase_gain: float = 0.6  # share of a phase error that is corrected at once
+    beats: int = 16  # that a period is the slope of a line through, at most,
+    least_beats: int = 6  # and at least: iterations vary, and one late boundary is no longer period
     telling: float = 0.45  # correlation from which the shape repeats well enough
 
 
@@ -57,6 +57,7 @@ class PhaseLock:
     level_w: float  # their usual power
     level_sd_w: float  # how much that varies
     stretches: int = 0  # how many were followed
+    beats: tuple[tuple[int, float], ...] = ()  # numbers and moments (s) of the last few boundaries
 
     @property
     def telling(self) -> bool:
@@ -92,8 +93,10 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     levels_w, likenesses = np.array([(each.level_w, each.likeness) for each in matches]).T
     # The same readings made the shape, so what comes later will match a little less.
     likeness, level_w = 0.95 * float(np.median(likenesses)), float(np.median(levels_w))
-    return replace(lock, likeness=likeness, likeness_sd=_spread(likenesses, likeness), level_w=level_w,
-                   level_sd_w=_spread(levels_w, level_w))
+    ends = [round((time_s[piece][-1] - phase_s) / seconds) for piece in pieces]
+    beats = [(end, phase_s + (end + each.late) * seconds) for end, each in zip(ends, matches, strict=True)]
+    return replace(lock, beats=tuple(beats[-PARAMS.beats :]), likeness=likeness, level_w=level_w,
+                   likeness_sd=_spread(likenesses, likeness), level_sd_w=_spread(levels_w, level_w))
 
 
 def _spread(values: Array, middle: float) -> float:
@@ -171,7 +174,13 @@ def oddness(lock: PhaseLock, found: Match) -> float:
 def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     """The phase lock after a stretch that belongs to the rhythm."""
     late_s = found.late * lock.seconds
-    seconds = lock.seconds + PARAMS.period_gain * late_s / max(1.0, (end_s - lock.phase_s) / lock.seconds)
+    number, before_s = lock.beats[-1] if lock.beats else (0, lock.phase_s)
+    number += round((lock.phase_s - before_s) / lock.seconds)
+    beats = (*lock.beats[-PARAMS.beats + 1 :], (number, lock.phase_s + late_s))
+    seconds = lock.seconds
+    if len(beats) >= PARAMS.least_beats:
+        numbers, moments = np.array(beats).T
+        seconds = float(np.polyfit(numbers, moments - moments[0], 1)[0])
     phase_s = lock.phase_s + PARAMS.phase_gain * late_s
     phase_s += max(1, math.floor((end_s - phase_s) / seconds)) * seconds
     weight = max(0.05, 1.0 / (lock.stretches + 4))
@@ -181,14 +190,14 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
                    likeness_sd=lock.likeness_sd + weight * (1.25 * off - lock.likeness_sd),
                    level_w=lock.level_w + weight * (found.level_w - lock.level_w),
                    level_sd_w=lock.level_sd_w + weight * (1.25 * off_w - lock.level_sd_w),
-                   stretches=lock.stretches + 1)
+                   stretches=lock.stretches + 1, beats=beats)
 
 
 def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     """The rhythm taken up again at another phase, as after an evaluation."""
     phase_s = lock.phase_s + found.late * lock.seconds
     phase_s += math.floor((end_s - phase_s) / lock.seconds) * lock.seconds
-    return replace(lock, phase_s=phase_s)
+    return replace(lock, beats=(), phase_s=phase_s)
 
 
 def _pieces(time_s: Array, length_s: float) -> Sequence[slice]:

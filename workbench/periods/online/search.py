@@ -195,20 +195,22 @@ class Search:
             self._judged = (*self._judged[-7:], (level.seconds, why))
 
     def _stays(self, trial: _Trial, kept: Memory, rows: Array, now_s: float) -> bool | None:
-        """Whether a rhythm is there at another pace too: its readings come as those before predict them. None
-        while that cannot be told; a beat that moved does worse than no prediction.
+        """Whether a rhythm is there at another pace too; None while that cannot be told. Readings that come
+        as those before predict them, or not at all, tell it sooner.
         """
-        waited_s = now_s - trial.from_s
-        if waited_s < max(PARAMS.again_s, trial.level.seconds) or len(rows) < PARAMS.least_rows:
+        seconds, waited_s = trial.level.seconds, now_s - trial.from_s
+        if waited_s < PARAMS.again_s or len(rows) < PARAMS.least_rows:
             return None
         before = kept.since(self.rows_from_s)
-        before = before[before["time_s"] < trial.from_s - 0.5]
-        shares = aliasing.predicted_shares(before, rows, trial.level.seconds)
-        if shares is None:
+        found = aliasing.at_another_pace(before[before["time_s"] < trial.from_s - 0.5], rows, seconds)
+        if found is None:
             return None
-        there = shares[1] >= aliasing.PARAMS.predicted * shares[0]
-        decided = there or shares[1] < 0.0 or waited_s >= self._needed_s(trial.level)
-        return there if decided else None
+        least = aliasing.PARAMS.stays * found.before
+        if found.moved:
+            return False
+        if waited_s >= seconds and found.predicted >= least:
+            return True
+        return found.fitted >= least if waited_s >= self._needed_s(trial.level) else None
 
     def _try(self, trial: _Trial, kept: Memory, now_s: float) -> Periods | None:
         """Decide on a rhythm by another polling interval; what stays is no beat of the sampling."""
