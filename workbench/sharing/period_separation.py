@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from ..errors import MeasurementError
+from ..periods import harmonics
 from ..periods.detect import find_periods
 
 Array = np.ndarray[Any, Any]
-HARMONICS = 4
 MOST_STRETCH = 2.5
 ALIKE = 0.03
 CLEAR = 6.0  # times the usual score of a wrong period
@@ -48,10 +48,9 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
             f"{WAY_OUT}"
         )
     time_s, power_w = _readings(trace)
-    tones = [np.array([k / level.seconds]) for k in range(1, HARMONICS + 1)]
-    strengths = np.array([_strength(time_s, power_w, tone)[0] for tone in tones])
-    whole = float(strengths.sum())
-    weights = tuple((strengths / whole).tolist()) if whole > 0 else (1.0, *(0.0,) * (HARMONICS - 1))
+    tones = np.arange(1, harmonics.MOST + 1) / level.seconds
+    strengths = _strength(time_s, power_w, tones)
+    weights = tuple((strengths / strengths.sum()).tolist())
     return PeriodEstimate(level.seconds, level.uncertainty_s / 1.645 / level.seconds, weights)
 
 
@@ -107,7 +106,5 @@ def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
 
 
 def _strength(time_s: Array, power_w: Array, frequencies: Array) -> Array:
-    """Power of sines of these frequencies in uneven readings (Schuster's periodogram)."""
-    around = power_w - power_w.mean()
-    waves = np.exp(-2j * np.pi * np.outer(frequencies, time_s - time_s[0]))
-    return np.asarray(np.abs(waves @ around) ** 2 / max(len(time_s), 1))
+    """Share of the readings' variance that a sine of each frequency explains."""
+    return np.asarray(1.0 - harmonics.unexplained(time_s, power_w, frequencies, [1]))
