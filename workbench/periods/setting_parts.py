@@ -33,12 +33,11 @@ class SettingPartParams:
     limit_w: float = 0.5  # within which a power limit is the same
     still: float = 0.01  # share that a clock which stands still moves by at most
     other: float = 0.02  # share from which on it is another one
-    held_s: float = 2.0  # how long it has to stand still,
-    held_rows: int = 5  # and in how many rows
-    together_s: float = 1.0  # changes nearer than this are one, and no part is shorter
+    held_s: float = 2.0  # how long it has to stand still; changes nearer than this are one
     most: int = 40  # parts; what changes more often is not set by a person or a search
-    slack: float = 0.1  # share by which an iteration may change more than clocks explain
-    little: float = 0.15  # share by which a clock may move by itself: its temperature, lighter work
+    # share by which a clock may move by itself (its temperature, lighter work), and by which an iteration may
+    # change more than clocks explain
+    slack: float = 0.15
 
 
 PARAMS = SettingPartParams()
@@ -146,7 +145,7 @@ def moved_by_itself(parts: Sequence[SettingPart]) -> bool:
         return False
     clocks = np.array([part.clocks for part in parts])
     known = [each for column in clocks.T if len(each := column[np.isfinite(column)])]
-    return bool(known) and all(np.ptp(each) <= PARAMS.little * np.max(each) for each in known)
+    return bool(known) and all(np.ptp(each) <= PARAMS.slack * np.max(each) for each in known)
 
 
 def _describe(part: SettingPart, changed: Collection[str]) -> str:
@@ -211,7 +210,7 @@ def _borders(changes: dict[str, list[float]], within_s: tuple[float, float]) -> 
     start_s, end_s = within_s
     borders_s = [start_s]
     for at_s in sorted(itertools.chain(*changes.values())):
-        if at_s - borders_s[-1] >= PARAMS.together_s and end_s - at_s >= PARAMS.together_s:
+        if at_s - borders_s[-1] >= PARAMS.held_s and end_s - at_s >= PARAMS.held_s:
             borders_s.append(at_s)
     return [*borders_s, end_s]
 
@@ -265,7 +264,7 @@ def _blocks(times: Array, clocks: Array) -> list[tuple[int, tuple[float, float],
             low = high = value
     blocks: list[tuple[int, int, bool]] = []
     for first, end in zip(borders, [*borders[1:], len(clocks)], strict=True):
-        still = end - first >= PARAMS.held_rows and times[end - 1] - times[first] >= PARAMS.held_s
+        still = times[end - 1] - times[first] >= PARAMS.held_s
         if not still and blocks and not blocks[-1][2]:
             blocks[-1] = (blocks[-1][0], end, False)
         else:
