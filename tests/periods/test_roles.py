@@ -60,12 +60,6 @@ def test_a_cycle_of_hidden_loops_is_a_sure_rhythm_and_no_iteration() -> None:
     assert not found.sure
 
 
-@pytest.mark.parametrize("every", [4, 5, 6])
-def test_the_pause_after_every_few_iterations_is_no_part_of_them(every: int) -> None:
-    short = min(find_periods(paused(0.3, every)).levels, key=lambda level: level.seconds)
-    assert short.seconds == pytest.approx(1.0, rel=0.02)
-
-
 def test_near_what_the_sensor_can_show_a_rhythm_must_be_surer() -> None:
     trace = checkpoints()
     grid = on_grid(trace["time_s"].to_numpy(), {"power_w": trace["power_w"].to_numpy()})

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.fft import irfft, rfft
 
 from .shapes import fold, folded
-from .signals import Signal, begins, quantiles
+from .signals import Signal, begins
 
 Array = np.ndarray[Any, Any]
 
@@ -102,11 +102,11 @@ def _precise(
     distance = np.diff(starts[good]) * step_s / period_s  # in periods
     slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
     keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
-    least = float(quantiles(explained, [0.2])[0])
+    least = float(np.quantile(explained, [0.2])[0])
     if keep.sum() < 2:
         return Precise(period_s, 0.02, boundary, float(explained.mean()), least, used, 0.0)
     slope, weight, distance = slope[keep], weight[keep], distance[keep]
-    low, high = quantiles(slope, [0.1, 0.9])
+    low, high = np.quantile(slope, [0.1, 0.9])
     spread = max(high - low, 1e-6)
     inside = (slope >= low - spread) & (slope <= high + spread)
     mass, slope = (weight * distance)[inside] + 1e-9, slope[inside]
