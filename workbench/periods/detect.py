@@ -12,7 +12,6 @@ this replaces, has one spectrum, one period, and even samples.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,9 +47,8 @@ class PeriodDetectorParams:
     cycle_sure: float = 0.8  # or a cycle of iterations that do not show
     level: float = 0.6  # confidence from which another level is named
     guess: float = 0.12  # below this nothing is named at all
-    flat: float = 0.004  # relative spread of the power below which there is nothing to see
-    flat_utilisation: float = 0.01  # standard deviation of utilisations below which there is nothing either
-    beats: float = 3.5  # in the shortest periods that the sensor can show: where a doubtful one may be a beat
+    # relative spread of the power, and standard deviation of utilisations, below which nothing is shown
+    flat: float = 0.004
 
 
 PARAMS = PeriodDetectorParams()
@@ -159,7 +157,7 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
 
 def _flat(grid: SignalGrid) -> str:
     power = grid.signals[0]
-    others = all(signal.sd < PARAMS.flat_utilisation for signal in grid.signals[1:])
+    others = all(signal.sd < PARAMS.flat for signal in grid.signals[1:])
     if power.sd < PARAMS.flat * max(power.centre, 1e-9) and others:
         return f"flat: power stays within {power.sd:.2g} W of {power.centre:.4g} W"
     return ""
@@ -199,7 +197,7 @@ def _decide(
     hidden = not sure and there and rhythm.name == "cycle" and rhythm.role >= PARAMS.cycle_sure
     longer_s = 0.0 if sure else _longer(grid, periods_s, roles)
     periods = replace(periods, sure=sure, steady=there, cycle_sure=hidden, longer_s=longer_s)
-    return periods if sure else replace(periods, reason=_doubt(periods, grid, periods_s, roles))
+    return periods if sure else replace(periods, reason=_doubt(periods, grid))
 
 
 def confirmed(periods: Periods) -> Periods:
@@ -268,7 +266,7 @@ def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
     return float(missing_s) if missing_s > 0 else None
 
 
-def _doubt(periods: Periods, grid: SignalGrid, periods_s: Any, roles: Roles) -> str:
+def _doubt(periods: Periods, grid: SignalGrid) -> str:
     """Why the iteration is not sure, in words."""
     rhythm = periods.rhythm
     assert rhythm is not None
@@ -280,25 +278,9 @@ def _doubt(periods: Periods, grid: SignalGrid, periods_s: Any, roles: Roles) -> 
         count = grid.seconds / level.seconds
         return f"too short: {level.seconds:.3g} s fits, but only {count:.1f} such periods were seen"
     limit_s = _shortest_s(grid)
-    rival_s = _rival(level.seconds, periods_s, roles)
-    if rival_s is not None:
-        first, second = sorted((level.seconds, rival_s))
-        there = f"a rhythm of {rhythm.seconds:.3g} s; " if periods.rhythm_sure else ""
-        return f"{there}not sure which of {first:.3g} s and {second:.3g} s is the iteration"
     if periods.rhythm_sure:
         return f"a rhythm of {rhythm.seconds:.3g} s; not sure that it is the iteration"
-    if level.seconds < PARAMS.beats * limit_s:
+    if level.seconds < PARAMS.far * limit_s:
         return (f"{SUSPECTED}: {level.seconds:.3g} s may be the beat of something faster than "
                 f"{limit_s:.2g} s, the shortest that this sensor can show")
     return f"aperiodic: {level.seconds:.3g} s comes back, but not regularly enough"
-
-
-def _rival(period_s: float, periods_s: Any, roles: Roles) -> float | None:
-    """Another candidate that may be the iteration (s), or that surely is a rhythm."""
-    others = np.abs(np.log(periods_s / period_s)) > math.log(RANKER_PARAMS.neighbour)
-    if not others.any():
-        return None
-    own = float(roles.iteration[int(np.argmin(np.abs(np.log(periods_s / period_s))))])
-    likely = np.where(others, np.maximum(roles.iteration, 0.5 * roles.rhythm), -1.0)
-    best = int(np.argmax(likely))
-    return float(periods_s[best]) if max(roles.iteration[best], roles.rhythm[best]) > 0.5 * own else None

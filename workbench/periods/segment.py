@@ -30,6 +30,7 @@ from .estimators.alignment import Alignment, align
 from .fold import uniform_grid
 from .setting_parts import SettingPart, moved_by_itself
 from .vote import PARAMS as VOTE_PARAMS
+from .vote import same
 
 Array = np.ndarray[Any, Any]
 # The joules between the moments that are given, one fewer than these; None where they are not known.
@@ -577,14 +578,11 @@ def compare(detected: Periods, marked: IterationSummary) -> str:
         return f"the power trace alone shows no iteration ({detected.reason or 'no period'})"
     ratio = level.seconds / marked.seconds
     found = f"the power trace alone shows {level.seconds:.4g} s" + ("" if detected.sure else ", unsure")
-    if abs(ratio - 1) <= VOTE_PARAMS.same:
+    if same(ratio, 1.0):
         return f"{found}: {100 * abs(ratio - 1):.1f} % off the marks"
     whole, part = round(ratio), round(1 / ratio)
-    if whole >= 2 and abs(ratio / whole - 1) <= VOTE_PARAMS.same:
+    if whole >= 2 and same(ratio, whole):
         return f"{found}: {whole} marked iterations"
-    if part >= 2 and abs(ratio * part - 1) <= VOTE_PARAMS.same:
+    if part >= 2 and same(ratio * part, 1.0):
         return f"{found}: 1/{part} of a marked iteration"
-    for each in detected.levels:
-        if each is not level and abs(each.seconds / marked.seconds - 1) <= VOTE_PARAMS.same:
-            return f"{found}; by the marks its {each.name} is the iteration"
     return f"{found}, and the marks disagree"

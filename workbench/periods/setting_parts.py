@@ -31,8 +31,7 @@ class SettingPartParams:
     """Constants of the parts, by hand."""
 
     limit_w: float = 0.5  # within which a power limit is the same
-    still: float = 0.01  # share that a clock which stands still moves by at most
-    other: float = 0.02  # share from which on it is another one
+    other: float = 0.02  # share from which on a clock is another one; one that stands still moves by half
     held_s: float = 2.0  # how long it has to stand still; changes nearer than this are one
     most: int = 40  # parts; what changes more often is not set by a person or a search
     # share by which a clock may move by itself (its temperature, lighter work), and by which an iteration may
@@ -259,7 +258,7 @@ def _blocks(times: Array, clocks: Array) -> list[tuple[int, tuple[float, float],
     for row in (np.flatnonzero(np.diff(clocks)) + 1).tolist():
         value = float(clocks[row])
         low, high = min(low, value), max(high, value)
-        if high - low > PARAMS.still * high:
+        if high - low > 0.5 * PARAMS.other * high:
             borders.append(row)
             low = high = value
     blocks: list[tuple[int, int, bool]] = []

@@ -33,9 +33,8 @@ class PeriodTrackerParams:
     """Tuned constants of `PeriodTracker`, by hand; `benchmarks.tracking` scores it."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
-    # how long something else may take before it is a new workload: least and most,
-    hold_s: tuple[float, float] = (10.0, 60.0)
-    # and of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds' training
+    # of the time that the rhythm was followed, for which something else may be there before it is a new
+    # workload: nobody evaluates for a minute after ten seconds' training
     hold_share: float = 0.3
     # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
     drift: float = 0.3
@@ -274,7 +273,9 @@ class PeriodTracker:
         away_s = now_s - doubt.since_s
         lately = self._memory.since(doubt.since_s - 20.0)
         doubt.evidence = doubt.evidence or buffer.other_clock(lately, doubt.since_s)
-        held_s = float(np.clip(PARAMS.hold_share * (doubt.since_s - locked.since_s), *PARAMS.hold_s))
+        followed_s = doubt.since_s - locked.since_s
+        least_s, most_s = SEARCH_PARAMS.hopeless_s, SEARCH_PARAMS.rarest_s
+        held_s = float(np.clip(PARAMS.hold_share * followed_s, least_s, most_s))
         if doubt.evidence:  # after a pause the first iterations are often slow ones
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
         if away_s > held_s:

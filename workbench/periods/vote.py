@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from ..records import Level, Periods
 from .detect import PARAMS as DETECTOR_PARAMS
@@ -14,7 +15,6 @@ class PeriodVoteParams:
     """Tuned constants of the vote, by hand."""
 
     same: float = 0.05  # of the longer of two periods that are one: detectors are scored so too
-    rhythm: float = 0.7  # mean confidence in a rhythm that most GPUs show, from which it is relied upon
 
 
 PARAMS = PeriodVoteParams()
@@ -46,7 +46,7 @@ def vote(founds: Sequence[Periods]) -> Periods:
     if best.role_sure:
         return best
     shown = [level for found in founds for level in found.levels if _same(level, best.rhythm)]
-    if 2 * len(shown) <= len(founds) or sum(level.rhythm for level in shown) < PARAMS.rhythm * len(shown):
+    if 2 * len(shown) <= len(founds) or fmean(level.rhythm for level in shown) < DETECTOR_PARAMS.role_sure:
         return best
     # of those who would report it: another's answer would speak of another of its levels
     agreed = [(found, found.rhythm) for found in founds if found.rhythm and _same(found.rhythm, best.rhythm)]

@@ -17,10 +17,10 @@ import polars as pl
 from ..errors import MeasurementError
 from ..periods import harmonics
 from ..periods.detect import find_periods
+from ..periods.vote import same
 
 Array = np.ndarray[Any, Any]
 MOST_STRETCH = 2.5
-ALIKE = 0.03
 CLEAR = 6.0  # times the usual score of a wrong period
 WAY_OUT = (
     "call workbench.step() once per iteration in it, or use a callback of workbench.callbacks"
@@ -91,7 +91,7 @@ def require_distinct(label: str, seconds: float, others: Sequence[tuple[str, flo
     """
     for name, period_s in others:
         ratio = max(seconds, period_s) / min(seconds, period_s)
-        if ratio < 3.5 and abs(ratio / round(ratio) - 1.0) < ALIKE:
+        if ratio < 3.5 and same(ratio, round(ratio)):
             raise MeasurementError(
                 f"the iterations of {label} cannot be told from those of {name} in the power that they draw "
                 f"together; {WAY_OUT}"

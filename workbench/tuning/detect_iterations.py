@@ -12,6 +12,7 @@ from ..device.protocol import Device
 from ..errors import NotSupported, UsageError
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
+from ..periods.fold import SLOWEST
 from ..periods.online import aliasing
 from ..periods.online.search import main
 from . import iteration_sources
@@ -27,15 +28,11 @@ class IterationDetectorParams:
     steady_iterations: int = 6
     warm_iterations: int = 2  # that compile, tune and fill caches
     least_s: float = 2.0  # of iterations, before they are believed, and of a baseline
-    unsteady: float = 0.08  # by how much the medians of the older and the newer half may differ
-    patience_iterations: int = 60  # after which it is taken as it is
+    # by how much the medians of the older and the newer half may differ, until ten times as many are reported
+    unsteady: float = 0.08
     hopeless_s: float = 30.0  # without a rhythm, after which a rate is taken
-    # sensor refreshes that a period from the power readings must last: at a lower clock the alias of a faster
-    # iteration then moves at least three times as far as the iteration itself
-    least_refreshes: float = 4.0
-    rate_s: float = 6.0  # of observing a rate; a baseline takes half of that
     precision: float = 0.004  # of a mean over iterations, by which their number is chosen
-    longest_baseline_s: float = 12.0
+    longest_baseline_s: float = 12.0  # a rate is observed for half of that, and its baseline for a quarter
 
 
 PARAMS = IterationDetectorParams()
@@ -63,7 +60,7 @@ class DetectedIterations:
     def iterations(self) -> int:
         """Whole ones that a baseline takes."""
         if self.source.name == "rate":
-            return round(0.5 * PARAMS.rate_s / iteration_sources.PARAMS.unit_s)
+            return round(0.25 * PARAMS.longest_baseline_s / iteration_sources.PARAMS.unit_s)
         # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are
         # worth no half per cent.
         wanted = math.ceil((self.variation / PARAMS.precision) ** 2)
@@ -139,7 +136,7 @@ class IterationDetector:
         fine = lengths[lengths < 3.0 * usual]
         variation = float(np.std(fine)) / usual if len(fine) > 2 else 0.02
         unsteady = apart > max(PARAMS.unsteady, 2.0 * variation / math.sqrt(half))
-        if unsteady and len(times) < PARAMS.patience_iterations:
+        if unsteady and len(times) < 10 * PARAMS.steady_iterations:
             self.text = "the iterations are not steady yet"
             return None
         first = 0 if apart <= PARAMS.unsteady else half
@@ -158,7 +155,8 @@ class IterationDetector:
         level = main(tracker.periods)
         if tracker.state == "locked" and tracker.periods.rhythm_sure and level is not None:
             refresh_s = self._refresh_s(now_s)
-            if level.seconds < PARAMS.least_refreshes * refresh_s:
+            # At a lower clock the alias of a faster iteration moves three times as far as the iteration.
+            if level.seconds < SLOWEST * refresh_s:
                 if now_s - self.from_s < PARAMS.hopeless_s:
                     return None  # the job may still report its steps, or show something longer
                 raise untrusted(level.seconds, f"the sensor refreshes only every {refresh_s:.2g} s")
@@ -184,8 +182,8 @@ class IterationDetector:
 
     def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
-        from_s = max(self.from_s, now_s - 30.0)
-        if now_s - from_s < PARAMS.rate_s:
+        from_s, least_s = max(self.from_s, now_s - 30.0), 0.5 * PARAMS.longest_baseline_s
+        if now_s - from_s < least_s:
             self.text = "no iterations are seen; looking at the rate instead"
             return None
         rows = self._recorder.rows(self._uuid, from_s, now_s)
@@ -205,7 +203,7 @@ class IterationDetector:
             f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
             "told too high rather than too low; workbench.step() in the training's loop would tell more"
         )
-        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - PARAMS.rate_s, text)
+        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - least_s, text)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

@@ -28,14 +28,14 @@ class IterationSourceParams:
     """Tuned constants of the sources; set by hand, `benchmarks.clocks --only online` scores them."""
 
     long: float = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
-    least_sd: float = 0.002  # relative, of the mean length of marked iterations
+    # relative, of the mean length of marked iterations, of a rate's ratio, of a mean utilisation in percent
+    least_sd: float = 0.003
     variation: float = 0.02  # relative, of iterations that nobody has timed one by one
     unit_s: float = 0.1  # of work at the default setting: the "iteration" of a job that has none
     mostly_waits: float = 0.6  # utilisation below which the waits tell how much longer the work takes
     # relative, of lengths in a power trace: what a shape that changes with the setting makes of them
     trace_common_sd: float = 0.005
     alike: float = 0.7  # cosine of the harmonics' sizes that one job has at all settings
-    ratio_sd: float = 0.003  # of a rate's ratio, and of a mean utilisation that comes in whole percent
 
 
 PARAMS = IterationSourceParams()
@@ -288,17 +288,17 @@ class Rate:
         busy, clock_mhz = busy_and_clock(rows)
         if not clock_mhz > 0 or to_s - from_s < 5 * PARAMS.unit_s:
             return []
-        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, PARAMS.ratio_sd
+        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, PARAMS.least_sd
         memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
         if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
             ratio = math.inf
         if self.busy < PARAMS.mostly_waits:
             # A utilisation in whole percent does not tell waits shorter than its error.
-            waits, waits0 = max(1.0 - busy, PARAMS.ratio_sd), 1.0 - self.busy
-            waits_sd = PARAMS.ratio_sd * math.hypot(1.0 / waits0, 1.0 / waits)
+            waits, waits0 = max(1.0 - busy, PARAMS.least_sd), 1.0 - self.busy
+            waits_sd = PARAMS.least_sd * math.hypot(1.0 / waits0, 1.0 / waits)
             by_waits = waits0 / waits * (1.0 + waits_sd)
             if by_waits < ratio:
-                ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.ratio_sd, waits_sd)
+                ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.least_sd, waits_sd)
         if not math.isfinite(ratio):
             return []
         each_s = PARAMS.unit_s * ratio

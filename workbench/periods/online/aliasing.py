@@ -25,11 +25,10 @@ Array = np.ndarray[Any, Any]
 class AliasingParams:
     """Tuned constants, by hand; `benchmarks.tracking` and `benchmarks.periods` score what passes."""
 
-    # share of a rhythm's swing that the energy counter must show: of a true one it shows about all, of a beat
-    # with an iteration shorter than its step a tenth at most
-    counted: float = 0.55
+    # share of a rhythm that a second witness must show: of its swing the energy counter (of a true rhythm
+    # about all, of a beat with an iteration shorter than its step a tenth), of what it explains another pace
+    stays: float = 0.6
     weak: float = 0.05  # relative swing that shows nothing
-    stays: float = 0.6  # of the share that a rhythm explains at one pace, at another one
     jumps: float = 1.5  # times as much from reading to reading where a beat has moved
 
 
@@ -88,7 +87,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     """
     evidence = testimony(rows, seconds)
     share = evidence.share if evidence else None
-    if share is not None and share < PARAMS.counted:
+    if share is not None and share < PARAMS.stays:
         return (f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which "
                 f"misses nothing, shows {100 * share:.0f} % of that swing")
     interval_s, refresh_s = intervals(rows)
@@ -124,7 +123,7 @@ def with_counter(found: Periods, rows: Array) -> Periods:
         return found.doubted(beat) if beat else found
     if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.seconds:
         evidence = testimony(rows, level.seconds)
-        if evidence is not None and evidence.share >= PARAMS.counted:
+        if evidence is not None and evidence.share >= PARAMS.stays:
             return confirmed(found)
     return found
 

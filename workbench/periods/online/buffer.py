@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 CAPACITY = 8192  # rows that are remembered: 14 minutes at 10 Hz
-DETECTED = 4096  # rows that a detector is given; of more, neighbours are averaged
+DETECTED = CAPACITY // 2  # rows that a detector is given; of more, neighbours are averaged
 _COLUMNS = ("time_s", "tick_s", "energy_j", "power_w", "power_tick_s", "power_limit_w", "sm_clock_mhz",
             "utilisation", "memory_utilisation")
 _COUNTED = ("tick_s", "energy_j")  # of a counter the last reading counts, not a mean

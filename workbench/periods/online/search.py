@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...records import Level, Periods
+from ..detect import PARAMS as DETECTOR_PARAMS
 from ..vote import same
 from . import aliasing, buffer
 from .buffer import Memory
@@ -31,21 +32,20 @@ Detector = Callable[["pl.DataFrame"], Periods]
 class PeriodSearchParams:
     """Tuned constants of the search, by hand; `benchmarks.tracking` scores the tracker."""
 
-    first_s: float = 2.0  # of trace, that the detector is given first
+    first_s: float = 2.0  # of trace, that the detector is given first, and at least at another pace
     growth: float = 1.5  # times that, the next time: a search in vain costs the most,
     coming: float = 1.25  # and where a rhythm is coming
     rarest_s: float = 60.0  # between two searches, at most
-    least_rows: int = 20
-    # after so long in vain the search is called hopeless, where the detector expects nothing of more data
+    # after so long in vain the search is called hopeless, where the detector expects nothing of more data;
+    # and so long it waits for another polling interval
     hopeless_s: float = 10.0
     role_periods: float = 5.0  # for which the role of a sure rhythm is waited for
-    likely: float = 0.5  # confidence in a rhythm from which it is checked for a beat, before it is sure
-    obey_s: float = 10.0  # how long to wait for another polling interval
-    again_s: float = 2.0  # how long a rhythm is sampled at another pace at least,
-    again_periods: float = 3.0  # and for how many periods, where it does not come as predicted
+    # for which a rhythm is sampled at another pace, where it does not come as predicted
+    again_periods: float = 3.0
 
 
 PARAMS = PeriodSearchParams()
+LEAST = DETECTOR_PARAMS.least_readings
 SECOND = "sure once a second measurement agrees"
 
 
@@ -99,7 +99,7 @@ class Search:
         part = span_s > 30 and self._searches % 2 == 1 and not self._coming
         self.rows_from_s = now_s - span_s / 3 if part else self.from_s
         rows = kept.since(self.rows_from_s)
-        if len(rows) < PARAMS.least_rows:
+        if len(rows) < LEAST:
             return None
         return self._judge(self.detect(buffer.frame(rows)), rows, now_s)
 
@@ -111,7 +111,7 @@ class Search:
         self._coming = agreed = False
         if level is not None:
             agreed = any(same(level.seconds, guess) for guess in self._guesses[-3:])
-            self._coming = agreed or level.rhythm >= PARAMS.likely
+            self._coming = agreed or level.rhythm >= DETECTOR_PARAMS.level
             if self._coming and not found.sure:
                 self._wait(now_s, PARAMS.coming)
             span_s = rows["time_s"][-1] - rows["time_s"][0]
@@ -120,7 +120,7 @@ class Search:
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
             self._guesses = (*self._guesses[-5:], level.seconds)
-            if level.rhythm >= PARAMS.likely:
+            if level.rhythm >= DETECTOR_PARAMS.level:
                 found = found if found.rhythm_sure else aliasing.with_counter(found, rows)
                 early = self._doubt_early(found, level, rows, now_s)
                 if early is not None:
@@ -159,7 +159,7 @@ class Search:
         periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.seconds
         why = self._verdict(level.seconds, rows) if periods >= 2 else ""
         evidence = aliasing.testimony(rows, level.seconds) if why else None
-        if why and evidence is not None and evidence.share < aliasing.PARAMS.counted:
+        if why and evidence is not None and evidence.share < aliasing.PARAMS.stays:
             return self._reject(found, level, why)
         return self._resample(found, level, rows, now_s) if why is None and periods >= 3 else None
 
@@ -172,10 +172,10 @@ class Search:
 
     def _resample(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods:
         """Ask for another pace, and wait for what it shows."""
-        search_s = aliasing.intervals(rows[-PARAMS.least_rows :])[0]  # earlier ones may have another pace
+        search_s = aliasing.intervals(rows[-LEAST:])[0]  # earlier ones may have another pace
         self.wanted_interval_s = search_s / 1.37 if search_s > 0.012 else search_s * 1.37
-        needed_s = self._needed_s(level) + PARAMS.least_rows * self.wanted_interval_s
-        self._trial = _Trial(found, level, now_s, search_s, now_s + needed_s + PARAMS.obey_s)
+        needed_s = self._needed_s(level) + LEAST * self.wanted_interval_s
+        self._trial = _Trial(found, level, now_s, search_s, now_s + needed_s + PARAMS.hopeless_s)
         self.due_s = now_s + 0.5
         reason = "a rhythm that the sampling may have made is sampled again at another pace"
         return found.doubted(reason, needed_s)
@@ -183,7 +183,7 @@ class Search:
     @staticmethod
     def _needed_s(level: Level) -> float:
         """How long a rhythm is sampled at another pace at most."""
-        return max(PARAMS.again_periods * level.seconds, PARAMS.again_s)
+        return max(PARAMS.again_periods * level.seconds, PARAMS.first_s)
 
     def _reject(self, found: Periods, level: Level, why: str) -> Periods:
         self._remember(level, why)
@@ -199,7 +199,7 @@ class Search:
         as those before predict them, or not at all, tell it sooner.
         """
         seconds, waited_s = trial.level.seconds, now_s - trial.from_s
-        if waited_s < PARAMS.again_s or len(rows) < PARAMS.least_rows:
+        if waited_s < PARAMS.first_s or len(rows) < LEAST:
             return None
         before = kept.since(self.rows_from_s)
         found = aliasing.at_another_pace(before[before["time_s"] < trial.from_s - 0.5], rows, seconds)
@@ -217,12 +217,12 @@ class Search:
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.seconds
-        obeyed = abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.search_s - 1) >= 0.1
+        obeyed = abs(aliasing.intervals(rows[: LEAST])[0] / trial.search_s - 1) >= 0.1
         if not obeyed:
             trial.from_s += 0.5
         stays = self._stays(trial, kept, rows, now_s) if obeyed else None
         late_s = self._needed_s(trial.level)
-        undecided = obeyed and len(rows) >= PARAMS.least_rows and now_s - trial.from_s >= late_s
+        undecided = obeyed and len(rows) >= LEAST and now_s - trial.from_s >= late_s
         if stays is None and now_s < trial.until_s and not undecided:
             return None
         self._trial, self.wanted_interval_s = None, None
