@@ -29,7 +29,6 @@ from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
 from .estimators.alignment import Alignment, align
 from .fold import uniform_grid
 from .setting_parts import SettingPart, moved_by_itself
-from .vote import PARAMS as VOTE_PARAMS
 from .vote import same
 
 Array = np.ndarray[Any, Any]
@@ -165,10 +164,7 @@ def with_periods(
         replace(part, periods=_periods_in(known, part, surest, detected.get(part.number, part), least))
         for part in parts
     ]
-    one = [replace(surest, start_s=parts[0].start_s, end_s=parts[-1].end_s, periods=whole)]
-    apart_s, together_s = (_iterated_s(_through(known, each)) for each in (chosen, one))
-    margin = 1 + VOTE_PARAMS.same
-    if not apart_s or (_standing(best), apart_s) < (_standing(whole), margin * together_s):
+    if _standing(best) < _standing(whole):
         return whole, single
     takes = {part.number: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
              if (level := _followed(part.periods)) is not None}
@@ -263,11 +259,6 @@ def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
 def _spans(found: Alignment) -> list[Span]:
     pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
     return [Span("iteration", *pair_s, number) for number, pair_s in enumerate(pairs)]
-
-
-def _iterated_s(spans: Sequence[Span]) -> float:
-    """Time that iterations take."""
-    return sum(span.end_s - span.start_s for span in spans if span.number is not None)
 
 
 def _known(trace: pl.DataFrame) -> pl.DataFrame:

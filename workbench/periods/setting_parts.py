@@ -199,7 +199,7 @@ def _changes(tables: Sequence[dict[str, tuple[Array, Array]]]) -> dict[str, list
     """Moments at which each setting changed on any GPU."""
     return {
         name: [at_s for table in tables
-               for at_s in (_clock_changes if name in CLOCKS else _limit_changes)(*table[name])]
+               for at_s in (clock_changes if name in CLOCKS else _limit_changes)(*table[name])]
         for name in SETTINGS
     }
 
@@ -235,7 +235,7 @@ def _limit_changes(times: Array, limits_w: Array) -> list[float]:
     return times[1:][np.abs(np.diff(limits_w)) > PARAMS.limit_w].tolist()  # type: ignore[no-any-return]
 
 
-def _clock_changes(times: Array, clocks: Array) -> list[float]:
+def clock_changes(times: Array, clocks: Array) -> list[float]:
     """Moments at which a clock that stands still begins or ends, beside another one or a wavering one."""
     blocks = _blocks(times, clocks)
     found = []
