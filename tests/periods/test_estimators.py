@@ -155,27 +155,27 @@ def test_a_reading_that_stands_still_for_a_while_explains_nothing() -> None:
 
 def test_folding_tells_how_much_a_period_explains() -> None:
     grid = on_grid(*sine(2.0))
-    assert precise(grid.signals, grid.step_s, 2.0).explained == pytest.approx(1.0, abs=0.02)
-    assert precise(grid.signals, grid.step_s, 2.9).explained < 0.5
+    assert precise(grid.signals[0], grid.step_s, 2.0).explained == pytest.approx(1.0, abs=0.02)
+    assert precise(grid.signals[0], grid.step_s, 2.9).explained < 0.5
 
 
 def test_a_period_that_is_a_little_off_is_put_right() -> None:
     grid = on_grid(*sine(2.0, 120.0))
-    found = precise(grid.signals, grid.step_s, 2.02)
+    found = precise(grid.signals[0], grid.step_s, 2.02)
     assert found.period_s == pytest.approx(2.0, rel=5e-4)
 
 
 def test_every_feature_has_a_name_and_none_knows_seconds() -> None:
     time_s, columns = sine(2.0, 80.0)
-    slow_s, slow, _ = describe(on_grid(time_s * 32, columns))
-    fast_s, fast, _ = describe(on_grid(time_s * 8, columns))
+    slow_s, slow = describe(on_grid(time_s * 32, columns))
+    fast_s, fast = describe(on_grid(time_s * 8, columns))
     assert fast.shape[1] == len(NAMES) == len(set(NAMES))
     assert slow_s == pytest.approx(4 * fast_s, rel=1e-6)  # a power of two: not a bit of rounding differs
     assert np.allclose(slow, fast, rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
 def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
-    periods_s, features, _ = describe(on_grid(*sine()))
+    periods_s, features = describe(on_grid(*sine()))
     roles = ranker.shipped()(periods_s, features)
     assert all(((shares >= 0) & (shares <= 1)).all() for shares in roles)
     assert (roles.rhythm >= np.maximum(roles.iteration, roles.cycle)).all()  # what has a role is there
@@ -209,7 +209,7 @@ def test_a_model_file_predicts_the_same_with_and_without_the_record_of_its_makin
     source = Path(ranker.__file__).with_name(ranker.FILE)
     stored = json.loads(gzip.decompress(source.read_bytes()))
     assert stored.pop("about")["command"].startswith("python -m tools.fit_period_ranker")
-    case = describe(on_grid(*sine()))[:2]
+    case = describe(on_grid(*sine()))
     expected = ranker.shipped()(*case)
     (tmp_path / ranker.FILE).write_bytes(gzip.compress(json.dumps(stored).encode()))
     monkeypatch.setattr(ranker.resources, "files", lambda package: tmp_path)

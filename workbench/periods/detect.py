@@ -21,7 +21,6 @@ import polars as pl
 from ..errors import UsageError
 from ..records import Level, Periods
 from .estimators import ranker
-from .estimators.candidates import SignalView
 from .estimators.features import describe
 from .estimators.precise import Precise, precise
 from .estimators.ranker import PARAMS as RANKER_PARAMS
@@ -92,10 +91,10 @@ def find_periods(trace: pl.DataFrame) -> Periods:
         return Periods(reason=f"too short: {reason}", notes=notes)
     if (why := _flat(grid)) != "":
         return Periods(reason=why, longer_s=0.0, notes=notes)
-    periods_s, features, views = describe(grid)
+    periods_s, features = describe(grid)
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
-    found = _decide(grid, views, periods_s, ranker.shipped()(periods_s, features), notes)
+    found = _decide(grid, periods_s, ranker.shipped()(periods_s, features), notes)
     return _carried(found, time_s, columns["power_w"])
 
 
@@ -173,7 +172,7 @@ def _nothing(grid: SignalGrid) -> str:
 
 
 def _decide(
-    grid: SignalGrid, views: list[SignalView], periods_s: Any, roles: Roles, notes: tuple[str, ...]
+    grid: SignalGrid, periods_s: Any, roles: Roles, notes: tuple[str, ...]
 ) -> Periods:
     """Name the levels, and say how sure the rhythm is, and how sure its role."""
     named = _named(periods_s, roles)
@@ -181,7 +180,7 @@ def _decide(
         return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, roles), notes=notes)
     levels, moved = [], 0.0
     for k, name in sorted(named.items(), key=lambda one: float(periods_s[one[0]])):
-        found = precisely(views, grid, float(periods_s[k]))
+        found = precisely(grid, float(periods_s[k]))
         levels.append(_level(found, grid, name, roles.confidence(k, name), float(roles.rhythm[k])))
         if len(named) == 1 or name == "iteration":
             moved = found.moves
@@ -243,13 +242,10 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
     return named
 
 
-def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Precise:
-    """A period made precise, by the signal that explains the period best; power where they are alike."""
-    shown = [
-        view.signal for view in views
-        if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
-    ]
-    return precise(shown, grid.step_s, period_s, lead=views[0].signal.sd > 0)
+def precisely(grid: SignalGrid, period_s: float) -> Precise:
+    """A period made precise, by the power; by a utilisation where the power cannot show it."""
+    shown = [each for each in grid.signals if each.sd > 0 and period_s >= 0.9 * each.shortest_s]
+    return precise(shown[0], grid.step_s, period_s)
 
 
 def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> Level:

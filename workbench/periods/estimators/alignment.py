@@ -80,7 +80,7 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
     rows, total = _chain(*_matches(grid, shape), seconds)
     if len(rows) < PARAMS.least_iterations:
         return empty
-    return Alignment(*_spans(_sharpened(rows, grid, shape), grid, shape, seconds), total)
+    return Alignment(*_spans(_sharpened(rows, grid, shape), grid, seconds), total)
 
 
 def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> BinnedSignal:
@@ -238,30 +238,13 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
 
 
-def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
-    """Begins and ends (s) from a row of beginnings; a late one follows a pause or a missed match."""
-    starts: list[float] = []
-    ends: list[float] = []
-    score = _correlation(grid, shape)
-    lengths = np.diff(row)
+def _spans(row: list[float], grid: BinnedSignal, seconds: float) -> tuple[Array, Array]:
+    """Begins and ends (s) from a row of beginnings; a late one follows a pause."""
+    starts, lengths = np.array(row), np.diff(row)
     close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
     end_s = grid.start_s + grid.step_s * len(grid.values)
-    for at, following in zip(row, [*row[1:], np.inf], strict=True):
-        apart = following - at
-        parts = round(apart / usual) if np.isfinite(apart) else 0
-        inside = at + usual * np.arange(1, max(parts, 1))
-        index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
-        scores = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
-        even = parts >= 2 and abs(apart / parts - usual) < PARAMS.stretch * usual
-        if even and len(scores) == parts - 1 and np.all(scores > 0.15):
-            borders = np.linspace(at, following, parts + 1)
-            starts.extend(borders[:-1].tolist())
-            ends.extend(borders[1:].tolist())
-        elif apart <= PARAMS.late * usual:
-            starts.append(at)
-            ends.append(following)
-        elif at + usual <= end_s + 0.1 * usual:
-            starts.append(at)
-            ends.append(min(at + usual, end_s, following))
-    return np.array(starts), np.array(ends)
+    apart = np.append(lengths, np.inf)
+    ends = starts + np.where(apart <= PARAMS.late * usual, apart, usual)
+    whole = ends <= end_s + 0.1 * usual
+    return starts[whole], np.minimum(ends[whole], end_s)

@@ -56,15 +56,15 @@ def names() -> list[str]:
 NAMES = names()
 
 
-def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
-    """Candidates' periods (n,) in seconds, their features (n, len(NAMES)), and the signals' views."""
+def describe(grid: SignalGrid) -> tuple[Array, Array]:
+    """Candidates' periods (n,) in seconds, and their features (n, len(NAMES))."""
     views = signal_views(grid.signals, grid.step_s)
     resting = pauses(grid.signals[0], grid.step_s)
     if resting is not None:
         views.append(view_between(grid.signals[0], grid.step_s, resting))
     candidates = propose(grid, views)
     if not candidates:
-        return np.empty(0), np.empty((0, len(NAMES))), views
+        return np.empty(0), np.empty((0, len(NAMES)))
     periods = np.array([_refined(views, one.period_s) for one in candidates])
     keep = _distinct(periods)
     candidates = [candidates[k] for k in keep]
@@ -72,7 +72,7 @@ def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     rows = np.hstack([_proposals(views, grid, candidates, periods), _correlations(views, periods)])
     rests = np.array([_rests(resting, period_s) for period_s in periods.tolist()])
     others = (_shapes(grid, periods), rests, _relations(rows, periods, candidates))
-    return periods, np.hstack([rows, *others]), views
+    return periods, np.hstack([rows, *others])
 
 
 def _refined(views: list[SignalView], period_s: float) -> float:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
 
 from .shapes import fold, folded
-from .signals import Signal, begins
+from .signals import Signal
 
 Array = np.ndarray[Any, Any]
 
@@ -21,7 +20,6 @@ class PrecisePeriodParams:
 
     bins: int = 48  # of one period
     most_chunks: int = 40
-    favour: float = 0.1  # share of the variance that another signal must explain more than power does
     fine: int = 8  # phase bins between phase bins, by interpolation of the correlation
 
 
@@ -50,46 +48,19 @@ class Precise:
         ]
 
 
-def precise(signals: Sequence[Signal], step_s: float, period_s: float, *, lead: bool = True) -> Precise:
-    """A period (s) that is right to a few per cent, made precise: chunks phase-locked to their neighbours.
-
-    Args:
-        signals: Of one grid; the one that explains the period best makes it precise, power where they are
-            alike.
-        step_s: Of the grid.
-        period_s: The period.
-        lead: Whether the boundary and what is explained are the first signal's, and not the best one's.
-    """
-    count = len(signals[0].values)
+def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
+    """A period (s) that is right to a few per cent, made precise: chunks phase-locked to their neighbours."""
+    count = len(signal.values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps
     number = int(np.clip(count / per_chunk, 1, PARAMS.most_chunks))
     length = int(min(count, max(per_chunk, min(count / number, 8 * period_s / step_s))))
-    starts = np.linspace(0, count - length, number).astype(int)
-    starts = starts[begins(starts)]
+    starts = np.unique(np.linspace(0, count - length, number).astype(int))
     bins = int(np.clip(3 * period_s / step_s, 8, PARAMS.bins))
     one = np.zeros(len(starts), dtype=int)
     folds = fold(starts, one + length, one, step_s / np.array([period_s]), np.array([bins]))
-    shapes, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
-    tables = shapes.reshape(len(signals), len(starts), bins)
-    tables = tables - tables.mean(axis=2, keepdims=True)
-    favour = np.array([PARAMS.favour * (signal.name == "power_w") for signal in signals])
-    good = explained >= 0.5 * explained.max(axis=1, keepdims=True)
-    shares = (explained * good).sum(axis=1) / np.maximum(good.sum(axis=1), 1)
-    scores = np.maximum(shares, explained.mean(axis=1)) + favour  # at most
-    known: dict[int, Precise] = {}
-    while (best := int(np.argmax(scores))) not in known:
-        known[best] = _precise(tables[best], explained[best], starts, length, step_s, period_s)
-        scores[best] = known[best].explained + favour[best]
-    if not lead or best == 0:
-        return known[best]
-    first = known.get(0) or _precise(tables[0], explained[0], starts, length, step_s, period_s)
-    return replace(known[best], explained=first.explained, boundary=first.boundary)
-
-
-def _precise(
-    table: Array, explained: Array, starts: Array, length: int, step_s: float, period_s: float
-) -> Precise:
-    """From the shapes (chunks, bins) of one signal and the share of its variance that each explains."""
+    shapes, shares = folded(signal.values[None], signal.weights, folds)
+    table, explained = shapes.reshape(len(starts), bins), shares[0]
+    table = table - table.mean(axis=1, keepdims=True)
     good = explained >= 0.5 * float(explained.max())
     good[int(np.argmax(explained))] = True  # where nothing is explained at all, the best chunk alone
     newest = int(np.flatnonzero(good)[-1])
@@ -102,7 +73,7 @@ def _precise(
     distance = np.diff(starts[good]) * step_s / period_s  # in periods
     slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
     keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
-    least = float(np.quantile(explained, [0.2])[0])
+    least = float(np.quantile(explained, 0.2))
     if keep.sum() < 2:
         return Precise(period_s, 0.02, boundary, float(explained.mean()), least, used, 0.0)
     slope, weight, distance = slope[keep], weight[keep], distance[keep]
