@@ -410,7 +410,6 @@ def per_iteration(
     if not count:
         reason = (periods.reason if periods is not None else "") or "no iteration was found"
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
-    several = len({part.number for part in parts}) > 1
     detected = periods if source == "detected" else None
     guessed = detected is not None and not detected.sure
     if detected is not None and detected.rhythm_sure and guessed:
@@ -426,13 +425,13 @@ def per_iteration(
             half_j = math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
     if detected is not None and detected.iteration is not None:
         # A ruler's iterations all err alike: the period's own interval says what their lengths cannot.
-        inside = single["time_s"].to_numpy()[1:-1]
-        ruled = count <= 3 or float(np.ptp(inside, axis=0)) < 1e-6 * seconds
+        ruled = count <= 3 or float(np.ptp(single["time_s"].to_numpy()[1:-1])) < 1e-6 * seconds
         own_s = NINETY_TO_95 * detected.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
     # Cycles and micro-steps are as long as under one of the settings.
+    several = len({part.number for part in parts}) > 1
     costs = (*_costs(frame, None if several else periods), *_by_setting(frame, parts, "iteration"))
     reason = detected.reason if detected is not None and guessed else ""
     return IterationSummary(

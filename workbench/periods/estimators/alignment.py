@@ -112,8 +112,8 @@ def _first_shape(grid: BinnedSignal, phase_s: float) -> Array | None:
     first = min(max(min(offset // BINS, periods - 5), 0), periods - 1)
     near = slice(offset % BINS + first * BINS, offset % BINS + min(first + 5, periods) * BINS)
     whole, known = (each[near].reshape(-1, BINS) for each in (grid.values, grid.known))
-    known = known.all(axis=1)
-    return np.asarray(np.median(whole[known], axis=0)) if known.any() else None
+    clear = np.flatnonzero(known.all(axis=1))
+    return np.asarray(np.median(whole[clear], axis=0)) if len(clear) else None
 
 
 def _matches(grid: BinnedSignal, shape: Array) -> tuple[list[float], list[float]]:
