@@ -148,7 +148,7 @@ def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence
     pace_s = max(float(np.median(np.diff(rows["time_s"]))) for rows in (first, later))
     harmonics = resolved(seconds, pace_s)
     free = 2 * len(harmonics) + 1
-    if len(first) < 4 * free or len(later) < 2 * free:
+    if len(first) < 3 * free or len(later) < 2 * free:
         return None
     first_w, later_w = (rows["power_w"].astype(np.float64) for rows in (first, later))
     found = nearest(first["time_s"], first_w, 1 / seconds, harmonics)

@@ -92,7 +92,7 @@ class Search:
         if self._trial is not None:
             return self._try(self._trial, kept, now_s)
         span_s = now_s - self.from_s
-        self._wait(now_s, PARAMS.coming if span_s < PARAMS.hopeless_s else PARAMS.growth)
+        self._wait(now_s, PARAMS.coming if span_s < 3 * PARAMS.first_s else PARAMS.growth)
         self._searches += 1
         # What came first may have been of another kind: a warm-up, another cell. But a rhythm that is coming
         # needs all of it.
