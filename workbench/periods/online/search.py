@@ -34,7 +34,7 @@ class PeriodSearchParams:
 
     first_s: float = 2.0  # of trace, that the detector is given first, and at least at another pace
     growth: float = 1.5  # times that, the next time: a search in vain costs the most,
-    coming: float = 1.25  # and at first, and where a rhythm is coming
+    coming: float = 1.25  # and where a rhythm is coming
     rarest_s: float = 60.0  # between two searches, at most
     # after so long in vain the search is called hopeless, where the detector expects nothing of more data;
     # and so long it waits for another polling interval
@@ -92,7 +92,7 @@ class Search:
         if self._trial is not None:
             return self._try(self._trial, kept, now_s)
         span_s = now_s - self.from_s
-        self._wait(now_s, PARAMS.coming if span_s < 3 * PARAMS.first_s else PARAMS.growth)
+        self._wait(now_s, PARAMS.growth)
         self._searches += 1
         # What came first may have been of another kind: a warm-up, another cell. But a rhythm that is coming
         # needs all of it.
