@@ -31,7 +31,6 @@ from scipy.optimize import isotonic_regression
 from benchmarks.fixtures.job_grammar import GRAMMAR, random_world
 from benchmarks.fixtures.traces import APERIODIC, PERIODIC, Case, random_case
 from workbench.periods.detect import _readings, precisely
-from workbench.periods.estimators.candidates import SignalView
 from workbench.periods.estimators.features import NAMES, describe
 from workbench.periods.estimators.ranker import ALONE, BESIDE, ERROR, FILE, ROLES, rivals
 from workbench.periods.estimators.signals import SignalGrid, on_grid
@@ -152,7 +151,7 @@ def drawn(task: tuple[int, int, int, bool]) -> list[tuple[Any, ...]]:
         if len(time_s) < 24:
             continue
         grid = on_grid(time_s, columns)
-        periods_s, features, views = describe(grid)
+        periods_s, features = describe(grid)
         iteration, level, cycle = labels(case, periods_s)
         found.append(
             (
@@ -164,15 +163,13 @@ def drawn(task: tuple[int, int, int, bool]) -> list[tuple[Any, ...]]:
                 case.family,
                 case.truth.observable,
                 case.periodic,
-                off(case, grid, views, periods_s, iteration),
+                off(case, grid, periods_s, iteration),
             )
         )
     return found
 
 
-def off(
-    case: Case, grid: SignalGrid, views: list[SignalView], periods_s: Array, iteration: Array
-) -> list[float]:
+def off(case: Case, grid: SignalGrid, periods_s: Array, iteration: Array) -> list[float]:
     """How far the iteration of a case is off once it is made precise, after what that depends on; empty
     where it is no candidate.
     """
@@ -180,7 +177,7 @@ def off(
         return []
     assert case.truth.iteration_s is not None
     distance = np.where(iteration, np.abs(np.log(periods_s / case.truth.iteration_s)), np.inf)
-    found = precisely(views, grid, float(periods_s[int(np.argmin(distance))]))
+    found = precisely(grid, float(periods_s[int(np.argmin(distance))]))
     return [*found.doubts(grid.step_s, grid.seconds), abs(found.period_s / case.truth.iteration_s - 1)]
 
 

@@ -58,15 +58,10 @@ def test_a_rhythm_predicts_its_readings_at_another_pace_and_a_beat_does_not(
 ) -> None:
     for load_s, there in ((seen_s, True), (true_s, False)):
         before, after = polled(load_s, 0.1, 0.0, 4 * seen_s), polled(load_s, 0.073, 4 * seen_s, 4 * seen_s + waited_s)
-        whole, share = aliasing.predicted_shares(before, after, seen_s)
-        assert whole > 0.7
-        assert (share > 0.5, share < 0.0) == (there, not there)
-
-
-def test_a_beat_that_moves_to_its_second_harmonic_does_not_stay() -> None:
-    before, after = polled(0.0892, 0.1, 0.0, 4.0), polled(0.0892, 0.073, 4.5, 7.0)
-    assert not aliasing.stays(before, after, 0.826)
-    assert aliasing.stays(polled(0.826, 0.1, 0.0, 4.0), polled(0.826, 0.073, 4.5, 7.0), 0.826)
+        found = aliasing.at_another_pace(before, after, seen_s)
+        assert found is not None
+        assert found.before > 0.7
+        assert (found.predicted > 0.5, found.moved) == (there, not there)
 
 
 def noisy(
@@ -85,20 +80,19 @@ def noisy(
 def test_a_rhythm_stays_whatever_the_polling_cannot_resolve_of_it(seconds: float, jitter_s: float) -> None:
     """Two readings to a period, as of the third harmonic of 0.6 s or the second of 0.4 s, tell no size."""
     rng, there = np.random.default_rng(5), []
-    for _ in range(40):
+    for _ in range(20):
         middle_s = rng.uniform(3, 10)
         before = noisy(seconds, 0.1, 0.0, middle_s, jitter_s, rng)
         after = noisy(seconds, 0.073, middle_s + 0.5, middle_s + 2.5, jitter_s, rng)
-        there.append(aliasing.stays(before, after, seconds))
-    assert there == [True] * 40
+        found = aliasing.at_another_pace(before, after, seconds)
+        assert found is not None
+        there.append(not found.moved and found.fitted >= aliasing.PARAMS.stays * found.before)
+    assert there == [True] * 20
 
 
-def test_too_few_readings_to_tell_are_no_verdict() -> None:
-    assert aliasing.stays(polled(1.0, 0.1, 0.0, 1.5), polled(1.0, 0.073, 2.0, 5.0), 1.0) is None
-    assert aliasing.stays(polled(1.0, 0.1, 0.0, 4.0), polled(1.0, 0.073, 4.5, 5.5), 1.0) is None
-    assert aliasing.stays(polled(1.0, 0.1, 0.0, 4.0), polled(1.0, 0.073, 4.5, 7.5), 1.0) is True
-    # At slow paces a stretch of one length has fewer readings: earlier ones are taken as well.
-    assert aliasing.stays(polled(1.0, 0.2, 0.0, 8.0), polled(1.0, 0.146, 8.5, 11.0), 1.0) is True
+def test_too_few_readings_to_tell_are_no_evidence() -> None:
+    assert aliasing.at_another_pace(polled(1.0, 0.1, 0.0, 1.5), polled(1.0, 0.073, 2.0, 5.0), 1.0) is None
+    assert aliasing.at_another_pace(polled(1.0, 0.1, 0.0, 4.0), polled(1.0, 0.073, 4.5, 5.5), 1.0) is None
 
 
 def test_a_beat_that_the_sensor_itself_averages_is_told_by_its_weakness() -> None:

@@ -87,17 +87,3 @@ def test_the_period_follows_the_boundaries() -> None:
     assert lock.seconds == pytest.approx(1.04, rel=0.005)
     iterations = (lock.phase_s - 20) / 1.04
     assert iterations == pytest.approx(round(iterations), rel=0, abs=0.05)
-
-
-@pytest.mark.parametrize("scale", [0.8, 1.0, 1.23, 1.6])
-def test_a_stretched_shape_tells_its_scale_from_two_iterations(scale: float) -> None:
-    time_s = np.arange(50, 50 + 2.5 * scale, 0.05)
-    assert phase_lock.scaled(learned(), time_s, 0.7 * wave(time_s / scale), 0.7, 1.8) == pytest.approx(
-        scale, rel=0.03
-    )
-
-
-def test_noise_is_no_stretched_shape() -> None:
-    time_s = np.arange(50, 60, 0.05)
-    noise = np.random.default_rng(3).normal(200, 30, len(time_s))
-    assert phase_lock.scaled(learned(), time_s, noise, 0.7, 1.8) is None

@@ -35,16 +35,6 @@ def checkpoints(loop_s: float = 0.21, cycle_s: float = 13.2, seconds: float = 20
     return pl.DataFrame({"time_s": time_s, "power_w": power_w, "energy_j": np.cumsum(power_w) * 0.1})
 
 
-def paused(pause_s: float, every: int, seconds: float = 150.0) -> pl.DataFrame:
-    """Iterations of 1 s, and after every so many of them a pause at the power of their own second half."""
-    rng, time_s = RNG(3), np.arange(0.0, seconds, 0.05)
-    lengths = 1 + rng.normal(0, 0.01, int(seconds))
-    rests = 0.4 * lengths + np.where(np.arange(1, len(lengths) + 1) % every == 0, pause_s, 0.0)
-    edges = np.concatenate([[0.0], np.cumsum(np.column_stack([0.6 * lengths, rests]))])
-    busy = np.searchsorted(edges, time_s, side="right") % 2 == 1
-    return pl.DataFrame({"time_s": time_s, "power_w": np.where(busy, 250.0, 120.0) + rng.normal(0, 2, len(time_s))})
-
-
 def known(*levels: Level, **what: bool) -> Periods:
     return Periods(levels, **what)  # type: ignore[arg-type]
 
@@ -58,12 +48,6 @@ def test_a_cycle_of_hidden_loops_is_a_sure_rhythm_and_no_iteration() -> None:
     assert found.rhythm.seconds == pytest.approx(13.2, rel=0.01)
     assert found.rhythm.rhythm > 0.8
     assert not found.sure
-
-
-@pytest.mark.parametrize("every", [4, 5, 6])
-def test_the_pause_after_every_few_iterations_is_no_part_of_them(every: int) -> None:
-    short = min(find_periods(paused(0.3, every)).levels, key=lambda level: level.seconds)
-    assert short.seconds == pytest.approx(1.0, rel=0.02)
 
 
 def test_near_what_the_sensor_can_show_a_rhythm_must_be_surer() -> None:

@@ -425,10 +425,6 @@ def test_a_best_guess_is_not_sure_and_says_why() -> None:
         (known(3.02), "the power trace alone shows 3.02 s: 3 marked iterations"),
         (known(0.25), "the power trace alone shows 0.25 s: 1/4 of a marked iteration"),
         (known(1.37), "the power trace alone shows 1.37 s, and the marks disagree"),
-        (
-            known(1.37, cycle=1.01),
-            "the power trace alone shows 1.37 s; by the marks its cycle is the iteration",
-        ),
         (Periods(reason="flat"), "the power trace alone shows no iteration (flat)"),
         (
             Periods(known(1.0).levels, reason="x"),

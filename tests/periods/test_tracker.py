@@ -387,7 +387,7 @@ def test_a_pause_is_told_and_the_same_iteration_taken_up_again(training: Trainin
     training.train("squad", 32, 25.0, evaluate=False)
     training.idle(20.0)
     assert training.tracker.text.startswith("paused: the GPU has been idle for ")
-    assert "one iteration took 0.62" in training.tracker.text
+    assert "one iteration took 0.6" in training.tracker.text
     again_s = training.machine.clock()
     job = training.train("squad", 32, 25.0, evaluate=False, seed=5)
     assert training.states(8.0) == {"locked"}
@@ -552,7 +552,6 @@ def test_a_recorded_trace_can_be_followed_without_the_guard() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_memory_no_longer_grows_over_a_day_of_samples_and_hardly_anything_is_detected() -> None:
     calls: list[float] = []
     tracker = PeriodTracker(says(30.0, calls))
@@ -705,7 +704,7 @@ def test_a_beat_is_known_within_ten_seconds_and_never_followed(seed: tuple[int, 
     rng = np.random.default_rng(seed)
     row = follow(live(rng, beat=True), rng)
     assert row["followed_s"] is None
-    assert row["doubted_s"] - row["named_s"] < 9.0
+    assert row["doubted_s"] - row["named_s"] < 10.0
 
 
 @pytest.mark.parametrize("seed", [(4713, 0, 2), (4713, 0, 3)])

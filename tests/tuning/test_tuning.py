@@ -406,7 +406,7 @@ def test_another_job_that_tells_nothing_is_noticed_by_its_power(lab: Callable[..
     here.train(tuner, 30, workload="librispeech", batch_size=192, marked=False)
     noticed = [at_s for at_s, text in tuner.log.events if "the job has changed" in text]
     assert noticed, tuner.log.events
-    assert noticed[0] - from_s < 60.0
+    assert noticed[0] - from_s < 40.0
     tuner.end()
     assert here.as_found
 

@@ -12,7 +12,6 @@ this replaces, has one spectrum, one period, and even samples.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +21,11 @@ import polars as pl
 from ..errors import UsageError
 from ..records import Level, Periods
 from .estimators import ranker
-from .estimators.candidates import SignalView
 from .estimators.features import describe
-from .estimators.precise import Precise, between_pauses, precise
+from .estimators.precise import Precise, precise
+from .estimators.ranker import PARAMS as RANKER_PARAMS
 from .estimators.ranker import Roles
-from .estimators.signals import Signal, SignalGrid, on_grid
+from .estimators.signals import SignalGrid, on_grid
 from .estimators.undersampling import faster_s as faster_s_of
 
 
@@ -47,12 +46,8 @@ class PeriodDetectorParams:
     cycle_sure: float = 0.8  # or a cycle of iterations that do not show
     level: float = 0.6  # confidence from which another level is named
     guess: float = 0.12  # below this nothing is named at all
-    flat: float = 0.004  # relative spread of the power below which there is nothing to see
-    flat_utilisation: float = 0.01  # standard deviation of utilisations below which there is nothing either
-    neighbour: float = 1.15  # times a period, within which a rival is its neighbour
-    holds: tuple[float, float] = (2.5, 14.0)  # periods that a longer one holds which may end with a pause,
-    whole: float = 0.12  # and how far their number may be from a whole one
-    beats: float = 3.5  # in the shortest periods that the sensor can show: where a doubtful one may be a beat
+    # relative spread of the power, and standard deviation of utilisations, below which nothing is shown
+    flat: float = 0.004
 
 
 PARAMS = PeriodDetectorParams()
@@ -96,10 +91,10 @@ def find_periods(trace: pl.DataFrame) -> Periods:
         return Periods(reason=f"too short: {reason}", notes=notes)
     if (why := _flat(grid)) != "":
         return Periods(reason=why, longer_s=0.0, notes=notes)
-    periods_s, features, views = describe(grid)
+    periods_s, features = describe(grid)
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
-    found = _decide(grid, views, periods_s, ranker.shipped()(periods_s, features), notes)
+    found = _decide(grid, periods_s, ranker.shipped()(periods_s, features), notes)
     return _carried(found, time_s, columns["power_w"])
 
 
@@ -161,7 +156,7 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
 
 def _flat(grid: SignalGrid) -> str:
     power = grid.signals[0]
-    others = all(signal.sd < PARAMS.flat_utilisation for signal in grid.signals[1:])
+    others = all(signal.sd < PARAMS.flat for signal in grid.signals[1:])
     if power.sd < PARAMS.flat * max(power.centre, 1e-9) and others:
         return f"flat: power stays within {power.sd:.2g} W of {power.centre:.4g} W"
     return ""
@@ -177,7 +172,7 @@ def _nothing(grid: SignalGrid) -> str:
 
 
 def _decide(
-    grid: SignalGrid, views: list[SignalView], periods_s: Any, roles: Roles, notes: tuple[str, ...]
+    grid: SignalGrid, periods_s: Any, roles: Roles, notes: tuple[str, ...]
 ) -> Periods:
     """Name the levels, and say how sure the rhythm is, and how sure its role."""
     named = _named(periods_s, roles)
@@ -185,9 +180,7 @@ def _decide(
         return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, roles), notes=notes)
     levels, moved = [], 0.0
     for k, name in sorted(named.items(), key=lambda one: float(periods_s[one[0]])):
-        found = precisely(views, grid, float(periods_s[k]))
-        if name != "cycle":
-            found = _without_pause(found, views[0].signal, grid, periods_s[roles.rhythm >= 0.5])
+        found = precisely(grid, float(periods_s[k]))
         levels.append(_level(found, grid, name, roles.confidence(k, name), float(roles.rhythm[k])))
         if len(named) == 1 or name == "iteration":
             moved = found.moves
@@ -203,7 +196,7 @@ def _decide(
     hidden = not sure and there and rhythm.name == "cycle" and rhythm.role >= PARAMS.cycle_sure
     longer_s = 0.0 if sure else _longer(grid, periods_s, roles)
     periods = replace(periods, sure=sure, steady=there, cycle_sure=hidden, longer_s=longer_s)
-    return periods if sure else replace(periods, reason=_doubt(periods, grid, periods_s, roles))
+    return periods if sure else replace(periods, reason=_doubt(periods, grid))
 
 
 def confirmed(periods: Periods) -> Periods:
@@ -238,8 +231,8 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
     best = int(np.argmax(iteration))
     if iteration[best] < PARAMS.guess:
         return named or ({top: roles.of(top)} if roles.rhythm[top] >= PARAMS.level else {})
-    shorter, longer = (periods_s < periods_s[best] / PARAMS.neighbour,
-                       periods_s > periods_s[best] * PARAMS.neighbour)
+    shorter, longer = (periods_s < periods_s[best] / RANKER_PARAMS.neighbour,
+                       periods_s > periods_s[best] * RANKER_PARAMS.neighbour)
     named = {k: "micro-step" if shorter[k] else name for k, name in named.items()} | {best: "iteration"}
     for name, kin in (("micro-step", shorter), ("cycle", longer)):
         if kin.any() and name not in named.values():
@@ -249,26 +242,10 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
     return named
 
 
-def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Precise:
-    """A period made precise, by the signal that explains the period best; power where they are alike."""
-    shown = [
-        view.signal for view in views
-        if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
-    ]
-    return precise(shown, grid.step_s, period_s, lead=views[0].signal.sd > 0)
-
-
-def _without_pause(found: Precise, power: Signal, grid: SignalGrid, rhythms_s: Any) -> Precise:
-    """The length of one of several alike without its share of the pause that a longer rhythm ends with."""
-    times = rhythms_s / found.period_s
-    low, high = PARAMS.holds
-    cycles = (times >= low) & (times <= high) & (np.abs(times - np.rint(times)) <= PARAMS.whole)
-    if power.sd <= 0 or not cycles.any():
-        return found
-    usual = between_pauses(power, grid.step_s, found.period_s)
-    if usual is None:
-        return found
-    return replace(found, period_s=usual[0], scatter=max(found.scatter, 0.5 * usual[1]))
+def precisely(grid: SignalGrid, period_s: float) -> Precise:
+    """A period made precise, by the power; by a utilisation where the power cannot show it."""
+    shown = [each for each in grid.signals if each.sd > 0 and period_s >= 0.9 * each.shortest_s]
+    return precise(shown[0], grid.step_s, period_s)
 
 
 def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> Level:
@@ -285,7 +262,7 @@ def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
     return float(missing_s) if missing_s > 0 else None
 
 
-def _doubt(periods: Periods, grid: SignalGrid, periods_s: Any, roles: Roles) -> str:
+def _doubt(periods: Periods, grid: SignalGrid) -> str:
     """Why the iteration is not sure, in words."""
     rhythm = periods.rhythm
     assert rhythm is not None
@@ -297,25 +274,9 @@ def _doubt(periods: Periods, grid: SignalGrid, periods_s: Any, roles: Roles) -> 
         count = grid.seconds / level.seconds
         return f"too short: {level.seconds:.3g} s fits, but only {count:.1f} such periods were seen"
     limit_s = _shortest_s(grid)
-    rival_s = _rival(level.seconds, periods_s, roles)
-    if rival_s is not None:
-        first, second = sorted((level.seconds, rival_s))
-        there = f"a rhythm of {rhythm.seconds:.3g} s; " if periods.rhythm_sure else ""
-        return f"{there}not sure which of {first:.3g} s and {second:.3g} s is the iteration"
     if periods.rhythm_sure:
         return f"a rhythm of {rhythm.seconds:.3g} s; not sure that it is the iteration"
-    if level.seconds < PARAMS.beats * limit_s:
+    if level.seconds < PARAMS.far * limit_s:
         return (f"{SUSPECTED}: {level.seconds:.3g} s may be the beat of something faster than "
                 f"{limit_s:.2g} s, the shortest that this sensor can show")
     return f"aperiodic: {level.seconds:.3g} s comes back, but not regularly enough"
-
-
-def _rival(period_s: float, periods_s: Any, roles: Roles) -> float | None:
-    """Another candidate that may be the iteration (s), or that surely is a rhythm."""
-    others = np.abs(np.log(periods_s / period_s)) > math.log(PARAMS.neighbour)
-    if not others.any():
-        return None
-    own = float(roles.iteration[int(np.argmin(np.abs(np.log(periods_s / period_s))))])
-    likely = np.where(others, np.maximum(roles.iteration, 0.5 * roles.rhythm), -1.0)
-    best = int(np.argmax(likely))
-    return float(periods_s[best]) if max(roles.iteration[best], roles.rhythm[best]) > 0.5 * own else None

@@ -14,14 +14,14 @@ import polars as pl
 
 from ..errors import UsageError
 from ..records import Level
+from .detect import PARAMS as DETECTOR_PARAMS
+from .estimators.signals import PARAMS as SIGNAL_PARAMS
 
 Array = np.ndarray[Any, Any]
 
 SLOWEST = 4.0  # refreshes an iteration must span before its waits can be seen
 SHORTEST = 1.5  # refreshes a wait must last: one low reading alone may be a wait of any length
 WAITING = 0.5  # of the busy power: what stays above it is a light phase, not a wait
-GAP = 4.0  # usual steps between two readings, from which on there is a gap between them
-SHORT = 32  # readings between two gaps that tell a rhythm
 BAND = (0.1, 0.9)
 FEWEST_BINS, MOST_BINS, PER_BIN = 8, 120, 6
 
@@ -95,43 +95,33 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -
 def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (at most 1).
 
-    Readings between gaps are freed of their trend, tapered by a Hann window and padded with zeros; stretches
-    are averaged with their lengths as weights (Welch 1967). Periods not seen twice are left out. Of `points`
-    equal stretches of log period the highest is kept; all where None.
+    Readings are freed of their trend, tapered by a Hann window and padded with zeros; gaps are filled with
+    the trend. Periods that do not fit in twice are left out. Of `points` equal stretches of log period the
+    highest is kept; all where None.
     """
-    from scipy.signal import periodogram  # half a second, which only who asks for a spectrum waits for
-
     empty = pl.DataFrame(schema={"period_s": pl.Float64, "frequency_hz": pl.Float64, "amplitude": pl.Float64})
     times, power = _readings(trace)
-    if len(times) < SHORT:
+    if len(times) < DETECTOR_PARAMS.least_readings:
         return empty
-    step_s = float(np.median(np.diff(times)))
+    steps = np.diff(times)
+    step_s = float(np.median(steps))
     # A sampler that rests leaves no gaps.
-    gap_s = max(GAP * step_s, GAP / 2 * float(np.quantile(np.diff(times), 0.95)))
-    pieces = np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1)
-    pieces = [piece for piece in pieces if len(piece) >= SHORT]
-    if not pieces or step_s <= 0:
-        return empty
-    even = []
-    for piece in pieces:
-        grid = np.arange(times[piece[0]], times[piece[-1]], step_s)
-        even.append(np.interp(grid, times[piece], power[piece]))
-    longest = max(len(each) for each in even)
-    size = 4 * (1 << (longest - 1).bit_length())
-    total = np.zeros(size // 2 + 1)
-    for values in even:
-        taper = np.hanning(len(values) + 2)[1:-1]
-        frequency, density = periodogram(values, 1 / step_s, taper, nfft=size, detrend="linear")
-        total += len(values) * density  # the root of a density over the whole length is an amplitude
-    total[-1] *= 2  # SciPy folds negative frequencies onto the others; the last one has none
-    known = frequency >= 2.0 / (longest * step_s)
-    amplitude = np.sqrt(total[known])
-    highest = float(amplitude.max(initial=0.0))
-    if not highest > 1e-9 * max(1.0, float(np.abs(power).mean())):  # flat
+    gap_s = SIGNAL_PARAMS.long_gap_steps * max(step_s, 0.5 * float(np.quantile(steps, 0.95)))
+    grid = np.arange(times[0], times[-1], step_s)
+    mean_w = float(np.abs(power).mean())
+    power = power - np.polyval(np.polyfit(times - times[0], power, 1), times - times[0])
+    even = np.interp(grid, times, power) * np.hanning(len(grid) + 2)[1:-1]
+    for at in np.flatnonzero(steps > gap_s).tolist():
+        even[(grid > times[at]) & (grid < times[at + 1])] = 0.0
+    size = 4 * (1 << (len(grid) - 1).bit_length())
+    amplitude, frequency = np.abs(np.fft.rfft(even, size)), np.fft.rfftfreq(size, step_s)
+    known = frequency >= 2.0 / (len(grid) * step_s)
+    highest = float(amplitude[known].max(initial=0.0))
+    if not highest > 1e-9 * len(grid) * max(1.0, mean_w):  # flat
         return empty
     frame = pl.DataFrame({
         "period_s": 1.0 / frequency[known], "frequency_hz": frequency[known],
-        "amplitude": amplitude / highest,
+        "amplitude": amplitude[known] / highest,
     }).sort("period_s")
     return frame if points is None else _peaks(frame, points)
 
@@ -256,7 +246,8 @@ def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
         return np.asarray(times[a] + share * (times[b] - times[a]))
 
     steps = np.diff(times)
-    holes = np.concatenate([[0], np.cumsum(steps > max(GAP * float(np.median(steps)), 0.5))])
+    gap_s = max(SIGNAL_PARAMS.long_gap_steps * float(np.median(steps)), 0.5)
+    holes = np.concatenate([[0], np.cumsum(steps > gap_s)])
     last = len(times) - 1
     whole = holes[np.minimum(up, last)] == holes[np.maximum(down - 1, 0)]
     start_s = crossing(down)[whole]

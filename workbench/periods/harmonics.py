@@ -1,13 +1,30 @@
-"""Least-squares fits of a period's harmonics to readings at uneven times."""
+"""How well readings at uneven times repeat with a period: its first harmonics, fitted by least squares."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+
+MOST = 3  # harmonics: any number from two to four gives the same figures
+STEPS = 2.5  # between two readings, that a harmonic must last: at two the fit is nearly singular
+TURN = np.linspace(-0.5, 0.5, 11)  # frequencies near another one, in turns over all readings
+
+
+class HarmonicFit(NamedTuple):
+    """Harmonics that were fitted to readings."""
+
+    frequency: float  # of the first one, in 1/s
+    coefficients: Array  # of `waves`
+    left: float  # share of the readings' variance that they leave
+
+
+def resolved(seconds: float, step_s: float) -> list[int]:
+    """The first harmonics of a period that readings `step_s` apart can show; the first one in any case."""
+    return list(range(1, int(np.clip(seconds / (STEPS * step_s), 1, MOST)) + 1))
 
 
 def waves(time_s: Array, frequency: float, harmonics: Sequence[int]) -> Array:
@@ -16,8 +33,8 @@ def waves(time_s: Array, frequency: float, harmonics: Sequence[int]) -> Array:
     return np.column_stack([np.ones(len(time_s)), np.cos(angle), np.sin(angle)])
 
 
-def fit(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]) -> tuple[Array, float]:
-    """The coefficients of `waves` that fit the values best, and the sum of squares that they leave.
+def fit(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]) -> HarmonicFit:
+    """The harmonics of a frequency that fit readings best; times count from the first reading.
 
     Args:
         time_s: (n,).
@@ -25,7 +42,38 @@ def fit(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]
         frequency: In 1/s.
         harmonics: Multiples of the frequency.
     """
-    columns = waves(time_s, frequency, harmonics)
+    columns = waves(time_s - time_s[0], frequency, harmonics)
     found = np.linalg.lstsq(columns, values, rcond=None)[0]
-    rest = values - columns @ found
-    return found, float(rest @ rest)
+    left = float(np.mean((values - columns @ found) ** 2)) / max(float(np.var(values)), 1e-300)
+    return HarmonicFit(frequency, found, left)
+
+
+def nearest(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]) -> HarmonicFit:
+    """The best fit within half a turn over all readings of a frequency.
+
+    Args:
+        time_s: (n,).
+        values: (n,).
+        frequency: In 1/s.
+        harmonics: Multiples of the frequency.
+    """
+    tried = frequency + TURN / float(time_s[-1] - time_s[0])
+    return min((fit(time_s, values, each, harmonics) for each in tried), key=lambda found: found.left)
+
+
+def unexplained(time_s: Array, values: Array, frequencies: Array, harmonics: Sequence[int]) -> Array:
+    """The share of the values' variance that harmonics of each frequency (m,) leave, (m,).
+
+    Args:
+        time_s: (n,).
+        values: (n,).
+        frequencies: (m,) in 1/s.
+        harmonics: Multiples of each frequency.
+    """
+    return np.array([fit(time_s, values, each, harmonics).left for each in frequencies])
+
+
+def amplitudes(found: HarmonicFit) -> Array:
+    """The amplitude of each harmonic."""
+    cosines, sines = np.split(found.coefficients[1:], 2)
+    return np.asarray(np.hypot(cosines, sines))

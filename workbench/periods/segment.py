@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -26,10 +26,10 @@ from scipy.special import ndtri, stdtr, stdtrit
 from .._html import HtmlFacts
 from ..errors import UsageError
 from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
-from .estimators.alignment import PARAMS as ALIGNMENT_PARAMS
 from .estimators.alignment import Alignment, align
 from .fold import uniform_grid
 from .setting_parts import SettingPart, moved_by_itself
+from .vote import same
 
 Array = np.ndarray[Any, Any]
 # The joules between the moments that are given, one fewer than these; None where they are not known.
@@ -39,7 +39,6 @@ SCHEMA = pl.Schema({
     "iteration": pl.Int64, "kind": pl.String, "start_s": pl.Float64, "end_s": pl.Float64,
     "time_s": pl.Float64, "energy_j": pl.Float64, "mean_power_w": pl.Float64,
 })
-SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored so too
 SLIVER_S = 1e-6
 # A marked iteration holds something else where it takes LONG times what all but a RARE share of them take.
 LONG, RARE = 2.0, 0.2
@@ -51,14 +50,11 @@ LOG_PRIOR = 0.5 * np.log1p(-(RHO**2))
 MOSTLY, UNEVEN = 0.75, 0.25
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
-WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
 CLOCK_NOTE = "the clock changed inside"
 SHOWN = 4  # settings that a note names
 ALIKE = 0.75  # of the match under the surest setting, from which iterations are recognised under another one
-TIMES = (1.0, 1 / 2, 2.0, 1 / 3, 3.0, 1 / 4, 4.0)  # of a rhythm, which the iteration may be
 SHORTER = (2, 3, 4)  # parts of an iteration, each of which may be another job's iteration
 CLEARLY = 0.3  # of a match, from which on it is another one
-BRIDGED = 3  # iterations between those of two parts, at most, that are told by the time they took together
 
 
 class Span(NamedTuple):
@@ -125,8 +121,7 @@ def iterations(
     level = _followed(periods)
     inner: list[Span] = []
     if any(part.periods is not None for part in parts):
-        through = _through(known, parts)
-        inner = [span if span.number is None else span._replace(number=k) for k, span in enumerate(through)]
+        inner = _through(known, parts)
     elif level is not None:
         inner = _spans(_aligned(known.filter(pl.col("time_s").is_between(start_s, end_s)), level))
     return _framed(_tiled(inner, start_s, end_s), energies)
@@ -161,15 +156,15 @@ def with_periods(
     surest = max(asked, key=lambda part: (_standing(part.periods), part.end_s - part.start_s))
     best = surest.periods
     assert best is not None
+    assert best.rhythm is not None
     known = _known(trace)
-    level = best.rhythm
-    assert level is not None
-    least = ALIKE * _match(known, surest, level)
+    least = ALIKE * _match(known, surest, best.rhythm)
     detected = {part.number: part for part in parts if part.detected} | {surest.number: surest}
-    chosen = [replace(part, periods=_like(known, part, surest, detected, least)) for part in parts]
-    one = [replace(surest, start_s=parts[0].start_s, end_s=parts[-1].end_s, periods=whole)]
-    apart_s, together_s = (_iterated_s(_through(known, each)) for each in (chosen, one))
-    if not apart_s or (_standing(best), apart_s) < (_standing(whole), (1 + SAME) * together_s):
+    chosen = [
+        replace(part, periods=_periods_in(known, part, surest, detected.get(part.number, part), least))
+        for part in parts
+    ]
+    if _standing(best) < _standing(whole):
         return whole, single
     takes = {part.number: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
              if (level := _followed(part.periods)) is not None}
@@ -189,53 +184,53 @@ def _followed(periods: Periods | None) -> Level | None:
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
 
 
-def _like(
-    known: pl.DataFrame, part: SettingPart, surest: SettingPart, detected: Mapping[int, SettingPart],
-    least: float,
+def _periods_in(
+    known: pl.DataFrame, part: SettingPart, surest: SettingPart, detected: SettingPart, least: float
 ) -> Periods | None:
-    """The periods to follow in a part, whose rhythm is that of the surest part, or that of the part of the
-    same setting that was `looked` into; found again where iterations match by `least`.
+    """The periods to follow in a part: its own where they are sure, else those of the surest part or of the
+    part of its setting in which a rhythm was looked for, whichever its iterations match best.
+
+    Args:
+        known: The trace.
+        part: Of which the periods are wanted.
+        surest: The part whose rhythm is surest.
+        detected: The part of the same setting in which a rhythm was looked for.
+        least: A match below this is none.
     """
     best, own = surest.periods, part.periods
     assert best is not None
+    assert best.rhythm is not None
     level, mine = best.rhythm, _followed(own)
-    assert level is not None
-    if part is surest:
-        return best
-    least = max(least, ALIGNMENT_PARAMS.weak)
-    if part.number == surest.number:
-        return best if _again(known, part, surest, level, least) else None
-    limited = part.other_limit(surest)
+    fits = mine is not None and part.may_take(mine.seconds, surest, level.seconds)
+    if part is surest or (part.detected and own is not None and own.rhythm_sure and fits):
+        return own
+    candidates: list[tuple[Periods, Level, SettingPart]] = []
     # Where a clock stands still it may be the work that changed: an evaluation is not to be counted.
-    candidates = [level] * limited
-    if mine is not None:
-        fits = [times for times in TIMES if part.may_take(times * mine.seconds, surest, level.seconds)]
-        if own is not None and own.rhythm_sure and 1.0 in fits:
-            again = part.detected or _again(known, part, detected[part.number], mine, least)
-            return own if again else None
-        candidates += [replace(mine, seconds=times * mine.seconds) for times in fits
-                       if limited or times == 1.0]
-    shares = [_match(known, part, each) for each in candidates]
-    if max(shares, default=0.0) < least:
+    if part.number == surest.number or part.other_limit(surest):
+        candidates.append((best, level, surest))
+    if part.number != surest.number and own is not None and mine is not None and fits:
+        renamed = replace(level, seconds=mine.seconds, phase_s=mine.phase_s)
+        sure = own.rhythm_sure
+        candidates.append((own if sure else replace(best, levels=(renamed,)), mine, detected))
+    matches = [_match(known, part, each) for _, each, _ in candidates]
+    if max(matches, default=0.0) < least:
         return None
-    found = candidates[int(np.argmax(shares))]
-    return replace(best, levels=(replace(level, seconds=found.seconds, phase_s=found.phase_s),))
+    periods, found, where = candidates[int(np.argmax(matches))]
+    return None if _shorter_job(known, part, where, found, least) else periods
 
 
-def _again(
-    known: pl.DataFrame, part: SettingPart, detected: SettingPart, level: Level, least: float
+def _shorter_job(
+    known: pl.DataFrame, part: SettingPart, where: SettingPart, level: Level, least: float
 ) -> bool:
-    """Whether iterations are recognised in another part of their setting, where another job may run, or none;
-    one that takes a half of their time or a third fills them as well.
+    """Whether another job runs in a part: one that takes a half or a third of an iteration's time fills them
+    as well, better than it does in the part `where` they were found.
     """
-    if _match(known, part, level) < least:
-        return False
     for share in SHORTER:
         short = replace(level, seconds=level.seconds / share)
         match = _match(known, part, short)
-        if match >= least and match > _match(known, detected, short) + CLEARLY:
-            return False
-    return True
+        if match >= least and match > _match(known, where, short) + CLEARLY:
+            return True
+    return False
 
 
 def _match(known: pl.DataFrame, part: SettingPart, level: Level) -> float:
@@ -247,48 +242,23 @@ def _match(known: pl.DataFrame, part: SettingPart, level: Level) -> float:
 
 
 def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
-    """The iterations of parts, each followed by its own period, and those between; "other" where a part has
+    """The iterations of parts, each followed by its own period, numbered through; "other" where a part has
     none.
     """
     spans: list[Span] = []
-    skipped: list[Span] = []
-    before_s = 0.0
     for part in parts:
         level = _followed(part.periods)
         rows = known.filter(pl.col("time_s").is_between(part.start_s, part.end_s))
         if level is None or rows.height < 2:
-            skipped.append(Span("other", part.start_s, part.end_s))
-            continue
-        found = _spans(_aligned(rows, level, ruled=False))  # what is not recognised may be idle time
-        if spans and found:
-            gap_s = found[0].start_s - spans[-1].end_s
-            if 0 < gap_s < ALIGNMENT_PARAMS.stretch * min(before_s, level.seconds):
-                spans[-1] = spans[-1]._replace(end_s=found[0].start_s)  # which took the change's time too
-            elif gap_s > 0:
-                spans += _between(spans[-1].end_s, found[0].start_s, before_s, level.seconds) or skipped
-        spans, skipped, before_s = spans + found, [], level.seconds
-    return spans
-
-
-def _between(start_s: float, end_s: float, one_s: float, other_s: float) -> list[Span]:
-    """The iterations that ran while a setting was changed: as many as fit, none where they do not."""
-    low_s, high_s = sorted((one_s, other_s))
-    count = max(round((end_s - start_s) / (0.5 * (low_s + high_s))), 1)
-    each_s, stretch = (end_s - start_s) / count, ALIGNMENT_PARAMS.stretch
-    if count > BRIDGED or not (1 - stretch) * low_s <= each_s <= (1 + stretch) * high_s:
-        return []
-    borders_s = np.linspace(start_s, end_s, count + 1)
-    return _spans(Alignment(borders_s[:-1], borders_s[1:], 0.0))
+            spans.append(Span("other", part.start_s, part.end_s))
+        else:  # what is not recognised may be idle time
+            spans += _spans(_aligned(rows, level, ruled=False))
+    return [span if span.number is None else span._replace(number=k) for k, span in enumerate(spans)]
 
 
 def _spans(found: Alignment) -> list[Span]:
     pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
     return [Span("iteration", *pair_s, number) for number, pair_s in enumerate(pairs)]
-
-
-def _iterated_s(spans: Sequence[Span]) -> float:
-    """Time that iterations take."""
-    return sum(span.end_s - span.start_s for span in spans if span.number is not None)
 
 
 def _known(trace: pl.DataFrame) -> pl.DataFrame:
@@ -310,8 +280,6 @@ def _aligned(known: pl.DataFrame, level: Level, *, ruled: bool = True) -> Alignm
         found = align(times, values.to_numpy(), level.seconds, level.phase_s)
         if best is None or found.match > best.match:
             best = found
-        if name == "power_w" and found.match > WELL * (times[-1] - times[0]) / level.seconds:
-            break
     if best is None or len(best.start_s) or not ruled:
         assert best is not None
         return best
@@ -442,7 +410,6 @@ def per_iteration(
     if not count:
         reason = (periods.reason if periods is not None else "") or "no iteration was found"
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
-    several = len({part.number for part in parts}) > 1
     detected = periods if source == "detected" else None
     guessed = detected is not None and not detected.sure
     if detected is not None and detected.rhythm_sure and guessed:
@@ -458,13 +425,13 @@ def per_iteration(
             half_j = math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
     if detected is not None and detected.iteration is not None:
         # A ruler's iterations all err alike: the period's own interval says what their lengths cannot.
-        inside = single["time_s"].to_numpy()[1:-1]
-        ruled = count <= 3 or float(np.ptp(inside, axis=0)) < 1e-6 * seconds
+        ruled = count <= 3 or float(np.ptp(single["time_s"].to_numpy()[1:-1])) < 1e-6 * seconds
         own_s = NINETY_TO_95 * detected.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
     # Cycles and micro-steps are as long as under one of the settings.
+    several = len({part.number for part in parts}) > 1
     costs = (*_costs(frame, None if several else periods), *_by_setting(frame, parts, "iteration"))
     reason = detected.reason if detected is not None and guessed else ""
     return IterationSummary(
@@ -601,14 +568,11 @@ def compare(detected: Periods, marked: IterationSummary) -> str:
         return f"the power trace alone shows no iteration ({detected.reason or 'no period'})"
     ratio = level.seconds / marked.seconds
     found = f"the power trace alone shows {level.seconds:.4g} s" + ("" if detected.sure else ", unsure")
-    if abs(ratio - 1) <= SAME:
+    if same(ratio, 1.0):
         return f"{found}: {100 * abs(ratio - 1):.1f} % off the marks"
     whole, part = round(ratio), round(1 / ratio)
-    if whole >= 2 and abs(ratio / whole - 1) <= SAME:
+    if whole >= 2 and same(ratio, whole):
         return f"{found}: {whole} marked iterations"
-    if part >= 2 and abs(ratio * part - 1) <= SAME:
+    if part >= 2 and same(ratio * part, 1.0):
         return f"{found}: 1/{part} of a marked iteration"
-    for each in detected.levels:
-        if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME:
-            return f"{found}; by the marks its {each.name} is the iteration"
     return f"{found}, and the marks disagree"

@@ -31,14 +31,12 @@ class SettingPartParams:
     """Constants of the parts, by hand."""
 
     limit_w: float = 0.5  # within which a power limit is the same
-    still: float = 0.01  # share that a clock which stands still moves by at most
-    other: float = 0.02  # share from which on it is another one
-    held_s: float = 2.0  # how long it has to stand still,
-    held_rows: int = 5  # and in how many rows
-    together_s: float = 1.0  # changes nearer than this are one, and no part is shorter
+    other: float = 0.02  # share from which on a clock is another one; one that stands still moves by half
+    held_s: float = 2.0  # how long it has to stand still; changes nearer than this are one
     most: int = 40  # parts; what changes more often is not set by a person or a search
-    slack: float = 0.1  # share by which an iteration may change more than clocks explain
-    little: float = 0.15  # share by which a clock may move by itself: its temperature, lighter work
+    # share by which a clock may move by itself (its temperature, lighter work), and by which an iteration may
+    # change more than clocks explain
+    slack: float = 0.15
 
 
 PARAMS = SettingPartParams()
@@ -146,7 +144,7 @@ def moved_by_itself(parts: Sequence[SettingPart]) -> bool:
         return False
     clocks = np.array([part.clocks for part in parts])
     known = [each for column in clocks.T if len(each := column[np.isfinite(column)])]
-    return bool(known) and all(np.ptp(each) <= PARAMS.little * np.max(each) for each in known)
+    return bool(known) and all(np.ptp(each) <= PARAMS.slack * np.max(each) for each in known)
 
 
 def _describe(part: SettingPart, changed: Collection[str]) -> str:
@@ -201,7 +199,7 @@ def _changes(tables: Sequence[dict[str, tuple[Array, Array]]]) -> dict[str, list
     """Moments at which each setting changed on any GPU."""
     return {
         name: [at_s for table in tables
-               for at_s in (_clock_changes if name in CLOCKS else _limit_changes)(*table[name])]
+               for at_s in (clock_changes if name in CLOCKS else _limit_changes)(*table[name])]
         for name in SETTINGS
     }
 
@@ -211,7 +209,7 @@ def _borders(changes: dict[str, list[float]], within_s: tuple[float, float]) -> 
     start_s, end_s = within_s
     borders_s = [start_s]
     for at_s in sorted(itertools.chain(*changes.values())):
-        if at_s - borders_s[-1] >= PARAMS.together_s and end_s - at_s >= PARAMS.together_s:
+        if at_s - borders_s[-1] >= PARAMS.held_s and end_s - at_s >= PARAMS.held_s:
             borders_s.append(at_s)
     return [*borders_s, end_s]
 
@@ -237,7 +235,7 @@ def _limit_changes(times: Array, limits_w: Array) -> list[float]:
     return times[1:][np.abs(np.diff(limits_w)) > PARAMS.limit_w].tolist()  # type: ignore[no-any-return]
 
 
-def _clock_changes(times: Array, clocks: Array) -> list[float]:
+def clock_changes(times: Array, clocks: Array) -> list[float]:
     """Moments at which a clock that stands still begins or ends, beside another one or a wavering one."""
     blocks = _blocks(times, clocks)
     found = []
@@ -260,12 +258,12 @@ def _blocks(times: Array, clocks: Array) -> list[tuple[int, tuple[float, float],
     for row in (np.flatnonzero(np.diff(clocks)) + 1).tolist():
         value = float(clocks[row])
         low, high = min(low, value), max(high, value)
-        if high - low > PARAMS.still * high:
+        if high - low > 0.5 * PARAMS.other * high:
             borders.append(row)
             low = high = value
     blocks: list[tuple[int, int, bool]] = []
     for first, end in zip(borders, [*borders[1:], len(clocks)], strict=True):
-        still = end - first >= PARAMS.held_rows and times[end - 1] - times[first] >= PARAMS.held_s
+        still = times[end - 1] - times[first] >= PARAMS.held_s
         if not still and blocks and not blocks[-1][2]:
             blocks[-1] = (blocks[-1][0], end, False)
         else:

@@ -2,7 +2,7 @@
 
     looking   the detector is asked at growing durations until two of its answers agree (`search`)
     locked    stretches of new readings are compared with the known shape (`phase_lock`); drift is followed
-    changed   another workload, batch size or clock: a scaled period is the first guess
+    changed   another workload, batch size or clock: the search begins again
     none      looked for long enough and there is no rhythm; still looked for, now and then
 
 The lock is held for as long as evaluations and checkpoints may plausibly take, and taken up again.
@@ -22,7 +22,8 @@ from .online import aliasing, buffer, phase_lock
 from .online.buffer import Memory
 from .online.phase_lock import PhaseLock
 from .online.search import PARAMS as SEARCH_PARAMS
-from .online.search import Before, Detector, Search, main, same
+from .online.search import Detector, Search, main
+from .vote import same
 
 Array = np.ndarray[Any, Any]
 
@@ -32,11 +33,9 @@ class PeriodTrackerParams:
     """Tuned constants of `PeriodTracker`, by hand; `benchmarks.tracking` scores it."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
-    # how long something else may take before it is a new workload: least and most,
-    hold_s: tuple[float, float] = (10.0, 60.0)
-    # and of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds' training
+    # of the time that the rhythm was followed, for which something else may be there before it is a new
+    # workload: nobody evaluates for a minute after ten seconds' training
     hold_share: float = 0.3
-    before_s: float = 300.0  # how long the workload before may come back as if nothing had been
     # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
     drift: float = 0.3
     settle_s: float = 0.3  # after a change, sensors average over what was before and governors take a moment
@@ -59,8 +58,7 @@ class _Locked:
     """A rhythm that is followed.
 
     `found` is the detector's last answer and `anchor_s` the period in it; `observed_s` is until when readings
-    were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since, `left`
-    what was doubted until one stretch was alike, until a second one is: one may be alike by chance.
+    were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since.
     """
 
     lock: PhaseLock
@@ -74,9 +72,6 @@ class _Locked:
     review_s: float
     unlike: float = 0.0
     doubt: _Doubt | None = None
-    left: _Doubt | None = None
-    search_s: float = math.inf
-    misses: int = 0
 
     @property
     def stretch_s(self) -> float:
@@ -97,12 +92,11 @@ class PeriodTracker:
         self._memory = Memory()
         self._search: Search | None = None
         self._locked: _Locked | None = None
-        self._returned, self._returned_s = 0, -math.inf
         self._due_s, self._busy_s, self._paused_s = -math.inf, math.nan, math.nan
         self._limit_w = math.nan
         self._notes: tuple[str, ...] = ()
-        self._aways: tuple[tuple[float, float], ...] = ()
-        self._away_count = 0
+        self._aways: list[float] = []  # how long something else took, each time
+        self._away_s = math.nan  # when that began last
 
     # what is known
 
@@ -180,7 +174,6 @@ class PeriodTracker:
         self.version += 1
         if self._locked is not None:
             self._locked.doubt, self._locked.observed_s = _Doubt(at_s, "after a pause", pause=True), at_s
-            self._locked.search_s = at_s + SEARCH_PARAMS.first_s
         elif self._search is None or rested_s > 5 * PARAMS.idle_s:  # a slow data loader's pauses are short
             self._begin(at_s)
 
@@ -198,26 +191,20 @@ class PeriodTracker:
             self._begin(at_s + PARAMS.settle_s)
         elif self._locked.doubt is None:
             self._locked.doubt, self._locked.observed_s = _Doubt(at_s, evidence), at_s + PARAMS.settle_s
-            self._locked.search_s = at_s + SEARCH_PARAMS.first_s
         else:
             self._locked.doubt.evidence = evidence
 
     # looking
 
-    def _begin(
-        self, from_s: float, before: Before | None = None, first_s: float = SEARCH_PARAMS.first_s
-    ) -> None:
+    def _begin(self, from_s: float, first_s: float = SEARCH_PARAMS.first_s) -> None:
         """Begin the search for a rhythm in what comes after `from_s`, forgetting all before."""
-        self._search = Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s)
+        self._search = Search(from_s, self._detect, guarded=self._guarded, first_s=first_s)
         self._locked = None
-        self._returned, self._returned_s = 0, -math.inf
-        self._aways, self._away_count = (), 0
+        self._aways.clear()
         self.state = "looking"
         self._say(Periods(reason="looking for a rhythm", longer_s=first_s))
 
     def _run_search(self, search: Search, now_s: float) -> None:
-        if search.before is not None and self._is_back(search, search.before, now_s):
-            return
         found = search.step(self._memory, now_s)
         self._due_s = min(search.due_s, now_s + 0.5)
         if found is None:
@@ -229,25 +216,6 @@ class PeriodTracker:
         self.state = "none" if search.hopeless else "looking"
         self._say(found)
 
-    def _is_back(self, search: Search, before: Before, now_s: float) -> bool:
-        """Whether the rhythm from before a change is there again, so that nothing has changed."""
-        length_s = phase_lock.stretch_s(before.lock.seconds, before.step_s)
-        if now_s - before.left_s > PARAMS.before_s:
-            search.before = None
-        elif now_s >= self._returned_s + length_s and before.lock.telling:
-            rows, self._returned_s = self._memory.since(now_s - length_s), now_s
-            if len(rows) < phase_lock.PARAMS.least_readings // 2:
-                return False
-            compared = phase_lock.compare(before.lock, rows, anywhere=True)
-            self._returned = self._returned + 1 if phase_lock.oddness(before.lock, compared) < 0.8 else 0
-            if self._returned >= 3:
-                back_s = now_s - 3 * length_s
-                away = f"{back_s - before.left_s:.0f} s at {before.left_s:.1f} s"
-                self._note(f"something else for {away}, then the iteration from before again")
-                self._take_up_again(before, phase_lock.rephase(before.lock, compared, now_s), back_s, now_s)
-                return True
-        return False
-
     # locked
 
     def _take_up(self, found: Periods, level: Level, rows: Array, now_s: float) -> None:
@@ -255,21 +223,8 @@ class PeriodTracker:
         step_s = float(np.nanmax([*aliasing.intervals(rows), 1e-3]))
         power_w, from_s = rows["power_w"].astype(np.float64), float(rows["time_s"][0])
         lock = phase_lock.learn(rows["time_s"], power_w, level.seconds, level.phase_s, step_s)
-        review_in_s = max(now_s - from_s, 5.0) if found.sure else self._until_review_s(found, now_s - from_s)
-        self._set(lock, found, level, step_s, from_s, now_s, review_in_s)
-
-    def _take_up_again(self, before: Before, lock: PhaseLock, from_s: float, now_s: float) -> None:
-        level = main(before.found)
-        assert level is not None
-        self._set(lock, before.found, level, before.step_s, from_s, now_s, 60.0)
-
-    def _set(
-        self, lock: PhaseLock, found: Periods, level: Level, step_s: float, from_s: float, now_s: float,
-        review_in_s: float,
-    ) -> None:
-        self._locked = _Locked(
-            lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s, now_s + review_in_s
-        )
+        self._locked = _Locked(lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s,
+                               now_s + self._until_review_s(found, now_s - from_s))
         self._search, self.state, self._due_s = None, "locked", now_s + 0.5
         self._publish(self._locked)
 
@@ -295,10 +250,9 @@ class PeriodTracker:
         if odd < 1.3:
             locked.lock = phase_lock.follow(lock, compared, now_s)
         if locked.unlike == 0.0:
-            locked.good_s, locked.left = now_s, None
+            locked.good_s = now_s
         elif locked.unlike > 1.5:
-            locked.doubt = locked.left or _Doubt(locked.good_s)
-            locked.search_s = locked.good_s + SEARCH_PARAMS.first_s
+            locked.doubt = _Doubt(locked.good_s)
         if locked.doubt is None and now_s >= locked.review_s:
             self._review(locked, now_s)
         else:
@@ -309,12 +263,9 @@ class PeriodTracker:
         if doubt.pause:
             self._note(f"paused until {doubt.since_s:.1f} s, then the same iteration again")
         elif away_s > 1.0:
-            again = bool(self._aways) and self._aways[-1][0] == doubt.since_s  # it was not back before
-            earlier = self._aways[:-1] if again else self._aways[-7:]
-            self._aways = (*earlier, (doubt.since_s, away_s))
-            self._away_count += not again
+            self._aways.append(away_s)
+            self._away_s = doubt.since_s
         locked.lock, locked.doubt, locked.unlike, locked.good_s = lock, None, 0.0, now_s
-        locked.left = None if doubt.evidence else doubt
         self._publish(locked)
 
     def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
@@ -322,27 +273,19 @@ class PeriodTracker:
         away_s = now_s - doubt.since_s
         lately = self._memory.since(doubt.since_s - 20.0)
         doubt.evidence = doubt.evidence or buffer.other_clock(lately, doubt.since_s)
-        held_s = float(np.clip(PARAMS.hold_share * (doubt.since_s - locked.since_s), *PARAMS.hold_s))
+        followed_s = doubt.since_s - locked.since_s
+        least_s, most_s = SEARCH_PARAMS.hopeless_s, SEARCH_PARAMS.rarest_s
+        held_s = float(np.clip(PARAMS.hold_share * followed_s, least_s, most_s))
         if doubt.evidence:  # after a pause the first iterations are often slow ones
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
         if away_s > held_s:
             why = doubt.evidence or f"another rhythm or none since {doubt.since_s:.1f} s"
-            before = Before(locked.lock, locked.found, doubt.since_s, locked.step_s)
-            self._begin(doubt.since_s + PARAMS.settle_s, before, now_s - doubt.since_s - PARAMS.settle_s)
+            self._begin(doubt.since_s + PARAMS.settle_s, away_s - PARAMS.settle_s)
             self.state = "changed"
             self._note(f"a change at {doubt.since_s:.1f} s: {why}")
             longer_s = max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
             self._say(Periods(reason=f"changed: {why}", longer_s=longer_s))
             return
-        if now_s >= locked.search_s:
-            locked.search_s = now_s + max(1.0, (SEARCH_PARAMS.growth - 1) * away_s)
-            rows = self._memory.since(doubt.since_s + PARAMS.settle_s)
-            found = self._detect(buffer.frame(rows)) if len(rows) >= SEARCH_PARAMS.least_rows else Periods()
-            level = main(found)
-            if level is not None and found.rhythm_sure and same(level.seconds, locked.lock.seconds):
-                self._note(f"the same period with another shape or power since {doubt.since_s:.1f} s")
-                self._take_up(found, level, rows, now_s)
-                return
         self.version += 1
 
     @staticmethod
@@ -350,7 +293,7 @@ class PeriodTracker:
         """How soon the detector is asked again: for the role of a rhythm as often as for a rhythm."""
         if found.sure:
             return min(max(observed_s, 10.0), 600.0)
-        return min(max(0.5, (SEARCH_PARAMS.growth - 1) * observed_s), SEARCH_PARAMS.rarest_s)
+        return min(max(0.5, (SEARCH_PARAMS.coming - 1) * observed_s), SEARCH_PARAMS.rarest_s)
 
     def _review(self, locked: _Locked, now_s: float) -> None:
         """Ask the detector again, with more data: for a cycle, or another level as the iteration."""
@@ -359,12 +302,10 @@ class PeriodTracker:
         found = self._detect(buffer.frame(rows))
         level = main(found)
         if level is None or not found.rhythm_sure:
-            locked.misses += 1
-            if not locked.lock.telling and locked.misses >= 2:  # nothing but an old answer speaks for it
+            if not locked.lock.telling:  # nothing but an old answer speaks for it
                 self._begin(max(locked.from_s, now_s - 30.0))
                 self._say(found.doubted(found.reason, found.longer_s))
             return
-        locked.misses = 0
         if same(level.seconds, locked.lock.seconds):
             if not locked.found.sure:  # followed since few periods: with more of them its shape is clearer
                 self._take_up(found, level, rows, now_s)
@@ -400,9 +341,9 @@ class PeriodTracker:
     def _say(self, periods: Periods) -> None:
         notes = [*(note for note in periods.notes if note not in self._notes), *self._notes]
         if self._aways:
-            last_s, mean_s = self._aways[-1][0], sum(seconds for _, seconds in self._aways) / len(self._aways)
-            notes.append(f"{self._away_count} times something else for about {mean_s:.1f} s, the last one at "
-                         f"{last_s:.1f} s, then the same iteration again: evaluations or checkpoints")
+            mean_s = sum(self._aways) / len(self._aways)
+            notes.append(f"{len(self._aways)} times something else for about {mean_s:.1f} s, the last one at "
+                         f"{self._away_s:.1f} s, then the same iteration again: evaluations or checkpoints")
         self.periods = replace(periods, notes=tuple(notes))
         self.version += 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from ..records import Level, Periods
 from .detect import PARAMS as DETECTOR_PARAMS
@@ -13,11 +14,15 @@ from .detect import PARAMS as DETECTOR_PARAMS
 class PeriodVoteParams:
     """Tuned constants of the vote, by hand."""
 
-    same: float = 0.05  # of the longer of two periods that are one
-    rhythm: float = 0.7  # mean confidence in a rhythm that most GPUs show, from which it is relied upon
+    same: float = 0.05  # of the longer of two periods that are one: detectors are scored so too
 
 
 PARAMS = PeriodVoteParams()
+
+
+def same(a_s: float, b_s: float) -> bool:
+    """Whether two answers mean the same period."""
+    return abs(a_s - b_s) <= PARAMS.same * max(a_s, b_s)
 
 
 def vote(founds: Sequence[Periods]) -> Periods:
@@ -41,7 +46,7 @@ def vote(founds: Sequence[Periods]) -> Periods:
     if best.role_sure:
         return best
     shown = [level for found in founds for level in found.levels if _same(level, best.rhythm)]
-    if 2 * len(shown) <= len(founds) or sum(level.rhythm for level in shown) < PARAMS.rhythm * len(shown):
+    if 2 * len(shown) <= len(founds) or fmean(level.rhythm for level in shown) < DETECTOR_PARAMS.role_sure:
         return best
     # of those who would report it: another's answer would speak of another of its levels
     agreed = [(found, found.rhythm) for found in founds if found.rhythm and _same(found.rhythm, best.rhythm)]
@@ -60,6 +65,4 @@ def _certainty(found: Periods) -> tuple[bool, bool, float, float]:
 
 
 def _same(a: Level | None, b: Level | None) -> bool:
-    if a is None or b is None:
-        return False
-    return abs(a.seconds - b.seconds) <= PARAMS.same * max(a.seconds, b.seconds)
+    return a is not None and b is not None and same(a.seconds, b.seconds)

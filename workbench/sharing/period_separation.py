@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 
 from ..errors import MeasurementError
+from ..periods import harmonics
 from ..periods.detect import find_periods
+from ..periods.vote import same
 
 Array = np.ndarray[Any, Any]
-HARMONICS = 4
 MOST_STRETCH = 2.5
-ALIKE = 0.03
 CLEAR = 6.0  # times the usual score of a wrong period
 WAY_OUT = (
     "call workbench.step() once per iteration in it, or use a callback of workbench.callbacks"
@@ -48,10 +48,9 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
             f"{WAY_OUT}"
         )
     time_s, power_w = _readings(trace)
-    tones = [np.array([k / level.seconds]) for k in range(1, HARMONICS + 1)]
-    strengths = np.array([_strength(time_s, power_w, tone)[0] for tone in tones])
-    whole = float(strengths.sum())
-    weights = tuple((strengths / whole).tolist()) if whole > 0 else (1.0, *(0.0,) * (HARMONICS - 1))
+    tones = np.arange(1, harmonics.MOST + 1) / level.seconds
+    strengths = _strength(time_s, power_w, tones)
+    weights = tuple((strengths / strengths.sum()).tolist())
     return PeriodEstimate(level.seconds, level.uncertainty_s / 1.645 / level.seconds, weights)
 
 
@@ -92,7 +91,7 @@ def require_distinct(label: str, seconds: float, others: Sequence[tuple[str, flo
     """
     for name, period_s in others:
         ratio = max(seconds, period_s) / min(seconds, period_s)
-        if ratio < 3.5 and abs(ratio / round(ratio) - 1.0) < ALIKE:
+        if ratio < 3.5 and same(ratio, round(ratio)):
             raise MeasurementError(
                 f"the iterations of {label} cannot be told from those of {name} in the power that they draw "
                 f"together; {WAY_OUT}"
@@ -107,7 +106,5 @@ def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
 
 
 def _strength(time_s: Array, power_w: Array, frequencies: Array) -> Array:
-    """Power of sines of these frequencies in uneven readings (Schuster's periodogram)."""
-    around = power_w - power_w.mean()
-    waves = np.exp(-2j * np.pi * np.outer(frequencies, time_s - time_s[0]))
-    return np.asarray(np.abs(waves @ around) ** 2 / max(len(time_s), 1))
+    """Share of the readings' variance that a sine of each frequency explains."""
+    return np.asarray(1.0 - harmonics.unexplained(time_s, power_w, frequencies, [1]))

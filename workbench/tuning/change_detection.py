@@ -25,14 +25,12 @@ class ChangeDetectionParams:
     idle_s: float = 2.0  # without work, after which a GPU is idle
     least_sd: float = 0.03  # relative, of a stretch's time and power: re-checks follow slower changes
     slack: float = 1.0  # of the cumulative sums, in standard deviations
-    limit: float = 8.0  # of the cumulative sums, in standard deviations: an alarm
+    # of the cumulative sums, in standard deviations, is an alarm; one stretch counts at most half of it
+    limit: float = 8.0
     longest_alarm_backoff: float = 16.0  # times, after false alarms
-    most: float = 4.0  # standard deviations that one stretch counts at most: an alarm takes three
-    level_s: float = 2.5  # of power: the mean over so long,
-    lasts_s: float = 15.0  # for how long it must be another: a checkpoint takes seconds,
+    lasts_s: float = 15.0  # for how long the power must be another: a checkpoint takes seconds,
     step: float = 0.1  # by how much (logarithm)
     last: int = 5  # stretches whose median is expected of the next one: jobs grow
-    spread_follow: float = 0.1  # weight of a stretch in the scatter
 
 
 PARAMS = ChangeDetectionParams()
@@ -91,7 +89,7 @@ class ModelWatch:
         for k, sd in enumerate(sds):
             z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
-                self._sums[side] = max(0.0, self._sums[side] + min(signed, PARAMS.most) - PARAMS.slack)
+                self._sums[side] = max(0.0, self._sums[side] + min(signed, 0.5 * PARAMS.limit) - PARAMS.slack)
                 if self._sums[side] > PARAMS.limit:
                     if k == 2:
                         return f"iterations differ by {now[2]:.0%}, not by {expected[2]:.0%}"
@@ -101,8 +99,8 @@ class ModelWatch:
         if not self.suspicious:
             self._last.append(now)
             for k, sd in enumerate(sds):
-                clipped = min(abs(off[k]), PARAMS.most * sd)
-                self._spread[k] += PARAMS.spread_follow * (clipped**2 - self._spread[k])
+                clipped = min(abs(off[k]), 0.5 * PARAMS.limit * sd)
+                self._spread[k] += (clipped**2 - self._spread[k]) * 0.5 / PARAMS.last
         return ""
 
 
@@ -192,7 +190,7 @@ class PowerLevelDetector:
             expected_w: Mean power at this setting.
             tolerance: Relative, of the expected power.
         """
-        window_s = max(PARAMS.level_s, 2.0 * iteration_s)
+        window_s = max(PARAMS.lasts_s / 6.0, 2.0 * iteration_s)
         if now_s < self._checked_s + window_s:
             return ""
         self._checked_s = now_s - 0.75 * window_s

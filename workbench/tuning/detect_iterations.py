@@ -12,6 +12,7 @@ from ..device.protocol import Device
 from ..errors import NotSupported, UsageError
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
+from ..periods.fold import SLOWEST
 from ..periods.online import aliasing
 from ..periods.online.search import main
 from . import iteration_sources
@@ -22,23 +23,16 @@ from .iteration_sources import Counter, IterationSource, MarkSource, Rate, Trace
 class IterationDetectorParams:
     """Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them."""
 
-    steady_iterations: int = 6  # that are reported, before they are believed,
-    steady_s: float = 1.0  # and over how long
+    # that are reported before they are believed, that a baseline by the power trace takes at least, and half
+    # of those for which a rhythm is waited for
+    steady_iterations: int = 6
     warm_iterations: int = 2  # that compile, tune and fill caches
-    unsteady: float = 0.08  # by how much the medians of the older and the newer half may differ
-    patience_iterations: int = 60  # after which it is taken as it is
-    hopeless_s: float = 75.0  # without a rhythm, after which a rate is taken;
-    short_hopeless_s: float = 30.0  # sooner, where no rhythm longer than `short_s` is even a guess
-    short_s: float = 2.5
-    # sensor refreshes that a period from the power readings must last: at a lower clock the alias of a faster
-    # iteration then moves at least three times as far as the iteration itself
-    least_refreshes: float = 4.0
-    rate_s: float = 6.0  # of looking at a rate
+    least_s: float = 2.0  # of iterations, before they are believed, and of a baseline
+    # by how much the medians of the older and the newer half may differ, until ten times as many are reported
+    unsteady: float = 0.08
+    hopeless_s: float = 30.0  # without a rhythm, after which a rate is taken
     precision: float = 0.004  # of a mean over iterations, by which their number is chosen
-    least_baseline_s: float = 2.0
-    longest_baseline_s: float = 12.0
-    rate_baseline_s: float = 3.0  # of a baseline by rate
-    trace_baseline_iterations: float = 6.0  # of a baseline by the power trace, at least
+    longest_baseline_s: float = 12.0  # a rate is observed for half of that, and its baseline for a quarter
 
 
 PARAMS = IterationDetectorParams()
@@ -66,7 +60,7 @@ class DetectedIterations:
     def iterations(self) -> int:
         """Whole ones that a baseline takes."""
         if self.source.name == "rate":
-            return round(PARAMS.rate_baseline_s / iteration_sources.PARAMS.unit_s)
+            return round(0.25 * PARAMS.longest_baseline_s / iteration_sources.PARAMS.unit_s)
         # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are
         # worth no half per cent.
         wanted = math.ceil((self.variation / PARAMS.precision) ** 2)
@@ -75,8 +69,8 @@ class DetectedIterations:
 
     @property
     def least_s(self) -> float:
-        trace_s = PARAMS.trace_baseline_iterations * self.iteration_s if self.source.name == "power" else 0.0
-        return max(PARAMS.least_baseline_s, trace_s)
+        trace_s = PARAMS.steady_iterations * self.iteration_s if self.source.name == "power" else 0.0
+        return max(PARAMS.least_s, trace_s)
 
 
 def untrusted(seconds: float, why: str) -> UsageError:
@@ -135,14 +129,14 @@ class IterationDetector:
         times, values = times[PARAMS.warm_iterations:][-4000:], values[PARAMS.warm_iterations:][-4000:]
         lengths = np.diff(times) / np.maximum(np.diff(values), 1e-9)
         usual = float(np.median(lengths))
-        if times[-1] - times[0] < PARAMS.steady_s or not usual > 0:
+        if times[-1] - times[0] < PARAMS.least_s or not usual > 0:
             return None
         half = len(lengths) // 2
         apart = abs(math.log(float(np.median(lengths[half:])) / float(np.median(lengths[:half]))))
         fine = lengths[lengths < 3.0 * usual]
         variation = float(np.std(fine)) / usual if len(fine) > 2 else 0.02
         unsteady = apart > max(PARAMS.unsteady, 2.0 * variation / math.sqrt(half))
-        if unsteady and len(times) < PARAMS.patience_iterations:
+        if unsteady and len(times) < 10 * PARAMS.steady_iterations:
             self.text = "the iterations are not steady yet"
             return None
         first = 0 if apart <= PARAMS.unsteady else half
@@ -161,18 +155,17 @@ class IterationDetector:
         level = main(tracker.periods)
         if tracker.state == "locked" and tracker.periods.rhythm_sure and level is not None:
             refresh_s = self._refresh_s(now_s)
-            if level.seconds < PARAMS.least_refreshes * refresh_s:
-                if now_s - self.from_s < PARAMS.short_hopeless_s:
+            # At a lower clock the alias of a faster iteration moves three times as far as the iteration.
+            if level.seconds < SLOWEST * refresh_s:
+                if now_s - self.from_s < PARAMS.hopeless_s:
                     return None  # the job may still report its steps, or show something longer
                 raise untrusted(level.seconds, f"the sensor refreshes only every {refresh_s:.2g} s")
             # A sure rhythm stretches with the iterations in it, whatever its role.
             rhythm = f"one {level.name} takes" if tracker.periods.sure else "a rhythm of"
             return self._traced(level.seconds, max(tracker.since_s, self.from_s), now_s,
                                 f"{rhythm} {level.seconds:.4g} s (seen in the power trace)")
-        waited_s = now_s - self.from_s
-        short = level is None or level.seconds < PARAMS.short_s
-        hopeless_s = PARAMS.short_hopeless_s if short else PARAMS.hopeless_s
-        if tracker.state == "none" or waited_s > hopeless_s:
+        wanted_s = 2 * PARAMS.steady_iterations * level.seconds if level is not None else 0.0
+        if tracker.state == "none" or now_s - self.from_s > max(PARAMS.hopeless_s, wanted_s):
             return self._rate(now_s, tracker.periods.reason)
         return None
 
@@ -189,8 +182,8 @@ class IterationDetector:
 
     def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
-        from_s = max(self.from_s, now_s - 30.0)
-        if now_s - from_s < PARAMS.rate_s:
+        from_s, least_s = max(self.from_s, now_s - 30.0), 0.5 * PARAMS.longest_baseline_s
+        if now_s - from_s < least_s:
             self.text = "no iterations are seen; looking at the rate instead"
             return None
         rows = self._recorder.rows(self._uuid, from_s, now_s)
@@ -210,7 +203,7 @@ class IterationDetector:
             f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
             "told too high rather than too low; workbench.step() in the training's loop would tell more"
         )
-        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - PARAMS.rate_s, text)
+        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - least_s, text)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

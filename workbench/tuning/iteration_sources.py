@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +18,6 @@ import numpy as np
 
 from ..measurement import marks
 from ..measurement.recorder import Recorder
-from ..periods.online import aliasing
 from . import harmonic_fit
 
 Array = np.ndarray[Any, Any]
@@ -28,17 +28,14 @@ class IterationSourceParams:
     """Tuned constants of the sources; set by hand, `benchmarks.clocks --only online` scores them."""
 
     long: float = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
-    least_sd: float = 0.002  # relative, of the mean length of marked iterations
-    variation: float = 0.02  # relative, of iterations that nobody has timed one by one,
-    guessed_iterations: float = 6.0  # and for how many this guess counts
+    # relative, of the mean length of marked iterations, of a rate's ratio, of a mean utilisation in percent
+    least_sd: float = 0.003
+    variation: float = 0.02  # relative, of iterations that nobody has timed one by one
     unit_s: float = 0.1  # of work at the default setting: the "iteration" of a job that has none
     mostly_waits: float = 0.6  # utilisation below which the waits tell how much longer the work takes
     # relative, of lengths in a power trace: what a shape that changes with the setting makes of them
     trace_common_sd: float = 0.005
-    percent_sd: float = 0.003  # of a mean utilisation that is told in whole percent
-    forget: float = 0.9  # share of what is known of the variation that each stretch leaves
-    ratio_sd: float = 0.003  # relative, of a rate's ratio
-    saturated: float = 0.95  # utilisation from which on the waits tell nothing
+    alike: float = 0.7  # cosine of the harmonics' sizes that one job has at all settings
 
 
 PARAMS = IterationSourceParams()
@@ -218,34 +215,26 @@ class Trace:
         seconds: Length of an iteration at the default setting.
 
     Attributes:
-        variation: How much iterations differ, as a share: a guess, and what was learnt since.
+        variation: How much iterations differ, as a share: the median of a guess and of what was learnt since.
     """
 
     name = "power"
 
     def __init__(self, recorder: Recorder, uuid: str, seconds: float) -> None:
         self._recorder, self._uuid, self.seconds = recorder, uuid, seconds
-        self._squares, self._observed = (
-            PARAMS.guessed_iterations * PARAMS.variation**2,
-            PARAMS.guessed_iterations,
-        )
-        self._shape: Array | None = None  # amplitudes of its first harmonics at the default setting
+        self._amplitudes: Array | None = None  # of its harmonics, as measured first
+        self._variations = deque([PARAMS.variation], maxlen=9)
 
     @property
     def variation(self) -> float:
-        return math.sqrt(self._squares / self._observed)
+        return float(np.median(self._variations))
 
     def learn(self, from_s: float, to_s: float, seconds: float) -> None:
         """How much iterations differ in a stretch at one setting."""
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
-        if len(time_s) > 2 * harmonic_fit.PARAMS.least_readings:
-            if self._shape is None:
-                self._shape = harmonic_fit.shape(time_s, power_w, seconds)
-            found = harmonic_fit.variation(time_s, power_w, seconds)
-            if found is not None:
-                count = min((to_s - from_s) / seconds, 40.0)
-                self._squares = PARAMS.forget * self._squares + count * min(found, 0.3) ** 2
-                self._observed = PARAMS.forget * self._observed + count
+        found = harmonic_fit.variation(time_s, power_w, seconds)
+        if found is not None:
+            self._variations.append(found)
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
@@ -258,8 +247,11 @@ class Trace:
         whole = 0 if found is None else int((to_s - from_s) / found.seconds)
         if found is None or whole < 1:
             return []
-        shape = harmonic_fit.shape(time_s, power_w, found.seconds)
-        if self._shape is not None and not aliasing.alike(self._shape, shape):
+        if self._amplitudes is None:
+            self._amplitudes = found.amplitudes
+        shown = min(len(self._amplitudes), len(found.amplitudes))
+        first, now = self._amplitudes[:shown], found.amplitudes[:shown]
+        if first @ now < PARAMS.alike * np.linalg.norm(first) * np.linalg.norm(now):
             return []  # another period, of which this is a multiple
         return [Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, PARAMS.trace_common_sd)]
 
@@ -296,15 +288,17 @@ class Rate:
         busy, clock_mhz = busy_and_clock(rows)
         if not clock_mhz > 0 or to_s - from_s < 5 * PARAMS.unit_s:
             return []
-        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, PARAMS.ratio_sd
+        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, PARAMS.least_sd
         memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
         if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
             ratio = math.inf
-        if self.busy < PARAMS.mostly_waits and busy < PARAMS.saturated:
-            waits_sd = PARAMS.percent_sd * math.hypot(1.0 / (1.0 - self.busy), 1.0 / (1.0 - busy))
-            by_waits = (1.0 - self.busy) / (1.0 - busy) * (1.0 + waits_sd)
+        if self.busy < PARAMS.mostly_waits:
+            # A utilisation in whole percent does not tell waits shorter than its error.
+            waits, waits0 = max(1.0 - busy, PARAMS.least_sd), 1.0 - self.busy
+            waits_sd = PARAMS.least_sd * math.hypot(1.0 / waits0, 1.0 / waits)
+            by_waits = waits0 / waits * (1.0 + waits_sd)
             if by_waits < ratio:
-                ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.ratio_sd, waits_sd)
+                ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.least_sd, waits_sd)
         if not math.isfinite(ratio):
             return []
         each_s = PARAMS.unit_s * ratio

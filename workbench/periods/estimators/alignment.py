@@ -7,7 +7,6 @@ Programming", J. New Music Research 36, 2007, section 3). What does not look lik
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,21 +19,12 @@ BINS = 40  # of one period
 
 @dataclass(frozen=True, slots=True)
 class AlignmentParams:
-    """Tuned constants of the alignment, by hand; `benchmarks.periods` scores the lengths found with them."""
+    """Tuned constants of the alignment, by hand, scored by the true starts of recorded trainings."""
 
     stretch: float = 0.15  # how far an iteration may be off its neighbours' length
-    stiffness: float = 0.4  # what being off by that much costs, in matches
-    leap: float = 1.0  # what leaving out a stretch costs: it pays from two matches on
-    weak: float = 0.3  # a match below this share of the usual is none
+    leap: float = 1.0  # what leaving out a stretch costs, in matches: it pays from two matches on
     late: float = 1.6  # an iteration that took longer (in usual lengths) is an iteration and a pause
     least_iterations: int = 3
-    # new readings per period from which on each iteration is recognised by itself
-    clear_readings: float = 8.0
-    most_together: int = 11  # iterations that are recognised as one where readings are fewer
-    # of a long trace, around the phase, in which the shape is looked for that is followed through all of it
-    periods: int = 300
-    shown: int = 200  # iterations that the shape is the median of
-    reach: float = 1.6  # lengths of an iteration, within which the one before is looked for
     follow: float = 0.15  # weight of an iteration's length in that which its successor is expected to have
 
 
@@ -55,8 +45,6 @@ class BinnedSignal:
     step_s: float
     values: Array
     known: Array
-    # neighbours that are matched together, where one iteration alone has too few readings to be recognised
-    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +69,18 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
     if len(times_s) < 4 or times_s[-1] - times_s[0] < 2 * seconds:
         return empty
     grid = _binned(times_s, values, seconds, phase_s)
-    best: tuple[float, list[float]] = (0.0, [])
-    part = _part(grid, phase_s)
-    for first in _beginnings(part, phase_s):
-        at_s, score = _matches(part, first, seconds)
-        rows, total = _chain(at_s, score, seconds)
-        if total > best[0]:
-            best = (total, rows)
-    if len(best[1]) < PARAMS.least_iterations:
+    shape = _first_shape(grid, phase_s)
+    if shape is None:
         return empty
-    # Of aligned iterations: sharper than what a few rigid ones gave.
-    shape = _median_shape(part, _anchored(best[1], phase_s, seconds))
-    at_s, score = _matches(grid, shape, seconds)
-    rows, total = _chain(at_s, score, seconds)
+    rows, _ = _chain(*_matches(grid, shape), seconds)
     if len(rows) < PARAMS.least_iterations:
         return empty
-    starts, ends = _spans(_sharpened(rows, grid, shape), grid, shape, seconds)
-    same = _alike(starts, ends, times_s, values, grid.together)
-    return Alignment(starts[same], ends[same], total)
+    # Of aligned iterations: sharper than what a few rigid ones gave.
+    shape = _median_shape(grid, _anchored(rows, phase_s, seconds))
+    rows, total = _chain(*_matches(grid, shape), seconds)
+    if len(rows) < PARAMS.least_iterations:
+        return empty
+    return Alignment(*_spans(_sharpened(rows, grid, shape), grid, seconds), total)
 
 
 def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> BinnedSignal:
@@ -114,7 +96,7 @@ def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Bi
     for hole in np.flatnonzero(spans > longest_s):
         first, last = (int((times_s[at] - start_s) / step_s) for at in (hole, hole + 1))
         known[max(first, 0) : last + 1] = False
-    return BinnedSignal(float(start_s), step_s, binned, known, _together(times_s, values, seconds))
+    return BinnedSignal(float(start_s), step_s, binned, known)
 
 
 def _pace(spans: Array) -> float:
@@ -123,49 +105,18 @@ def _pace(spans: Array) -> float:
     return float(ordered[np.searchsorted(np.cumsum(ordered), 0.5 * float(np.sum(ordered)))])
 
 
-def _together(times_s: Array, values: Array, seconds: float) -> int:
-    """How many iterations to recognise as one, by the new readings in a period (sensors repeat)."""
-    new_s = _pace(np.diff(times_s))
-    runs = np.diff(times_s[1:][np.diff(values) != 0])
-    if len(runs) > 8:
-        short_s, usual_s, long_s = np.quantile(runs, [0.1, 0.5, 0.9])
-        # At a regular pace: refreshes, and not just a power that stands still between its steps.
-        if long_s < 3.0 * short_s:
-            new_s = max(new_s, float(usual_s))
-    each = seconds / new_s
-    if each >= PARAMS.clear_readings:
-        return 1
-    return min(2 * math.ceil(0.5 * (PARAMS.clear_readings / max(each, 0.5)) ** 2) + 1, PARAMS.most_together)
-
-
-def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
-    """The part of a grid around the phase in which the shape is looked for."""
-    most = PARAMS.periods * BINS
-    if len(grid.values) <= most:
-        return grid
-    middle = int((phase_s - grid.start_s) / grid.step_s)
-    first = min(max(middle - most // 2, 0), len(grid.values) - most)
-    chosen = slice(first, first + most)
-    return BinnedSignal(grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen],
-                        grid.known[chosen], grid.together)
-
-
-def _beginnings(grid: BinnedSignal, phase_s: float) -> list[Array]:
-    """First shapes of an iteration: medians over a few periods, at the phase and at three more places."""
+def _first_shape(grid: BinnedSignal, phase_s: float) -> Array | None:
+    """The median of five periods around the phase; None where all of them have holes."""
     offset = round((phase_s - grid.start_s) / grid.step_s)
     periods = (len(grid.values) - offset % BINS) // BINS
-    whole = grid.values[offset % BINS :][: periods * BINS].reshape(periods, BINS)
-    known = np.all(grid.known[offset % BINS :][: periods * BINS].reshape(periods, BINS), axis=1)
-    at = min(max(offset // BINS, 0), periods - 1)
-    shapes: list[Array] = []
-    for place in dict.fromkeys((at, periods // 6, periods // 2, 5 * periods // 6)):
-        near = slice(max(min(place, periods - 5), 0), max(min(place, periods - 5), 0) + 5)
-        if known[near].any():
-            shapes.append(np.median(whole[near][known[near]], axis=0))
-    return shapes
+    first = min(max(min(offset // BINS, periods - 5), 0), periods - 1)
+    near = slice(offset % BINS + first * BINS, offset % BINS + min(first + 5, periods) * BINS)
+    whole, known = (each[near].reshape(-1, BINS) for each in (grid.values, grid.known))
+    clear = np.flatnonzero(known.all(axis=1))
+    return np.asarray(np.median(whole[clear], axis=0)) if len(clear) else None
 
 
-def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[float], list[float]]:
+def _matches(grid: BinnedSignal, shape: Array) -> tuple[list[float], list[float]]:
     """Moments (s) at which the shape matches better than around them, and their correlation, at most 1."""
     score = _correlation(grid, shape)
     if len(score) < 3:
@@ -178,8 +129,7 @@ def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[flo
     peaks = np.sort(np.concatenate([peaks, np.array(edges, dtype=peaks.dtype)]))
     if not len(peaks):
         return [], []
-    usual = float(np.quantile(score[peaks], 0.9))
-    peaks = peaks[score[peaks] > max(PARAMS.weak * usual, 0.1)]
+    peaks = peaks[score[peaks] > 0.1]
     kept: list[int] = []
     for peak in peaks.tolist():
         if kept and peak - kept[-1] < reach:
@@ -210,23 +160,7 @@ def _correlation(grid: BinnedSignal, shape: Array) -> Array:
     own = np.sqrt(np.maximum(squares / BINS - (sums / BINS) ** 2, 0.0))
     # Flat noise correlates with anything; a stretch that swings far less than an iteration is none.
     score = np.correlate(grid.values, centred, "valid") / (BINS * spread * np.maximum(own, 0.5 * spread))
-    return _combed(np.where(_moving((~grid.known).astype(float)) > 0.5, -1.0, score), grid.together)
-
-
-def _combed(score: Array, together: int) -> Array:
-    """The mean match of an iteration and its neighbours on both sides, a period apart."""
-    if together <= 1:
-        return score
-    total, number = np.zeros(len(score)), np.zeros(len(score))
-    for by in range(-(together // 2), together // 2 + 1):
-        shift = by * BINS
-        if abs(shift) >= len(score):
-            continue
-        here = slice(max(-shift, 0), len(score) - max(shift, 0))
-        there = slice(max(shift, 0), len(score) - max(-shift, 0))
-        total[here] += score[there]
-        number[here] += 1
-    return np.where(score <= -1.0, -1.0, total / np.maximum(number, 1))
+    return np.where(_moving((~grid.known).astype(float)) > 0.5, -1.0, score)
 
 
 def _moving(values: Array) -> Array:
@@ -235,28 +169,26 @@ def _moving(values: Array) -> Array:
 
 
 def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[float], float]:
-    """The row of most matches about a period apart, and the sum of their scores less what bends cost."""
+    """The row of most matches about a period apart, and the sum of their scores."""
     count = len(at_s)
     best, back, local = [0.0] * count, [-1] * count, [seconds] * count
     nearest, reached, leap, leap_from = 0, 0, -np.inf, -1
-    stretch, stiffness, skip = PARAMS.stretch, PARAMS.stiffness, PARAMS.leap
-    reach, follow = PARAMS.reach, PARAMS.follow
+    stretch, follow = PARAMS.stretch, PARAMS.follow
     for i in range(count):
         value, source, length = 0.0, -1, seconds
         while at_s[reached] < at_s[i] - (1 + stretch) * seconds:
             if best[reached] > leap:
                 leap, leap_from = best[reached], reached
             reached += 1
-        if leap - skip > value:
-            value, source, length = leap - skip, leap_from, local[leap_from]
-        while at_s[nearest] < at_s[i] - reach * seconds:
+        if leap - PARAMS.leap > value:
+            value, source, length = leap - PARAMS.leap, leap_from, local[leap_from]
+        while at_s[nearest] < at_s[i] - PARAMS.late * seconds:
             nearest += 1
         for j in range(nearest, i):
-            off = ((at_s[i] - at_s[j]) / local[j] - 1.0) / stretch
-            if abs(off) <= 1.0 and best[j] - stiffness * off * off > value:
-                value, source = best[j] - stiffness * off * off, j
-                length = max((1 - follow) * local[j] + follow * (at_s[i] - at_s[j]), 0.7 * seconds)
-                length = min(length, 1.4 * seconds)
+            if abs((at_s[i] - at_s[j]) / local[j] - 1.0) <= stretch and best[j] > value:
+                value, source = best[j], j
+                length = (1 - follow) * local[j] + follow * (at_s[i] - at_s[j])
+                length = min(max(length, 0.7 * seconds), 1.4 * seconds)
         best[i], back[i], local[i] = value + score[i], source, length
     if not count:
         return [], 0.0
@@ -277,8 +209,7 @@ def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
 
 
 def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
-    chosen = starts_s[:: max(len(starts_s) // PARAMS.shown, 1)]
-    first = np.rint((np.array(chosen) - grid.start_s) / grid.step_s).astype(int)
+    first = np.rint((np.array(starts_s) - grid.start_s) / grid.step_s).astype(int)
     first = first[(first >= 0) & (first + BINS <= len(grid.values))]
     return np.asarray(np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0))
 
@@ -289,8 +220,6 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     around = np.concatenate([shape[-half:], shape[:half]])
     around = around - around.mean()
     spread = float(np.sqrt(np.mean(around**2)))
-    if grid.together > 1:
-        return row
     first = np.rint((np.array(row) - grid.start_s) / grid.step_s).astype(int)
     shifts = np.arange(-reach, reach + 1)
     at = first[:, None] + shifts
@@ -309,44 +238,13 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
 
 
-def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
-    """Begins and ends (s) from a row of beginnings; a late one follows a pause or a missed match."""
-    starts: list[float] = []
-    ends: list[float] = []
-    score = _correlation(grid, shape)
-    lengths = np.diff(row)
+def _spans(row: list[float], grid: BinnedSignal, seconds: float) -> tuple[Array, Array]:
+    """Begins and ends (s) from a row of beginnings; a late one follows a pause."""
+    starts, lengths = np.array(row), np.diff(row)
     close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
     end_s = grid.start_s + grid.step_s * len(grid.values)
-    for at, following in zip(row, [*row[1:], np.inf], strict=True):
-        apart = following - at
-        parts = round(apart / usual) if np.isfinite(apart) else 0
-        inside = at + usual * np.arange(1, max(parts, 1))
-        index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
-        scores = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
-        even = parts >= 2 and abs(apart / parts - usual) < PARAMS.stretch * usual
-        if even and len(scores) == parts - 1 and np.all(scores > 0.15):
-            borders = np.linspace(at, following, parts + 1)
-            starts.extend(borders[:-1].tolist())
-            ends.extend(borders[1:].tolist())
-        elif apart <= PARAMS.late * usual:
-            starts.append(at)
-            ends.append(following)
-        elif at + usual <= end_s + 0.1 * usual:
-            starts.append(at)
-            ends.append(min(at + usual, end_s, following))
-    return np.array(starts), np.array(ends)
-
-
-def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, together: int) -> Array:
-    """Which iterations have about the usual level: an evaluation's steps may have the shape at another."""
-    if not len(starts_s):
-        return np.zeros(0, dtype=bool)
-    area = area_below(times_s, values)
-    level = (np.interp(ends_s, times_s, area) - np.interp(starts_s, times_s, area)) / (ends_s - starts_s)
-    if together > 1:  # the level of an iteration of few readings is chance; that of some in a row is not
-        row = np.ones(min(together, len(level)))
-        level = np.convolve(level, row, "same") / np.convolve(np.ones(len(level)), row, "same")
-    usual = float(np.median(level))
-    spread = 1.4826 * float(np.median(np.abs(level - usual)))
-    return np.asarray(np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual)))
+    apart = np.append(lengths, np.inf)
+    ends = starts + np.where(apart <= PARAMS.late * usual, apart, usual)
+    whole = ends <= end_s + 0.1 * usual
+    return starts[whole], np.minimum(ends[whole], end_s)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.fft import next_fast_len, rfft
 
 from .correlation import CorrelationLevel, between, key_maxima, parabola, pyramids
-from .signals import Pauses, Signal, SignalGrid, begins
+from .signals import Pauses, Signal, SignalGrid
 
 Array = np.ndarray[Any, Any]
 
@@ -22,8 +22,8 @@ class CandidateParams:
 
     most: int = 22
     merge: float = 0.035  # nearer than this share is the same period
-    # the first key maximum above these shares of the highest is proposed
-    heights: tuple[float, ...] = (0.97, 0.88, 0.7, 0.5)
+    # the first key maxima above these shares of the highest are proposed, and the highest itself
+    heights: tuple[float, ...] = (0.9, 0.6)
     spectral_peaks: int = 5
 
 
@@ -206,35 +206,20 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
 
 
 def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[tuple[float, float, float, float]]:
-    rows: list[Array] = []
-    spans: list[tuple[int, int, float]] = []
+    found = []
     for view in views:
         for level in view.levels:
             first = max(2, int(np.ceil(0.97 * view.signal.shortest_s / level.step_s)))
             last = min(int(longest_s / level.step_s), len(level.values) - 3)
-            own = (level.values,) if level.middle is level.values else (level.values, level.middle)
-            if last >= first:
-                rows += own
-                spans += [(first, last, level.step_s)] * len(own)
-    if not rows:
-        return []
-    firsts, lasts, steps_s = (np.array(column) for column in zip(*spans, strict=True))
-    row, index = key_maxima(rows, firsts, lasts)
-    around = np.array([rows[k][at - 1 : at + 2] for k, at in zip(row.tolist(), index.tolist(), strict=True)])
-    if not len(around):
-        return []
-    heights, begin = around[:, 1], np.flatnonzero(begins(row))
-    top = np.repeat(np.maximum.reduceat(heights, begin), np.diff(np.append(begin, len(row))))
-    order = np.arange(len(row))
-    chosen = np.unique([
-        np.minimum.reduceat(np.where(heights >= share * top, order, len(row)), begin)
-        for share in (*PARAMS.heights, 1.0)
-    ])
-    chosen = chosen[top[chosen] >= 0.08]
-    return [
-        ((index[k] - 1 + shift) * steps_s[row[k]], 1.0, value, 0.0)
-        for k in chosen.tolist() for shift, value in (parabola(around[k], 1),)
-    ]
+            for values in (level.values,) if level.middle is level.values else (level.values, level.middle):
+                peaks = key_maxima(values, first, last) if last >= first else np.empty(0, np.int64)
+                top = float(values[peaks].max(initial=0.0))
+                if top < 0.08:
+                    continue
+                above = [int(peaks[values[peaks] >= share * top][0]) for share in (*PARAMS.heights, 1.0)]
+                for place, value in (parabola(values, k) for k in dict.fromkeys(above)):
+                    found.append((place * level.step_s, 1.0, value, 0.0))
+    return found
 
 
 def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, float, float, float]]:

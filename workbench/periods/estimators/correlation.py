@@ -7,6 +7,7 @@ short ones are blind to drift, checkpoints and evaluation, long ones tell long c
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,6 @@ from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
-
-from .signals import begins, median
 
 Array = np.ndarray[Any, Any]
 
@@ -137,7 +136,7 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
         count = min(size, piece.stop - piece.start)
         rows[k, :count] = values[piece.start : piece.start + count]
         w[k, :count] = weights[piece.start : piece.start + count]
-    window_s = float(median(np.array([piece.stop - piece.start for piece in pieces]))) * step_s
+    window_s = float(np.median(np.array([piece.stop - piece.start for piece in pieces]))) * step_s
     return _averaged(rows[None], w, step_s, thin, window_s)[0]
 
 
@@ -183,43 +182,23 @@ def _averaged(
         each = np.where(pairs < 0.3 * mass, 0.0, each)
     # Windows in which nothing happens say nothing; others count by how much happens, within a limit.
     power = energy[..., 0]
-    share = np.sqrt(np.minimum(power, 2 * median(power)[:, None]) + 1e-12)
+    share = np.sqrt(np.minimum(power, 2 * np.median(power, axis=-1)[:, None]) + 1e-12)
     share = share / share.sum(axis=1, keepdims=True)
     values = list(np.clip((share[:, None] @ each)[:, 0], -1, 1))
-    middles = list(median(each.transpose(0, 2, 1).copy())) if each.shape[1] > 2 else values
+    middles = list(np.median(each, axis=1)) if each.shape[1] > 2 else values
     return [CorrelationLevel(step_s * thin, window_s, *pair) for pair in zip(values, middles, strict=True)]
 
 
-def key_maxima(rows: Sequence[Array], first: Array, last: Array) -> tuple[Array, Array]:
-    """The highest points between zero crossings (McLeod and Wyvill, 5) of NSDFs (rows,) of any lengths.
-
-    Returns:
-        Row and index of each, in order; only those in [first, last] (rows,), which ends before the row does.
+def key_maxima(values: Array, first: int, last: int) -> Array:
+    """Places in [first, last] of the highest points between upward zero crossings of an NSDF (McLeod and
+    Wyvill, 5); of all peaks where it never crosses zero. `last` ends two places before the NSDF does.
     """
-    v = np.concatenate([*(row[: end + 2] for row, end in zip(rows, last.tolist(), strict=True)), [0.0]])
-    ends = np.cumsum([min(len(row), end + 2) for row, end in zip(rows, last.tolist(), strict=True)])
-    starts = np.append(0, ends[:-1])
-    positive = v > 0
-    rises = np.append(False, positive[1:] > positive[:-1])
-    rises[starts] = False
-    edges = np.flatnonzero(rises[: ends[-1]])
-    row = np.searchsorted(starts, edges, side="right") - 1
-    stops = np.minimum(np.append(edges[1:], ends[-1]), ends[row])
-    found = np.empty(0, dtype=np.int64)
-    if len(edges):
+    v = values[: last + 2]
+    edges = np.flatnonzero((v[1:] > 0) & (v[:-1] <= 0)) + 1
+    if v.min() > 0:
+        found = np.flatnonzero((v[1:-1] >= v[:-2]) & (v[1:-1] > v[2:])) + 1
+    else:
         # What is below zero after a hill is lower than the hill.
-        top = np.maximum.reduceat(v, np.column_stack([edges, stops]).ravel())[::2]
-        lengths = stops - edges
-        at = np.arange(lengths.sum()) + np.repeat(edges - np.cumsum(lengths) + lengths, lengths)
-        at = at[v[at] == np.repeat(top, lengths)]
-        found = at[begins(np.searchsorted(edges, at, side="right"))]
-    never = np.flatnonzero(np.logical_and.reduceat(positive[:-1], starts))
-    for number in never.tolist():  # crosses zero
-        own = v[starts[number] : ends[number]]
-        peaks = np.flatnonzero((own[1:-1] >= own[:-2]) & (own[1:-1] > own[2:])) + 1
-        found = np.append(found, starts[number] + peaks)
-    found.sort()
-    row = np.searchsorted(starts, found, side="right") - 1
-    index = found - starts[row]
-    known = (index >= first[row]) & (index <= last[row])
-    return row[known], index[known]
+        hills = itertools.pairwise([*edges, len(v)])
+        found = np.array([a + v[a:b].argmax() for a, b in hills], dtype=np.int64)
+    return found[(found >= first) & (found <= last)]

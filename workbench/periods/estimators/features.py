@@ -56,15 +56,15 @@ def names() -> list[str]:
 NAMES = names()
 
 
-def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
-    """Candidates' periods (n,) in seconds, their features (n, len(NAMES)), and the signals' views."""
+def describe(grid: SignalGrid) -> tuple[Array, Array]:
+    """Candidates' periods (n,) in seconds, and their features (n, len(NAMES))."""
     views = signal_views(grid.signals, grid.step_s)
     resting = pauses(grid.signals[0], grid.step_s)
     if resting is not None:
         views.append(view_between(grid.signals[0], grid.step_s, resting))
     candidates = propose(grid, views)
     if not candidates:
-        return np.empty(0), np.empty((0, len(NAMES))), views
+        return np.empty(0), np.empty((0, len(NAMES)))
     periods = np.array([_refined(views, one.period_s) for one in candidates])
     keep = _distinct(periods)
     candidates = [candidates[k] for k in keep]
@@ -72,7 +72,7 @@ def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     rows = np.hstack([_proposals(views, grid, candidates, periods), _correlations(views, periods)])
     rests = np.array([_rests(resting, period_s) for period_s in periods.tolist()])
     others = (_shapes(grid, periods), rests, _relations(rows, periods, candidates))
-    return periods, np.hstack([rows, *others]), views
+    return periods, np.hstack([rows, *others])
 
 
 def _refined(views: list[SignalView], period_s: float) -> float:
@@ -169,32 +169,21 @@ def _lagged(bank: LevelBank, view: Array, periods: Array, shortest_s: Array) -> 
 def _around(bank: LevelBank, near: Array, periods: Array, height: Array) -> Array:
     """The NSDF around peaks, (n, 5): mean lift, valley, best rivals inside and after it, the former's place.
     """
-    place = periods / bank.step_s[near]
-    count, base = bank.count[near], bank.first[near]
-    first, last, early, late = (
-        np.minimum(np.maximum((share * place).astype(np.int64), least), count)
-        for share, least in ((0.08, 2), (0.92, 3), (1.08, 0), (1.92, 0))
-    )
     found = np.full((len(near), 5), np.nan)
-    after = np.flatnonzero(late > early)
-    found[after, 3] = bank.greatest(base[after] + early[after], base[after] + late[after]) - height[after]
-    rows = np.flatnonzero(last > first)
-    if not len(rows):
-        return found
-    height, place, start, length = height[rows], place[rows], (base + first)[rows], (last - first)[rows]
-    begin = np.cumsum(length) - length
-    owner = np.repeat(np.arange(len(rows)), length)
-    step = np.arange(len(owner)) - begin[owner]
-    inside = bank.values[start[owner] + step]
-    valley = np.minimum.reduceat(inside, begin)
-    low = inside < (np.maximum(0.0, valley) + 0.25 * (height - valley))[owner]
-    none = len(owner)
-    past = np.minimum.reduceat(np.where(low, step, none), begin)
-    later = np.where(step >= np.where(past < none, past, 0)[owner], inside, -np.inf)
-    top = np.maximum.reduceat(later, begin)
-    best = np.minimum.reduceat(np.where(later == top[owner], step, none), begin)
-    found[rows, 0] = height - np.add.reduceat(inside, begin) / length
-    found[rows, 1], found[rows, 2], found[rows, 4] = valley, top - height, best / place + 0.08
+    for row, level, top, place in zip(found, near, height, periods / bank.step_s[near], strict=True):
+        own = bank.values[bank.first[level] :][: bank.count[level]]
+        after = own[int(1.08 * place) : int(1.92 * place)]
+        if len(after):
+            row[3] = after.max() - top
+        inside = own[max(int(0.08 * place), 2) : max(int(0.92 * place), 3)]
+        if not len(inside):
+            continue
+        valley = inside.min()
+        # Behind the hill at lag 0.
+        low = np.flatnonzero(inside < max(0.0, valley) + 0.25 * (top - valley))
+        past = low[0] if len(low) else 0
+        best = past + int(inside[past:].argmax())
+        row[[0, 1, 2, 4]] = top - inside.mean(), valley, inside[best] - top, best / place + 0.08
     return found
 
 

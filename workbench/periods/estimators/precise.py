@@ -1,19 +1,15 @@
-"""A found period made precise: phases chunk by chunk give its mean, its scatter and a boundary. Where every
-few periods end with a pause, the lengths of single periods give it.
-"""
+"""A found period made precise: phases chunk by chunk give its mean, its scatter and a boundary."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
 
 from .shapes import fold, folded
-from .signals import Signal, begins, quantiles
+from .signals import Signal
 
 Array = np.ndarray[Any, Any]
 
@@ -24,12 +20,7 @@ class PrecisePeriodParams:
 
     bins: int = 48  # of one period
     most_chunks: int = 40
-    favour: float = 0.1  # share of the variance that another signal must explain more than power does
     fine: int = 8  # phase bins between phase bins, by interpolation of the correlation
-    windows: int = 120  # of one period, each compared with what follows it
-    reach: float = 0.2  # share of a period by which the next one may come early or late
-    alike: float = 0.2  # least correlation of most windows with what follows
-    spread: float = 0.06  # at most, of the lengths in the middle, as a share of the period
 
 
 PARAMS = PrecisePeriodParams()
@@ -57,46 +48,19 @@ class Precise:
         ]
 
 
-def precise(signals: Sequence[Signal], step_s: float, period_s: float, *, lead: bool = True) -> Precise:
-    """A period (s) that is right to a few per cent, made precise: chunks phase-locked to their neighbours.
-
-    Args:
-        signals: Of one grid; the one that explains the period best makes it precise, power where they are
-            alike.
-        step_s: Of the grid.
-        period_s: The period.
-        lead: Whether the boundary and what is explained are the first signal's, and not the best one's.
-    """
-    count = len(signals[0].values)
+def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
+    """A period (s) that is right to a few per cent, made precise: chunks phase-locked to their neighbours."""
+    count = len(signal.values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps
     number = int(np.clip(count / per_chunk, 1, PARAMS.most_chunks))
     length = int(min(count, max(per_chunk, min(count / number, 8 * period_s / step_s))))
-    starts = np.linspace(0, count - length, number).astype(int)
-    starts = starts[begins(starts)]
+    starts = np.unique(np.linspace(0, count - length, number).astype(int))
     bins = int(np.clip(3 * period_s / step_s, 8, PARAMS.bins))
     one = np.zeros(len(starts), dtype=int)
     folds = fold(starts, one + length, one, step_s / np.array([period_s]), np.array([bins]))
-    shapes, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
-    tables = shapes.reshape(len(signals), len(starts), bins)
-    tables = tables - tables.mean(axis=2, keepdims=True)
-    favour = np.array([PARAMS.favour * (signal.name == "power_w") for signal in signals])
-    good = explained >= 0.5 * explained.max(axis=1, keepdims=True)
-    shares = (explained * good).sum(axis=1) / np.maximum(good.sum(axis=1), 1)
-    scores = np.maximum(shares, explained.mean(axis=1)) + favour  # at most
-    known: dict[int, Precise] = {}
-    while (best := int(np.argmax(scores))) not in known:
-        known[best] = _precise(tables[best], explained[best], starts, length, step_s, period_s)
-        scores[best] = known[best].explained + favour[best]
-    if not lead or best == 0:
-        return known[best]
-    first = known.get(0) or _precise(tables[0], explained[0], starts, length, step_s, period_s)
-    return replace(known[best], explained=first.explained, boundary=first.boundary)
-
-
-def _precise(
-    table: Array, explained: Array, starts: Array, length: int, step_s: float, period_s: float
-) -> Precise:
-    """From the shapes (chunks, bins) of one signal and the share of its variance that each explains."""
+    shapes, shares = folded(signal.values[None], signal.weights, folds)
+    table, explained = shapes.reshape(len(starts), bins), shares[0]
+    table = table - table.mean(axis=1, keepdims=True)
     good = explained >= 0.5 * float(explained.max())
     good[int(np.argmax(explained))] = True  # where nothing is explained at all, the best chunk alone
     newest = int(np.flatnonzero(good)[-1])
@@ -109,11 +73,11 @@ def _precise(
     distance = np.diff(starts[good]) * step_s / period_s  # in periods
     slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
     keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
-    least = float(quantiles(explained, [0.2])[0])
+    least = float(np.quantile(explained, 0.2))
     if keep.sum() < 2:
         return Precise(period_s, 0.02, boundary, float(explained.mean()), least, used, 0.0)
     slope, weight, distance = slope[keep], weight[keep], distance[keep]
-    low, high = quantiles(slope, [0.1, 0.9])
+    low, high = np.quantile(slope, [0.1, 0.9])
     spread = max(high - low, 1e-6)
     inside = (slope >= low - spread) & (slope <= high + spread)
     mass, slope = (weight * distance)[inside] + 1e-9, slope[inside]
@@ -123,49 +87,6 @@ def _precise(
     found_s = period_s * (1 + mean)
     scatter, moves = sd / np.sqrt(len(slope)), float(max(thirds) - min(thirds))
     return Precise(found_s, scatter, boundary, float(explained[good].mean()), least, used, moves)
-
-
-def between_pauses(signal: Signal, step_s: float, period_s: float) -> tuple[float, float] | None:
-    """The usual length (s) of one period, and its spread as a share, where a few and then a pause make a
-    cycle; None where lengths are too unlike.
-
-    A whole number of mean lengths fills such a cycle, and correlations over many periods show that mean: the
-    pause is spread over the periods. Here each window of one period is compared with what follows it only. A
-    pause between the two makes it longer, so the 0.4-quantile stands for those without.
-    """
-    thin = max(1, int(period_s / step_s / PARAMS.bins))
-    count = len(signal.values) // thin
-    values = signal.values[: count * thin].reshape(count, thin).mean(axis=1)
-    known = signal.weights[: count * thin].reshape(count, thin).min(axis=1)
-    length_s = thin * step_s
-    window = round(period_s / length_s)
-    low, high = int((1 - PARAMS.reach) * window), math.ceil((1 + PARAMS.reach) * window)
-    last = count - window - high
-    if window < 8 or last < window:
-        return None
-    starts = np.unique(np.linspace(0, last, min(PARAMS.windows, 2 * last // window)).astype(int))
-    pieces = np.lib.stride_tricks.sliding_window_view(values, window)
-    lags = np.arange(low, high + 1)
-    own, after = pieces[starts], pieces[starts[:, None] + lags]
-    own, after = own - own.mean(axis=1, keepdims=True), after - after.mean(axis=2, keepdims=True)
-    size, sizes = np.linalg.norm(own, axis=1), np.linalg.norm(after, axis=2)
-    score = np.einsum("ij,ikj->ik", own, after) / np.maximum(size[:, None] * sizes, 1e-12)
-    best = np.argmax(score, axis=1)
-    good = (best > 0) & (best < len(lags) - 1) & (size > 0.3 * np.median(size))
-    good &= np.lib.stride_tricks.sliding_window_view(known, window + high)[starts].min(axis=1) > 0
-    if good.sum() < 4:
-        return None
-    heights = score[np.arange(len(starts)), best]
-    good &= heights > 0.5 * np.median(heights[good])
-    if good.sum() < 4 or np.median(heights[good]) < PARAMS.alike:
-        return None
-    rows, at = np.flatnonzero(good), best[good]
-    a, b, c = score[rows, at - 1], score[rows, at], score[rows, at + 1]
-    bend = a - 2 * b + c
-    lengths = lags[at] + np.where(bend < 0, 0.5 * (a - c) / np.where(bend < 0, bend, 1.0), 0.0)
-    early, usual, late = np.quantile(lengths, [0.25, 0.4, 0.6])
-    spread = float(late - early) / window
-    return (float(usual) * length_s, spread) if spread < PARAMS.spread else None
 
 
 def _shifts(table: Array) -> tuple[Array, Array]:

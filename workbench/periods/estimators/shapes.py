@@ -26,7 +26,6 @@ SHAPE_NAMES = ("ev", "ev_least", "least", "most", "place_low", "place_high", "pl
                "low_run", "high_run", "bumps", "bump_spread", "depth")
 LEAST_BINS, MOST_BINS, LEAST_STEPS = 8, 32, 16
 STILL = 1e-24  # of a chunk's squares
-APART = 256  # more than the bins of two shapes
 
 
 class Folds(NamedTuple):
@@ -90,33 +89,16 @@ def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
     between = mass * (shape - np.repeat(mean, own, axis=1)) ** 2
     left = np.maximum(around - np.add.reduceat(between, folds.offset, axis=1), 0.0)
     used = np.add.reduceat(mass > 0, folds.offset, dtype=np.int64)
-    _fill(shape, mass > 0, (used < own) & (used > 1), folds)
+    for k in np.flatnonzero((used < own) & (used > 1)).tolist():  # bins that nothing fell into
+        cells = slice(folds.offset[k], folds.offset[k] + own[k])
+        there = np.flatnonzero(mass[cells])
+        for row in shape[:, cells]:
+            row[:] = np.interp(np.arange(own[k]), there, row[there], period=own[k])
     # Where a reading stands still, nothing but rounding is left of its variance.
     moves = around > STILL * np.add.reduceat(weighed**2, folds.first, axis=1)
     enough = (whole >= own + 2) & moves & (used > 1)
     rest = left / np.where(moves, around, 1.0) * (whole - 1) / np.maximum(1.0, whole - used)
     return shape, np.where(enough, 1 - rest, 0.0)
-
-
-def _fill(shape: Array, known: Array, those: Array, folds: Folds) -> None:
-    """Interpolate bins that nothing fell into, around the circle, in the shapes of those chunks (k,)."""
-    cells = np.flatnonzero(np.repeat(those, folds.bins))
-    if not len(cells):
-        return
-    there = cells[known[cells]]
-    chunk = np.searchsorted(folds.offset, there, side="right") - 1
-    first = np.flatnonzero(begins(chunk))
-    last = np.append(first[1:], len(chunk)) - 1
-    # Each chunk on a line of its own: its last bin before its first one, and its first behind its last.
-    ids = np.concatenate([there[last], there, there[first]])
-    edge = np.concatenate([-folds.bins[chunk[last]], np.zeros_like(there), folds.bins[chunk[first]]])
-    at = ids + edge + APART * np.concatenate([chunk[last], chunk, chunk[first]])
-    order = np.argsort(at)
-    at, ids = at[order], ids[order]
-    empty = cells[~known[cells]]
-    place = empty + APART * (np.searchsorted(folds.offset, empty, side="right") - 1)
-    for row in shape:
-        row[empty] = np.interp(place, at, row[ids])
 
 
 def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> Array:
@@ -157,8 +139,8 @@ def _described(signals: Sequence[Signal], folds: Folds) -> Array:
     low = ordered[..., 0]
     high, middle = (np.take_along_axis(ordered, at[..., None], 2)[..., 0] for at in (bins - 1, bins // 2))
     below = inside & (shape < 0.5 * (low + high)[..., None])
-    runs = _runs(below.reshape(-1, MOST_BINS), bins.ravel())
-    lows, highs, bumps, spread = (each.reshape(best.shape) for each in runs)
+    runs = [_runs(row[:count]) for row, count in zip(below.reshape(-1, MOST_BINS), bins.ravel(), strict=True)]
+    lows, highs, bumps, spread = (np.reshape(each, best.shape) for each in zip(*runs, strict=True))
     floor, ceiling, centre = (
         np.array([getattr(each, name) for each in signals])[:, None] for name in ("low", "high", "centre")
     )
@@ -170,35 +152,15 @@ def _described(signals: Sequence[Signal], folds: Folds) -> Array:
     ], axis=2)
 
 
-def _runs(below: Array, bins: Array) -> tuple[Array, Array, Array, Array]:
-    """Around circular masks (rows, MOST_BINS) of (rows,) bins: the longest run of True, of False, how many
-    runs of True end, and how unevenly (standard deviation of their distances over the mean).
+def _runs(below: Array) -> tuple[int, int, int, float]:
+    """Around a circular mask: the longest run of True, of False, how many runs of True there are, and how
+    unevenly they end (standard deviation of their distances over the mean).
     """
-    rows = np.arange(len(bins))
-    before = np.roll(below, 1, axis=1)
-    before[:, 0] = below[rows, bins - 1]
-    row, edge = np.nonzero((below != before) & (np.arange(MOST_BINS) < bins[:, None]))
-    lows, highs = (np.where(below[:, 0] == kind, bins, 0) for kind in (True, False))
-    number = np.bincount(row, minlength=len(bins))
-    lows[number > 0] = highs[number > 0] = 0
-    kind = below[row, edge]
-    length = _to_next(row, edge, bins)
-    np.maximum.at(lows, row[kind], length[kind])
-    np.maximum.at(highs, row[~kind], length[~kind])
-    ends = row[~kind]
-    bumps = np.bincount(ends, minlength=len(bins))
-    apart = _to_next(ends, edge[~kind], bins)
-    mean = bins / np.maximum(bumps, 1)
-    variance = np.bincount(ends, (apart - mean[ends]) ** 2, len(bins)) / np.maximum(bumps, 1)
-    return lows, highs, bumps.astype(float), np.where(bumps > 1, np.sqrt(variance) / mean, 0.0)
-
-
-def _to_next(row: Array, place: Array, bins: Array) -> Array:
-    """Distance from each place to the next of its row, around the circle."""
-    if not len(row):
-        return row
-    first = np.flatnonzero(begins(row))
-    following = np.append(place[1:], 0)
-    last = np.append(first[1:], len(row)) - 1
-    following[last] = place[first] + bins[row[first]]
-    return following - place
+    edges = np.flatnonzero(below != np.roll(below, 1))
+    if not len(edges):
+        return (len(below), 0, 0, 0.0) if below[0] else (0, len(below), 0, 0.0)
+    length = np.diff(edges, append=edges[0] + len(below))
+    ends = edges[~below[edges]]
+    apart = np.diff(ends, append=ends[0] + len(below))
+    lows, highs = (int(length[below[edges] == kind].max()) for kind in (True, False))
+    return lows, highs, len(ends), float(np.std(apart) / np.mean(apart))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,24 +55,6 @@ class SignalGrid:
         return self.count * self.step_s
 
 
-def quantiles(values: Array, shares: Sequence[float]) -> Array:
-    """Quantiles (m,) of values (n,), interpolated linearly: NumPy's, in a fraction of their time."""
-    ordered = np.sort(values)
-    place = np.multiply(shares, len(ordered) - 1)
-    k = place.astype(np.int64)
-    low, high, rest = ordered[k], ordered[np.minimum(k + 1, len(ordered) - 1)], place - k
-    found: Array = np.where(rest < 0.5, low + (high - low) * rest, high - (high - low) * (1 - rest))
-    return found
-
-
-def median(values: Array) -> Array:
-    """Medians along the last axis; of a few values sorting is quicker than to partition."""
-    ordered, half = np.sort(values, axis=-1), values.shape[-1] // 2
-    odd = values.shape[-1] % 2
-    found: Array = ordered[..., half] if odd else (ordered[..., half - 1] + ordered[..., half]) / 2
-    return found
-
-
 def begins(rows: Array) -> Array:
     """Where in (n,) values, alike ones beside each other, each kind begins: (n,) True or False."""
     found = np.ones(len(rows), dtype=bool)
@@ -86,13 +67,13 @@ def refresh_s(time_s: Array, values: Array) -> float:
     changed = np.flatnonzero(np.diff(values) != 0)
     if len(changed) < 3:
         return float(time_s[-1] - time_s[0])
-    return float(quantiles(np.diff(time_s[changed + 1]), [0.25])[0])
+    return float(np.quantile(np.diff(time_s[changed + 1]), [0.25])[0])
 
 
 def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
     """Bin means of (n,) columns without NaN, "power_w" among them, at (n,) rising times, on one even grid."""
     steps = np.diff(time_s)
-    poll_s = float(median(steps))
+    poll_s = float(np.median(steps))
     own_s = {name: refresh_s(time_s, values) for name, values in columns.items()}
     refresh = max(own_s["power_w"], poll_s)
     if refresh > 0.1 * (time_s[-1] - time_s[0]):  # a reading that hardly ever changes; another one may
@@ -117,7 +98,7 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
         even = np.interp(at, filled, means) if len(filled) < count else means
         centre = float((even * weights).sum() / weights.sum())
         even = (even - centre) * weights
-        low, high = quantiles(even[known], [0.03, 0.97])
+        low, high = np.quantile(even[known], [0.03, 0.97])
         shortest_s = PARAMS.refreshes * max(own_s[name], poll_s)
         sd = float(np.sqrt((even**2).sum() / weights.sum()))
         signals.append(Signal(name, even, weights, shortest_s, sd, centre, float(low), float(high)))
@@ -140,7 +121,7 @@ def pauses(signal: Signal, step_s: float) -> Pauses | None:
 
     None where nothing is low, or nothing but short pieces would be left.
     """
-    middle = float(median(signal.values[signal.weights > 0]))
+    middle = float(np.median(signal.values[signal.weights > 0]))
     if signal.high - signal.low <= 0 or middle - signal.low < 0.3 * (signal.high - signal.low):
         return None
     below = (signal.values < signal.low + 0.45 * (middle - signal.low)) | (signal.weights == 0)
@@ -156,5 +137,5 @@ def pauses(signal: Signal, step_s: float) -> Pauses | None:
     pieces = tuple(slice(int(a), int(b)) for a, b in cuts.reshape(-1, 2) if b - a >= 12)
     if len(pieces) < 2:
         return None
-    pause_s = float(median((ends - starts)[long])) * step_s
-    return Pauses(pieces, pause_s, float(median(np.array([p.stop - p.start for p in pieces]))) * step_s)
+    pause_s = float(np.median((ends - starts)[long])) * step_s
+    return Pauses(pieces, pause_s, float(np.median(np.array([p.stop - p.start for p in pieces]))) * step_s)

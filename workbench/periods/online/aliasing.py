@@ -16,7 +16,7 @@ import numpy as np
 
 from ...records import Periods
 from ..detect import SUSPECTED, confirmed
-from ..harmonics import fit, waves
+from ..harmonics import STEPS, amplitudes, fit, nearest, resolved, waves
 
 Array = np.ndarray[Any, Any]
 
@@ -25,18 +25,11 @@ Array = np.ndarray[Any, Any]
 class AliasingParams:
     """Tuned constants, by hand; `benchmarks.tracking` and `benchmarks.periods` score what passes."""
 
-    believed: float = 0.65  # share of the swing that the counter must show for a rhythm to be believed,
-    doubted: float = 0.45  # and below which it is doubted
-    same: float = 0.03  # a period that another polling interval leaves within 3 % is none of its making
+    # share of a rhythm that a second witness must show: of its swing the energy counter (of a true rhythm
+    # about all, of a beat with an iteration shorter than its step a tenth), of what it explains another pace
+    stays: float = 0.6
     weak: float = 0.05  # relative swing that shows nothing
-    harmonics: int = 3
-    # of the share that a rhythm explains at one pace, at another: as fitted (a pace of which it is a multiple
-    # shows all harmonics as the first ones) and as predicted
-    stays: float = 0.4
-    predicted: float = 0.6
-    alike: float = 0.7  # cosine of its harmonics' sizes at both
-    frequencies: int = 11  # frequencies that are tried for what was seen before, within half a turn of it
-    steps: float = 2.5  # between two readings, that a harmonic must last to be told from others
+    jumps: float = 1.5  # times as much from reading to reading where a beat has moved
 
 
 PARAMS = AliasingParams()
@@ -94,7 +87,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     """
     evidence = testimony(rows, seconds)
     share = evidence.share if evidence else None
-    if share is not None and share < PARAMS.doubted:
+    if share is not None and share < PARAMS.stays:
         return (f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which "
                 f"misses nothing, shows {100 * share:.0f} % of that swing")
     interval_s, refresh_s = intervals(rows)
@@ -108,8 +101,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
                 f"every {seconds:.3g} s; what this sensor leaves of an iteration shorter than "
                 f"{refresh_s:.3g} s would look the same"
             )
-    believed = share is not None and share >= PARAMS.believed
-    if not guarded or believed:
+    if not guarded or share is not None:
         return ""
     if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow: beats of any length
         return None
@@ -131,75 +123,41 @@ def with_counter(found: Periods, rows: Array) -> Periods:
         return found.doubted(beat) if beat else found
     if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.seconds:
         evidence = testimony(rows, level.seconds)
-        if evidence is not None and evidence.share >= PARAMS.believed:
+        if evidence is not None and evidence.share >= PARAMS.stays:
             return confirmed(found)
     return found
 
 
-def stays(before: Array, after: Array, seconds: float) -> bool | None:
-    """Whether a rhythm in readings at one pace is in those at another: a beat with the polling moves away.
-    None where there are too few readings to tell.
-
-    Compared are the shares of the variance that the period's first harmonics explain in stretches of one
-    length, and the harmonics with one another: a beat may move from the first to the second.
+class PaceEvidence(NamedTuple):
+    """Shares of the variance that a rhythm's first harmonics explain: of readings at one pace, to which they
+    are fitted, of later ones at another pace as predicted, and fitted again. Below 0 a prediction is worse
+    than a mean. `moved` where the later ones differ more from reading to reading too: a beat.
     """
-    before, after = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
-    harmonics = _resolved(before, after, seconds)
-    least = 4 * len(harmonics) + 4
-    if min(len(before), len(after)) < least:
-        return None
-    span_s = after["time_s"][-1] - after["time_s"][0]
-    lately = int(np.count_nonzero(before["time_s"] >= before["time_s"][-1] - span_s))
-    shares, swings = [], []
-    for rows in (before[-max(lately, least):], after):
-        power_w = rows["power_w"].astype(np.float64)
-        amplitudes, _, share = swing(rows["time_s"], power_w, seconds, harmonics)
-        shares.append(share)
-        swings.append(amplitudes)
-    return shares[1] >= PARAMS.stays * shares[0] and alike(*swings)
+
+    before: float
+    predicted: float
+    fitted: float
+    moved: bool
 
 
-def alike(before: Array, after: Array) -> bool:
-    """Whether the amplitudes of a period's harmonics are in about the same proportions."""
-    size = float(np.linalg.norm(before) * np.linalg.norm(after))
-    return float(before @ after) >= PARAMS.alike * size
-
-
-def predicted_shares(before: Array, after: Array, seconds: float) -> tuple[float, float]:
-    """Shares of the variance that a rhythm's first harmonics explain: in `before`, to which they are fitted,
-    and in `after`, which they predict. Below 0 they are worse than a mean: the rhythm moved with the pace.
-    """
+def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence | None:
+    """What readings at two paces show of a rhythm; None where there are too few."""
     first, later = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
-    harmonics = _resolved(first, later, seconds)
-    count = 2 * len(harmonics) + 1
-    if len(first) < 4 * count or len(later) < count:
-        return 0.0, 0.0
-    power_w, start_s = first["power_w"].astype(np.float64), first["time_s"][0]
-    span_s = float(first["time_s"][-1] - start_s)
-    least, best = math.inf, (np.zeros(count), 1 / seconds)
-    for shift in np.linspace(-0.5, 0.5, PARAMS.frequencies):
-        frequency = 1 / seconds + shift / span_s
-        found, rest = fit(first["time_s"] - start_s, power_w, frequency, harmonics)
-        if rest < least:
-            least, best = rest, (found, frequency)
-    variance = max(float(np.var(power_w)), 1e-12)
-    missed = later["power_w"] - waves(later["time_s"] - start_s, best[1], harmonics) @ best[0]
-    return 1.0 - least / len(first) / variance, 1.0 - float(np.mean(missed**2)) / variance
-
-
-def jumps(rows: Array) -> float:
-    """Mean square (W^2) of the differences from reading to reading."""
-    power_w = rows["power_w"][np.isfinite(rows["power_w"])].astype(np.float64)
-    return float(np.mean(np.diff(power_w) ** 2)) if len(power_w) > 1 else 0.0
-
-
-def _resolved(before: Array, after: Array, seconds: float) -> list[int]:
-    """The harmonics that both paces show, the first in any case: near two readings to one the fit is nearly
-    singular, and says nothing.
-    """
-    paces_s = [float(np.median(np.diff(rows["time_s"]))) for rows in (before, after) if len(rows) > 1]
-    pace_s = max(paces_s, default=0.0)
-    return [h for h in range(1, PARAMS.harmonics + 1) if h == 1 or seconds / h >= PARAMS.steps * pace_s]
+    if min(len(first), len(later)) < 2:
+        return None
+    pace_s = max(float(np.median(np.diff(rows["time_s"]))) for rows in (first, later))
+    harmonics = resolved(seconds, pace_s)
+    free = 2 * len(harmonics) + 1
+    if len(first) < 3 * free or len(later) < 2 * free:
+        return None
+    first_w, later_w = (rows["power_w"].astype(np.float64) for rows in (first, later))
+    found = nearest(first["time_s"], first_w, 1 / seconds, harmonics)
+    again = nearest(later["time_s"], later_w, 1 / seconds, harmonics)
+    foretold_w = waves(later["time_s"] - first["time_s"][0], found.frequency, harmonics) @ found.coefficients
+    predicted = 1.0 - float(np.mean((later_w - foretold_w) ** 2)) / max(float(np.var(first_w)), 1e-12)
+    jumps = [float(np.mean(np.diff(watts) ** 2)) for watts in (first_w, later_w)]
+    moved = predicted < 0.0 and jumps[1] > PARAMS.jumps * jumps[0]
+    return PaceEvidence(1.0 - found.left, predicted, 1.0 - again.left, moved)
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
@@ -216,37 +174,19 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     spans = np.diff(counter["tick_s"])
     step_s = float(np.median(spans))
     fine = spans < 2.5 * step_s
-    if seconds < PARAMS.steps * step_s or fine.sum() < 20:
+    if seconds < STEPS * step_s or fine.sum() < 20:
         return None
     mean_w = np.diff(counter["energy_j"])[fine] / spans[fine]
     middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
-    harmonics = [h for h in range(1, PARAMS.harmonics + 1) if seconds / h >= PARAMS.steps * step_s]
+    harmonics = resolved(seconds, step_s)
     read_w = reading["power_w"].astype(np.float64)
-    steady, noise_w, _ = swing(reading["power_tick_s"], read_w, seconds, harmonics)
-    averaged, *_ = swing(middle_s, mean_w, seconds, harmonics)
-    given_back = np.array([1.0 / np.sinc(h * step_s / seconds) for h in harmonics])
-    observed_w = float(np.sqrt(np.sum(steady**2)))
+    steady = fit(reading["power_tick_s"], read_w, 1 / seconds, harmonics)
+    averaged = amplitudes(fit(middle_s, mean_w, 1 / seconds, harmonics))
+    given_back = 1.0 / np.sinc(np.array(harmonics) * step_s / seconds)
+    observed_w = float(np.linalg.norm(amplitudes(steady)))
+    # The standard error of an amplitude.
+    noise_w = math.sqrt(2.0 * steady.left * float(np.var(read_w)) / len(read_w))
     if observed_w < 3.0 * noise_w:
         return None
-    share = float(np.sqrt(np.sum((averaged * given_back) ** 2)) / observed_w)
-    return AliasEvidence(share, 2.0 * observed_w, float(np.mean(reading["power_w"])))
-
-
-def swing(
-    time_s: Array, power_w: Array, seconds: float, harmonics: list[int]
-) -> tuple[Array, float, float]:
-    """Amplitudes of a period's harmonics by least squares, the standard error of one, and the share of the
-    variance that they explain, adjusted for their number.
-
-    Args:
-        time_s: (n,).
-        power_w: (n,).
-        seconds: The period.
-        harmonics: Multiples of its frequency.
-    """
-    found, rest = fit(time_s - time_s[0], power_w, 1 / seconds, harmonics)
-    n = len(harmonics)
-    sd = math.sqrt(rest / max(1, len(time_s) - 2 * n - 1))
-    variance = float(np.var(power_w, ddof=1))
-    share = max(0.0, 1.0 - sd**2 / variance) if variance > 0 else 0.0
-    return np.hypot(found[1 : n + 1], found[n + 1 :]), sd * math.sqrt(2.0 / len(time_s)), share
+    share = float(np.linalg.norm(averaged * given_back)) / observed_w
+    return AliasEvidence(share, 2.0 * observed_w, float(np.mean(read_w)))

@@ -25,17 +25,14 @@ class PhaseLockParams:
     # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
     least_readings: int = 24
     phase_gain: float = 0.6  # share of a phase error that is corrected at once
-    first_gain: float = 0.12  # share of it that corrects the period, until there are `least_beats`
-    beats: int = 24  # that a period is the line through
-    least_beats: int = 6
-    least_likeness: float = 0.3  # correlation from which a match corrects the phase
-    half_life_beats: int = 6  # of a beat's weight, so that a drifting period is not its mean of a while ago
+    beats: int = 16  # that a period is the slope of a line through, at most,
+    least_beats: int = 6  # and at least: iterations vary, and one late boundary is no longer period
+    telling: float = 0.45  # correlation from which the shape repeats well enough
 
 
 PARAMS = PhaseLockParams()
 NEAR = np.linspace(-0.25, 0.25, 25)
 ANYWHERE = np.arange(48) / 48
-_RECENT = 0.5 ** (np.arange(PARAMS.beats)[::-1] / PARAMS.half_life_beats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +57,12 @@ class PhaseLock:
     level_w: float  # their usual power
     level_sd_w: float  # how much that varies
     stretches: int = 0  # how many were followed
-    number: int = 0  # of the latest boundary
-    beats: tuple[tuple[int, float], ...] = ()  # the last few boundaries as they were seen, with their numbers
+    beats: tuple[tuple[int, float], ...] = ()  # numbers and moments (s) of the last few boundaries
 
     @property
     def telling(self) -> bool:
         """Whether the shape repeats well enough that a stretch unlike it means something."""
-        return self.likeness >= 0.45
+        return self.likeness >= PARAMS.telling
 
 
 def stretch_s(seconds: float, step_s: float) -> float:
@@ -89,25 +85,23 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     phase_s = boundary_s + math.floor((time_s[-1] - boundary_s) / seconds) * seconds
     bins = int(np.clip(min(2 * seconds / step_s, len(time_s) / 4), 6, 48))
     recent = time_s >= time_s[-1] - max(4 * seconds, 2 * stretch_s(seconds, step_s))
-    shape_w = fold(((time_s[recent] - phase_s) / seconds) % 1.0, power_w[recent], bins)
+    phases = ((time_s - phase_s) / seconds) % 1.0
+    shape_w = fold(phases[recent], power_w[recent], bins)
     lock = PhaseLock(seconds, phase_s, shape_w, 1.0, 0.0, float(np.mean(power_w)), 0.0)
-    # Iterations do not keep a clock's time: older ones count for the shape when shifted to where they fit.
-    phases, shift = ((time_s - phase_s) / seconds) % 1.0, 0.0
-    pieces = list(_pieces(time_s, stretch_s(seconds, step_s)))
-    for piece in reversed(pieces):
-        found = match(lock, (phases[piece] - shift) % 1.0, power_w[piece], NEAR)
-        shift += PARAMS.phase_gain * found.late if found.likeness > PARAMS.least_likeness else 0.0
-        phases[piece] = (phases[piece] - shift) % 1.0
-    lock = replace(lock, shape_w=fold(phases, power_w, bins))
+    pieces = _pieces(time_s, stretch_s(seconds, step_s))
     matches = [match(lock, phases[piece], power_w[piece], NEAR) for piece in pieces]
-    levels = np.array([each.level_w for each in matches])
-    level_w = float(np.median(levels))
+    levels_w, likenesses = np.array([(each.level_w, each.likeness) for each in matches]).T
     # The same readings made the shape, so what comes later will match a little less.
-    likenesses = np.array([each.likeness for each in matches])
-    likeness = 0.95 * float(np.median(likenesses))
-    return replace(lock, likeness=likeness,
-                   likeness_sd=float(1.4826 * np.median(np.abs(likenesses - likeness))), level_w=level_w,
-                   level_sd_w=float(1.4826 * np.median(np.abs(levels - level_w))))
+    likeness, level_w = 0.95 * float(np.median(likenesses)), float(np.median(levels_w))
+    ends = [round((time_s[piece][-1] - phase_s) / seconds) for piece in pieces]
+    beats = [(end, phase_s + (end + each.late) * seconds) for end, each in zip(ends, matches, strict=True)]
+    return replace(lock, beats=tuple(beats[-PARAMS.beats :]), likeness=likeness, level_w=level_w,
+                   likeness_sd=_spread(likenesses, likeness), level_sd_w=_spread(levels_w, level_w))
+
+
+def _spread(values: Array, middle: float) -> float:
+    """A robust standard deviation."""
+    return 1.4826 * float(np.median(np.abs(values - middle)))
 
 
 def fold(phase: Array, power_w: Array, bins: int) -> Array:
@@ -180,19 +174,15 @@ def oddness(lock: PhaseLock, found: Match) -> float:
 def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     """The phase lock after a stretch that belongs to the rhythm."""
     late_s = found.late * lock.seconds
-    beats = (*lock.beats[-PARAMS.beats + 1 :], (lock.number, lock.phase_s + late_s))
-    if len(beats) < PARAMS.least_beats:
-        # Too few to tell: iterations vary, and one late boundary is no longer period.
-        seconds = lock.seconds + PARAMS.first_gain * late_s / max(1.0, (end_s - lock.phase_s) / lock.seconds)
-    else:
+    number, before_s = lock.beats[-1] if lock.beats else (0, lock.phase_s)
+    number += round((lock.phase_s - before_s) / lock.seconds)
+    beats = (*lock.beats[-PARAMS.beats + 1 :], (number, lock.phase_s + late_s))
+    seconds = lock.seconds
+    if len(beats) >= PARAMS.least_beats:
         numbers, moments = np.array(beats).T
-        weights = _RECENT[-len(numbers) :]
-        numbers = numbers - (weights @ numbers) / weights.sum()
-        moments = moments - moments[-1]  # small numbers keep their digits
-        seconds = float((weights * numbers) @ moments / ((weights * numbers) @ numbers))
+        seconds = float(np.polyfit(numbers, moments - moments[0], 1)[0])
     phase_s = lock.phase_s + PARAMS.phase_gain * late_s
-    passed = max(1, math.floor((end_s - phase_s) / seconds))
-    phase_s += passed * seconds
+    phase_s += max(1, math.floor((end_s - phase_s) / seconds)) * seconds
     weight = max(0.05, 1.0 / (lock.stretches + 4))
     off, off_w = abs(found.likeness - lock.likeness), abs(found.level_w - lock.level_w)
     return replace(lock, seconds=seconds, phase_s=phase_s,
@@ -200,7 +190,7 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
                    likeness_sd=lock.likeness_sd + weight * (1.25 * off - lock.likeness_sd),
                    level_w=lock.level_w + weight * (found.level_w - lock.level_w),
                    level_sd_w=lock.level_sd_w + weight * (1.25 * off_w - lock.level_sd_w),
-                   stretches=lock.stretches + 1, number=lock.number + passed, beats=beats)
+                   stretches=lock.stretches + 1, beats=beats)
 
 
 def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
@@ -208,30 +198,6 @@ def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     phase_s = lock.phase_s + found.late * lock.seconds
     phase_s += math.floor((end_s - phase_s) / lock.seconds) * lock.seconds
     return replace(lock, beats=(), phase_s=phase_s)
-
-
-def scaled(lock: PhaseLock, time_s: Array, power_w: Array, low: float, high: float) -> float | None:
-    """The period that the known shape, stretched by `low`..`high` as by a clock change, has in these
-    readings, or None.
-
-    Args:
-        lock: The known shape.
-        time_s: (n,).
-        power_w: (n,).
-        low: Lowest ratio to the known period.
-        high: Highest ratio.
-    """
-    span_s = time_s[-1] - time_s[0]
-    count = int(np.clip(math.log(high / low) / 0.008, 9, 120))
-    best, answer = 0.6 * lock.likeness, None
-    for scale in np.geomspace(low, high, count):
-        seconds = lock.seconds * float(scale)
-        if span_s < 1.8 * seconds:
-            continue
-        found = match(lock, (time_s / seconds) % 1.0, power_w, ANYWHERE[::2])
-        if found.likeness > best:
-            best, answer = found.likeness, seconds
-    return answer
 
 
 def _pieces(time_s: Array, length_s: float) -> Sequence[slice]:
