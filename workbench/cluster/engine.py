@@ -29,7 +29,7 @@ class Engine:
 
     def __init__(
         self, log: pl.DataFrame, cluster: Cluster, *, asleep: bool, colocation: Colocation,
-        recorder: RunRecorder | None,
+        stays: bool,
     ) -> None:
         self.log, self.cluster = log, cluster
         self._columns = Columns(log)
@@ -50,7 +50,7 @@ class Engine:
         # target was foretold.
         self._heap: list[tuple[float, int, int, int, object]] = []
         self._seq = len(self._columns)
-        self._recorder = recorder
+        self._recorder = RunRecorder(self.nodes) if stays else None
 
     def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
         if not len(gpus) == 1 == job.num_gpus or job.state != QUEUED:
@@ -79,6 +79,8 @@ class Engine:
             job.version += 1
             due_s = now + (job.left_s - job.target_s) / rate
             heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
+            if self._recorder is not None:
+                self._recorder.changed(job, now)
             if gpu.mix.size > 1:
                 for other in gpu.jobs:
                     if other is not job:
@@ -154,6 +156,8 @@ class Engine:
             job.start_s = self.now_s
         job.rate = self._rate(job)
         self._schedule(job)
+        if self._recorder is not None:
+            self._recorder.changed(job, self.now_s)
 
     def _rate(self, job: Job) -> float:
         stays = job.stays
@@ -172,6 +176,8 @@ class Engine:
             job.left_s -= job.rate * (now - job.since_s)
             job.since_s, job.rate = now, rate
             self._schedule(job)
+        if self._recorder is not None:
+            self._recorder.changed(job, self.now_s)
 
     def _settle(self, job: Job) -> None:
         job.left_s -= job.rate * (self.now_s - job.since_s)

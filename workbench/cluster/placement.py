@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from .policy import ClusterControl, Policy
+from .power import NodeType
 from .state import STANDBY, Gpu, Job, Node
+
+MEMORY_SHARE = 0.9  # of a GPU's memory, that peaks of jobs which share it may take together
 
 
 class FreeNodes:
@@ -20,8 +23,7 @@ class FreeNodes:
     reserved: Container[Node] = ()
 
     def __init__(self, cluster: ClusterControl) -> None:
-        kinds = [kind for kind, _ in cluster.cluster.nodes]
-        self._types = [_Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind in kinds]
+        self._types = [_Type(kind) for kind, _ in cluster.cluster.nodes]
         self._where: list[dict[int, Node]] = []
         for node in cluster.nodes:
             bucket = self._types[node.kind_index].bucket(node)
@@ -39,17 +41,13 @@ class FreeNodes:
 
     def touched(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """File the nodes of these GPUs, which the job has come to or left."""
-        node = gpus[0].node
-        if job.num_gpus <= node.kind.gpus:
+        for node in nodes_of(gpus):
             self.moved(node)
-        else:
-            for each in {gpu.node: None for gpu in gpus}:
-                self.moved(each)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
         """Free GPUs on the fullest node (awake before standby), with `spread` on the emptiest; None: none."""
         for kind in self._types:
-            if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
+            if not job.suits(kind.kind):
                 continue
             if job.num_gpus > kind.gpus:
                 gpus = kind.several(job.num_gpus, self.reserved)
@@ -62,16 +60,16 @@ class FreeNodes:
         return None
 
 
-class WaitingJobs(dict[tuple[object, ...], list[tuple[float, int, Job]]]):
-    """Queues of jobs that the same GPUs suit, each a heap by order and row; none of them is empty."""
+class WaitingJobs(dict[tuple[object, ...], list[tuple[int, int, Job]]]):
+    """Queues of jobs that the same GPUs suit, each a heap by priority and row; none of them is empty."""
 
     @staticmethod
     def _key(job: Job) -> tuple[object, ...]:
         return job.profile, job.num_gpus, job.gpu_type, job.priority > 0
 
-    def add(self, job: Job, order: float) -> None:
-        """Queue a job; lower orders are served first."""
-        heapq.heappush(self.setdefault(self._key(job), []), (order, job.index, job))
+    def add(self, job: Job) -> None:
+        """Queue a job: the higher priority is served first, then who came first."""
+        heapq.heappush(self.setdefault(self._key(job), []), (-job.priority, job.index, job))
 
     def take(self, job: Job) -> None:
         """Take a job out of its queue."""
@@ -110,6 +108,16 @@ class FreeNodesPolicy(Policy):
         self.free.touched(job, gpus)
 
 
+def nodes_of(gpus: Iterable[Gpu]) -> list[Node]:
+    """The nodes of these GPUs, each once, in order."""
+    return list(dict.fromkeys(gpu.node for gpu in gpus))
+
+
+def usable_memory(cluster: ClusterControl) -> list[int]:
+    """By type of node, the bytes that peaks of jobs on one GPU may take together."""
+    return [int(MEMORY_SHARE * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+
+
 def free_gpus(node: Node, count: int) -> list[Gpu]:
     """The first so many free GPUs of a node that has them."""
     if count == 1:
@@ -120,9 +128,9 @@ def free_gpus(node: Node, count: int) -> list[Gpu]:
 
 
 class _Type:
-    def __init__(self, gpus: int, gpu_type: str, memory_bytes: int) -> None:
-        self.gpus, self.gpu_type, self.memory_bytes = gpus, gpu_type, memory_bytes
-        self.buckets: list[dict[int, Node]] = [{} for _ in range(gpus + 1)]
+    def __init__(self, kind: NodeType) -> None:
+        self.kind, self.gpus = kind, kind.gpus
+        self.buckets: list[dict[int, Node]] = [{} for _ in range(kind.gpus + 1)]
         self.standby: dict[int, Node] = {}
 
     def bucket(self, node: Node) -> dict[int, Node]:

@@ -19,8 +19,7 @@ from .columns import Outcomes
 from .engine import SLEEP, STOP, TARGET, TIMER, WAKE, Engine
 from .policy import IllegalPlacement, Policy
 from .power import Cluster
-from .recording import STANDBY as TO_STANDBY
-from .recording import RunRecord, RunRecorder
+from .recording import RunRecorder
 from .result import Result, Timeline, job_frame, node_frame
 from .state import AWAKE, DONE, LEAVING, QUEUED, RUNNING, STANDBY, WAKING, Job, Node
 
@@ -38,7 +37,7 @@ class Simulator(Engine):
         checkpoint_s: How long a stopped job stays on its GPUs without progress, at its full draw.
         restart_s: Work that is added when it comes back.
         timeline_s: Distance of the rows of `timeline`; None for none.
-        stays: Whether to write down who was on which GPU from when to when, for `result` and `record`.
+        stays: Whether to write down who was where and how every job and node went on, for `drill`.
         keep_valid: Leave out what is wrong in the log instead of raising.
 
     Raises:
@@ -61,7 +60,7 @@ class Simulator(Engine):
         asleep = policy.sleep_after_s is not None
         super().__init__(
             checked, cluster, asleep=asleep, colocation=colocation or Colocation(),
-            recorder=RunRecorder() if stays else None,
+            stays=stays,
         )
         self.done = self.events = 0
         self._next = self._idle_timers = 0
@@ -95,6 +94,8 @@ class Simulator(Engine):
             job.left_s += self.restart_s
         else:
             job.began_s = self.now_s
+        if self._recorder is not None:
+            self._recorder.changed(job, self.now_s)
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 
     def notify(self, job: Job, work_s: float) -> None:
@@ -120,8 +121,6 @@ class Simulator(Engine):
         node.stamp += 1
         self.awake -= 1
         self._draw(node, node.standby_w)
-        if self._recorder is not None:
-            self._recorder.mark(node, TO_STANDBY, self.now_s)
         self.policy.slept(node)
 
     def cap(self, node: Node, index: int) -> None:
@@ -137,8 +136,6 @@ class Simulator(Engine):
         node.cap_index = index
         node.cap = cap = node.kind.caps[index] if index >= 0 else None
         node.table = node.tables[index + 1]
-        if self._recorder is not None:
-            self._recorder.mark(node, index, self.now_s)
         node.speed = node.kind.speed * (cap.speed if cap else 1.0)
         if node.state == AWAKE:
             self._draw(node, node.table[node.used])
@@ -226,17 +223,12 @@ class Simulator(Engine):
         self._metered_s = end_s
         if self._timeline.due_s <= end_s:
             self._tick(end_s)
-        stays = (self._recorder or RunRecorder()).stays(self.log)
+        recorder, job_ids = self._recorder or RunRecorder(()), self.log["job_id"]
         return Result(
             self.policy.name, self.cluster, job_frame(self.log, self._outcomes, self.nodes),
             node_frame(self.nodes), self._timeline.frame(), self.energy_j, self.start_s, end_s,
-            self.events, stays,
+            self.events, recorder.stays(job_ids), recorder.job_changes(job_ids), recorder.node_stretches(),
         )
-
-    def record(self) -> RunRecord:
-        """The result and what drilling into it needs, of a run with `stays`; raises as `result`."""
-        marks = (self._recorder or RunRecorder()).marks()
-        return RunRecord(self.result(), marks, self.policy.sleep_after_s is not None, self.checkpoint_s)
 
     # Inside
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from dataclasses import dataclass
 
 from .colocation import Mix
-from .power import CapLevel, Cluster, NodeType, PowerTable, in_steps, power_tables
+from .power import UNIT, CapLevel, Cluster, NodeType, PowerTable, in_steps, power_tables
 
 # Of a job
 QUEUED, RUNNING, LEAVING, DONE = 0, 1, 2, 3
 # Of a node
 AWAKE, WAKING, STANDBY = 0, 1, 2
 
-NEVER_S = float("inf")
+NEVER_S = math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +71,15 @@ class Job:
         left_s = self.expected_s - self.work_s + self.left_s - self.rate * (now_s - self.since_s)
         return left_s if left_s > 0 else min(60.0, self.expected_s)
 
+    def breaks(self, excess: float, now_s: float) -> bool:
+        """Whether it misses a deadline with this excess that it can meet alone."""
+        left_s, time_s = self.expected_left_s(now_s), self.deadline_s - now_s
+        return left_s <= time_s < left_s * (1 + excess)
+
+    def suits(self, kind: NodeType) -> bool:
+        """Whether it may run on GPUs of this type, and fits in their memory."""
+        return self.gpu_type in (None, kind.gpu_type) and self.memory <= kind.memory_bytes
+
 
 class Gpu:
     """One GPU: its jobs, their mix, the bytes of their peaks; `stamp` counts changes, to date notes."""
@@ -96,12 +107,13 @@ class Node:
             difference of these.
         energy_j: All it drew; `unowned_j` what it drew without any job.
         hosting_s: Seconds with at least one job; `awake_s` seconds awake or waking.
+        history: What the meters showed, stretch by stretch (`recording.NODE_COLUMNS`); None: not kept.
     """
 
     __slots__ = (
-        "awake_s", "cap", "cap_index", "demand", "energy_j", "free", "gpus", "hosting_s", "idle_w", "index",
-        "kind", "kind_index", "opened", "per_demand", "per_seat", "power_w", "seats", "since_s", "speed",
-        "stamp", "standby_w", "state", "table", "tables", "unowned_j", "used", "wakes",
+        "awake_s", "cap", "cap_index", "demand", "energy_j", "free", "gpus", "history", "hosting_s",
+        "idle_w", "index", "kind", "kind_index", "opened", "per_demand", "per_seat", "power_w", "seats",
+        "since_s", "speed", "stamp", "standby_w", "state", "table", "tables", "unowned_j", "used", "wakes",
     )
 
     def __init__(
@@ -119,12 +131,15 @@ class Node:
         self.since_s = 0.0
         self.per_demand = self.per_seat = self.energy_j = self.unowned_j = self.hosting_s = self.awake_s = 0.0
         self.wakes = 0
+        self.history: array[float] | None = None
         self.opened = 0  # the policy's own
 
     def advance(self, now_s: float) -> None:
         """Bring the meters up to now; power has been constant since they last were."""
         seconds = now_s - self.since_s
         if seconds > 0:
+            if self.history is not None:
+                self._note(self.history, now_s)
             self.since_s = now_s
             energy_j = self.power_w * seconds
             self.energy_j += energy_j
@@ -141,6 +156,12 @@ class Node:
                 self.unowned_j += energy_j
                 if self.state != STANDBY:
                     self.awake_s += seconds
+
+    def _note(self, history: array[float], now_s: float) -> None:
+        used = self.used / (UNIT * self.kind.gpus) if self.state == AWAKE else math.nan
+        limit_w = self.cap.power_limit_w if self.cap else math.nan
+        what = self.state, self.seats, used, limit_w, self.power_w
+        history.extend((self.index, self.since_s, now_s, *what))
 
     def jobs(self) -> list[Job]:
         """Who is here, each once, in the order of GPUs."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..capacity_index import REFUSED_S, CapacityIndex
 from ..colocation import Colocation, History, Mix
-from ..placement import FreeNodesPolicy, WaitingJobs
+from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, STANDBY, Gpu, Job, Node
@@ -37,19 +37,18 @@ class Eaco(FreeNodesPolicy):
     Args:
         max_jobs: On one GPU.
         load_threshold: Highest sum of solo utilisations on a GPU that is shared, 0..1 and above.
-        memory_threshold: Highest share of a GPU's memory that peaks may take together.
         start: What is believed of sharing before the first measurement; the paper's own experiments by
             default.
         sleep_after_s: When empty nodes go to standby.
     """
 
     def __init__(
-        self, *, max_jobs: int = 3, load_threshold: float = 1.0, memory_threshold: float = 0.9,
-        start: Colocation | None = None, sleep_after_s: float | None = 300.0,
+        self, *, max_jobs: int = 3, load_threshold: float = 1.0, start: Colocation | None = None,
+        sleep_after_s: float | None = 300.0,
     ) -> None:
         self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
-        self.memory_threshold, self.start, self.sleep_after_s = memory_threshold, start, sleep_after_s
-        self.name = f"EaCO, {max_jobs} jobs, {load_threshold:.0%}"
+        self.start, self.sleep_after_s = start, sleep_after_s
+        self.name = f"EaCO, {max_jobs} job{'s' * (max_jobs != 1)}, {100 * load_threshold:.0f} %"
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
@@ -58,13 +57,13 @@ class Eaco(FreeNodesPolicy):
         self.active: dict[int, Node] = {}
         self.waiting = WaitingJobs()
         self.narrowest = min(kind.gpus for kind, _ in cluster.cluster.nodes)
-        self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        self.memory = usable_memory(cluster)
 
     # What happens
 
     def arrived(self, job: Job) -> None:
         if not self._schedule(job):
-            self.waiting.add(job, -job.priority)
+            self.waiting.add(job)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
@@ -84,7 +83,7 @@ class Eaco(FreeNodesPolicy):
             job.watch = None
             self._close(watch)
         if not self._schedule(job):
-            self.waiting.add(job, -job.priority)
+            self.waiting.add(job)
         if self.waiting:
             self._retry(gpus)
 
@@ -100,8 +99,7 @@ class Eaco(FreeNodesPolicy):
         excess = self.cluster.excess(job)
         self._measured(job, excess)
         now = self.cluster.now_s
-        left_s, time_s = job.expected_left_s(now), job.deadline_s - now
-        if left_s <= time_s < left_s * (1 + excess):
+        if job.breaks(excess, now):
             watch.undoing = True
             newcomer = watch.newcomer
             if job is newcomer:
@@ -151,10 +149,7 @@ class Eaco(FreeNodesPolicy):
     def _on_node(self, job: Job, node: Node, joins: dict[Mix, bool]) -> list[Gpu] | None:
         """The node's most utilised GPUs that take the job; `joins` keeps which mixes the job may join."""
         count, kind = job.num_gpus, node.kind
-        if (
-            (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or count > kind.gpus
-            or job.memory > kind.memory_bytes
-        ):
+        if count > kind.gpus or not job.suits(kind):
             return None
         shared = job.priority <= 0
         takes = []
@@ -245,8 +240,7 @@ class Eaco(FreeNodesPolicy):
     def _fits(self, job: Job, mix: Mix) -> bool:
         """Whether the newcomer's own deadline holds in this mix."""
         after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
-        left_s, time_s = job.expected_left_s(self.cluster.now_s), job.deadline_s - self.cluster.now_s
-        return time_s < left_s or left_s * (1 + self._predict(job, after)) <= time_s
+        return not job.breaks(self._predict(job, after), self.cluster.now_s)
 
     def _accepts(self, job: Job, gpu: Gpu) -> float | None:
         """Whether memory fits here and all residents keep their deadlines."""
@@ -256,18 +250,17 @@ class Eaco(FreeNodesPolicy):
         now = self.cluster.now_s
         expected = self.history.predict(after)
         for other in gpu.jobs:
-            deadline_s = other.deadline_s
-            left_s = other.expected_left_s(now)
             excess = expected
             if other.observed is not None:
                 excess = other.observed.get(after, expected)
-            if deadline_s - now < left_s * (1 + excess) and deadline_s - now >= left_s:
+            if other.breaks(excess, now):
                 # Its slack grows while it runs faster than it must: the moment when it suffices can be told.
                 gain = other.rate * (1 + excess) - 1
                 if gain <= 0:
                     return REFUSED_S
-                return now + (left_s * (1 + excess) - deadline_s + now) / gain + 1e-3
-        if job.gpu_type is not None and job.gpu_type != gpu.node.kind.gpu_type:
+                needed_s = other.expected_left_s(now) * (1 + excess)
+                return now + (needed_s - other.deadline_s + now) / gain + 1e-3
+        if not job.suits(gpu.node.kind):
             return None
         if isinstance(job.note, set) and any(other.index in job.note for other in gpu.jobs):
             return None
@@ -295,7 +288,7 @@ class Eaco(FreeNodesPolicy):
 
     def _retry(self, gpus: Iterable[Gpu]) -> None:
         """Try waiting jobs, in order, on changed nodes; what did not fit elsewhere still does not."""
-        for node in {gpu.node: None for gpu in gpus}:
+        for node in nodes_of(gpus):
             while self._serve(node):
                 pass
         if not self.waiting:

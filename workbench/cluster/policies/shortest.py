@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from ..placement import FreeNodesPolicy, free_gpus
+from ..placement import FreeNodesPolicy, free_gpus, nodes_of
 from ..policy import ClusterControl
 from ..state import AWAKE, RUNNING, Gpu, Job, Node
 
@@ -113,7 +113,7 @@ class Srtf(Sjf):
 
     def _free(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         """A job has left its GPUs. The job that claimed its node starts when the last victim has left."""
-        for node in {gpu.node: None for gpu in gpus}:
+        for node in nodes_of(gpus):
             claim = self.claims.get(node)
             if claim is not None:
                 claimant, victims = claim
@@ -128,9 +128,7 @@ class Srtf(Sjf):
         best: tuple[float, Node, list[Job]] | None = None
         for node in self.cluster.nodes:
             kind = node.kind
-            if node in self.claims or node.state != AWAKE or job.num_gpus > kind.gpus:
-                continue
-            if job.memory > kind.memory_bytes or job.gpu_type not in (None, kind.gpu_type):
+            if node in self.claims or node.state != AWAKE or job.num_gpus > kind.gpus or not job.suits(kind):
                 continue
             victims: list[Job] = []
             found = node.free
