@@ -29,7 +29,7 @@ class Columns:
         distinct = kinds.unique(maintain_order=True).with_row_index("profile")
         numbered = kinds.join(distinct, on=["model", "load"], how="left", maintain_order="left")
         self.profiles = [Profile(model, load) for _, model, load in distinct.iter_rows()]
-        epoch = pl.max_horizontal(pl.lit(logs.SHORTEST_EPOCH_S), pl.col("duration_s") / logs.EPOCHS)
+        epoch = pl.max_horizontal(pl.lit(logs.SHORTEST_S), pl.col("duration_s") / logs.EPOCHS)
         types = log["gpu_type"]
         asked = types.null_count() < len(types)
         self.submit, work = _floats(log["submit_s"]), _floats(log["duration_s"])

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from .jobs import SHORTEST_S
+
 WIDEST = 8
-SHORTEST_S = 60.0
 DAY_S = 86400.0
 LONGEST_S = 3 * DAY_S
 WEEK_S = 7 * DAY_S

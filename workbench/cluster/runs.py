@@ -32,11 +32,10 @@ from .result import Result
 from .scenario import Task, prepared
 from .simulator import Simulator
 from .summary import summarise
-from .views import RunView, view
+from .views import POINTS, RunView, view
 
 SLICE = 500  # events between two reports of progress: milliseconds
 MOST_WATCHED = 250_000  # jobs; of larger logs only the sums are kept
-POINTS = 2000  # of a timeline, about
 PROCESS_DIED = (
     "a process of a run ended by itself, perhaps for want of memory; run one by one (workers=1) or a part of "
     "the log. In a script, what starts runs must stand under `if __name__ == '__main__':`"
@@ -167,7 +166,7 @@ class Runs:
         self.tasks = tuple(tasks)
         self.cancelled = False
         self._began_s = self._ended_s = time.monotonic()
-        self._file = tempfile.NamedTemporaryFile(prefix="workbench-runs-")
+        self._file = tempfile.NamedTemporaryFile(prefix="workbench-runs-")  # noqa: SIM115
         path = self._file.name
         self._shared = np.memmap(path, float, "w+", shape=len(self.tasks) + 1)
         self._futures: list[Future[RunOutcome]] = []

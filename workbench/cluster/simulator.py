@@ -23,8 +23,6 @@ from .recording import RunRecorder
 from .result import Result, Timeline, job_frame, node_frame
 from .state import AWAKE, DONE, LEAVING, QUEUED, RUNNING, STANDBY, WAKING, Job, Node
 
-_IDLE_TIMERS = 100_000  # timers in a row that move nothing, before a policy is said to hang
-
 
 class Simulator(Engine):
     """One run of one policy over one log.
@@ -63,7 +61,7 @@ class Simulator(Engine):
             stays=stays,
         )
         self.done = self.events = 0
-        self._next = self._idle_timers = 0
+        self._next = 0
         self._outcomes = Outcomes(checked.height)
         self._timeline = Timeline(self.now_s, timeline_s)
         policy.begin(self)
@@ -169,7 +167,10 @@ class Simulator(Engine):
                 continue
             if not heap:
                 self.events = handled
-                raise SimulationError(self._lost())
+                raise SimulationError(
+                    f"{policy.name} leaves {count - self.done} of {count} jobs in its queue for ever: "
+                    "nothing runs and nothing more will happen"
+                )
             now, _, version, what, subject = pop(heap)
             if what == TARGET:
                 if subject.version != version:  # type: ignore[attr-defined]
@@ -178,7 +179,6 @@ class Simulator(Engine):
                 if now >= timeline.due_s:
                     self._tick(now)
                 self.now_s = now
-                self._idle_timers = 0
                 job = subject  # type: ignore[assignment]
                 if job.target_s > 0:
                     job.target_s = 0.0
@@ -258,16 +258,7 @@ class Simulator(Engine):
             self.queued += 1
             self.policy.stopped(job, gpus)
         else:
-            if not self.running and self._next == len(self._columns):
-                self._idle_timers += 1
-                if self._idle_timers > _IDLE_TIMERS:
-                    raise SimulationError(self._lost())
             self.policy.timer(subject)
-
-    def _lost(self) -> str:
-        left = len(self._columns) - self.done
-        what = f"{left} of {len(self._columns)} jobs in its queue for ever"
-        return f"{self.policy.name} leaves {what}: nothing runs and nothing more will happen"
 
     def _tick(self, now: float) -> None:
         counts = self.hosting, self.awake, self.running, self.queued

@@ -1,8 +1,7 @@
 """What came of many runs, as small columns to be shown: policies side by side with their spread, time
 courses, distributions.
 
-Everything here is bounded, however long the log is: a time course is at most `POINTS` rows, a distribution
-`LEVELS`.
+Everything here is bounded, however long the log is: a time course and a distribution are some `POINTS` rows.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from .result import Result
 from .summary import per_job
 
 Floats = np.ndarray[Any, Any]
-POINTS = 400
-LEVELS = 201
+POINTS = 400  # of a time course, about, and of a distribution
 DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 
@@ -40,29 +38,22 @@ def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
     return known.group_by("value", "policy", maintain_order=True).agg(figures, spread, draws=pl.len())
 
 
-def course(result: Result, points: int = POINTS) -> dict[str, Floats]:
-    """The cluster over time in at most so many stretches: `hours` (their ends), mean `power_w`, mean numbers
-    of nodes and jobs.
+def course(result: Result) -> dict[str, Floats]:
+    """The cluster between the moments of its timeline: `hours` (the ends), mean `power_w`, numbers of nodes
+    and jobs.
 
     Power is the energy of the stretch over its length, so that the area below it is the energy of the run.
     """
     rows = result.timeline.filter(pl.col("time_s") < result.end_s)
-    size = max(1, -(-rows.height // points))
-    parts = rows.group_by(pl.int_range(pl.len()) // size, maintain_order=True).agg(
-        pl.first("time_s", "energy_j"), pl.mean("hosting", "awake", "running", "queued")
-    )
-    times_s = np.append(parts["time_s"], result.end_s)
-    energy_j = np.append(parts["energy_j"], result.energy_j)
-    columns = {name: parts[name].to_numpy() for name in ("hosting", "awake", "running", "queued")}
-    power_w = np.diff(energy_j) / np.diff(times_s)
+    times_s = np.append(rows["time_s"], result.end_s)
+    power_w = np.diff(np.append(rows["energy_j"], result.energy_j)) / np.diff(times_s)
+    columns = {name: rows[name].to_numpy() for name in ("hosting", "awake", "running", "queued")}
     return {"hours": (times_s[1:] - result.start_s) / 3600, "power_w": power_w, **columns}
 
 
 def distribution(values: pl.Series) -> Floats:
-    """The values below which 0, 1/200, ... of all lie: the points of a cumulative distribution, with its
-    extremes.
-    """
-    return np.quantile(values.to_numpy(), np.linspace(0, 1, LEVELS)) if len(values) else np.zeros(0)
+    """The values below which equal shares of all lie: a cumulative distribution, with its extremes."""
+    return np.quantile(values.to_numpy(), np.linspace(0, 1, POINTS)) if len(values) else np.zeros(0)
 
 
 # Reasons for which a job is worth a look: the column that tells, and above which value.

@@ -43,10 +43,9 @@ from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of, mark_o
 from .comparing import ConfidenceInterval, SharingEffect
 from .result import Shared, SharedJob
 from .run import SharingRun, interruptible
-from .stages import OnBreak, Say, SharingPlan
+from .stages import Say, SharingPlan
 
 FEWEST, MOST = 2, 4
-PERCENT = 5.0  # a slowdown from here on is no share: four jobs that take turns slow each other by 3
 last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
 
 
@@ -54,7 +53,7 @@ last: Shared | None = None  # what is known of the latest comparison, also of on
 def share(
     *jobs: Work | Sequence[Work], gpus: Gpus = 0, max_slowdown: float = 0.2, seconds: float = 10.0,
     rounds: int = 2, until: str = "end", watch: bool = True, watch_s: float = 60.0,
-    on_break: str | OnBreak = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
+    on_break: str = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
     grace_s: float = GRACE_S, keep: bool = True, say: Say | None = print,
 ) -> Shared:
     """Measure two to four jobs on one GPU, each alone and all together, and say whether they should share it.
@@ -73,9 +72,8 @@ def share(
         watch: Watch the first epoch together, and take the newcomer off if it breaks the bound.
         watch_s: How long is watched at most, whether a job tells of its epochs (workbench.phase("epoch") or
             ("evaluation")) or not.
-        on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), "pause" until
-            the others have ended, or a function that is given what is known so far and the newcomer's label,
-            and decides itself.
+        on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), or "pause"
+            until the others have ended.
         labels: Names of the jobs, up to 80 bytes each.
         start_s: How long a job may take, in real seconds, until it iterates.
         grace_s: How long a job that is asked to end may take, in real seconds, before it is made to.
@@ -119,7 +117,7 @@ def share(
                 1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break,
                 grace_s,
             )
-            run = SharingRun(device, meter, children, plan, mode, say or _silent)
+            run = SharingRun(device, meter, children, plan, mode, say or (lambda _: None))
             run.jobs.notes += [device.note] if device.note else []
             return _carry_out(run, keep)
     finally:
@@ -201,12 +199,12 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
 
 
 def _check(
-    max_slowdown: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak,
+    max_slowdown: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str,
     start_s: float, grace_s: float,
 ) -> None:
     times = {"seconds": seconds, "watch_s": watch_s, "start_s": start_s, "grace_s": grace_s}
-    if not 0.0 < max_slowdown < PERCENT:
-        hint = f"; did you mean {max_slowdown / 100:g}?" if PERCENT <= max_slowdown <= 100 else ""
+    if not 0.0 < max_slowdown < MOST:  # jobs that take turns slow each other by less
+        hint = f"; did you mean {max_slowdown / 100:g}?" if MOST <= max_slowdown <= 100 else ""
         raise UsageError(
             f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
             f"20 % more{hint}"
@@ -220,11 +218,8 @@ def _check(
         raise UsageError(
             f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
         )
-    if not callable(on_break) and not (isinstance(on_break, str) and on_break in ("stop", "pause")):
-        raise UsageError(
-            f"on_break={shown(on_break)}: 'stop', 'pause', or a function of the result so far and the "
-            "newcomer's label"
-        )
+    if on_break not in ("stop", "pause"):
+        raise UsageError(f"on_break={on_break!r}: 'stop' or 'pause'")
 
 
 def _one(gpus: Gpus) -> Gpu:
@@ -256,10 +251,6 @@ def _meter(gpu: Gpu) -> tuple[Any, Meter]:
         session.close()
         raise
     return session, meter
-
-
-def _silent(_: str) -> None:
-    """Says nothing."""
 
 
 __all__ = ["ConfidenceInterval", "Shared", "SharedJob", "SharingEffect", "share"]

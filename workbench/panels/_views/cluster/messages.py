@@ -13,7 +13,6 @@ from ....cluster.scenario import NEVER_S, SETTINGS, label, takes
 from ....errors import UsageError
 from ....logbook.report import format_duration
 
-MOST_REASONS = 3  # why runs have failed
 PRESETS = {
     "ours and three others": ["fifo-spread-always-on", "fifo-best-fit", "eaco", "ours"],
     "ours against EaCO": ["eaco", "ours"],
@@ -42,8 +41,7 @@ def progress_text(comparison: PolicyComparison) -> str:
     done, count = len(runs.outcomes), len(runs.tasks)
     text = f"{done} of {count} run{'s' * (count != 1)}, {format_duration(max(runs.seconds, 0.1))}"
     text = text if state in ("running", "done") else f"{state}: {text}"
-    reasons = list(dict.fromkeys(runs.errors.values()))
-    return ". ".join([text, *reasons[:MOST_REASONS]])
+    return ". ".join([text, *list(runs.errors.values())[:1]])
 
 
 def invitation(comparison: PolicyComparison) -> str:
