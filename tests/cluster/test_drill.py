@@ -15,7 +15,6 @@ from workbench.cluster.colocation import Colocation
 from workbench.cluster.drill import companions, job_history, node_history, residents
 from workbench.cluster.policies import POLICIES, Eaco, Fifo
 from workbench.cluster.policy import Policy
-from workbench.cluster.power import V100_NODE
 from workbench.cluster.result import Result
 from workbench.cluster.scenario import Scenario
 from workbench.errors import UsageError
@@ -105,14 +104,6 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
                     assert speed == pytest.approx(speeds[limit_w] / (1 + excess))
                     looked += 1
     assert looked > 10
-
-
-def test_nodes_of_several_types_are_told_apart() -> None:
-    jobs = log({"gpu_type": "V100"}, {"gpu_type": "T"})
-    run = Simulator(jobs, Cluster(((TINY, 1), (V100_NODE, 2))), Fifo(), stays=True)
-    found = run.run()
-    assert node_history(found, 1)["power_w"].max() > TINY.idle_w + TINY.span_w
-    assert residents(found, 0)["job_id"].to_list() == ["b"]
 
 
 def test_who_is_not_there_is_a_sentence() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path

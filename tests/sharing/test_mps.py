@@ -19,7 +19,8 @@ import workbench
 from workbench.device import mps
 from workbench.measurement import foreign
 from workbench.sharing import stages
-from workbench.sharing.children import CannotPause, JobProcess, stop_all
+from workbench.sharing.children import JobProcess, stop_all
+from workbench.sharing.watching import Interval
 from workbench.simulation.machine import Machine
 
 STUBBORN = (

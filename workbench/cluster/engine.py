@@ -11,9 +11,9 @@ import polars as pl
 from .colocation import Colocation, Mixes
 from .columns import Columns
 from .policy import IllegalPlacement, Policy, broken_rule
-from .power import Cluster
+from .power import Cluster, power_tables
 from .recording import RunRecorder
-from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node, build
+from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node
 
 TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # what an event is
 
@@ -35,7 +35,8 @@ class Engine:
         self._columns = Columns(log)
         self.profiles = self._columns.profiles
         self.mixes = Mixes(self.profiles, colocation)
-        self.nodes = build(cluster, self.mixes.empty)
+        tables = power_tables(cluster.kind)
+        self.nodes = [Node(at, cluster.kind, self.mixes.empty, tables) for at in range(cluster.size)]
         self.now_s = self.start_s = self._columns.submit[0]
         for node in self.nodes:
             node.since_s = self.now_s
@@ -58,10 +59,7 @@ class Engine:
             return
         gpu = gpus[0]
         node = gpu.node
-        kind = node.kind
-        if gpu.memory + job.memory > kind.memory_bytes or (
-            job.gpu_type is not None and job.gpu_type != kind.gpu_type
-        ):
+        if gpu.memory + job.memory > node.kind.memory_bytes:
             self._refuse(broken_rule(job, gpus), job)
         now = self.now_s
         node.advance(now)

@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Container, Iterable, Sequence
 
 from .policy import ClusterControl, Policy
-from .power import NodeType
 from .state import STANDBY, Gpu, Job, Node
 
 MEMORY_SHARE = 0.9  # of a GPU's memory, that peaks of jobs which share it may take together
@@ -23,17 +22,19 @@ class FreeNodes:
     reserved: Container[Node] = ()
 
     def __init__(self, cluster: ClusterControl) -> None:
-        self._types = [_Type(kind) for kind, _ in cluster.cluster.nodes]
-        self._where: list[dict[int, Node]] = []
-        for node in cluster.nodes:
-            bucket = self._types[node.kind_index].bucket(node)
+        self._gpus = cluster.cluster.kind.gpus
+        self._buckets: list[dict[int, Node]] = [{} for _ in range(self._gpus + 1)]
+        self._standby: dict[int, Node] = {}
+        self._where = [self._bucket(node) for node in cluster.nodes]
+        for node, bucket in zip(cluster.nodes, self._where, strict=True):
             bucket[node.index] = node
-            self._where.append(bucket)
+
+    def _bucket(self, node: Node) -> dict[int, Node]:
+        return self._standby if node.state == STANDBY else self._buckets[node.free]
 
     def moved(self, node: Node) -> None:
         """File the node where it belongs now."""
-        bucket = self._types[node.kind_index].bucket(node)
-        before = self._where[node.index]
+        bucket, before = self._bucket(node), self._where[node.index]
         if before is not bucket:
             del before[node.index]
             bucket[node.index] = node
@@ -45,18 +46,24 @@ class FreeNodes:
             self.moved(node)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
-        """Free GPUs on the fullest node (awake before standby), with `spread` on the emptiest; None: none."""
-        for kind in self._types:
-            if not job.suits(kind.kind):
-                continue
-            if job.num_gpus > kind.gpus:
-                gpus = kind.several(job.num_gpus, self.reserved)
-                if gpus is not None:
-                    return gpus
-                continue
-            node = kind.one(job.num_gpus, spread, self.reserved)
-            if node is not None:
-                return free_gpus(node, job.num_gpus)
+        """Free GPUs on the fullest node (awake before standby), with `spread` on the emptiest; None: none.
+        A job that is wider than a node gets whole nodes, and the rest on the fullest that has it.
+        """
+        whole, rest = divmod(job.num_gpus, self._gpus)
+        partly, empty = self._buckets[max(rest, 1) : self._gpus], (self._buckets[self._gpus], self._standby)
+        gpus: list[Gpu] = []
+        if whole:
+            free = [node for bucket in empty for node in bucket.values() if node not in self.reserved]
+            if len(free) < whole:
+                return None
+            gpus = [gpu for node in free[:whole] for gpu in node.gpus]
+            empty = ({node.index: node for node in free[whole:]}, {})
+        if not rest:
+            return gpus
+        for bucket in (*empty, *reversed(partly)) if spread and not whole else (*partly, *empty):
+            for node in bucket.values():
+                if node not in self.reserved:
+                    return gpus + free_gpus(node, rest)
         return None
 
 
@@ -65,7 +72,7 @@ class WaitingJobs(dict[tuple[object, ...], list[tuple[int, int, Job]]]):
 
     @staticmethod
     def _key(job: Job) -> tuple[object, ...]:
-        return job.profile, job.num_gpus, job.gpu_type, job.priority > 0
+        return job.profile, job.num_gpus, job.priority > 0
 
     def add(self, job: Job) -> None:
         """Queue a job: the higher priority is served first, then who came first."""
@@ -113,9 +120,9 @@ def nodes_of(gpus: Iterable[Gpu]) -> list[Node]:
     return list(dict.fromkeys(gpu.node for gpu in gpus))
 
 
-def usable_memory(cluster: ClusterControl) -> list[int]:
-    """By type of node, the bytes that peaks of jobs on one GPU may take together."""
-    return [int(MEMORY_SHARE * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+def usable_memory(cluster: ClusterControl) -> int:
+    """The bytes that peaks of jobs on one GPU may take together."""
+    return int(MEMORY_SHARE * cluster.cluster.kind.memory_bytes)
 
 
 def free_gpus(node: Node, count: int) -> list[Gpu]:
@@ -125,41 +132,3 @@ def free_gpus(node: Node, count: int) -> list[Gpu]:
             if not gpu.jobs:
                 return [gpu]
     return [gpu for gpu in node.gpus if not gpu.jobs][:count]
-
-
-class _Type:
-    def __init__(self, kind: NodeType) -> None:
-        self.kind, self.gpus = kind, kind.gpus
-        self.buckets: list[dict[int, Node]] = [{} for _ in range(kind.gpus + 1)]
-        self.standby: dict[int, Node] = {}
-
-    def bucket(self, node: Node) -> dict[int, Node]:
-        return self.standby if node.state == STANDBY else self.buckets[node.free]
-
-    def one(self, count: int, spread: bool, reserved: Container[Node]) -> Node | None:
-        """The fullest node with so many free GPUs, with `spread` the emptiest; None where there is none."""
-        partly, empty = self.buckets[count : self.gpus], (self.buckets[self.gpus], self.standby)
-        for bucket in (*empty, *reversed(partly)) if spread else (*partly, *empty):
-            for node in bucket.values():
-                if node not in reserved:
-                    return node
-        return None
-
-    def several(self, count: int, reserved: Container[Node]) -> list[Gpu] | None:
-        """Whole nodes, and the rest on the fullest that has it."""
-        whole, rest = divmod(count, self.gpus)
-        empty = [
-            node for bucket in (self.buckets[self.gpus], self.standby) for node in bucket.values()
-            if node not in reserved
-        ]
-        if len(empty) < whole:
-            return None
-        nodes, spare = empty[:whole], empty[whole:]
-        gpus = [gpu for node in nodes for gpu in node.gpus]
-        if rest:
-            partly = (node for bucket in self.buckets[rest : self.gpus] for node in bucket.values())
-            last = next((node for node in partly if node not in reserved), spare[0] if spare else None)
-            if last is None:
-                return None
-            gpus += free_gpus(last, rest)
-        return gpus

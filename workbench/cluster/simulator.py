@@ -134,7 +134,7 @@ class Simulator(Engine):
         node.cap_index = index
         node.cap = cap = node.kind.caps[index] if index >= 0 else None
         node.table = node.tables[index + 1]
-        node.speed = node.kind.speed * (cap.speed if cap else 1.0)
+        node.speed = cap.speed if cap else 1.0
         if node.state == AWAKE:
             self._draw(node, node.table[node.used])
             for job in node.jobs():

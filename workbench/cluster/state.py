@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass
 
 from .colocation import Mix
-from .power import UNIT, CapLevel, Cluster, NodeType, PowerTable, in_steps, power_tables
+from .power import UNIT, CapLevel, NodeType, PowerTable, in_steps
 
 # Of a job
 QUEUED, RUNNING, LEAVING, DONE = 0, 1, 2, 3
@@ -44,7 +44,6 @@ class Job:
     load: int
     memory: int
     priority: int
-    gpu_type: str | None
     state: int = QUEUED
     version: int = 0
     undos: int = 0
@@ -75,10 +74,6 @@ class Job:
         """Whether it misses a deadline with this excess that it can meet alone."""
         left_s, time_s = self.expected_left_s(now_s), self.deadline_s - now_s
         return left_s <= time_s < left_s * (1 + excess)
-
-    def suits(self, kind: NodeType) -> bool:
-        """Whether it may run on GPUs of this type, and fits in their memory."""
-        return self.gpu_type in (None, kind.gpu_type) and self.memory <= kind.memory_bytes
 
 
 class Gpu:
@@ -112,20 +107,18 @@ class Node:
 
     __slots__ = (
         "awake_s", "cap", "cap_index", "demand", "energy_j", "free", "gpus", "history", "hosting_s",
-        "idle_w", "index", "kind", "kind_index", "opened", "per_demand", "per_seat", "power_w", "seats",
+        "idle_w", "index", "kind", "opened", "per_demand", "per_seat", "power_w", "seats",
         "since_s", "speed", "stamp", "standby_w", "state", "table", "tables", "unowned_j", "used", "wakes",
     )
 
-    def __init__(
-        self, index: int, kind: NodeType, kind_index: int, empty: Mix, tables: tuple[PowerTable, ...]
-    ) -> None:
-        self.index, self.kind, self.kind_index = index, kind, kind_index
+    def __init__(self, index: int, kind: NodeType, empty: Mix, tables: tuple[PowerTable, ...]) -> None:
+        self.index, self.kind = index, kind
         self.tables, self.table = tables, tables[0]
         self.gpus = tuple(Gpu(self, i, empty) for i in range(kind.gpus))
         self.state, self.free, self.seats, self.demand, self.used, self.stamp = STANDBY, kind.gpus, 0, 0, 0, 0
         self.cap: CapLevel | None = None
         self.cap_index = -1
-        self.speed = kind.speed
+        self.speed = 1.0
         self.idle_w, self.standby_w = in_steps(kind.idle_w), in_steps(kind.standby_w)
         self.power_w = self.standby_w
         self.since_s = 0.0
@@ -166,19 +159,3 @@ class Node:
     def jobs(self) -> list[Job]:
         """Who is here, each once, in the order of GPUs."""
         return list(dict.fromkeys(job for gpu in self.gpus for job in gpu.jobs))
-
-    def snapshot(self) -> tuple[object, ...]:
-        """All that an undo must put back: places, mixes, loads, memory, power and limit."""
-        who = [(gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus]
-        rates = tuple(sorted((job.index, job.rate) for job in self.jobs()))
-        sums = (self.state, self.free, self.seats, self.demand, self.used, self.power_w, self.cap_index)
-        return (*sums, tuple(who), rates)
-
-
-def build(cluster: Cluster, empty: Mix) -> list[Node]:
-    """The cluster's nodes, all in standby."""
-    nodes: list[Node] = []
-    for number, (kind, count) in enumerate(cluster.nodes):
-        tables, first = power_tables(kind), len(nodes)
-        nodes += [Node(first + at, kind, number, empty, tables) for at in range(count)]
-    return nodes

@@ -75,7 +75,7 @@ def show(what: Any = None) -> Any:
     if isinstance(what, (Tuning, Tuner)):
         return panels.clocks(what)
     if isinstance(what, Result):
-        return panels.cluster(what.jobs, nodes=what.cluster.size, kind=what.cluster.nodes[0][0])
+        return panels.cluster(what.jobs, nodes=what.cluster.size, kind=what.cluster.kind)
     if isinstance(what, pl.DataFrame):
         return _of_table(what, what.columns)
     if isinstance(what, (str, Path)):

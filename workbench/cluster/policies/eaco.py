@@ -56,7 +56,6 @@ class Eaco(FreeNodesPolicy):
         self.history = History(cluster.profiles, self.start)
         self.active: dict[int, Node] = {}
         self.waiting = WaitingJobs()
-        self.narrowest = min(kind.gpus for kind, _ in cluster.cluster.nodes)
         self.memory = usable_memory(cluster)
 
     # What happens
@@ -149,7 +148,7 @@ class Eaco(FreeNodesPolicy):
     def _on_node(self, job: Job, node: Node, joins: dict[Mix, bool]) -> list[Gpu] | None:
         """The node's most utilised GPUs that take the job; `joins` keeps which mixes the job may join."""
         count, kind = job.num_gpus, node.kind
-        if count > kind.gpus or not job.suits(kind):
+        if count > kind.gpus:
             return None
         shared = job.priority <= 0
         takes = []
@@ -244,7 +243,7 @@ class Eaco(FreeNodesPolicy):
 
     def _accepts(self, job: Job, gpu: Gpu) -> float | None:
         """Whether memory fits here and all residents keep their deadlines."""
-        if gpu.memory + job.memory > self.memory[gpu.node.kind_index]:
+        if gpu.memory + job.memory > self.memory:
             return None
         after = gpu.mix.add[job.profile]
         now = self.cluster.now_s
@@ -260,8 +259,6 @@ class Eaco(FreeNodesPolicy):
                     return REFUSED_S
                 needed_s = other.expected_left_s(now) * (1 + excess)
                 return now + (needed_s - other.deadline_s + now) / gain + 1e-3
-        if not job.suits(gpu.node.kind):
-            return None
         if isinstance(job.note, set) and any(other.index in job.note for other in gpu.jobs):
             return None
         return 0.0
@@ -293,7 +290,8 @@ class Eaco(FreeNodesPolicy):
                 pass
         if not self.waiting:
             return
-        wide = [queue for queue in self.waiting.values() if queue[0][2].num_gpus > self.narrowest]
+        gpus_of_node = self.cluster.cluster.kind.gpus
+        wide = [queue for queue in self.waiting.values() if queue[0][2].num_gpus > gpus_of_node]
         for queue in sorted(wide):
             while queue:
                 free = self.free.find(queue[0][2])

@@ -110,7 +110,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         self.reserved.difference_update(target)
         if target and all(
             gpu.node.state == AWAKE and gpu.node.seats
-            and gpu.memory + job.memory <= self.memory[gpu.node.kind_index] for gpu in target
+            and gpu.memory + job.memory <= self.memory for gpu in target
         ):
             self._place(job, target)
         else:
@@ -177,7 +177,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     ) -> tuple[float, Sequence[Gpu]] | None:
         """Predicted joules of the job on this node, and its cheapest GPUs there; `joined` as in `_price`."""
         kind, count = node.kind, job.num_gpus
-        if count > kind.gpus or not job.suits(kind):
+        if count > kind.gpus:
             return None
         priced: list[tuple[float, float, int, Gpu]] = []
         for gpu in node.gpus:
@@ -216,7 +216,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         GPUs of one mix.
         """
         mix, now = gpu.mix, self.cluster.now_s
-        if gpu.memory + job.memory > self.memory[gpu.node.kind_index]:
+        if gpu.memory + job.memory > self.memory:
             return None
         if mix not in joined:
             joined[mix] = self._joins(job, mix)

@@ -57,11 +57,10 @@ class Pairing(FreeNodesPolicy):
         self.arrived(job)
 
     def fits(self, job: Job, other: Job) -> bool:
-        """Memory on every GPU, type, and neither in a state or of a priority that forbids it."""
+        """Memory on every GPU, and neither in a state or of a priority that forbids it."""
         if other.state != RUNNING or other.priority > 0 or job.priority > 0:
             return False
-        node = other.gpus[0].node
-        return job.suits(node.kind) and job.memory + other.memory <= self.memory[node.kind_index]
+        return job.memory + other.memory <= self.memory
 
     def expected_excess(self, job: Job, other: Job) -> float:
         """How much longer both would take."""
