@@ -84,7 +84,7 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
         stays=True,
     )
     found = run.run()
-    speeds = {cap.power_limit_w: cap.speed for cap in scenario.cluster_of("ours-capped").nodes[0][0].caps}
+    speeds = {cap.power_limit_w: cap.speed for cap in scenario.cluster_of("ours-capped").kind.caps}
     looked = 0
     for node in range(4):
         limited = node_history(found, node).filter(pl.col("power_limit_w").is_not_null())

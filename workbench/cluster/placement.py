@@ -42,29 +42,35 @@ class FreeNodes:
 
     def touched(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """File the nodes of these GPUs, which the job has come to or left."""
-        for node in nodes_of(gpus):
+        for node in nodes_of(gpus) if len(gpus) > 1 else (gpus[0].node,):
             self.moved(node)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
         """Free GPUs on the fullest node (awake before standby), with `spread` on the emptiest; None: none.
         A job that is wider than a node gets whole nodes, and the rest on the fullest that has it.
         """
-        whole, rest = divmod(job.num_gpus, self._gpus)
-        partly, empty = self._buckets[max(rest, 1) : self._gpus], (self._buckets[self._gpus], self._standby)
-        gpus: list[Gpu] = []
-        if whole:
-            free = [node for bucket in empty for node in bucket.values() if node not in self.reserved]
-            if len(free) < whole:
-                return None
-            gpus = [gpu for node in free[:whole] for gpu in node.gpus]
-            empty = ({node.index: node for node in free[whole:]}, {})
-        if not rest:
-            return gpus
-        for bucket in (*empty, *reversed(partly)) if spread and not whole else (*partly, *empty):
+        count = job.num_gpus
+        if count > self._gpus:
+            return self._several(count)
+        partly, empty = self._buckets[count : self._gpus], (self._buckets[self._gpus], self._standby)
+        for bucket in (*empty, *reversed(partly)) if spread else (*partly, *empty):
             for node in bucket.values():
                 if node not in self.reserved:
-                    return gpus + free_gpus(node, rest)
+                    return free_gpus(node, count)
         return None
+
+    def _several(self, count: int) -> list[Gpu] | None:
+        """Whole nodes, and the rest on the fullest that has it."""
+        whole, rest = divmod(count, self._gpus)
+        empty = [*self._buckets[self._gpus].values(), *self._standby.values()]
+        partly = [node for bucket in self._buckets[rest : self._gpus] for node in bucket.values()]
+        free, fuller = ([each for each in nodes if each not in self.reserved] for nodes in (empty, partly))
+        last = [*fuller, *free[whole:]][:1] if rest else []
+        if len(free) < whole or len(last) < (rest > 0):
+            return None
+        return [gpu for node in free[:whole] for gpu in node.gpus] + [
+            gpu for node in last for gpu in free_gpus(node, rest)
+        ]
 
 
 class WaitingJobs(dict[tuple[object, ...], list[tuple[int, int, Job]]]):

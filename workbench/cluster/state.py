@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass
+from typing import Any
 
 from .colocation import Mix
 from .power import UNIT, CapLevel, NodeType, PowerTable, in_steps
@@ -58,8 +59,8 @@ class Job:
     gpus: tuple[Gpu, ...] = ()
     stays: tuple[tuple[Node, int, float, float], ...] = ()
     observed: dict[Mix, float] | None = None
-    watch: object = None  # both are the policy's own
-    note: object = None
+    watch: Any = None  # both are the policy's own
+    note: Any = None
 
     def done_s(self, now_s: float) -> float:
         """Work done until now, in seconds alone."""
@@ -81,7 +82,7 @@ class Gpu:
 
     __slots__ = ("index", "jobs", "memory", "mix", "node", "note", "stamp")
 
-    note: object  # the policy's own
+    note: Any  # the policy's own
 
     def __init__(self, node: Node, index: int, empty: Mix) -> None:
         self.node, self.index, self.mix = node, index, empty

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..capacity_index import REFUSED_S, CapacityIndex
+from ..capacity_index import CapacityIndex
 from ..colocation import Colocation, History, Mix
 from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
@@ -67,7 +67,7 @@ class Eaco(FreeNodesPolicy):
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if isinstance(watch, ProvisionalPlacement):
+        if watch is not None:
             job.watch = None
             watch.waiting.pop(job, None)
             if job is watch.newcomer or (not watch.waiting and not watch.undoing):
@@ -78,7 +78,7 @@ class Eaco(FreeNodesPolicy):
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if isinstance(watch, ProvisionalPlacement):
+        if watch is not None:
             job.watch = None
             self._close(watch)
         if not self._schedule(job):
@@ -88,7 +88,7 @@ class Eaco(FreeNodesPolicy):
 
     def reached(self, job: Job) -> None:
         watch = job.watch
-        if not isinstance(watch, ProvisionalPlacement):
+        if watch is None:
             return
         if watch.undoing:
             if job is watch.newcomer:
@@ -119,8 +119,7 @@ class Eaco(FreeNodesPolicy):
         if job.num_gpus > 1:
             gpus = self._best_set(job)
         elif job.priority <= 0:
-            now, load = self.cluster.now_s, self.limit - job.load
-            gpu = self.openings.find(job, load, now, self._fits, self._accepts)
+            gpu = self.openings.find(job, self.limit - job.load, self._fits, self._accepts)
             gpus = None if gpu is None else (gpu,)
         if gpus is None:
             gpus = self.free.find(job)
@@ -157,7 +156,7 @@ class Eaco(FreeNodesPolicy):
             mix = gpu.mix
             if mix.size and not (
                 shared and gpu.note is not None and self._joins(job, mix, joins)
-                and self._accepts(job, gpu) == 0
+                and self._accepts(job, gpu)
             ):
                 spare -= 1
                 if spare < 0:
@@ -200,9 +199,7 @@ class Eaco(FreeNodesPolicy):
     def _undo(self, watch: ProvisionalPlacement) -> None:
         """Stop the newcomer, which is at the end of an epoch; it remembers its neighbours."""
         newcomer = watch.newcomer
-        refused = newcomer.note if isinstance(newcomer.note, set) else set()
-        refused.update(other.index for gpu in watch.gpus for other in gpu.jobs if other is not newcomer)
-        newcomer.note = refused
+        newcomer.note = (newcomer.note or set()).union(*(gpu.jobs for gpu in watch.gpus))
         self.cluster.stop(newcomer, undo=True)
 
     def _close(self, watch: ProvisionalPlacement) -> None:
@@ -241,27 +238,18 @@ class Eaco(FreeNodesPolicy):
         after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
         return not job.breaks(self._predict(job, after), self.cluster.now_s)
 
-    def _accepts(self, job: Job, gpu: Gpu) -> float | None:
+    def _accepts(self, job: Job, gpu: Gpu) -> bool:
         """Whether memory fits here and all residents keep their deadlines."""
+        refused = job.note or ()
         if gpu.memory + job.memory > self.memory:
-            return None
-        after = gpu.mix.add[job.profile]
-        now = self.cluster.now_s
+            return False
+        after, now = gpu.mix.add[job.profile], self.cluster.now_s
         expected = self.history.predict(after)
         for other in gpu.jobs:
-            excess = expected
-            if other.observed is not None:
-                excess = other.observed.get(after, expected)
-            if other.breaks(excess, now):
-                # Its slack grows while it runs faster than it must: the moment when it suffices can be told.
-                gain = other.rate * (1 + excess) - 1
-                if gain <= 0:
-                    return REFUSED_S
-                needed_s = other.expected_left_s(now) * (1 + excess)
-                return now + (needed_s - other.deadline_s + now) / gain + 1e-3
-        if isinstance(job.note, set) and any(other.index in job.note for other in gpu.jobs):
-            return None
-        return 0.0
+            excess = expected if other.observed is None else other.observed.get(after, expected)
+            if other.breaks(excess, now) or other in refused:
+                return False
+        return True
 
     def _predict(self, job: Job, mix: Mix) -> float:
         """Excess of this job in a mix: as measured on it, else as measured on others."""

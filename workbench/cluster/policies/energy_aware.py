@@ -105,8 +105,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
 
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         self._changed(job, gpus)
-        estimate = _estimate(job)
-        target, estimate.target = estimate.target, ()
+        target, job.note.target = job.note.target, ()
         self.reserved.difference_update(target)
         if target and all(
             gpu.node.state == AWAKE and gpu.node.seats
@@ -127,11 +126,11 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         if gpu.mix.size < 2:
             return
         if expected > 0:
-            _estimate(job).sensitivity = excess / expected
+            job.note.sensitivity = excess / expected
         self.history.learn(gpu.mix, excess)
         newcomer = gpu.jobs[-1]
         if job.breaks(excess, self.cluster.now_s) and newcomer.state == RUNNING:
-            _estimate(newcomer).avoid.update(gpu.jobs)
+            newcomer.note.avoid.update(gpu.jobs)
             self.cluster.stop(newcomer, undo=True)
 
     # Placing
@@ -205,7 +204,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         if job.priority > 0 or mix.size >= self.max_jobs or mix.load + job.load > self.limit:
             return None
         expected = self.history.predict(self.cluster.mixes.grown(mix, job.profile))
-        own = expected * _estimate(job).sensitivity
+        own = expected * job.note.sensitivity
         return None if own > self.bound or job.breaks(own, self.cluster.now_s) else expected
 
     def _price(
@@ -223,9 +222,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         expected = joined[mix]
         if expected is None:
             return None
-        others_s, avoid = 0.0, _estimate(job).avoid
+        others_s, avoid = 0.0, job.note.avoid
         for other in gpu.jobs:
-            excess = expected * _estimate(other).sensitivity
+            excess = expected * other.note.sensitivity
             if other.priority > 0 or other.state == LEAVING or excess > self.bound or other in avoid:
                 return None
             more = excess - self._excess(other)
@@ -233,11 +232,11 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 if other.breaks(excess, now):
                     return None
                 others_s += more * other.expected_left_s(now)
-        return others_s, expected * _estimate(job).sensitivity * left_s
+        return others_s, expected * job.note.sensitivity * left_s
 
     def _excess(self, job: Job) -> float:
         """Predicted excess of a running job now."""
-        return max([self.history.predict(gpu.mix) for gpu in job.gpus]) * _estimate(job).sensitivity
+        return float(max([self.history.predict(gpu.mix) for gpu in job.gpus]) * job.note.sensitivity)
 
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         self.cluster.place(job, list(gpus))
@@ -323,7 +322,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             targets[job] = tuple(gpus)
             self.reserved.update(gpus)
         for job, target in targets.items():
-            _estimate(job).target = target
+            job.note.target = target
             self.cluster.stop(job)
         return True
 
@@ -348,8 +347,3 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             if gpus is not None:
                 return job, gpus
         return None
-
-
-def _estimate(job: Job) -> JobEstimate:
-    assert isinstance(job.note, JobEstimate)
-    return job.note
