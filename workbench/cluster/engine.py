@@ -170,9 +170,8 @@ class Engine:
             return
         rate = self._rate(job)
         if rate != job.rate:
-            now = self.now_s
-            job.left_s -= job.rate * (now - job.since_s)
-            job.since_s, job.rate = now, rate
+            self._settle(job)
+            job.rate = rate
             self._schedule(job)
         if self._recorder is not None:
             self._recorder.changed(job, self.now_s)

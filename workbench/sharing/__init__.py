@@ -91,7 +91,19 @@ def share(
     """
     works = _works(jobs)
     names = _labels(works, labels)
-    _check(max_slowdown, seconds, rounds, until, watch_s, on_break, start_s, grace_s)
+    if not 0.0 < max_slowdown < MOST:  # jobs that take turns slow each other by less
+        hint = f"; did you mean {max_slowdown / 100:g}?" if MOST <= max_slowdown <= 100 else ""
+        raise UsageError(
+            f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
+            f"20 % more{hint}"
+        )
+    if until not in ("end", "verdict"):
+        raise UsageError(
+            f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
+        )
+    plan = SharingPlan(
+        1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s,
+    )
     gpu = _one(gpus)
     session, meter = _meter(gpu)
     try:
@@ -113,10 +125,6 @@ def share(
                 for name, work in zip(names, works, strict=True)
             ]
             mode = mps.describe(clients, device.simulated)
-            plan = SharingPlan(
-                1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break,
-                grace_s,
-            )
             run = SharingRun(device, meter, children, plan, mode, say or (lambda _: None))
             run.jobs.notes += [device.note] if device.note else []
             return _carry_out(run, keep)
@@ -180,46 +188,16 @@ def _no_job(what: object) -> UsageError:
 
 
 def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
-    if labels is None:
-        named = [label_of(work, number) for number, work in enumerate(works)]
-    else:
-        if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
-            raise UsageError(
-                f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, "
-                f"{LONGEST_LABEL} at most name a file"
-            )
-        if len(labels) != len(works) or len(set(labels)) != len(labels):
-            raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
-        named = list(labels)
+    named = list(labels or [label_of(work, number) for number, work in enumerate(works)])
+    if len(named) != len(works) or (labels and len(set(named)) < len(named)):
+        raise UsageError(f"{len(named)} labels for {len(works)} jobs; give each a name of its own")
+    if max(len(label.encode(errors="replace")) for label in named) > LONGEST_LABEL:
+        raise UsageError(f"the label {max(named, key=len)[:30]!r}... is longer than {LONGEST_LABEL} bytes")
     safe = [
         "".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in name) or "job"
         for name in named
     ]
     return [name if safe.count(name) == 1 else f"{name} {number + 1}" for number, name in enumerate(safe)]
-
-
-def _check(
-    max_slowdown: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str,
-    start_s: float, grace_s: float,
-) -> None:
-    times = {"seconds": seconds, "watch_s": watch_s, "start_s": start_s, "grace_s": grace_s}
-    if not 0.0 < max_slowdown < MOST:  # jobs that take turns slow each other by less
-        hint = f"; did you mean {max_slowdown / 100:g}?" if MOST <= max_slowdown <= 100 else ""
-        raise UsageError(
-            f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
-            f"20 % more{hint}"
-        )
-    for name, value in times.items():
-        if not 0.0 < value < float("inf"):
-            raise UsageError(f"{name}={value:g}: give a positive number of seconds")
-    if rounds < 1:
-        raise UsageError(f"rounds={rounds}: each job is measured once at least")
-    if until not in ("end", "verdict"):
-        raise UsageError(
-            f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
-        )
-    if on_break not in ("stop", "pause"):
-        raise UsageError(f"on_break={on_break!r}: 'stop' or 'pause'")
 
 
 def _one(gpus: Gpus) -> Gpu:

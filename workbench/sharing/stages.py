@@ -5,12 +5,13 @@ together, there and back.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..device.gpu import OpenGpu
-from ..errors import DeviceError, MeasurementError, listed
+from ..errors import DeviceError, MeasurementError, UsageError, listed
 from ..logbook.report import format_duration
 from ..measurement.marks import MOST
 from ..measurement.meter import Meter
@@ -47,6 +48,15 @@ class SharingPlan:
     until_end: bool
     on_break: str
     grace_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "watch_s", "start_s", "grace_s"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name}={getattr(self, name):g}: give a positive number of seconds")
+        if self.rounds < 1:
+            raise UsageError(f"rounds={self.rounds}: each job is measured once at least")
+        if self.on_break not in ("stop", "pause"):
+            raise UsageError(f"on_break={self.on_break!r}: 'stop' or 'pause'")
 
 
 class Ended(Exception):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..capacity_index import CapacityIndex
-from ..colocation import Colocation, History, Mix
+from ..colocation import History, Mix
 from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
@@ -37,23 +37,20 @@ class Eaco(FreeNodesPolicy):
     Args:
         max_jobs: On one GPU.
         load_threshold: Highest sum of solo utilisations on a GPU that is shared, 0..1 and above.
-        start: What is believed of sharing before the first measurement; the paper's own experiments by
-            default.
         sleep_after_s: When empty nodes go to standby.
     """
 
     def __init__(
-        self, *, max_jobs: int = 3, load_threshold: float = 1.0, start: Colocation | None = None,
-        sleep_after_s: float | None = 300.0,
+        self, *, max_jobs: int = 3, load_threshold: float = 1.0, sleep_after_s: float | None = 300.0
     ) -> None:
         self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
-        self.start, self.sleep_after_s = start, sleep_after_s
+        self.sleep_after_s = sleep_after_s
         self.name = f"EaCO, {max_jobs} job{'s' * (max_jobs != 1)}, {100 * load_threshold:.0f} %"
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
         self.openings = CapacityIndex()
-        self.history = History(cluster.profiles, self.start)
+        self.history = History(cluster.profiles)
         self.active: dict[int, Node] = {}
         self.waiting = WaitingJobs()
         self.memory = usable_memory(cluster)

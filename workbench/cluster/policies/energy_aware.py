@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..colocation import Colocation, History, Mix
+from ..colocation import History, Mix
 from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
@@ -60,7 +60,6 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         review_s: How often nodes are looked at that might be emptied; None: never, no job is moved.
         capped: Put awake nodes under one of their power limits (`NodeType.caps`), the one of least predicted
             energy, for as long as everyone there still meets the deadlines under it.
-        start: What is believed of sharing before the first measurement.
         sleep_after_s: When empty nodes go to standby.
         name: What it is called in results.
         params: The remaining constants.
@@ -69,17 +68,16 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     def __init__(
         self, *, max_jobs: int = 4, load_threshold: float = 1.0, max_excess: float = 0.09,
         busy_excess: float = 0.3, review_s: float | None = 1200.0, capped: bool = False,
-        start: Colocation | None = None, sleep_after_s: float | None = 60.0, name: str = "workbench",
-        params: EnergyAwareParams = PARAMS,
+        sleep_after_s: float | None = 60.0, name: str = "workbench", params: EnergyAwareParams = PARAMS,
     ) -> None:
-        self.params, self.start, self.sleep_after_s, self.name = params, start, sleep_after_s, name
+        self.params, self.sleep_after_s, self.name = params, sleep_after_s, name
         self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
         self.max_excess, self.busy_excess, self.bound = max_excess, busy_excess, max_excess
         self.review_s, self.capped = review_s, capped
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.history = History(cluster.profiles, self.start)
+        self.history = History(cluster.profiles)
         self.ranking = Ranking(cluster, max_jobs=self.max_jobs)
         self.memory = usable_memory(cluster)
         self.move_s = cluster.checkpoint_s + cluster.restart_s

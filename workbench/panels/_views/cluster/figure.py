@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from .... import _html
 from ....cluster.scenario import UNITS, label
 from ....logbook.quantities import format_change
 from ..._core.svg import Pen, Picture, Span, padded, ticks
@@ -134,21 +134,5 @@ def _sweep(picture: Picture, found: ClusterView) -> None:
 
 def table(found: ClusterView) -> str:
     """The policies side by side, as HTML without scripts."""
-    if not found.lines:
-        return ""
-    style = "text-align:right;padding:0 12px 2px 0;font-weight:400"
-    left = style.replace("right", "left", 1)
-    heads = "".join(
-        f'<th style="{style if n else left};opacity:.75" title="{html.escape(hint)}">{name}</th>'
-        for n, (name, hint) in enumerate(HEADS)
-    )
-    body = ""
-    for n, line in enumerate(found.lines):
-        ink = f'<span style="color:{colour(line.number)}">■</span> '
-        cells = [f'<td style="{left}">{n + 1}. {ink}{html.escape(line.cells[0])}</td>']
-        cells += [f'<td style="{style}">{html.escape(cell)}</td>' for cell in line.cells[1:]]
-        body += f"<tr>{''.join(cells)}</tr>"
-    return (
-        '<table style="font-size:12px;border-collapse:collapse;color:inherit;margin:.3em 0">'
-        f"<tr>{heads}</tr>{body}</table>"
-    )
+    rows = [(f"{n}. {line.cells[0]}", *line.cells[1:]) for n, line in enumerate(found.lines, start=1)]
+    return _html.table([name for name, _ in HEADS], rows, style="font-size:12px")
