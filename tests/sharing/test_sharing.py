@@ -458,7 +458,7 @@ def test_jobs_are_called_by_their_scripts_and_functions() -> None:
         (["true"] * 2, {"watch_s": None}, "watch_s=None is of type NoneType; give a number"),
         (["true"] * 2, {"labels": [1, 2]}, "a value of labels=1 is of type int; give text"),
         (["true"] * 2, {"labels": "ab"}, "labels='ab' is of type str; give a list"),
-        (["true"] * 2, {"labels": ["a", "b" * 81]}, "has 81 bytes, 80 at most"),
+        (["true"] * 2, {"labels": ["a", "b" * 81]}, "longer than 80 bytes"),
         ([5, "true"], {}, "5 is no job; give a command"),
         (5, {}, "5 is no job; give a command"),
         (["echo 'a", "true"], {}, r"cannot be split into words \(No closing quotation\)"),

@@ -1,7 +1,7 @@
 """What came of many runs, as small columns to be shown: policies side by side with their spread, time
 courses, distributions.
 
-Everything here is bounded, however long the log is: a time course and a distribution are some `POINTS` rows.
+Everything here is bounded, however long the log is: a time course has some `POINTS` rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .result import Result
 from .summary import per_job
 
 Floats = np.ndarray[Any, Any]
-POINTS = 400  # of a time course, about, and of a distribution
+POINTS = 400  # of a time course, about; a distribution has half of them
 DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 
@@ -53,7 +53,7 @@ def course(result: Result) -> dict[str, Floats]:
 
 def distribution(values: pl.Series) -> Floats:
     """The values below which equal shares of all lie: a cumulative distribution, with its extremes."""
-    return np.quantile(values.to_numpy(), np.linspace(0, 1, POINTS)) if len(values) else np.zeros(0)
+    return np.quantile(values.to_numpy(), np.linspace(0, 1, POINTS // 2 + 1)) if len(values) else np.zeros(0)
 
 
 # Reasons for which a job is worth a look: the column that tells, and above which value.
