@@ -166,8 +166,9 @@ class Runs:
         self.tasks = tuple(tasks)
         self.cancelled = False
         self._began_s = self._ended_s = time.monotonic()
-        self._file = tempfile.NamedTemporaryFile(prefix="workbench-runs-")  # noqa: SIM115
-        path = self._file.name
+        descriptor, path = tempfile.mkstemp(prefix="workbench-runs-")
+        os.close(descriptor)
+        weakref.finalize(self, os.unlink, path)
         self._shared = np.memmap(path, float, "w+", shape=len(self.tasks) + 1)
         self._futures: list[Future[RunOutcome]] = []
         _under_way.add(self)
