@@ -44,7 +44,7 @@ SIGNATURES = {
     "intensity_source: 'str' = '') -> 'EnergyStatement'",
     "share": "(*jobs: 'Work | Sequence[Work]', gpus: 'Gpus' = 0, max_slowdown: 'float' = 0.2, seconds: "
     "'float' = 10.0, rounds: 'int' = 2, until: 'str' = 'end', watch: 'bool' = True, watch_s: 'float' = 60.0, "
-    "on_break: 'str | OnBreak' = 'stop', labels: 'Sequence[str] | None' = None, start_s: 'float' = 300.0, "
+    "on_break: 'str' = 'stop', labels: 'Sequence[str] | None' = None, start_s: 'float' = 300.0, "
     "grace_s: 'float' = 10.0, keep: 'bool' = True, say: 'Say | None' = <built-in function print>) -> 'Shared'",
     "show": "(what: 'Any' = None) -> 'Any'",
     "simulate": "(cards: 'str | Sequence[str]', *, scale: 'float' = 1.0, stepped: 'bool' = False) -> "

@@ -171,7 +171,7 @@ def test_weeks_of_recorded_logs_are_those_of_the_tables(data_dir: Path) -> None:
     for log in logs.values():
         of_tables = list(weeks(usable(log)).values())
         found = parts(trim(read(log)).jobs)
-        of_panel = [found[name]() for name in (BUSIEST, MEDIAN) if name in found] or [found[WHOLE]()]
+        of_panel = [found[name] for name in (BUSIEST, MEDIAN) if name in found] or [found[WHOLE]]
         assert [week["job_id"].to_list() for week in of_panel] == [
             week["job_id"].cast(pl.String).to_list() for week in of_tables
         ]

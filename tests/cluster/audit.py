@@ -161,7 +161,7 @@ def audit(run: Recording, result: Result) -> None:
                 there = on[gpu]
                 excess = max(excess, 0.078 * (len(there) - 1) * sum(loads[each] for each in there) / 10_000)
             speed = min(
-                kinds[node].speed * (kinds[node].caps[caps[node]].speed if caps[node] >= 0 else 1.0)
+                kinds[node].caps[caps[node]].speed if caps[node] >= 0 else 1.0
                 for node in nodes
             )
             work[job] += seconds * speed / (1 + excess * sensitivity[job])

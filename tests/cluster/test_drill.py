@@ -12,42 +12,39 @@ from audit import TINY, log
 
 from workbench.cluster import Cluster, Simulator, draw, generate
 from workbench.cluster.colocation import Colocation
-from workbench.cluster.drill import companions, facts, job_history, node_history, node_kind, residents
-from workbench.cluster.policies import Eaco, Fifo
+from workbench.cluster.drill import companions, job_history, node_history, residents
+from workbench.cluster.policies import POLICIES, Eaco, Fifo
 from workbench.cluster.policy import Policy
-from workbench.cluster.power import V100_NODE
-from workbench.cluster.recording import RunRecord
-from workbench.cluster.scenario import CHOICES, Scenario
+from workbench.cluster.result import Result
+from workbench.cluster.scenario import Scenario
 from workbench.errors import UsageError
 
 RESTART_S = 30.0
 BUSY = generate(400, gpus=32, seed=5, load=1.1, mean_s=4000.0)
 
 
-def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options) -> RunRecord:
+def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options) -> Result:
     where, truth = Cluster.of(nodes, kind), Colocation({})
     run = Simulator(jobs, where, policy, colocation=truth, restart_s=RESTART_S, stays=True, **options)
-    run.run()
-    return run.record()
+    return run.run()
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_nodes_power_over_time_is_its_energy_and_a_jobs_speed_over_time_is_its_work(name: str) -> None:
     scenario = Scenario(nodes=4, policies=(name,))
     run = Simulator(BUSY, scenario.cluster_of(name), scenario.maker(name)(), stays=True)
-    run.run()
-    found = run.record()
-    for node, energy_j in found.result.nodes.select("node", "energy_j").iter_rows():
-        told = node_history(found, BUSY, node)
-        assert told["from_s"][0] == found.result.start_s
-        assert told["to_s"][-1] == found.result.end_s
+    found = run.run()
+    for node, energy_j in found.nodes.select("node", "energy_j").iter_rows():
+        told = node_history(found, node)
+        assert told["from_s"][0] == found.start_s
+        assert told["to_s"][-1] == found.end_s
         assert told["from_s"][1:].to_list() == told["to_s"][:-1].to_list()
         assert ((told["to_s"] - told["from_s"]) * told["power_w"]).sum() == pytest.approx(energy_j, rel=1e-5)
-    jobs = found.result.jobs
+    jobs = found.jobs
     several = jobs.filter(pl.col("num_gpus") > 1)["job_id"].head(8)
     stopped = jobs.filter(pl.col("undos") + pl.col("moves") > 0)["job_id"].head(25)
     for job_id in [*jobs["job_id"].head(40), *several, *stopped]:
-        told = job_history(found, BUSY, job_id)
+        told = job_history(found, job_id)
         job = jobs.row(by_predicate=pl.col("job_id") == job_id, named=True)
         length = told["to_s"] - told["from_s"]
         extra_s = (length * told["speed"]).sum() - job["duration_s"]
@@ -63,23 +60,19 @@ def test_a_nodes_power_over_time_is_its_energy_and_a_jobs_speed_over_time_is_its
 def test_two_jobs_on_one_gpu_slow_each_other_by_the_prior_and_their_node_wakes_for_the_first() -> None:
     jobs = log({"duration_s": 100.0}, {"submit_s": 5.0, "duration_s": 100.0})
     found = record(jobs, 1, Eaco(max_jobs=2), replace(TINY, gpus=1))
-    told = job_history(found, jobs, "a")
+    told = job_history(found, "a")
     assert told.select("state", "from_s", "to_s").rows()[0] == ("waking", 0.0, TINY.wake_s)
     beside = told.filter(pl.col("beside").list.len() > 0)
     assert beside["excess"].to_list() == [pytest.approx(0.078)]
     assert beside["speed"].to_list() == [pytest.approx(1 / 1.078)]
-    assert companions(told).rows() == [("b", pytest.approx(107.8))]
+    assert companions(found, "a").rows() == [("b", pytest.approx(107.8))]
 
 
-def test_a_waiting_job_is_told_to_wait_and_its_facts_add_up() -> None:
+def test_a_job_in_the_queue_is_waiting() -> None:
     jobs = log(*[{"num_gpus": 4} for _ in range(2)])
     found = record(jobs, 1, Fifo())
-    told = job_history(found, jobs, "b")
+    told = job_history(found, "b")
     assert told.select("state", "from_s", "to_s").rows()[0] == ("waiting", 0.0, 105.0)
-    about = facts(found, "b")
-    assert about["wait_h"] == pytest.approx(105 / 3600)
-    assert about["energy_j"] == pytest.approx(about["own_energy_j"] + about["shared_energy_j"])
-    assert about["slowdown"] == pytest.approx(2.05)
 
 
 def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
@@ -90,19 +83,18 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
         scenario.maker("ours-capped")(),
         stays=True,
     )
-    run.run()
-    found = run.record()
-    speeds = {cap.power_limit_w: cap.speed for cap in scenario.cluster_of("ours-capped").nodes[0][0].caps}
+    found = run.run()
+    speeds = {cap.power_limit_w: cap.speed for cap in scenario.cluster_of("ours-capped").kind.caps}
     looked = 0
     for node in range(4):
-        limited = node_history(found, run.log, node).filter(pl.col("power_limit_w").is_not_null())
+        limited = node_history(found, node).filter(pl.col("power_limit_w").is_not_null())
         assert set(limited["power_limit_w"]) <= set(speeds)
         there = residents(found, node)
         for from_s, to_s, limit_w in limited.select("from_s", "to_s", "power_limit_w").head(10).iter_rows():
             for job_id in there.filter((pl.col("from_s") < to_s) & (pl.col("to_s") > from_s))[
                 "job_id"
             ].unique():
-                told = job_history(found, run.log, job_id).filter(
+                told = job_history(found, job_id).filter(
                     (pl.col("state") == "running")
                     & (pl.col("from_s") >= from_s)
                     & (pl.col("to_s") <= to_s)
@@ -114,19 +106,10 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
     assert looked > 10
 
 
-def test_nodes_of_several_types_are_told_apart() -> None:
-    jobs = log({"gpu_type": "V100"}, {"gpu_type": "T"})
-    run = Simulator(jobs, Cluster(((TINY, 1), (V100_NODE, 2))), Fifo(), stays=True)
-    run.run()
-    found = run.record()
-    assert [node_kind(found, node).name for node in range(3)] == ["tiny", "8x V100", "8x V100"]
-    assert residents(found, 0)["job_id"].to_list() == ["b"]
-
-
 def test_who_is_not_there_is_a_sentence() -> None:
     jobs = log({})
     found = record(jobs, 1, Fifo())
     with pytest.raises(UsageError, match="there is no node 1; the cluster has nodes 0 to 0"):
-        node_history(found, jobs, 1)
+        node_history(found, 1)
     with pytest.raises(UsageError, match="there is no job 'z' in this run; it has 1 jobs, the first is 'a'"):
-        job_history(found, jobs, "z")
+        job_history(found, "z")

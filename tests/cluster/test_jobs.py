@@ -32,7 +32,7 @@ TWO = Cluster.of(2, TINY)
         ({"job_id": "a"}, r"row 1 \(job a\): job_id is 'a', that id was there before"),
         ({"num_gpus": 0}, r"num_gpus is 0, a job holds at least one GPU"),
         ({"num_gpus": 9}, r"row 1 \(job b\): num_gpus is 9, the cluster has no more than 8 GPUs"),
-        ({"memory_bytes": 1001}, r"num_gpus is 1, no single type of node has so many GPUs with that memory"),
+        ({"memory_bytes": 1001}, r"memory_bytes is 1001, a T has 1000 bytes"),
         ({"gpu_type": "H100"}, r"gpu_type is 'H100', this cluster has T"),
         ({"utilisation": 50.0}, r"utilisation is 50, utilisation is a share, 0..1.*Divide percent by 100"),
         ({"utilisation": None}, r"utilisation is missing.*cluster.draw"),

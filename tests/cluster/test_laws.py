@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from workbench.cluster.policy import Policy
 from workbench.cluster.power import CapLevel, Cluster
 from workbench.cluster.simulator import Simulator
-from workbench.cluster.state import Job
+from workbench.cluster.state import Job, Node
 
 CAPPED = replace(TINY, caps=(CapLevel(200.0, 0.97, 0.85), CapLevel(150.0, 0.9, 0.7)))
 
@@ -153,6 +153,14 @@ def test_a_result_does_not_depend_on_how_time_is_split(frame: pl.DataFrame) -> N
     )
 
 
+def snapshot(node: Node) -> tuple[object, ...]:
+    """All that an undo must restore: places, mixes, loads, memory, power and limit."""
+    who = [(gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in node.gpus]
+    rates = sorted((job.index, job.rate) for job in node.jobs())
+    sums = (node.state, node.free, node.seats, node.demand, node.used, node.power_w, node.cap_index)
+    return (*sums, who, rates)
+
+
 class Undoing(Policy):
     """All jobs but the last share as they come; the last is placed and undone, and its nodes are compared."""
 
@@ -174,14 +182,14 @@ class Undoing(Policy):
         gpus = fits[: job.num_gpus]
         node = gpus[0].node
         if job.index == self.last:
-            self.before = node.snapshot()
+            self.before = snapshot(node)
             self.cluster.place(job, gpus)
             self.cluster.stop(job, undo=True)
         else:
             self.cluster.place(job, gpus)
 
     def stopped(self, job: Job, gpus: Any) -> None:
-        self.equal = gpus[0].node.snapshot() == self.before
+        self.equal = snapshot(gpus[0].node) == self.before
         self.cluster.place(job, gpus)
 
 

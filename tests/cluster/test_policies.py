@@ -117,17 +117,6 @@ def test_no_job_preempts_while_a_gpu_is_free() -> None:
     assert result.jobs["moves"].sum() == 1
 
 
-def test_a_job_that_fits_a_free_node_does_not_wait_behind_one_that_needs_more_memory() -> None:
-    large, small = replace(TINY, gpu_type="large"), replace(TINY, gpu_type="small", memory_bytes=400)
-    frame = log(
-        {"duration_s": 9000.0, "num_gpus": 4, "memory_bytes": 800},
-        {"num_gpus": 2, "memory_bytes": 800, "submit_s": 1.0},
-        {"num_gpus": 4, "submit_s": 2.0}, {"num_gpus": 4, "submit_s": 3.0},
-    )
-    result = Simulator(frame, Cluster(((large, 1), (small, 1))), Sjf(sleep_after_s=None)).run()
-    assert result.jobs.sort("job_id")["start_s"].to_list() == [0.0, 9000.0, 2.0, 102.0]
-
-
 def test_every_queued_job_is_tried_however_long_the_queue_is() -> None:
     wide = [{"duration_s": 50.0, "num_gpus": 4, "submit_s": 1.0} for _ in range(40)]
     first = {"duration_s": 1000.0, "num_gpus": 3}, {"duration_s": 50.0}

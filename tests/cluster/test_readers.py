@@ -14,11 +14,11 @@ from workbench.cluster.jobs import SCHEMA, check
 from workbench.cluster.readers import read
 from workbench.errors import UsageError
 
-SACCT = """JobID|User|Submit|Start|End|Elapsed|AllocTRES|State
-12|ann|2024-05-01T10:00:00|2024-05-01T10:05:00|2024-05-02T11:06:07|1-01:01:07|billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1|COMPLETED
-12.batch||2024-05-01T10:05:00|2024-05-01T10:05:00|2024-05-02T11:06:07|1-01:01:07|cpu=8,gres/gpu=2|COMPLETED
-13_4|bob|2024-05-01T09:00:00|2024-05-01T09:00:10|Unknown|00:10:00|cpu=1,gres/gpu:v100=1|RUNNING
-14|bob|2024-05-01T11:00:00|2024-05-01T11:00:00|2024-05-01T11:02:00|00:02:00|cpu=4,mem=4G|FAILED
+SACCT = """JobID|User|Submit|Start|End|ElapsedRaw|AllocTRES|State
+12|ann|2024-05-01T10:00:00|2024-05-01T10:05:00|2024-05-02T11:06:07|90067|billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1|COMPLETED
+12.batch||2024-05-01T10:05:00|2024-05-01T10:05:00|2024-05-02T11:06:07|90067|cpu=8,gres/gpu=2|COMPLETED
+13_4|bob|2024-05-01T09:00:00|2024-05-01T09:00:10|Unknown|600|cpu=1,gres/gpu:v100=1|RUNNING
+14|bob|2024-05-01T11:00:00|2024-05-01T11:00:00|2024-05-01T11:02:00|120|cpu=4,mem=4G|FAILED
 """
 
 

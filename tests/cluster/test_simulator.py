@@ -179,20 +179,6 @@ def test_an_illegal_placement_is_refused_with_the_job_and_the_reason(
     assert "scripted places job b (row 1" in str(told.value)
 
 
-def test_a_type_that_was_asked_for_is_kept_to() -> None:
-    other = replace(TINY, name="other", gpu_type="U")
-    mixed = Cluster(((TINY, 1), (other, 1)))
-    frame = log({"gpu_type": "U"}, {})
-    assert Simulator(frame, mixed, Fifo()).run().nodes["hosting_s"].to_list() == [105.0, 105.0]
-    with pytest.raises(IllegalPlacement, match=r"on GPU 0 of node 0, a T; the job asks for U"):
-        Simulator(frame, mixed, Scripted(on(0, 0))).run()
-
-
-def test_a_faster_type_ends_the_work_sooner() -> None:
-    _, result = run(log({}), 1, Fifo(), kind=replace(TINY, speed=2.0))
-    assert result.jobs["run_s"].to_list() == [50.0]
-
-
 def test_a_policy_that_forgets_a_job_is_found_out() -> None:
     with pytest.raises(SimulationError, match="scripted leaves 1 of 2 jobs in its queue for ever"):
         Simulator(log({}, {}), Cluster.of(1, TINY), Scripted(on(0, 0), lambda cluster, job: None)).run()

@@ -19,7 +19,8 @@ import workbench
 from workbench.device import mps
 from workbench.measurement import foreign
 from workbench.sharing import stages
-from workbench.sharing.children import CannotPause, JobProcess, stop_all
+from workbench.sharing.children import JobProcess, stop_all
+from workbench.sharing.watching import Interval
 from workbench.simulation.machine import Machine
 
 STUBBORN = (
@@ -119,25 +120,10 @@ def test_host_process_ids_have_no_name_here(simulated: Callable[..., Machine], m
 def test_a_pause_that_does_not_pause_is_told(
     after_w: float, pauses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "SAMPLED_S", 0.0)
-    now = [0.0]
-
-    def wait(seconds: float, jobs: object = ()) -> None:
-        now[0] += seconds
-
+    monkeypatch.setattr(stages, "GRACE_S", 0.2)
     powers = iter([300.0])
     watcher: Any = SimpleNamespace(
-        mean_power_w=lambda *_: next(powers, after_w), mean_utilisation=lambda *_: None, settled=lambda: None
+        mean_power_w=lambda *_: next(powers, after_w), settled=lambda: None, least_s=lambda: 0.5, clock=lambda: 9.0
     )
-    jobs: Any = SimpleNamespace(idle_w=50.0)
-    made: Any = SimpleNamespace(
-        jobs=jobs, watcher=watcher, clock=lambda: now[0], _pause=wait, _pauses=set(),
-        children=[SimpleNamespace(label="nccl")],
-    )
-    alone: Any = SimpleNamespace(from_s=0.0, to_s=1.0)
-    if pauses:
-        stages.Stages._check_pause(made, 0, alone)
-        assert now[0] < 1.0
-    else:
-        with pytest.raises(CannotPause, match=r"nccl cannot be paused: .* goes on drawing 290 W after 10 s"):
-            stages.Stages._check_pause(made, 0, alone)
+    drawn_w = stages.drawn_when_paused(watcher, 50.0, Interval((0,), 0.0, 1.0))
+    assert drawn_w == (None if pauses else after_w)

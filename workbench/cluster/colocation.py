@@ -67,12 +67,10 @@ class Colocation:
 
     Args:
         measured: Excess by sorted tuple of model names.
-        slope: Of the prior; 0.078 is the V100's.
     """
 
-    def __init__(self, measured: dict[tuple[str, ...], float] | None = None, *, slope: float = SLOPE) -> None:
+    def __init__(self, measured: dict[tuple[str, ...], float] | None = None) -> None:
         self.measured = dict(PUBLISHED if measured is None else measured)
-        self.slope = slope
 
     def excess(self, members: Sequence[Profile]) -> float:
         """Mean excess of the jobs of a set."""
@@ -85,7 +83,7 @@ class Colocation:
             pairs = excess_of_pairs(len(names), lambda i, j: self.measured.get((names[i], names[j])))
             if pairs is not None:
                 return pairs
-        return self.slope / SLOPE * prior(len(members), sum(member.load for member in members))
+        return prior(len(members), sum(member.load for member in members))
 
 
 class Mix:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from itertools import count, repeat
+from itertools import count
 
 import polars as pl
 
@@ -29,9 +29,7 @@ class Columns:
         distinct = kinds.unique(maintain_order=True).with_row_index("profile")
         numbered = kinds.join(distinct, on=["model", "load"], how="left", maintain_order="left")
         self.profiles = [Profile(model, load) for _, model, load in distinct.iter_rows()]
-        epoch = pl.max_horizontal(pl.lit(logs.SHORTEST_EPOCH_S), pl.col("duration_s") / logs.EPOCHS)
-        types = log["gpu_type"]
-        asked = types.null_count() < len(types)
+        epoch = pl.max_horizontal(pl.lit(logs.SHORTEST_S), pl.col("duration_s") / logs.EPOCHS)
         self.submit, work = _floats(log["submit_s"]), _floats(log["duration_s"])
         self.jobs: Iterator[Job] = map(
             Job, count(), self.submit, work, _floats(log["expected_s"].fill_null(log["duration_s"])), work,
@@ -39,7 +37,6 @@ class Columns:
             _floats(log.select(pl.col("epoch_s").fill_null(epoch)).to_series()),
             _floats(log["sensitivity"].fill_null(1.0)), _ints(log["num_gpus"]), _ints(numbered["profile"]),
             _ints(kinds["load"]), _ints(log["memory_bytes"]), _ints(log["priority"]),
-            types.to_list() if asked else repeat(None),
         )
 
     def __len__(self) -> int:

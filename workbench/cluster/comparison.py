@@ -1,8 +1,7 @@
-"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives."""
+"""Policies over a job log, chosen, run and kept: what a panel, a script or a test drives."""
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,14 +12,12 @@ from ..errors import UsageError, WorkbenchError
 from .joblogs import WHOLE
 from .jobs import check
 from .power import NodeType
-from .recording import RunRecord
-from .runs import MOST_WATCHED, Runs, processes
+from .result import Result
+from .runs import MOST_WATCHED, RunOutcome, Runs
 from .scenario import KINDS, Scenario, prepared, tasks
 from .sources import LogSource, Pieces, by_name, of_path
-from .views import RunOutcome, frame
 
 MOST_RUNS = 500
-POOL_IDLE_S = 120.0  # after which processes that have nothing to do are ended
 
 
 @dataclass(frozen=True)
@@ -42,8 +39,12 @@ class PolicyComparison:
         scenario: Cluster and policies.
         part, trimmed, keep_valid: As of `RunSelection`.
         executor: Where runs are done, a `concurrent.futures.Executor` or a Dask client; None: processes of
-            this machine, kept for a while.
+            this machine.
         workers: How many of those.
+
+    Attributes:
+        ran: The choice that the results are of.
+        left_out: Rows of that log that are wrong, or too large for the cluster.
 
     Raises:
         UsageError: A log that cannot be read, or has no such part.
@@ -55,16 +56,15 @@ class PolicyComparison:
     ) -> None:
         if workers is not None and workers < 1:
             raise UsageError(f"workers is {workers}; at least 1 is needed")
+        # A Dask client has its own futures; its executor speaks the interface of the standard library.
+        own = executor.get_executor() if hasattr(executor, "get_executor") else executor
+        self._executor: Executor | None = own
+        self._workers = workers
         self.sources = dict(given)
         self.choice = RunSelection(scenario, next(iter(given)), WHOLE, trimmed, keep_valid)
-        self.ran: RunSelection | None = None  # what the results are of
-        self.ran_jobs: pl.DataFrame | None = None
+        self.ran: RunSelection | None = None
         self.runs: Runs | None = None
-        self._executor, self._workers = executor, workers
-        self._pool: Executor | None = None
-        self._timer: threading.Timer | None = None
-        self._log: pl.DataFrame | None = None
-        self._lock = threading.RLock()
+        self.left_out = 0
         if part is not None:
             self.set(part=part)
         elif self.sources[self.choice.log].named:
@@ -89,13 +89,11 @@ class PolicyComparison:
     @property
     def jobs(self) -> pl.DataFrame:
         """The chosen jobs, before anything is drawn. Raises UsageError where there are none."""
-        choice = self.choice
-        _, pieces = self._pieces(choice)
-        jobs = pieces[choice.part if choice.part in pieces else WHOLE]()
+        jobs = self._pieces(self.choice)[1][self.choice.part]
         if jobs.height == 0:
             raise UsageError(
-                f"{choice.log} has 0 jobs; there is nothing to simulate. Choose another log, or give one "
-                "with jobs"
+                f"{self.choice.log} has 0 jobs; there is nothing to simulate. Choose another log, or give "
+                "one with jobs"
             )
         return jobs
 
@@ -105,30 +103,29 @@ class PolicyComparison:
         Raises:
             UsageError: A setting that makes no sense; nothing is changed then.
         """
-        changes, choice = dict(settings), self.choice
-        log = str(changes.pop("log", choice.log))
-        if log not in self.sources:
-            raise UsageError(f"there is no log {log!r}; there are {', '.join(self.sources)}")
-        trimmed = bool(changes.pop("trimmed", choice.trimmed))
-        keep_valid = bool(changes.pop("keep_valid", choice.keep_valid))
-        part = changes.pop("part", None)
-        if isinstance(kind := changes.get("kind"), str):
+        choices = RunSelection.__dataclass_fields__.keys() - {"scenario"}
+        own = {name: settings.pop(name) for name in choices & settings.keys()}
+        if own.get("log", self.choice.log) not in self.sources:
+            raise UsageError(f"there is no log {own['log']!r}; there are {', '.join(self.sources)}")
+        if isinstance(kind := settings.get("kind"), str):
             if kind not in self.kinds:
                 raise UsageError(f"there is no node type {kind!r}; there are {', '.join(self.kinds)}")
-            changes["kind"] = self.kinds[kind]
-        fields = list(Scenario.__dataclass_fields__)
-        if unknown := sorted(set(changes) - set(fields)):
+            settings["kind"] = self.kinds[kind]
+        if unknown := settings.keys() - Scenario.__dataclass_fields__.keys():
+            fields = ", ".join(Scenario.__dataclass_fields__)
             raise UsageError(
-                f"there is no setting {unknown[0]!r}; there are log, part, trimmed, keep_valid, "
-                f"{', '.join(fields)}"
+                f"there is no setting {min(unknown)!r}; there are log, part, trimmed, keep_valid, {fields}"
             )
-        scenario = replace(choice.scenario, **changes)
-        if part is not None or log != choice.log or trimmed != choice.trimmed:
-            _, pieces = self.sources[log].pieces(trimmed, keep_valid)
-            if part is not None and part not in pieces:
-                raise UsageError(f"{log} has no part {part!r}; it has {', '.join(pieces)}")
-            part = part or (choice.part if choice.part in pieces else WHOLE)
-        self.choice = RunSelection(scenario, log, part or choice.part, trimmed, keep_valid)
+        choice = replace(self.choice, scenario=replace(self.scenario, **settings), **own)
+        if own:
+            _, pieces = self._pieces(choice)
+            if choice.part not in pieces:
+                if "part" in own:
+                    raise UsageError(
+                        f"{choice.log} has no part {choice.part!r}; it has {', '.join(pieces)}"
+                    )
+                choice = replace(choice, part=WHOLE)
+        self.choice = choice
 
     def open(self, path: str) -> None:
         """Offer the log of a file, or those of a directory, and choose the first, whole. One of a name that
@@ -137,13 +134,13 @@ class PolicyComparison:
         Raises:
             UsageError: There is none, or the first cannot be read; nothing is changed then.
         """
-        before, choice = self.sources, self.choice
+        before = self.sources
         found = by_name(of_path(path), before)
         self.sources = {**before, **found}
         try:
             self.set(log=next(iter(found)), part=WHOLE)
         except WorkbenchError:
-            self.sources, self.choice = before, choice
+            self.sources = before
             raise
 
     def _pieces(self, choice: RunSelection) -> Pieces:
@@ -157,40 +154,27 @@ class PolicyComparison:
         Raises:
             UsageError: The log cannot be simulated; row and value are told, and what is under way goes on.
         """
-        with self._lock:
-            choice, jobs = self.choice, self.jobs
-            scenario = choice.scenario
-            todo = list(tasks(scenario))
-            if len(todo) > MOST_RUNS:
-                raise UsageError(
-                    f"that would be {len(todo)} runs; at most {MOST_RUNS} are allowed: fewer draws, "
-                    "values or policies"
-                )
-            # What is wrong with the log is said here, once, and not by every run.
-            drawn: dict[float | None, pl.DataFrame] = {}
-            checked: dict[tuple[float | None, int], pl.DataFrame] = {}
-            for value in scenario.values if scenario.sweep else (None,):
-                at = scenario.at(value)
-                if at.slack not in drawn:
-                    drawn[at.slack] = prepared(jobs, at, scenario.seed)
-                if (at.slack, at.nodes) not in checked:
-                    log = drawn[at.slack]
-                    checked[at.slack, at.nodes] = check(log, at.cluster, keep_valid=choice.keep_valid)
-            self.cancel()
-            runs = Runs(jobs, todo, self._where(), keep_valid=choice.keep_valid)
-            self._log, self.ran_jobs, self.ran = next(iter(checked.values())), jobs, choice
-            self.runs = runs
-            return runs
+        choice, jobs, scenario = self.choice, self.jobs, self.scenario
+        count = scenario.draws * len(scenario.policies) * (len(scenario.values) if scenario.sweep else 1)
+        if count > MOST_RUNS:
+            raise UsageError(
+                f"that would be {count} runs; at most {MOST_RUNS} are allowed: take fewer draws, values or "
+                "policies"
+            )
+        # What is wrong with the log is reported here, once, and not by every run.
+        first = next(tasks(scenario)).scenario
+        log = check(prepared(jobs, first, scenario.seed), first.cluster, keep_valid=choice.keep_valid)
+        self.cancel()
+        self.runs = Runs(
+            jobs, list(tasks(scenario)), self._executor, workers=self._workers, keep_valid=choice.keep_valid
+        )
+        self.ran, self.left_out = choice, jobs.height - log.height
+        return self.runs
 
     def cancel(self) -> None:
         """End the runs under way, within some tenths of a second; what has ended is kept."""
         if self.runs is not None and self.runs.running:
             self.runs.cancel()
-
-    def close(self) -> None:
-        """Cancel what runs and end the processes."""
-        self.cancel()
-        self._drop()
 
     @property
     def state(self) -> str:
@@ -212,67 +196,33 @@ class PolicyComparison:
     @property
     def outcomes(self) -> list[RunOutcome]:
         """Of the runs that have ended, in the order of the tasks."""
-        return [] if self.runs is None else [outcome for _, outcome in sorted(self.runs.outcomes.items())]
+        return [] if self.runs is None else list(self.runs.outcomes.values())
 
     @property
     def results(self) -> pl.DataFrame:
-        """A row per run that has ended: policy, seed, swept value, everything of `summary.summarise`."""
-        return frame(self.outcomes)
+        """A row per run that has ended: policy, seed, swept value, all of `summary.summarise`, CPU time."""
+        return pl.DataFrame(
+            [
+                {
+                    **each.row, "title": each.row["policy"], "policy": each.task.policy,
+                    "seed": each.task.seed, "value": each.task.value, "cpu_s": each.cpu_s,
+                }
+                for each in self.outcomes
+            ],
+            infer_schema_length=None,
+        )
 
-    def record(self, policy: str) -> RunRecord:
-        """The run of a policy that can be looked into: the first draw's, at the first value of what is swept.
+    def result(self, policy: str) -> Result:
+        """The run of a policy that can be examined: the first draw's, at the first value of what is swept.
 
         Raises:
             UsageError: There is none.
         """
-        for each in self.outcomes:
-            if each.task.policy == policy and each.record is not None:
-                return each.record
-        large = self.ran_jobs is not None and self.ran_jobs.height > MOST_WATCHED
-        sums = f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part"
-        why = sums if large else "run it first"
-        raise UsageError(f"there is no run of {policy!r} to look into: {why}")
-
-    @property
-    def log(self) -> pl.DataFrame:
-        """The jobs of the recorded runs, with what was drawn. Raises UsageError before the first run."""
-        if self._log is None:
-            raise UsageError("no policy is simulated yet; run it first")
-        return self._log
-
-    # where
-
-    def _where(self) -> Executor:
-        given = self._executor
-        if given is not None:
-            # A Dask client has its own futures; its executor speaks the interface of the standard library.
-            made: Executor = given.get_executor() if hasattr(given, "get_executor") else given
-            return made
-        broken = self.runs is not None and self.runs.broken
-        if self._pool is None or broken:
-            self._drop()
-            self._pool = processes(self._workers)
-        self._later()
-        return self._pool
-
-    def _later(self) -> None:
-        """End the processes when they have had nothing to do for a while."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = threading.Timer(POOL_IDLE_S, self._rest)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _rest(self) -> None:
-        with self._lock:
-            if self.runs is not None and self.runs.running:
-                self._later()
-            else:
-                self._drop()
-
-    def _drop(self) -> None:
-        pool, self._pool = self._pool, None
-        if self._timer is not None:
-            self._timer.cancel()
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+        found = [each for each in self.outcomes if each.task.policy == policy and each.task.keep]
+        if not found:
+            raise UsageError(f"there is no run of {policy!r} to look into: run it first")
+        if found[0].result is None:
+            raise UsageError(
+                f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part"
+            )
+        return found[0].result

@@ -11,9 +11,9 @@ import polars as pl
 from .colocation import Colocation, Mixes
 from .columns import Columns
 from .policy import IllegalPlacement, Policy, broken_rule
-from .power import Cluster
+from .power import Cluster, power_tables
 from .recording import RunRecorder
-from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node, build
+from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node
 
 TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # what an event is
 
@@ -29,13 +29,14 @@ class Engine:
 
     def __init__(
         self, log: pl.DataFrame, cluster: Cluster, *, asleep: bool, colocation: Colocation,
-        recorder: RunRecorder | None,
+        stays: bool,
     ) -> None:
         self.log, self.cluster = log, cluster
         self._columns = Columns(log)
         self.profiles = self._columns.profiles
         self.mixes = Mixes(self.profiles, colocation)
-        self.nodes = build(cluster, self.mixes.empty)
+        tables = power_tables(cluster.kind)
+        self.nodes = [Node(at, cluster.kind, self.mixes.empty, tables) for at in range(cluster.size)]
         self.now_s = self.start_s = self._columns.submit[0]
         for node in self.nodes:
             node.since_s = self.now_s
@@ -50,7 +51,7 @@ class Engine:
         # target was foretold.
         self._heap: list[tuple[float, int, int, int, object]] = []
         self._seq = len(self._columns)
-        self._recorder = recorder
+        self._recorder = RunRecorder(self.nodes) if stays else None
 
     def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
         if not len(gpus) == 1 == job.num_gpus or job.state != QUEUED:
@@ -58,10 +59,7 @@ class Engine:
             return
         gpu = gpus[0]
         node = gpu.node
-        kind = node.kind
-        if gpu.memory + job.memory > kind.memory_bytes or (
-            job.gpu_type is not None and job.gpu_type != kind.gpu_type
-        ):
+        if gpu.memory + job.memory > node.kind.memory_bytes:
             self._refuse(broken_rule(job, gpus), job)
         now = self.now_s
         node.advance(now)
@@ -79,6 +77,8 @@ class Engine:
             job.version += 1
             due_s = now + (job.left_s - job.target_s) / rate
             heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
+            if self._recorder is not None:
+                self._recorder.changed(job, now)
             if gpu.mix.size > 1:
                 for other in gpu.jobs:
                     if other is not job:
@@ -154,6 +154,8 @@ class Engine:
             job.start_s = self.now_s
         job.rate = self._rate(job)
         self._schedule(job)
+        if self._recorder is not None:
+            self._recorder.changed(job, self.now_s)
 
     def _rate(self, job: Job) -> float:
         stays = job.stays
@@ -168,10 +170,11 @@ class Engine:
             return
         rate = self._rate(job)
         if rate != job.rate:
-            now = self.now_s
-            job.left_s -= job.rate * (now - job.since_s)
-            job.since_s, job.rate = now, rate
+            self._settle(job)
+            job.rate = rate
             self._schedule(job)
+        if self._recorder is not None:
+            self._recorder.changed(job, self.now_s)
 
     def _settle(self, job: Job) -> None:
         job.left_s -= job.rate * (self.now_s - job.since_s)

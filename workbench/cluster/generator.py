@@ -17,24 +17,24 @@ MODELS: dict[str, tuple[float, float]] = {
     "VGG-16": (0.4801, 0.4048),
 }
 
+SIGMA = 0.3  # of log-normal memory and sensitivity
 MOST_JOBS = 1_000_000  # generated at once
 
 
 def draw(
-    jobs: pl.DataFrame, seed: int, *, models: dict[str, tuple[float, float]] | None = None,
-    memory_bytes: int = V100_NODE.memory_bytes, slack: tuple[float, float] = (1.05, 1.5), sigma: float = 0.3,
+    jobs: pl.DataFrame, seed: int, *, memory_bytes: int = V100_NODE.memory_bytes,
+    slack: tuple[float, float] = (1.05, 1.5),
 ) -> pl.DataFrame:
     """Models, memory, deadlines and sensitivities for the jobs of a log, where it has none.
 
-    Each job trains one of `models`, all equally likely, which gives its utilisation and the median of its
-    peak memory, around which it is log-normal with `sigma` (batch sizes differ), at most the whole GPU; its
+    Each job trains one of `MODELS`, all equally likely, which gives its utilisation and the median of its
+    peak memory, around which it is log-normal with `SIGMA` (batch sizes differ), at most the whole GPU; its
     deadline is the submission plus its duration times a slack drawn evenly from `slack`; its sensitivity is
-    log-normal with median 1 and `sigma`. What the log tells stays as it is.
+    log-normal with median 1 and `SIGMA`. What the log tells stays as it is.
 
     Args:
         jobs: With `submit_s` and `duration_s`.
         seed: The same seed gives the same draws for the same number of jobs.
-        models: (utilisation, median share of the GPU's memory) by name; the four of EaCO's paper by default.
         memory_bytes: Of the GPU that the shares refer to.
     """
     if not 1 <= slack[0] <= slack[1]:
@@ -43,34 +43,31 @@ def draw(
             "duration has passed"
         )
     rng = np.random.default_rng(seed)
-    table = models or MODELS
-    names = list(table)
+    names, table = list(MODELS), np.array(list(MODELS.values()))
     which = rng.integers(len(names), size=jobs.height)
-    median_bytes = np.array([table[name][1] * memory_bytes for name in names])[which]
-    memory = np.minimum(median_bytes * rng.lognormal(0.0, sigma, size=jobs.height), memory_bytes)
+    median_bytes = table[which, 1] * memory_bytes
+    memory = np.minimum(median_bytes * rng.lognormal(0.0, SIGMA, size=jobs.height), memory_bytes)
     allowed_s = jobs["duration_s"] * pl.Series(rng.uniform(*slack, size=jobs.height))
     drawn = pl.DataFrame({
         "model": [names[i] for i in which],
-        "utilisation": np.array([table[name][0] for name in names])[which],
+        "utilisation": table[which, 0],
         "memory_bytes": memory.round().astype(np.int64),
         "deadline_s": jobs["submit_s"] + allowed_s,
-        "sensitivity": rng.lognormal(0.0, sigma, size=jobs.height),
+        "sensitivity": rng.lognormal(0.0, SIGMA, size=jobs.height),
     }, schema_overrides={"memory_bytes": pl.Int64})
+    absent = [pl.lit(None, SCHEMA[name]).alias(name) for name in drawn.columns if name not in jobs.columns]
+    known = jobs.with_columns(absent)
+    # One model's utilisation with another's memory would be a job that nobody measured.
     together = ("model", "utilisation", "memory_bytes")
-    given = pl.lit(True)
-    for name in together:
-        given = given & (jobs[name].is_not_null() if name in jobs.columns else pl.lit(False))
-    columns = []
-    for name in drawn.columns:
-        if name not in jobs.columns:
-            columns.append(drawn[name])
-        elif name in together:
-            # One model's utilisation with another's memory would be a job that nobody measured.
-            known = pl.when(given).then(jobs[name].cast(SCHEMA[name]))
-            columns.append(pl.select(known.otherwise(drawn[name]).alias(name)).to_series())
-        else:
-            columns.append(jobs[name].cast(SCHEMA[name]).fill_null(drawn[name]))
-    return jobs.with_columns(columns)
+    whole = known.select(pl.all_horizontal(pl.col(together).is_not_null())).to_series()
+    kept = [pl.col(name).cast(SCHEMA[name]) for name in drawn.columns]
+    kept = [
+        pl.when(whole).then(column) if name in together else column
+        for name, column in zip(drawn.columns, kept, strict=True)
+    ]
+    return known.with_columns(
+        pl.coalesce(column, drawn[name]).alias(name) for name, column in zip(drawn.columns, kept, strict=True)
+    )
 
 
 @checked

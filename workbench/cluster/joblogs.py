@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-SHORTEST_S = 60.0
-LONGEST_S = 3 * 86400.0
+from .jobs import SHORTEST_S
+
+WIDEST = 8
 DAY_S = 86400.0
+LONGEST_S = 3 * DAY_S
 WEEK_S = 7 * DAY_S
 WHOLE, BUSIEST_DAY, BUSIEST, MEDIAN = "whole log", "busiest day", "busiest week", "median week"
-# Between the first and the last submission; a log of more counts in another unit than seconds.
-MOST_DAYS = 36_525
-LATEST_S = 1e12  # no submission is later, since whatever moment a log counts from
+MOST_DAYS = 36_525  # between the first and the last submission; a log of more counts in another unit
 
 
 @dataclass(frozen=True)
@@ -26,69 +26,57 @@ class Trimmed:
     text: str
 
 
-def trim(
-    jobs: pl.DataFrame, *, widest: int = 8, shortest_s: float = SHORTEST_S, longest_s: float = LONGEST_S
-) -> Trimmed:
-    """Jobs of 1 to `widest` GPUs that ran for at least `shortest_s`, durations cut at `longest_s`, in order
+def trim(jobs: pl.DataFrame) -> Trimmed:
+    """Jobs of 1 to `WIDEST` GPUs that ran for at least `SHORTEST_S`, durations cut at `LONGEST_S`, in order
     of submission.
 
     The rule by which the tables in docs/validation/cluster.md are made. Rows without a number of GPUs or a
     duration are left out, too.
-
-    Args:
-        jobs: A log, `jobs.SCHEMA`.
-        widest: Most GPUs of a job.
-        shortest_s: Shorter jobs are left out.
-        longest_s: Longer durations are cut to this.
     """
-    kept = jobs.filter(pl.col("num_gpus").is_between(1, widest) & (pl.col("duration_s") >= shortest_s))
-    long = int((kept["duration_s"] > longest_s).sum())
+    kept = jobs.filter(pl.col("num_gpus").is_between(1, WIDEST) & (pl.col("duration_s") >= SHORTEST_S))
+    long = int((kept["duration_s"] > LONGEST_S).sum())
     times = pl.col("submit_s", "duration_s").cast(pl.Float64)
-    whole = kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=longest_s))
+    whole = kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=LONGEST_S))
     whole = whole.sort("submit_s", maintain_order=True)
     notes = []
     if left := jobs.height - kept.height:
         notes.append(
-            f"{left:,} of {jobs.height:,} jobs are left out (no GPU, more than {widest} GPUs, or less than "
-            f"{shortest_s:g} s)"
+            f"{left:,} of {jobs.height:,} jobs are left out (no GPU, more than {WIDEST} GPUs, or less than "
+            f"{SHORTEST_S:g} s)"
         )
     if long:
-        notes.append(f"{long:,} durations are cut at {longest_s / DAY_S:g} days")
+        notes.append(f"{long:,} durations are cut at {LONGEST_S / DAY_S:g} days")
     return Trimmed(whole, left, " and ".join(notes))
 
 
-def parts(jobs: pl.DataFrame) -> dict[str, Callable[[], pl.DataFrame]]:
-    """Pieces of a log by name, each cut out when it is asked for.
+def parts(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Pieces of a log by name.
 
     `BUSIEST` are the seven days with most submissions, `MEDIAN` those of the remaining weeks with the median
     GPU time, as in docs/validation/cluster.md; a log of less than two weeks has neither, one of less than two
     days no busiest day. Days count as in `submit_s`; jobs of which it is not known are in the whole log only.
     """
-    found: dict[str, Callable[[], pl.DataFrame]] = {WHOLE: lambda: whole}
-    whole, jobs = jobs, jobs.filter(pl.col("submit_s").cast(pl.Float64).abs() < LATEST_S)
-    if jobs.height == 0:
+    found = {WHOLE: jobs}
+    days = (jobs["submit_s"] / DAY_S).floor().cast(pl.Int64, strict=False).alias("day")
+    jobs, day = jobs.filter(days.is_not_null()), days.drop_nulls()
+    first, last = min(day, default=0), max(day, default=0)
+    if jobs.height == 0 or last - first > MOST_DAYS:
         return found
-    day = (jobs["submit_s"] / DAY_S).floor().cast(pl.Int64)
-    first, last = int(day.min()), int(day.max())  # type: ignore[arg-type]
-    span_s = float(jobs["submit_s"].max() - jobs["submit_s"].min())  # type: ignore[operator,arg-type]
-    if last - first > MOST_DAYS:
+    gpu_s = (pl.col("duration_s").cast(pl.Float64) * pl.col("num_gpus")).fill_nan(None).sum()
+    busy = jobs.group_by(day).agg(jobs=pl.len(), gpu_s=gpu_s)
+    every = pl.DataFrame({"day": range(first, last + 1)})
+    daily = every.join(busy, on="day", how="left", maintain_order="left").fill_null(0)
+    if daily.height > 2:
+        busiest_day = first + int(daily["jobs"].arg_max())  # type: ignore[arg-type]
+        found[BUSIEST_DAY] = jobs.filter(day == busiest_day)
+    if np.ptp(jobs["submit_s"].to_numpy()) < 2 * WEEK_S:
         return found
-    if last - first >= 2:
-        counts = day.value_counts().sort(["count", day.name], descending=[True, False])
-        busy_day = int(counts[day.name][0])
-        found[BUSIEST_DAY] = lambda: jobs.filter(day == busy_day)
-    if span_s < 2 * WEEK_S:
-        return found
-    per_day = dict(day.value_counts().iter_rows())
-    busy = max(
-        range(first, last - 5), key=lambda start: (sum(per_day.get(start + n, 0) for n in range(7)), -start)
-    )
-    found[BUSIEST] = lambda: jobs.filter(day.is_between(busy, busy + 6))
-    gpu_s = (jobs["duration_s"].cast(pl.Float64) * jobs["num_gpus"]).fill_nan(None).alias("gpu_s")
-    work = dict(pl.DataFrame({"day": day, "gpu_s": gpu_s}).group_by("day").agg(pl.sum("gpu_s")).iter_rows())
-    starts = [start for start in range(first, last - 5, 7) if start + 7 <= busy or start >= busy + 7]
-    ranked = sorted(starts, key=lambda start: sum(work.get(start + n, 0.0) for n in range(7)))
-    if ranked:
-        median = ranked[len(ranked) // 2]
-        found[MEDIAN] = lambda: jobs.filter(day.is_between(median, median + 6))
+    weekly = daily.with_columns(pl.col("jobs", "gpu_s").rolling_sum(7).shift(-6)).drop_nulls()
+    start = first + int(weekly["jobs"].arg_max())  # type: ignore[arg-type]
+    found[BUSIEST] = jobs.filter(day.is_between(start, start + 6))
+    apart = ~pl.col("day").is_between(start - 6, start + 6)
+    others = weekly.gather_every(7).filter(apart).sort("gpu_s", maintain_order=True)["day"].to_list()
+    if others:
+        median = others[len(others) // 2]
+        found[MEDIAN] = jobs.filter(day.is_between(median, median + 6))
     return found

@@ -35,7 +35,7 @@ SCHEMA = pl.Schema({
 })
 NEEDED = ("job_id", "submit_s", "duration_s", "num_gpus")
 EPOCHS = 90
-SHORTEST_EPOCH_S = 60.0
+SHORTEST_S = 60.0  # of an epoch, and of a job that is worth simulating
 
 
 def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: bool = False) -> pl.DataFrame:
@@ -135,31 +135,15 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
         rules.append(("a positive number or null is needed", wrong, name, "Mend it"))
     if cluster is None:
         return rules
-    kinds = cluster.nodes
-    out = "Take more nodes or leave these jobs out"
-    known = sorted({kind.gpu_type for kind, _ in kinds})
+    kind, out = cluster.kind, "Leave these jobs out"
     rules += [
-        (f"the cluster has no more than {cluster.gpus} GPUs", gpus > cluster.gpus, "num_gpus", out),
-        (f"this cluster has {', '.join(known)}", ~column("gpu_type").is_in(known), "gpu_type",
+        (f"the cluster has no more than {cluster.gpus} GPUs", gpus > cluster.gpus, "num_gpus",
+         "Take more nodes or leave these jobs out"),
+        (f"this cluster has {kind.gpu_type}", column("gpu_type") != kind.gpu_type, "gpu_type",
          "Put null for any"),
+        (f"a {kind.gpu_type} has {kind.memory_bytes} bytes", column("memory_bytes") > kind.memory_bytes,
+         "memory_bytes", out),
     ]
-    for name in known:
-        count = max(kind.gpus * nodes for kind, nodes in kinds if kind.gpu_type == name)
-        memory = max(kind.memory_bytes for kind, _ in kinds if kind.gpu_type == name)
-        wants = column("gpu_type") == name
-        rules += [
-            (f"one type of {name} node has {count} GPUs", wants & (gpus > count), "num_gpus", out),
-            (f"a {name} has {memory} bytes", wants & (column("memory_bytes") > memory), "memory_bytes",
-             "Leave these jobs out"),
-        ]
-    # A job has to fit on the nodes of one type, both in number and in memory; several types of node may have
-    # the GPU it asks for.
-    fits = pl.any_horizontal(
-        (gpus <= kind.gpus * nodes) & (column("memory_bytes").fill_null(0) <= kind.memory_bytes)
-        & (column("gpu_type").fill_null(kind.gpu_type) == kind.gpu_type)
-        for kind, nodes in kinds
-    )
-    rules.append(("no single type of node has so many GPUs with that memory", ~fits, "num_gpus", out))
     draw = "Draw what the log does not tell with cluster.draw"
     for name in ("utilisation", "memory_bytes"):
         rules.append((f"a simulation needs every job's {name}", column(name).is_null(), name, draw))

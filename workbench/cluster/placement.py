@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from .policy import ClusterControl, Policy
 from .state import STANDBY, Gpu, Job, Node
+
+MEMORY_SHARE = 0.9  # of a GPU's memory, that peaks of jobs which share it may take together
 
 
 class FreeNodes:
@@ -20,18 +22,19 @@ class FreeNodes:
     reserved: Container[Node] = ()
 
     def __init__(self, cluster: ClusterControl) -> None:
-        kinds = [kind for kind, _ in cluster.cluster.nodes]
-        self._types = [_Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind in kinds]
-        self._where: list[dict[int, Node]] = []
-        for node in cluster.nodes:
-            bucket = self._types[node.kind_index].bucket(node)
+        self._gpus = cluster.cluster.kind.gpus
+        self._buckets: list[dict[int, Node]] = [{} for _ in range(self._gpus + 1)]
+        self._standby: dict[int, Node] = {}
+        self._where = [self._bucket(node) for node in cluster.nodes]
+        for node, bucket in zip(cluster.nodes, self._where, strict=True):
             bucket[node.index] = node
-            self._where.append(bucket)
+
+    def _bucket(self, node: Node) -> dict[int, Node]:
+        return self._standby if node.state == STANDBY else self._buckets[node.free]
 
     def moved(self, node: Node) -> None:
         """File the node where it belongs now."""
-        bucket = self._types[node.kind_index].bucket(node)
-        before = self._where[node.index]
+        bucket, before = self._bucket(node), self._where[node.index]
         if before is not bucket:
             del before[node.index]
             bucket[node.index] = node
@@ -39,39 +42,47 @@ class FreeNodes:
 
     def touched(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """File the nodes of these GPUs, which the job has come to or left."""
-        node = gpus[0].node
-        if job.num_gpus <= node.kind.gpus:
+        for node in nodes_of(gpus) if len(gpus) > 1 else (gpus[0].node,):
             self.moved(node)
-        else:
-            for each in {gpu.node: None for gpu in gpus}:
-                self.moved(each)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
-        """Free GPUs on the fullest node (awake before standby), with `spread` on the emptiest; None: none."""
-        for kind in self._types:
-            if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
-                continue
-            if job.num_gpus > kind.gpus:
-                gpus = kind.several(job.num_gpus, self.reserved)
-                if gpus is not None:
-                    return gpus
-                continue
-            node = kind.one(job.num_gpus, spread, self.reserved)
-            if node is not None:
-                return free_gpus(node, job.num_gpus)
+        """Free GPUs on the fullest node (awake before standby), with `spread` on the emptiest; None: none.
+        A job that is wider than a node gets whole nodes, and the rest on the fullest that has it.
+        """
+        count = job.num_gpus
+        if count > self._gpus:
+            return self._several(count)
+        partly, empty = self._buckets[count : self._gpus], (self._buckets[self._gpus], self._standby)
+        for bucket in (*empty, *reversed(partly)) if spread else (*partly, *empty):
+            for node in bucket.values():
+                if node not in self.reserved:
+                    return free_gpus(node, count)
         return None
 
+    def _several(self, count: int) -> list[Gpu] | None:
+        """Whole nodes, and the rest on the fullest that has it."""
+        whole, rest = divmod(count, self._gpus)
+        empty = [*self._buckets[self._gpus].values(), *self._standby.values()]
+        partly = [node for bucket in self._buckets[rest : self._gpus] for node in bucket.values()]
+        free, fuller = ([each for each in nodes if each not in self.reserved] for nodes in (empty, partly))
+        last = [*fuller, *free[whole:]][:1] if rest else []
+        if len(free) < whole or len(last) < (rest > 0):
+            return None
+        return [gpu for node in free[:whole] for gpu in node.gpus] + [
+            gpu for node in last for gpu in free_gpus(node, rest)
+        ]
 
-class WaitingJobs(dict[tuple[object, ...], list[tuple[float, int, Job]]]):
-    """Queues of jobs that the same GPUs suit, each a heap by order and row; none of them is empty."""
+
+class WaitingJobs(dict[tuple[object, ...], list[tuple[int, int, Job]]]):
+    """Queues of jobs that the same GPUs suit, each a heap by priority and row; none of them is empty."""
 
     @staticmethod
     def _key(job: Job) -> tuple[object, ...]:
-        return job.profile, job.num_gpus, job.gpu_type, job.priority > 0
+        return job.profile, job.num_gpus, job.priority > 0
 
-    def add(self, job: Job, order: float) -> None:
-        """Queue a job; lower orders are served first."""
-        heapq.heappush(self.setdefault(self._key(job), []), (order, job.index, job))
+    def add(self, job: Job) -> None:
+        """Queue a job: the higher priority is served first, then who came first."""
+        heapq.heappush(self.setdefault(self._key(job), []), (-job.priority, job.index, job))
 
     def take(self, job: Job) -> None:
         """Take a job out of its queue."""
@@ -110,6 +121,16 @@ class FreeNodesPolicy(Policy):
         self.free.touched(job, gpus)
 
 
+def nodes_of(gpus: Iterable[Gpu]) -> list[Node]:
+    """The nodes of these GPUs, each once, in order."""
+    return list(dict.fromkeys(gpu.node for gpu in gpus))
+
+
+def usable_memory(cluster: ClusterControl) -> int:
+    """The bytes that peaks of jobs on one GPU may take together."""
+    return int(MEMORY_SHARE * cluster.cluster.kind.memory_bytes)
+
+
 def free_gpus(node: Node, count: int) -> list[Gpu]:
     """The first so many free GPUs of a node that has them."""
     if count == 1:
@@ -117,41 +138,3 @@ def free_gpus(node: Node, count: int) -> list[Gpu]:
             if not gpu.jobs:
                 return [gpu]
     return [gpu for gpu in node.gpus if not gpu.jobs][:count]
-
-
-class _Type:
-    def __init__(self, gpus: int, gpu_type: str, memory_bytes: int) -> None:
-        self.gpus, self.gpu_type, self.memory_bytes = gpus, gpu_type, memory_bytes
-        self.buckets: list[dict[int, Node]] = [{} for _ in range(gpus + 1)]
-        self.standby: dict[int, Node] = {}
-
-    def bucket(self, node: Node) -> dict[int, Node]:
-        return self.standby if node.state == STANDBY else self.buckets[node.free]
-
-    def one(self, count: int, spread: bool, reserved: Container[Node]) -> Node | None:
-        """The fullest node with so many free GPUs, with `spread` the emptiest; None where there is none."""
-        partly, empty = self.buckets[count : self.gpus], (self.buckets[self.gpus], self.standby)
-        for bucket in (*empty, *reversed(partly)) if spread else (*partly, *empty):
-            for node in bucket.values():
-                if node not in reserved:
-                    return node
-        return None
-
-    def several(self, count: int, reserved: Container[Node]) -> list[Gpu] | None:
-        """Whole nodes, and the rest on the fullest that has it."""
-        whole, rest = divmod(count, self.gpus)
-        empty = [
-            node for bucket in (self.buckets[self.gpus], self.standby) for node in bucket.values()
-            if node not in reserved
-        ]
-        if len(empty) < whole:
-            return None
-        nodes, spare = empty[:whole], empty[whole:]
-        gpus = [gpu for node in nodes for gpu in node.gpus]
-        if rest:
-            partly = (node for bucket in self.buckets[rest : self.gpus] for node in bucket.values())
-            last = next((node for node in partly if node not in reserved), spare[0] if spare else None)
-            if last is None:
-                return None
-            gpus += free_gpus(last, rest)
-        return gpus

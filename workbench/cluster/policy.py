@@ -25,9 +25,6 @@ def broken_rule(job: Job, gpus: Sequence[Gpu]) -> str:
         return f" twice on one GPU; give {job.num_gpus} different ones"
     for gpu in gpus:
         kind = gpu.node.kind
-        if job.gpu_type is not None and job.gpu_type != kind.gpu_type:
-            where = f"GPU {gpu.index} of node {gpu.node.index}"
-            return f" on {where}, a {kind.gpu_type}; the job asks for {job.gpu_type}"
         if gpu.memory + job.memory > kind.memory_bytes:
             return (
                 f" on GPU {gpu.index} of node {gpu.node.index}, where {gpu.memory / 2**30:.2f} GiB of "
@@ -35,9 +32,9 @@ def broken_rule(job: Job, gpus: Sequence[Gpu]) -> str:
                 "memories must fit together"
             )
     nodes = {gpu.node for gpu in gpus}
-    if len({node.kind_index for node in nodes}) > 1 or len(nodes) > -(-job.num_gpus // kind.gpus):
+    if len(nodes) > -(-job.num_gpus // kind.gpus):
         found = sorted(node.index for node in nodes)
-        return f" on nodes {found}; a job stays on the fewest nodes of one type that hold it"
+        return f" on nodes {found}; a job stays on the fewest nodes that hold it"
     return ""
 
 
@@ -72,8 +69,8 @@ class ClusterControl(Protocol):
         """Put a queued job on these GPUs; a node in standby wakes for it.
 
         Raises:
-            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, of a wrong
-                type, on more nodes than need be, or too full.
+            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, on more
+                nodes than need be, or too full.
         """
 
     def stop(self, job: Job, *, undo: bool = False) -> None:

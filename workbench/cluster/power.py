@@ -52,7 +52,6 @@ class NodeType:
         exponent: r of the power form.
         standby_w: Draw in standby.
         wake_s: From standby to the first job's start; the node draws `idle_w` meanwhile.
-        speed: Progress per second, relative to the GPUs on which `duration_s` was measured.
         caps: Power limits that a policy may set on a node, highest first; without one the node is not
             limited.
     """
@@ -66,32 +65,17 @@ class NodeType:
     exponent: float = 1.55
     standby_w: float = 30.0
     wake_s: float = 60.0
-    speed: float = 1.0
     caps: tuple[CapLevel, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.gpus < 1 or self.memory_bytes < 1:
+        rises = 0 <= self.standby_w <= self.idle_w and self.span_w >= 0 and 1 <= self.exponent <= 2
+        limited = all(0 < cap.speed <= 1 and 0 <= cap.active <= 1 for cap in self.caps)
+        if not (self.gpus >= 1 and self.memory_bytes >= 1 and self.wake_s >= 0 and rises and limited):
             raise UsageError(
-                f"node type {self.name!r} has {self.gpus} GPUs of {self.memory_bytes} bytes; both must be at "
-                "least 1"
+                f"{self}: a node has 1 GPU and 1 byte at least, wake_s of 0 s at least, power that rises "
+                "from standby to idle to busy and is concave (exponent 1..2), and limits of a speed and "
+                "activity within 0..1"
             )
-        if not (0 <= self.standby_w <= self.idle_w and self.span_w >= 0 and 1 <= self.exponent <= 2):
-            raise UsageError(
-                f"node type {self.name!r}: standby_w {self.standby_w:g}, idle_w {self.idle_w:g}, span_w "
-                f"{self.span_w:g}, exponent {self.exponent:g}; power must rise from standby to idle to busy, "
-                "and be concave (exponent 1..2)"
-            )
-        if not (self.wake_s >= 0 and self.speed > 0):
-            raise UsageError(
-                f"node type {self.name!r}: wake_s {self.wake_s:g} must not be negative, speed {self.speed:g} "
-                "must be above 0"
-            )
-        for cap in self.caps:
-            if not (0 < cap.speed <= 1 and 0 <= cap.active <= 1):
-                raise UsageError(
-                    f"node type {self.name!r}: a limit of {cap.power_limit_w:g} W has speed {cap.speed:g}, "
-                    f"active {cap.active:g}; 0..1"
-                )
 
     def power_w(self, utilisation: float, cap: CapLevel | None = None) -> float:
         """Draw of an awake node whose GPUs are utilised to this share on average, 0..1.
@@ -114,31 +98,24 @@ A100_NODE = NodeType("8x A100", "A100", 8, 80 * 2**30, idle_w=1512.0, span_w=394
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes by type, in the order in which policies try the types for a job that takes any."""
+    """So many nodes of one type."""
 
-    nodes: tuple[tuple[NodeType, int], ...]
+    size: int
+    kind: NodeType
 
     def __post_init__(self) -> None:
-        if not self.nodes or any(count < 1 for _, count in self.nodes):
-            raise UsageError(
-                "a cluster has at least one node of every type that is named; give the count of nodes, 1 or "
-                "more"
-            )
+        if self.size < 1:
+            raise UsageError(f"a cluster of {self.size} nodes has no GPU; give at least one node")
 
     @classmethod
     def of(cls, count: int, kind: NodeType = V100_NODE) -> Cluster:
         """That many nodes of one type."""
-        return cls(((kind, count),))
+        return cls(count, kind)
 
     @property
     def gpus(self) -> int:
         """How many GPUs all nodes have."""
-        return sum(kind.gpus * count for kind, count in self.nodes)
-
-    @property
-    def size(self) -> int:
-        """How many nodes there are."""
-        return sum(count for _, count in self.nodes)
+        return self.size * self.kind.gpus
 
 
 def in_steps(power_w: float) -> float:

@@ -150,18 +150,16 @@ def _tasks(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
-    """GPUs and their type come from `gres/gpu` in AllocTRES (else ReqTRES), the duration from ElapsedRaw,
-    Elapsed, or Start and End. Job steps (`123.batch`) are parts of jobs and are passed over. A running or
-    pending job has no duration.
+    """GPUs and their type come from `gres/gpu` in AllocTRES, the duration from ElapsedRaw. Job steps
+    (`123.batch`) are parts of jobs and are passed over. A running or pending job has no duration.
     """
-    resources = [name for name in ("AllocTRES", "ReqTRES") if name in frame.columns]
-    if not resources:
+    if absent := [name for name in ("AllocTRES", "ElapsedRaw") if name not in frame.columns]:
         raise UsageError(
-            "sacct's output has neither AllocTRES nor ReqTRES, so nothing tells of GPUs; it has "
-            f"{listed(frame.columns)}. Add AllocTRES to --format"
+            f"sacct's output has no {' and no '.join(absent)}; it has {listed(frame.columns)}. Add "
+            f"{','.join(absent)} to --format"
         )
     frame = frame.filter(~pl.col("JobID").str.contains(".", literal=True))
-    tres = pl.coalesce([pl.when(pl.col(name) != "").then(pl.col(name)) for name in resources])
+    tres = pl.col("AllocTRES")
     # "gres/gpu=4,gres/gpu:a100=4" counts the same GPUs twice; the plain entry is the sum of the typed ones.
     plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(pl.Int64, strict=False)
     typed = (
@@ -170,42 +168,24 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     )
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))
-    seconds = _elapsed(frame.columns)
+    seconds = pl.col("ElapsedRaw").cast(pl.Float64, strict=False)
     running = (
         pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)") if "State" in frame.columns
         else pl.lit(False)
     )
+    # "Unknown" and "None" are null.
+    submitted = pl.col("Submit").str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
+    submit_s = submitted.dt.timestamp("ms").cast(pl.Float64) / 1000
     return _whole(frame.select(
         pl.col("JobID").alias("job_id"), _text(frame, "User").alias("user"),
-        _moment("Submit").alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),
+        submit_s.alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),
         pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"), kind.alias("gpu_type"),
     ))
-
-
-def _elapsed(columns: Sequence[str]) -> pl.Expr:
-    if "ElapsedRaw" in columns:
-        return pl.col("ElapsedRaw").cast(pl.Float64, strict=False)
-    if "Elapsed" in columns:  # [days-]hours:minutes:seconds
-        parts = pl.col("Elapsed").str.extract_groups(r"^(?:(\d+)-)?(\d+):(\d+):(\d+)")
-        fields = [parts.struct.field(str(number)).cast(pl.Float64) for number in range(1, 5)]
-        return fields[0].fill_null(0) * 86400 + fields[1] * 3600 + fields[2] * 60 + fields[3]
-    if "Start" in columns and "End" in columns:
-        return _moment("End") - _moment("Start")
-    raise UsageError(
-        "sacct's output has no ElapsedRaw, Elapsed, or Start and End, so no duration; add ElapsedRaw to "
-        "--format"
-    )
 
 
 def _text(frame: pl.DataFrame, name: str) -> pl.Expr:
     """A column as text; nulls where there is none of that name."""
     return pl.col(name).cast(pl.String) if name in frame.columns else pl.lit(None, dtype=pl.String)
-
-
-def _moment(column: str) -> pl.Expr:
-    """Seconds of an ISO time without a zone; "Unknown" and "None" are null."""
-    moment = pl.col(column).str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
-    return moment.dt.timestamp("ms").cast(pl.Float64) / 1000
 
 
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,60 +1,69 @@
-"""A simulation to look into: who was where, when nodes went to standby, and their power limits."""
+"""What a simulated run writes down to be examined: stays on GPUs, changes of jobs, stretches of nodes."""
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 import polars as pl
 
-from .result import Result
-from .state import Job, Node
+from .state import LEAVING, QUEUED, RUNNING, Job, Node
 
-STANDBY = -2  # in the column `cap` of the marks; -1 is no limit, 0 and above the limit of that index
+JOB_STATES = ("waiting", "waking", "running", "stopping", "done")
+NODE_STATES = ("awake", "waking", "standby")  # by the numbers of `state`
+NODE_COLUMNS = ("node", "from_s", "to_s", "state", "jobs", "utilisation", "power_limit_w", "power_w")
+STAYS = {"row": pl.Int64, "node": pl.Int64, "gpu": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64}
 
 
 class RunRecorder:
-    """Writes down what a simulator tells it of jobs on GPUs and of nodes."""
+    """Writes down what a simulator reports of its jobs, and has the nodes write down their meters."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = list(nodes)
+        for node in self._nodes:
+            node.history = array("d")
         self._since: dict[int, float] = {}
         self._stays: list[tuple[int, int, int, float, float]] = []
-        self._marks = array("d")
+        self._changes = array("d")
 
     def came(self, job: Job, now_s: float) -> None:
         """A job was placed."""
         self._since[job.index] = now_s
+        self.changed(job, now_s)
+
+    def changed(self, job: Job, now_s: float) -> None:
+        """A job goes on in another state, at another speed or in other company."""
+        state = {QUEUED: 0, RUNNING: 2 if job.rate else 1, LEAVING: 3}.get(job.state, 4)
+        excess = job.sensitivity * max([gpu.mix.excess for gpu in job.gpus])
+        self._changes.extend((job.index, now_s, state, job.rate, excess))
 
     def left(self, job: Job, now_s: float) -> None:
         """A job leaves its GPUs."""
+        self.changed(job, now_s)
         since_s = self._since.pop(job.index)
         self._stays += [(job.index, gpu.node.index, gpu.index, since_s, now_s) for gpu in job.gpus]
 
-    def mark(self, node: Node, cap: int, now_s: float) -> None:
-        """A node goes to standby (`STANDBY`), or under the power limit of this index."""
-        self._marks.extend((now_s, node.index, cap))
-
-    def stays(self, log: pl.DataFrame) -> pl.DataFrame:
+    def stays(self, job_ids: pl.Series) -> pl.DataFrame:
         """Who was on which GPU from when to when, checkpoints and waking included."""
-        whole, moment = pl.Int64, pl.Float64
-        schema = {"row": whole, "node": whole, "gpu": whole, "from_s": moment, "to_s": moment}
-        frame = pl.DataFrame(self._stays, orient="row", schema=schema)
-        jobs = log["job_id"].gather(frame["row"])
-        return frame.select(jobs.alias("job_id"), "node", "gpu", "from_s", "to_s")
+        frame = pl.DataFrame(self._stays, orient="row", schema=STAYS)
+        return frame.select(job_ids.gather(frame["row"]).alias("job_id"), pl.all().exclude("row"))
 
-    def marks(self) -> pl.DataFrame:
-        """What happened to nodes: `time_s`, `node`, `cap`."""
-        table = np.frombuffer(self._marks).reshape(-1, 3) if self._marks else np.zeros((0, 3))
-        marks = pl.DataFrame(table, schema=["time_s", "node", "cap"], orient="row")
-        return marks.with_columns(pl.col("node", "cap").cast(pl.Int64))
+    def job_changes(self, job_ids: pl.Series) -> pl.DataFrame:
+        """Every change of a job: from when on it is in which state, its speed, its excess."""
+        rows = np.frombuffer(self._changes).reshape(-1, 5)
+        row, state = rows[:, 0].astype(int), rows[:, 2].astype(int)
+        return pl.DataFrame({
+            "job_id": job_ids.gather(row), "from_s": rows[:, 1], "state": pl.Series(JOB_STATES).gather(state),
+            "speed": rows[:, 3], "excess": rows[:, 4],
+        })
 
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """A run to look into: its result and `marks` (time_s, node, cap; `STANDBY` where a node went there)."""
-
-    result: Result
-    marks: pl.DataFrame
-    asleep: bool
-    checkpoint_s: float
+    def node_stretches(self) -> pl.DataFrame:
+        """Stretches in which nothing changed on a node: the seats taken, utilisation, power limit, power."""
+        rows = np.array([*chain.from_iterable(node.history or () for node in self._nodes)])
+        frame = pl.DataFrame(rows.reshape(-1, len(NODE_COLUMNS)), schema=list(NODE_COLUMNS)).with_columns(
+            pl.col("node", "state", "jobs").cast(pl.Int64),
+            pl.col("utilisation", "power_limit_w").fill_nan(None),
+        )
+        return frame.with_columns(pl.Series(NODE_STATES).gather(frame["state"]).alias("state"))

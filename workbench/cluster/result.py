@@ -32,6 +32,8 @@ class Result:
     end_s: float
     events: int
     stays: pl.DataFrame
+    job_changes: pl.DataFrame
+    node_stretches: pl.DataFrame
 
     def _repr_html_(self) -> str:
         known = {
@@ -49,7 +51,8 @@ def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> p
     total = float(shares.sum())
     overhead = unowned * shares / total if total > 0 else np.full(len(run), unowned / len(run))
     return log.select(
-        "job_id", "user", "model", "submit_s", "duration_s", "num_gpus", "deadline_s", "priority"
+        "job_id", "user", "model", "submit_s", "duration_s", "num_gpus", "utilisation", "memory_bytes",
+        "deadline_s", "priority",
     ).with_columns(
         pl.Series("start_s", np.frombuffer(outcomes.start)), pl.Series("end_s", np.frombuffer(outcomes.end)),
         pl.Series("run_s", run), pl.Series("own_energy_j", owed), pl.Series("energy_j", owed + overhead),

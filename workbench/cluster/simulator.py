@@ -19,12 +19,9 @@ from .columns import Outcomes
 from .engine import SLEEP, STOP, TARGET, TIMER, WAKE, Engine
 from .policy import IllegalPlacement, Policy
 from .power import Cluster
-from .recording import STANDBY as TO_STANDBY
-from .recording import RunRecord, RunRecorder
+from .recording import RunRecorder
 from .result import Result, Timeline, job_frame, node_frame
 from .state import AWAKE, DONE, LEAVING, QUEUED, RUNNING, STANDBY, WAKING, Job, Node
-
-_IDLE_TIMERS = 100_000  # timers in a row that move nothing, before a policy is said to hang
 
 
 class Simulator(Engine):
@@ -38,7 +35,7 @@ class Simulator(Engine):
         checkpoint_s: How long a stopped job stays on its GPUs without progress, at its full draw.
         restart_s: Work that is added when it comes back.
         timeline_s: Distance of the rows of `timeline`; None for none.
-        stays: Whether to write down who was on which GPU from when to when, for `result` and `record`.
+        stays: Whether to write down who was where and how every job and node went on, for `drill`.
         keep_valid: Leave out what is wrong in the log instead of raising.
 
     Raises:
@@ -61,10 +58,10 @@ class Simulator(Engine):
         asleep = policy.sleep_after_s is not None
         super().__init__(
             checked, cluster, asleep=asleep, colocation=colocation or Colocation(),
-            recorder=RunRecorder() if stays else None,
+            stays=stays,
         )
         self.done = self.events = 0
-        self._next = self._idle_timers = 0
+        self._next = 0
         self._outcomes = Outcomes(checked.height)
         self._timeline = Timeline(self.now_s, timeline_s)
         policy.begin(self)
@@ -95,6 +92,8 @@ class Simulator(Engine):
             job.left_s += self.restart_s
         else:
             job.began_s = self.now_s
+        if self._recorder is not None:
+            self._recorder.changed(job, self.now_s)
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 
     def notify(self, job: Job, work_s: float) -> None:
@@ -120,8 +119,6 @@ class Simulator(Engine):
         node.stamp += 1
         self.awake -= 1
         self._draw(node, node.standby_w)
-        if self._recorder is not None:
-            self._recorder.mark(node, TO_STANDBY, self.now_s)
         self.policy.slept(node)
 
     def cap(self, node: Node, index: int) -> None:
@@ -137,9 +134,7 @@ class Simulator(Engine):
         node.cap_index = index
         node.cap = cap = node.kind.caps[index] if index >= 0 else None
         node.table = node.tables[index + 1]
-        if self._recorder is not None:
-            self._recorder.mark(node, index, self.now_s)
-        node.speed = node.kind.speed * (cap.speed if cap else 1.0)
+        node.speed = cap.speed if cap else 1.0
         if node.state == AWAKE:
             self._draw(node, node.table[node.used])
             for job in node.jobs():
@@ -172,7 +167,10 @@ class Simulator(Engine):
                 continue
             if not heap:
                 self.events = handled
-                raise SimulationError(self._lost())
+                raise SimulationError(
+                    f"{policy.name} leaves {count - self.done} of {count} jobs in its queue for ever: "
+                    "nothing runs and nothing more will happen"
+                )
             now, _, version, what, subject = pop(heap)
             if what == TARGET:
                 if subject.version != version:  # type: ignore[attr-defined]
@@ -181,7 +179,6 @@ class Simulator(Engine):
                 if now >= timeline.due_s:
                     self._tick(now)
                 self.now_s = now
-                self._idle_timers = 0
                 job = subject  # type: ignore[assignment]
                 if job.target_s > 0:
                     job.target_s = 0.0
@@ -226,17 +223,12 @@ class Simulator(Engine):
         self._metered_s = end_s
         if self._timeline.due_s <= end_s:
             self._tick(end_s)
-        stays = (self._recorder or RunRecorder()).stays(self.log)
+        recorder, job_ids = self._recorder or RunRecorder(()), self.log["job_id"]
         return Result(
             self.policy.name, self.cluster, job_frame(self.log, self._outcomes, self.nodes),
             node_frame(self.nodes), self._timeline.frame(), self.energy_j, self.start_s, end_s,
-            self.events, stays,
+            self.events, recorder.stays(job_ids), recorder.job_changes(job_ids), recorder.node_stretches(),
         )
-
-    def record(self) -> RunRecord:
-        """The result and what drilling into it needs, of a run with `stays`; raises as `result`."""
-        marks = (self._recorder or RunRecorder()).marks()
-        return RunRecord(self.result(), marks, self.policy.sleep_after_s is not None, self.checkpoint_s)
 
     # Inside
 
@@ -266,16 +258,7 @@ class Simulator(Engine):
             self.queued += 1
             self.policy.stopped(job, gpus)
         else:
-            if not self.running and self._next == len(self._columns):
-                self._idle_timers += 1
-                if self._idle_timers > _IDLE_TIMERS:
-                    raise SimulationError(self._lost())
             self.policy.timer(subject)
-
-    def _lost(self) -> str:
-        left = len(self._columns) - self.done
-        what = f"{left} of {len(self._columns)} jobs in its queue for ever"
-        return f"{self.policy.name} leaves {what}: nothing runs and nothing more will happen"
 
     def _tick(self, now: float) -> None:
         counts = self.hosting, self.awake, self.running, self.queued

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
@@ -16,9 +16,7 @@ from .generator import generate
 from .joblogs import Trimmed, parts, trim
 from .readers import read
 
-K = TypeVar("K")
-T = TypeVar("T")
-Pieces = tuple[Trimmed | None, dict[str, Callable[[], pl.DataFrame]]]
+Pieces = tuple[Trimmed | None, dict[str, pl.DataFrame]]
 
 # (name, jobs, GPUs that the load is of, load)
 GENERATED = (
@@ -42,53 +40,31 @@ class LogSource:
     load: Callable[..., pl.DataFrame]
     drawn: bool = False
     named: bool = False
-    _tables: dict[bool, pl.DataFrame | str] = field(default_factory=dict, repr=False)  # or why there is none
     _pieces: dict[tuple[bool, bool], Pieces | str] = field(default_factory=dict, repr=False)
 
-    def table(self, keep_valid: bool = False) -> pl.DataFrame:
-        """The log as it was read; with `keep_valid` what stands in place of a number is missing.
+    def pieces(self, trimmed: bool, keep_valid: bool = False) -> Pieces:
+        """What trimming has left out, and the log's parts by name. A file that cannot be read is not read
+        again for the same question.
 
         Raises:
             UsageError: It cannot be read.
         """
-        try:
-            return _once(self._tables, False, self._read)
-        except UsageError:
-            if not keep_valid:
-                raise
-            return _once(self._tables, True, self._read)
-
-    def pieces(self, trimmed: bool, keep_valid: bool = False) -> Pieces:
-        """Its parts by name, and what trimming has left out. Raises UsageError."""
-        return _once(self._pieces, (trimmed, keep_valid), self._cut)
-
-    def _read(self, keep_valid: bool) -> pl.DataFrame:
-        return self.load(keep_valid=True) if keep_valid else self.load()
-
-    def _cut(self, how: tuple[bool, bool]) -> Pieces:
-        trimmed, keep_valid = how
-        table = self.table(keep_valid)
-        done = trim(table) if trimmed else None
-        return done, {name: cache(cut) for name, cut in parts(table if done is None else done.jobs).items()}
-
-
-def _once(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T:
-    """The value of a key, or UsageError: an unreadable file is not read again at every look."""
-    if key not in known:
-        try:
-            known[key] = make(key)
-        except UsageError as error:
-            known[key] = str(error)
-        except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError) as error:
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            known[key] = (
-                f"the log cannot be read as jobs: {first}. Give submit_s, duration_s and num_gpus as "
-                "numbers, times in seconds"
-            )
-    found = known[key]
-    if isinstance(found, str):
-        raise UsageError(found)
-    return found
+        if (trimmed, keep_valid) not in self._pieces:
+            try:
+                table = self.load(keep_valid=keep_valid)
+                done = trim(table) if trimmed else None
+                self._pieces[trimmed, keep_valid] = done, parts(table if done is None else done.jobs)
+            except UsageError as error:
+                self._pieces[trimmed, keep_valid] = str(error)
+            except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError) as error:
+                self._pieces[trimmed, keep_valid] = (
+                    f"the log cannot be read as jobs: {error}. Give submit_s, duration_s and num_gpus as "
+                    "numbers, times in seconds"
+                )
+        found = self._pieces[trimmed, keep_valid]
+        if isinstance(found, str):
+            raise UsageError(found)
+        return found
 
 
 def sources(given: Any) -> dict[str, LogSource]:
@@ -172,6 +148,5 @@ def data_directory() -> Path:
 
 
 def _directory(where: Path) -> list[LogSource]:
-    files = sorted(where.glob("*")) if where.is_dir() else []
-    known = [path for path in files if path.suffix in (".parquet", ".csv", ".txt")]
+    known = [path for path in sorted(where.glob("*")) if path.suffix in (".parquet", ".csv", ".txt")]
     return [LogSource(path.stem, partial(read, path)) for path in known]

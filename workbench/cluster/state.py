@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from dataclasses import dataclass
+from typing import Any
 
 from .colocation import Mix
-from .power import CapLevel, Cluster, NodeType, PowerTable, in_steps, power_tables
+from .power import UNIT, CapLevel, NodeType, PowerTable, in_steps
 
 # Of a job
 QUEUED, RUNNING, LEAVING, DONE = 0, 1, 2, 3
 # Of a node
 AWAKE, WAKING, STANDBY = 0, 1, 2
 
-NEVER_S = float("inf")
+NEVER_S = math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +45,6 @@ class Job:
     load: int
     memory: int
     priority: int
-    gpu_type: str | None
     state: int = QUEUED
     version: int = 0
     undos: int = 0
@@ -57,8 +59,8 @@ class Job:
     gpus: tuple[Gpu, ...] = ()
     stays: tuple[tuple[Node, int, float, float], ...] = ()
     observed: dict[Mix, float] | None = None
-    watch: object = None  # both are the policy's own
-    note: object = None
+    watch: Any = None  # both are the policy's own
+    note: Any = None
 
     def done_s(self, now_s: float) -> float:
         """Work done until now, in seconds alone."""
@@ -69,13 +71,18 @@ class Job:
         left_s = self.expected_s - self.work_s + self.left_s - self.rate * (now_s - self.since_s)
         return left_s if left_s > 0 else min(60.0, self.expected_s)
 
+    def breaks(self, excess: float, now_s: float) -> bool:
+        """Whether it misses a deadline with this excess that it can meet alone."""
+        left_s, time_s = self.expected_left_s(now_s), self.deadline_s - now_s
+        return left_s <= time_s < left_s * (1 + excess)
+
 
 class Gpu:
     """One GPU: its jobs, their mix, the bytes of their peaks; `stamp` counts changes, to date notes."""
 
     __slots__ = ("index", "jobs", "memory", "mix", "node", "note", "stamp")
 
-    note: object  # the policy's own
+    note: Any  # the policy's own
 
     def __init__(self, node: Node, index: int, empty: Mix) -> None:
         self.node, self.index, self.mix = node, index, empty
@@ -96,35 +103,37 @@ class Node:
             difference of these.
         energy_j: All it drew; `unowned_j` what it drew without any job.
         hosting_s: Seconds with at least one job; `awake_s` seconds awake or waking.
+        history: What the meters showed, stretch by stretch (`recording.NODE_COLUMNS`); None: not kept.
     """
 
     __slots__ = (
-        "awake_s", "cap", "cap_index", "demand", "energy_j", "free", "gpus", "hosting_s", "idle_w", "index",
-        "kind", "kind_index", "opened", "per_demand", "per_seat", "power_w", "seats", "since_s", "speed",
-        "stamp", "standby_w", "state", "table", "tables", "unowned_j", "used", "wakes",
+        "awake_s", "cap", "cap_index", "demand", "energy_j", "free", "gpus", "history", "hosting_s",
+        "idle_w", "index", "kind", "opened", "per_demand", "per_seat", "power_w", "seats",
+        "since_s", "speed", "stamp", "standby_w", "state", "table", "tables", "unowned_j", "used", "wakes",
     )
 
-    def __init__(
-        self, index: int, kind: NodeType, kind_index: int, empty: Mix, tables: tuple[PowerTable, ...]
-    ) -> None:
-        self.index, self.kind, self.kind_index = index, kind, kind_index
+    def __init__(self, index: int, kind: NodeType, empty: Mix, tables: tuple[PowerTable, ...]) -> None:
+        self.index, self.kind = index, kind
         self.tables, self.table = tables, tables[0]
         self.gpus = tuple(Gpu(self, i, empty) for i in range(kind.gpus))
         self.state, self.free, self.seats, self.demand, self.used, self.stamp = STANDBY, kind.gpus, 0, 0, 0, 0
         self.cap: CapLevel | None = None
         self.cap_index = -1
-        self.speed = kind.speed
+        self.speed = 1.0
         self.idle_w, self.standby_w = in_steps(kind.idle_w), in_steps(kind.standby_w)
         self.power_w = self.standby_w
         self.since_s = 0.0
         self.per_demand = self.per_seat = self.energy_j = self.unowned_j = self.hosting_s = self.awake_s = 0.0
         self.wakes = 0
+        self.history: array[float] | None = None
         self.opened = 0  # the policy's own
 
     def advance(self, now_s: float) -> None:
         """Bring the meters up to now; power has been constant since they last were."""
         seconds = now_s - self.since_s
         if seconds > 0:
+            if self.history is not None:
+                self._note(self.history, now_s)
             self.since_s = now_s
             energy_j = self.power_w * seconds
             self.energy_j += energy_j
@@ -142,22 +151,12 @@ class Node:
                 if self.state != STANDBY:
                     self.awake_s += seconds
 
+    def _note(self, history: array[float], now_s: float) -> None:
+        used = self.used / (UNIT * self.kind.gpus) if self.state == AWAKE else math.nan
+        limit_w = self.cap.power_limit_w if self.cap else math.nan
+        what = self.state, self.seats, used, limit_w, self.power_w
+        history.extend((self.index, self.since_s, now_s, *what))
+
     def jobs(self) -> list[Job]:
         """Who is here, each once, in the order of GPUs."""
         return list(dict.fromkeys(job for gpu in self.gpus for job in gpu.jobs))
-
-    def snapshot(self) -> tuple[object, ...]:
-        """All that an undo must put back: places, mixes, loads, memory, power and limit."""
-        who = [(gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus]
-        rates = tuple(sorted((job.index, job.rate) for job in self.jobs()))
-        sums = (self.state, self.free, self.seats, self.demand, self.used, self.power_w, self.cap_index)
-        return (*sums, tuple(who), rates)
-
-
-def build(cluster: Cluster, empty: Mix) -> list[Node]:
-    """The cluster's nodes, all in standby."""
-    nodes: list[Node] = []
-    for number, (kind, count) in enumerate(cluster.nodes):
-        tables, first = power_tables(kind), len(nodes)
-        nodes += [Node(first + at, kind, number, empty, tables) for at in range(count)]
-    return nodes

@@ -1,174 +1,59 @@
 """What came of many runs, as small columns to be shown: policies side by side with their spread, time
 courses, distributions.
 
-Everything here is bounded, however long the log is: a time course is at most `POINTS` rows, a distribution
-`LEVELS`.
+Everything here is bounded, however long the log is: a time course has some `POINTS` rows.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from .recording import RunRecord
 from .result import Result
-from .scenario import Scenario, Task
 from .summary import per_job
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-POINTS = 400
-LEVELS = 201
-FIGURES = (
-    "energy_kwh", "unowned_kwh", "active_nodes", "awake_nodes", "wait_h", "wait_p95_h", "jct_h", "jct_p95_h",
-    "runtime_inflation", "mean_job_inflation", "p95_job_inflation", "misses", "undos", "moves", "wakes",
-    "makespan_h",
-)
+Floats = np.ndarray[Any, Any]
+POINTS = 400  # of a time course, about; a distribution has half of them
 DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A mean over draws, and the standard deviation from draw to draw; None where there is one draw."""
-
-    mean: float
-    sd: float | None
+def energy_over(policy: str) -> pl.Expr:
+    """Energy of each run over that of another policy in the same draw, at the same value of what is swept."""
+    other = pl.col("energy_kwh").filter(pl.col("policy") == policy).first()
+    return (pl.col("energy_kwh") / other.over("value", "seed")).alias("energy_ratio")
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRow:
-    """A policy at one value of what is swept.
-
-    Attributes:
-        figures: By name of `FIGURES`.
-        energy_ratio: Energy over that of the first policy at this value, draw by draw; None until both are
-            there.
-        draws: How many runs have ended.
-        energy_kwh: By the seed of the draw.
+def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
+    """A row for each value of what is swept and each policy, of the runs that have ended: the means of their
+    figures, `draws`, and of `energy_kwh` and `energy_ratio`, which is against the first policy, the standard
+    deviation from draw to draw.
     """
-
-    policy: str
-    value: float | None
-    draws: int
-    jobs: int
-    deadlines: int
-    figures: dict[str, Spread]
-    energy_ratio: Spread | None
-    energy_kwh: dict[int, float]
-
-    def energy_over(self, other: PolicyRow) -> Spread | None:
-        """Energy over that of another policy, draw by draw; None while no draw has both."""
-        draws = self.energy_kwh.keys() & other.energy_kwh.keys()
-        ratios = [self.energy_kwh[seed] / other.energy_kwh[seed] for seed in draws if other.energy_kwh[seed]]
-        return spread(ratios) if ratios else None
+    spread = pl.col("energy_kwh", "energy_ratio").std().name.suffix("_sd")
+    figures = pl.col(pl.Float64, pl.Int64).exclude("value", "seed").mean()
+    known = runs.with_columns(energy_over(first))
+    return known.group_by("value", "policy", maintain_order=True).agg(figures, spread, draws=pl.len())
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """What came of a task: its row, and where they were kept the drawn view and the run to look into."""
+def course(result: Result) -> dict[str, Floats]:
+    """The cluster between the moments of its timeline: `hours` (the ends), mean `power_w`, numbers of nodes
+    and jobs.
 
-    task: Task
-    row: dict[str, Any]
-    cpu_s: float
-    view: RunView | None
-    record: RunRecord | None
-
-
-def rows(scenario: Scenario, outcomes: Iterable[RunOutcome]) -> list[PolicyRow]:
-    """A row for each policy and value of which a run has ended, in the order of the scenario."""
-    found: dict[tuple[str, float | None], dict[int, dict[str, Any]]] = {}
-    for each in outcomes:
-        found.setdefault((each.task.policy, each.task.value), {})[each.task.seed] = each.row
-    made = []
-    for value in scenario.values if scenario.sweep else (None,):
-        base: PolicyRow | None = None
-        for name in scenario.policies:
-            seeds = found.get((name, value))
-            if not seeds:
-                continue
-            any_row = next(iter(seeds.values()))
-            figures = {figure: spread([float(row[figure]) for row in seeds.values()]) for figure in FIGURES}
-            row = PolicyRow(
-                name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures, None,
-                {seed: float(each["energy_kwh"]) for seed, each in seeds.items()},
-            )
-            base = row if name == scenario.policies[0] else base
-            made.append(row if base is None else replace(row, energy_ratio=row.energy_over(base)))
-    return made
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation.
-
-    >>> spread([1.0, 3.0])
-    Spread(mean=2.0, sd=1.4142135623730951)
+    Power is the energy of the stretch over its length, so that the area below it is the energy of the run.
     """
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+    rows = result.timeline.filter(pl.col("time_s") < result.end_s)
+    times_s = np.append(rows["time_s"], result.end_s)
+    power_w = np.diff(np.append(rows["energy_j"], result.energy_j)) / np.diff(times_s)
+    columns = {name: rows[name].to_numpy() for name in ("hosting", "awake", "running", "queued")}
+    return {"hours": (times_s[1:] - result.start_s) / 3600, "power_w": power_w, **columns}
 
 
-def frame(outcomes: Iterable[RunOutcome]) -> pl.DataFrame:
-    """A row per run: policy, seed, swept value, everything of `summary.summarise`, CPU seconds."""
-    return pl.DataFrame(
-        [
-            {
-                **each.row, "title": each.row["policy"], "policy": each.task.policy, "seed": each.task.seed,
-                "value": each.task.value, "cpu_s": each.cpu_s,
-            }
-            for each in outcomes
-        ],
-        infer_schema_length=None,
-    )
-
-
-def course(
-    result: Result, end_s: float | None = None, points: int = POINTS
-) -> dict[str, np.ndarray[Any, Any]]:
-    """The cluster over time in at most so many equal stretches: `hours` (their ends), mean `power_w`, mean
-    numbers of nodes and jobs.
-
-    Power is the energy of the stretch over its length, so that the area below it is the energy of the run;
-    the others are means of what was seen at the timeline's rows. A stretch without a row has the last one's.
-
-    Args:
-        result: A run with a timeline.
-        end_s: Where the stretches end; the run's end where None.
-    """
-    timeline = result.timeline
-    start_s, stop_s = result.start_s, result.end_s if end_s is None else end_s
-    names = ("hosting", "awake", "running", "queued")
-    if timeline.height == 0 or not stop_s > start_s:
-        return {"hours": np.zeros(0), "power_w": np.zeros(0), **{name: np.zeros(0) for name in names}}
-    time_s = timeline["time_s"].to_numpy()
-    count = max(1, min(points, timeline.height))
-    edges = np.linspace(start_s, stop_s, count + 1)
-    known_s = np.append(time_s, result.end_s)
-    energy_j = np.interp(edges, known_s, np.append(timeline["energy_j"].to_numpy(), result.energy_j))
-    place = np.clip(np.searchsorted(edges, time_s, side="right") - 1, 0, count - 1)
-    view = np.bincount(place, minlength=count)
-    columns: dict[str, np.ndarray[Any, Any]] = {
-        "hours": (edges[1:] - start_s) / 3600,
-        "power_w": np.diff(energy_j) / np.diff(edges),
-    }
-    last = np.maximum.accumulate(np.where(view > 0, np.arange(count), 0))
-    for name in names:
-        sums = np.bincount(place, weights=timeline[name].to_numpy().astype(float), minlength=count)
-        columns[name] = (sums / np.maximum(view, 1))[last]
-    return columns
-
-
-def distribution(values: np.ndarray[Any, Any], levels: int = LEVELS) -> np.ndarray[Any, Any]:
-    """The values below which 0, 1/200, ... of all lie: the points of a cumulative distribution, with its
-    extremes.
-
-    >>> distribution(np.array([3.0, 1.0, 2.0]), 3)
-    array([1., 2., 3.])
-    """
-    return np.zeros(0) if len(values) == 0 else np.quantile(values, np.linspace(0, 1, levels))
+def distribution(values: pl.Series) -> Floats:
+    """The values below which equal shares of all lie: a cumulative distribution, with its extremes."""
+    return np.quantile(values.to_numpy(), np.linspace(0, 1, POINTS // 2 + 1)) if len(values) else np.zeros(0)
 
 
 # Reasons for which a job is worth a look: the column that tells, and above which value.
@@ -205,7 +90,7 @@ class RunView:
 def view(result: Result) -> RunView:
     """All that is drawn of a run with a timeline."""
     jobs = per_job(result.jobs)
-    shares = {name: distribution(jobs[name].to_numpy()) for name in DISTRIBUTIONS}
+    shares = {name: distribution(jobs[name]) for name in DISTRIBUTIONS}
     return RunView(course(result), shares, notable(result.jobs))
 
 

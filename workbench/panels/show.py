@@ -13,7 +13,6 @@ from .. import panels
 from ..cluster.jobs import NEEDED
 from ..cluster.readers import UNREADABLE
 from ..cluster.readers import read as read_jobs
-from ..cluster.recording import RunRecord
 from ..cluster.result import Result
 from ..device.gpu import OpenGpu
 from ..errors import UsageError, listed, named_file
@@ -75,10 +74,8 @@ def show(what: Any = None) -> Any:
         return panels.frontier(what)
     if isinstance(what, (Tuning, Tuner)):
         return panels.clocks(what)
-    if isinstance(what, RunRecord):
-        return show(what.result)
     if isinstance(what, Result):
-        return panels.cluster(what.jobs, nodes=what.cluster.size, kind=what.cluster.nodes[0][0])
+        return panels.cluster(what.jobs, nodes=what.cluster.size, kind=what.cluster.kind)
     if isinstance(what, pl.DataFrame):
         return _of_table(what, what.columns)
     if isinstance(what, (str, Path)):

@@ -43,10 +43,9 @@ from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of, mark_o
 from .comparing import ConfidenceInterval, SharingEffect
 from .result import Shared, SharedJob
 from .run import SharingRun, interruptible
-from .stages import OnBreak, Say, SharingPlan
+from .stages import Say, SharingPlan
 
 FEWEST, MOST = 2, 4
-PERCENT = 5.0  # a slowdown from here on is no share: four jobs that take turns slow each other by 3
 last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
 
 
@@ -54,7 +53,7 @@ last: Shared | None = None  # what is known of the latest comparison, also of on
 def share(
     *jobs: Work | Sequence[Work], gpus: Gpus = 0, max_slowdown: float = 0.2, seconds: float = 10.0,
     rounds: int = 2, until: str = "end", watch: bool = True, watch_s: float = 60.0,
-    on_break: str | OnBreak = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
+    on_break: str = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
     grace_s: float = GRACE_S, keep: bool = True, say: Say | None = print,
 ) -> Shared:
     """Measure two to four jobs on one GPU, each alone and all together, and say whether they should share it.
@@ -73,9 +72,8 @@ def share(
         watch: Watch the first epoch together, and take the newcomer off if it breaks the bound.
         watch_s: How long is watched at most, whether a job tells of its epochs (workbench.phase("epoch") or
             ("evaluation")) or not.
-        on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), "pause" until
-            the others have ended, or a function that is given what is known so far and the newcomer's label,
-            and decides itself.
+        on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), or "pause"
+            until the others have ended.
         labels: Names of the jobs, up to 80 bytes each.
         start_s: How long a job may take, in real seconds, until it iterates.
         grace_s: How long a job that is asked to end may take, in real seconds, before it is made to.
@@ -93,7 +91,19 @@ def share(
     """
     works = _works(jobs)
     names = _labels(works, labels)
-    _check(max_slowdown, seconds, rounds, until, watch_s, on_break, start_s, grace_s)
+    if not 0.0 < max_slowdown < MOST:  # jobs that take turns slow each other by less
+        hint = f"; did you mean {max_slowdown / 100:g}?" if MOST <= max_slowdown <= 100 else ""
+        raise UsageError(
+            f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
+            f"20 % more{hint}"
+        )
+    if until not in ("end", "verdict"):
+        raise UsageError(
+            f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
+        )
+    plan = SharingPlan(
+        1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s,
+    )
     gpu = _one(gpus)
     session, meter = _meter(gpu)
     try:
@@ -115,11 +125,7 @@ def share(
                 for name, work in zip(names, works, strict=True)
             ]
             mode = mps.describe(clients, device.simulated)
-            plan = SharingPlan(
-                1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break,
-                grace_s,
-            )
-            run = SharingRun(device, meter, children, plan, mode, say or _silent)
+            run = SharingRun(device, meter, children, plan, mode, say or (lambda _: None))
             run.jobs.notes += [device.note] if device.note else []
             return _carry_out(run, keep)
     finally:
@@ -182,49 +188,16 @@ def _no_job(what: object) -> UsageError:
 
 
 def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
-    if labels is None:
-        named = [label_of(work, number) for number, work in enumerate(works)]
-    else:
-        if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
-            raise UsageError(
-                f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, "
-                f"{LONGEST_LABEL} at most name a file"
-            )
-        if len(labels) != len(works) or len(set(labels)) != len(labels):
-            raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
-        named = list(labels)
+    named = list(labels or [label_of(work, number) for number, work in enumerate(works)])
+    if len(named) != len(works) or (labels and len(set(named)) < len(named)):
+        raise UsageError(f"{len(named)} labels for {len(works)} jobs; give each a name of its own")
+    if max(len(label.encode(errors="replace")) for label in named) > LONGEST_LABEL:
+        raise UsageError(f"the label {max(named, key=len)[:30]!r}... is longer than {LONGEST_LABEL} bytes")
     safe = [
         "".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in name) or "job"
         for name in named
     ]
     return [name if safe.count(name) == 1 else f"{name} {number + 1}" for number, name in enumerate(safe)]
-
-
-def _check(
-    max_slowdown: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak,
-    start_s: float, grace_s: float,
-) -> None:
-    times = {"seconds": seconds, "watch_s": watch_s, "start_s": start_s, "grace_s": grace_s}
-    if not 0.0 < max_slowdown < PERCENT:
-        hint = f"; did you mean {max_slowdown / 100:g}?" if PERCENT <= max_slowdown <= 100 else ""
-        raise UsageError(
-            f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
-            f"20 % more{hint}"
-        )
-    for name, value in times.items():
-        if not 0.0 < value < float("inf"):
-            raise UsageError(f"{name}={value:g}: give a positive number of seconds")
-    if rounds < 1:
-        raise UsageError(f"rounds={rounds}: each job is measured once at least")
-    if until not in ("end", "verdict"):
-        raise UsageError(
-            f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
-        )
-    if not callable(on_break) and not (isinstance(on_break, str) and on_break in ("stop", "pause")):
-        raise UsageError(
-            f"on_break={shown(on_break)}: 'stop', 'pause', or a function of the result so far and the "
-            "newcomer's label"
-        )
 
 
 def _one(gpus: Gpus) -> Gpu:
@@ -256,10 +229,6 @@ def _meter(gpu: Gpu) -> tuple[Any, Meter]:
         session.close()
         raise
     return session, meter
-
-
-def _silent(_: str) -> None:
-    """Says nothing."""
 
 
 __all__ = ["ConfidenceInterval", "Shared", "SharedJob", "SharingEffect", "share"]

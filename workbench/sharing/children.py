@@ -23,14 +23,13 @@ import numpy as np
 
 from .. import _processes
 from ..device import mps
-from ..errors import MeasurementError, NotSupported, UsageError
+from ..errors import MeasurementError, NotSupported, UsageError, shortened
 from ..measurement import marks
 
 Array = np.ndarray[Any, Any]
 Work = str | Sequence[str] | Callable[[], object]
 OPERATORS = {"&&", "||", "|", ";", ">", ">>", "<", "&", "2>", "2>&1"}
 GRACE_S = 10.0  # real seconds between asking a job to end and making it
-PAUSE_S = 5.0  # real seconds in which a process stops; in a call that cannot be interrupted it does not
 LONGEST_LABEL = 80  # bytes: it is part of a file's name
 _MARK_ROWS = np.dtype([("pid", "<u4"), ("kind", "<u4"), ("start_s", "<f8"), ("end_s", "<f8")])
 _OUT_OF_MEMORY = re.compile(
@@ -209,7 +208,7 @@ class JobProcess:
         if not self.running or self.paused:
             return
         self.paused = True
-        until = time.monotonic() + PAUSE_S
+        until = time.monotonic() + GRACE_S  # in a call that cannot be interrupted no process stops
         while self.running:
             reached = self._signal(signal.SIGSTOP)
             moving = self._moving(reached)
@@ -219,7 +218,7 @@ class JobProcess:
             if moving:
                 self.resume()
                 raise CannotPause(
-                    f"{self.label} cannot be paused: process {min(moving)} goes on {PAUSE_S:g} s after being "
+                    f"{self.label} cannot be paused: process {min(moving)} goes on {GRACE_S:g} s after being "
                     "told to stop; it must be of the same user and not wait for a disk"
                 )
             if _processes.members(self._mark, {self.pid}) - reached:  # begun by one that had not stopped yet
@@ -290,7 +289,7 @@ class JobProcess:
                 messages = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
         except OSError:
             return ""
-        return "\n".join([line for line in messages if line][-lines:])
+        return shortened("\n".join([line for line in messages if line][-lines:]))
 
     @property
     def out_of_memory(self) -> bool:

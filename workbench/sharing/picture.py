@@ -14,7 +14,6 @@ import numpy as np
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 190, 48, 10, 34, 22
 COLOURS = ("#1a80c4", "#d0600c", "#21a67a", "#8800ff")  # of the jobs, as GPUs have them in the panels
 TOGETHER = "#808080"
-POINTS = 600
 Span = tuple[tuple[str, ...], float, float]
 
 
@@ -93,15 +92,12 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
 
 
 def _thin(time_s: Any, power_w: Any) -> tuple[Any, Any]:
-    """The least and the most of each stretch, so that a line of few points swings as far as all of them did.
-    """
-    size = -(-len(time_s) // (POINTS // 2))
-    if size < 3:
+    """The least and the most of every three pixels, so that a line of few points swings as far as all did."""
+    count = WIDTH // 3
+    if len(time_s) <= 2 * count:
         return time_s, power_w
-    keep: list[int] = []
-    for first in range(0, len(time_s), size):
-        part = power_w[first : first + size]
-        keep += sorted({first + int(np.argmin(part)), first + int(np.argmax(part))})
+    parts = np.array_split(np.arange(len(time_s)), count)
+    keep = sorted({each[place(power_w[each])] for each in parts for place in (np.argmin, np.argmax)})
     return time_s[keep], power_w[keep]
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._html import table
+from ..cluster.placement import MEMORY_SHARE
 from ..logbook.quantities import format_duration, format_energy, format_seconds
 from ..records import Measurement
 from .comparing import ConfidenceInterval, SharingEffect
@@ -21,7 +22,6 @@ REPORTED = (
     "gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w", "memory_used_bytes",
     "memory_bytes", "watched",
 )
-FULL = 0.9  # of the memory, above which a peak that was not seen may not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +246,8 @@ def _lines(shared: Shared) -> list[str]:
     if shared.memory_bytes and shared.memory_used_bytes is not None:
         free = shared.memory_bytes - shared.memory_used_bytes
         warn = (
-            "; a peak that was not seen may not fit" if shared.memory_used_bytes > FULL * shared.memory_bytes
-            else ""
+            "; a peak that was not observed may not fit"
+            if shared.memory_used_bytes > MEMORY_SHARE * shared.memory_bytes else ""
         )
         out.append(
             f"memory: {shared.memory_used_bytes / 2**30:.1f} of {shared.memory_bytes / 2**30:.0f} GiB used "

@@ -7,23 +7,19 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..device.gpu import OpenGpu
 from ..errors import DeviceError, MeasurementError
 from ..logbook.report import format_duration
 from ..measurement.meter import Meter
-from ..records import Measurement
 from .children import CannotPause, JobProcess, stop_all
 from .comparing import SharingEffect, compare, pooled
 from .result import Shared, SharedJob, decide
-from .stages import TICK_S, Ended, JobSet, Say, SharingPlan, Stages, short
-from .watching import Interval
+from .stages import TICK_S, Ended, JobSet, Say, SharingPlan, Stages
+from .watching import LEAST_S, Interval
 
-REST_S = 0.1  # real seconds between two looks when all that is left is to see the jobs to their end
-# how long a newcomer that breaks the bound is waited for to end its epoch or write its checkpoint
-SAFE_S = 60.0
 SURE = 0.999  # of the intervals where one looks again and again, and takes a job off for it
 SAFE_POINTS = ("evaluation", "checkpoint", "epoch")
 
@@ -63,13 +59,10 @@ class Judgement:
 class FirstEpoch:
     """The first epoch together, as EaCO watches it: until each job has ended one, or the bound is broken for
     sure; then the newcomer, the last job, is stopped.
-
-    Args:
-        shared: Given what came of watching, tells all that is known, for a function that decides itself.
     """
 
-    def __init__(self, jobs: JobSet, judgement: Judgement, shared: Callable[[str], Shared]) -> None:
-        self.jobs, self.judgement, self.shared = jobs, judgement, shared
+    def __init__(self, jobs: JobSet, judgement: Judgement) -> None:
+        self.jobs, self.judgement = jobs, judgement
         self.plan, self.clock, self.newcomer = jobs.plan, jobs.clock, jobs.children[-1]
 
     def watch(self) -> str:
@@ -142,21 +135,17 @@ class FirstEpoch:
     def _break(self, why: str) -> str:
         """Take the newcomer off the GPU at a safe point; returns what was done."""
         child = self.newcomer
-        if callable(self.plan.on_break):
-            message = f"{why}; left to the function given as on_break"
-            self.plan.on_break(self.shared(message), child.label)
+        point = self._safe_point()
+        self.jobs.left_out.add(self.jobs.everyone[-1])
+        message = f"{why}; {child.label} was asked to end {point}"
+        if self.plan.on_break == "stop":
+            child.ask_to_stop()
         else:
-            point = self._safe_point()
-            self.jobs.left_out.add(self.jobs.everyone[-1])
-            message = f"{why}; {child.label} was asked to end {point}"
-            if self.plan.on_break == "stop":
-                child.ask_to_stop()
-            else:
-                try:
-                    child.pause()
-                    message = f"{why}; {child.label} was paused {point} until the others end"
-                except CannotPause as error:
-                    message = f"{why}; {error}, and was left alone"
+            try:
+                child.pause()
+                message = f"{why}; {child.label} was paused {point} until the others end"
+            except CannotPause as error:
+                message = f"{why}; {error}, and was left alone"
         self.jobs.say(message)
         return message
 
@@ -170,7 +159,7 @@ class FirstEpoch:
             return [kind for kind, _, _ in child.phases_s() if kind in SAFE_POINTS]
 
         have, steps = len(ended()), child.count()
-        until = time.monotonic() + (SAFE_S if have else 5.0)
+        until = time.monotonic() + (self.plan.watch_s if have else self.plan.grace_s)
         while child.running and time.monotonic() < until:
             now = ended()
             if len(now) > have:
@@ -178,9 +167,7 @@ class FirstEpoch:
             if not have and child.count() > steps:
                 return "at the end of an iteration"
             time.sleep(TICK_S)
-        if have:
-            return f"after {SAFE_S:g} s without the end of an epoch or a checkpoint"
-        return "immediately: it makes no marks"
+        return "without waiting longer for the end of an epoch, a checkpoint or an iteration"
 
 
 def see_to_the_end(jobs: JobSet) -> None:
@@ -190,7 +177,7 @@ def see_to_the_end(jobs: JobSet) -> None:
     asked = time.monotonic()
     grace_s = jobs.plan.grace_s
     while any(child.running or not child.started for child in jobs.children):
-        time.sleep(REST_S)
+        time.sleep(LEAST_S)
         for job, child in enumerate(jobs.children):
             if not child.running:
                 _tell_end(jobs, job)
@@ -216,8 +203,7 @@ def _tell_end(jobs: JobSet, job: int) -> None:
     jobs.reported.add(job)
     outcome = child.outcome()
     if outcome not in ("ok", "stopped"):
-        ending = f": {short(child.tail())}" if child.tail() else ""
-        jobs.note(f"{child.label} ended ({outcome}, status {child.status}){ending}")
+        jobs.note(f"{child.label} ended ({outcome}, status {child.status}): {child.tail()}")
 
 
 class SharingRun:
@@ -253,7 +239,7 @@ class SharingRun:
             if self.plan.until_end:
                 jobs.resume()
                 if self.plan.watch and judgement.comparison is not None:
-                    self.watched = FirstEpoch(jobs, judgement, self._so_far).watch()
+                    self.watched = FirstEpoch(jobs, judgement).watch()
                 see_to_the_end(jobs)
         finally:
             try:
@@ -268,20 +254,14 @@ class SharingRun:
 
     def result(self) -> Shared:
         """What is known now."""
-        board = None if self.window.end_s is None else self.meter.measure(self.window)
-        last_s = self.window.end_s or self.jobs.clock()
-        return self._shared(replace(board, label=self.board.label) if board is not None else None, last_s)
-
-    def _so_far(self, watched: str) -> Shared:
-        self.watched = watched
-        return self._shared()
-
-    def _shared(self, board: Measurement | None = None, last_s: float | None = None) -> Shared:
+        board = None
+        if self.window.end_s is not None:
+            board = replace(self.meter.measure(self.window), label=self.board.label)
         found, judgement, device = self.jobs, self.judgement, self.jobs.device
         jobs = tuple(
             SharedJob(
                 child.label, child.command_line, "hung" if number in found.hung else child.outcome(),
-                found.memory.jobs.get(number), str(child.log),
+                found.memory_bytes.get(number), str(child.log),
                 child.source or ("power" if number in found.watcher.rhythms else ""),
             )
             for number, child in enumerate(found.children)
@@ -291,11 +271,10 @@ class SharingRun:
             total = device.memory_bytes()[1]
         spans = tuple((found.names(each.members), each.from_s, each.to_s) for each in found.intervals)
         # not the hours that may come after
-        shown_s = min(last_s or 0.0, found.intervals[-1].to_s + 2.0) if found.intervals else last_s
-        trace = found.watcher.trace(self.board.start_s - 1.0, shown_s) if shown_s is not None else None
+        trace = found.watcher.trace(self.board.start_s - 1.0, spans[-1][2] + 2.0) if spans else None
         return Shared(
             device.name, device.uuid, device.simulated, jobs, judgement.comparison, judgement.decision,
-            judgement.verdict, self.plan.bound, board, self.mode, found.memory.together, total, found.idle_w,
+            judgement.verdict, self.plan.bound, board, self.mode, found.together_bytes, total, found.idle_w,
             self.watched, tuple(dict.fromkeys(found.notes)), spans, trace,
         )
 

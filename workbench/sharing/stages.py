@@ -5,46 +5,33 @@ together, there and back.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..device.gpu import OpenGpu
-from ..errors import DeviceError, MeasurementError
+from ..errors import DeviceError, MeasurementError, UsageError, listed
 from ..logbook.report import format_duration
 from ..measurement.meter import Meter
 from ..records import Process
-from .children import CannotPause, JobProcess, stop_all
+from .children import GRACE_S, CannotPause, JobProcess, stop_all
+from .comparing import MOST as BLOCKS
 from .comparing import Stage
-from .result import Shared
 from .watching import Interval, Watcher
 
 TICK_S = 0.02  # real seconds between two looks at the jobs
-STEPS = 3  # iterations by which a job has begun
-DRAIN_S = 10.0  # most that is waited for a paused job's queue
-SETTLE = 2  # iterations after a job was continued that do not count
-# iterations of each job that a stage lasts at least, and until it can be compared, if that is not longer than
-# `LONGER` times its seconds
-FEW = 12
-LONGER = 4.0
-CHECK_SHARE = 0.25  # of a stage's seconds between two looks at whether it can be compared
-# a job that keeps the GPU busy for so long without a mark makes none: compilers may take that long before the
-# first
-BUSY_S = 60.0
-SIMULATED_BUSY_S = 8.0  # on a simulated card, which knows no such thing
+STEPS = 3  # iterations by which a job has begun, or goes on as before after a pause
+# A stage lasts at most so many times its seconds until it can be compared. A job that keeps the GPU busy for
+# one part in so many of the time in which it may start, without a mark, makes none.
+PATIENCE = 4.0
 BUSY = 0.02  # utilisation over that of the idle card
-HANG_S = 30.0  # or `HANG_STEPS` iterations, whichever is longer, without a mark: it hangs
-HANG_STEPS = 20.0
-# times that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
-HANG_BUSY = 10.0
-UNUSED = 0.005  # utilisation
-BUSY_OVER_IDLE = 1.1  # power of a job over that at rest, below which a pause does not show
+HANG_S = 30.0  # without a mark, or `HANG_TIMES` iterations, whichever is longer: it hangs
+# `HANG_TIMES` that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
+HANG_TIMES = 20.0
 STILL = 0.9  # of the rise in power: what draws more of it is not paused
-PAUSE_CHECK_S = 0.3
-SAMPLED_S = 5.0  # real seconds after which samples are there, also of a simulated GPU that runs faster
 
 Say = Callable[[str], None]
-OnBreak = Callable[[Shared, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +45,17 @@ class SharingPlan:
     watch: bool
     watch_s: float
     until_end: bool
-    on_break: str | OnBreak
+    on_break: str
     grace_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "watch_s", "start_s", "grace_s"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name}={getattr(self, name):g}: give a positive number of seconds")
+        if self.rounds < 1:
+            raise UsageError(f"rounds={self.rounds}: each job is measured once at least")
+        if self.on_break not in ("stop", "pause"):
+            raise UsageError(f"on_break={self.on_break!r}: 'stop' or 'pause'")
 
 
 class Ended(Exception):
@@ -68,37 +64,6 @@ class Ended(Exception):
     def __init__(self, job: int) -> None:
         super().__init__(job)
         self.job = job
-
-
-class MemoryUse:
-    """The most memory that each of the `jobs` was seen with, and the GPU with all `together`, in bytes."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, int] = {}
-        self.together: int | None = None
-
-    def check(
-        self, device: OpenGpu, children: Sequence[JobProcess], *, together: bool
-    ) -> list[Process]:
-        """Take in what is held now; returns the processes on the GPU that are no job's.
-
-        Raises:
-            DeviceError: the driver does not tell.
-        """
-        listed = device.processes()
-        for job, child in enumerate(children):
-            mine = [
-                process.memory_bytes for process in listed
-                if process.memory_bytes is not None and child.has(process.pid)
-            ]
-            if mine:
-                self.jobs[job] = max(self.jobs.get(job, 0), sum(mine))
-        if together:
-            with contextlib.suppress(DeviceError):
-                self.together = max(self.together or 0, device.memory_bytes()[0])
-        return [
-            each for each in listed if not any(child.has(each.pid) for child in children) and each.name != "?"
-        ]
 
 
 class JobSet:
@@ -118,6 +83,7 @@ class JobSet:
         left_out: Newcomers that were stopped or paused for good.
         reported: Jobs whose end was reported.
         silent: Jobs whose want of iterations was noted; they were left alone.
+        memory_bytes: The most that each job was observed with; `together_bytes` the GPU with all of them.
         idle_w, idle_utilisation: Of the GPU with none of the jobs.
     """
 
@@ -135,7 +101,8 @@ class JobSet:
         self.left_out: set[int] = set()
         self.reported: set[int] = set()
         self.silent: set[int] = set()
-        self.memory = MemoryUse()
+        self.memory_bytes: dict[int, int] = {}
+        self.together_bytes: int | None = None
         self.idle_w: float | None = None
         self.idle_utilisation = 0.0
 
@@ -177,10 +144,33 @@ class JobSet:
             return None
         since = [float(steps[-1]), *(float(watcher.at(end)) for _, _, end in child.phases_s())]
         silent_s = self.clock() - max(*since, float(watcher.at(child.resumed_s)))
-        limit_s = max(HANG_S * float(getattr(self.clock, "scale", 1.0)), HANG_STEPS * usual_s)
+        limit_s = max(HANG_S * float(getattr(self.clock, "scale", 1.0)), HANG_TIMES * usual_s)
         if silent_s <= limit_s or child.in_phase():
             return None
-        return silent_s if silent_s > HANG_BUSY * limit_s or self.busy(limit_s / 2) is False else None
+        return silent_s if silent_s > HANG_TIMES * limit_s or self.busy(limit_s / 2) is False else None
+
+    def check_memory(self, *, together: bool) -> None:
+        """Take in what is held now, as far as the driver tells; others on the GPU are noted."""
+        with contextlib.suppress(DeviceError):
+            listed = self.device.processes()
+            for job, child in enumerate(self.children):
+                mine = sum(each.memory_bytes or 0 for each in listed if child.has(each.pid))
+                if mine:
+                    self.memory_bytes[job] = max(self.memory_bytes.get(job, 0), mine)
+            if together:
+                self.note_strangers(
+                    each for each in listed if not any(child.has(each.pid) for child in self.children)
+                )
+                self.together_bytes = max(self.together_bytes or 0, self.device.memory_bytes()[0])
+
+    def note_strangers(self, strangers: Iterable[Process]) -> None:
+        """Note the processes on the GPU that are no job's, once."""
+        named = [f"{each.name} ({each.pid})" for each in strangers if each.name != "?"]
+        if named and not any("other processes use" in note for note in self.notes):
+            self.note(
+                "other processes use this GPU, and their power and slowdown are in every figure: "
+                f"{listed(named, 3)}"
+            )
 
     def leave_alone(self, job: int, silent_s: float) -> None:
         """Note that a job has been silent for too long."""
@@ -215,8 +205,8 @@ class JobSet:
         self.reported.add(job)
         self.left_out.add(job)
         held = [
-            f"{self.labels[other]} holds {used / 2**30:.1f} GiB" for other, used in self.memory.jobs.items()
-            if other != job
+            f"{self.labels[other]} holds {used / 2**30:.1f} GiB"
+            for other, used in self.memory_bytes.items() if other != job
         ]
         return _why_gone(child, outcome, held) + go_on
 
@@ -227,19 +217,17 @@ class Stages:
     def __init__(self, jobs: JobSet) -> None:
         self.jobs, self.plan, self.children = jobs, jobs.plan, jobs.children
         self.watcher, self.clock = jobs.watcher, jobs.clock
-        self._pauses: set[int] = set()  # jobs that were seen to pause
+        self._paused: set[int] = set()  # jobs whose pauses were checked
 
     def idle(self) -> None:
         """The board's power with none of the jobs; who else is there is noted."""
         jobs = self.jobs
-        strangers = jobs.device.processes()
+        jobs.note_strangers(jobs.device.processes())
         from_s = self.clock()
         self._pause(2.0 * max(self.watcher.least_s(), 1.0))
         self.watcher.settled()
         jobs.idle_w = self.watcher.mean_power_w(from_s, self.clock() - 0.2)
         jobs.idle_utilisation = self.watcher.mean_utilisation(from_s, self.clock()) or 0.0
-        if strangers:
-            jobs.note(_of_strangers(strangers))
 
     def measure(self) -> None:
         """Each alone and all together.
@@ -270,7 +258,7 @@ class Stages:
         self.jobs.say(f"{child.label} starts (output: {child.log})")
         until = time.monotonic() + self.plan.start_s
         begun_s = self.clock()
-        longest_s = SIMULATED_BUSY_S if self.jobs.device.simulated else BUSY_S
+        longest_s = self.plan.start_s / PATIENCE
         while child.count() < STEPS:
             self.jobs.tick([job])
             if not child.count() and self.clock() - begun_s > longest_s and self.jobs.busy(longest_s):
@@ -288,10 +276,9 @@ class Stages:
     def _alone(self, job: int) -> None:
         self._settle([job])
         self._stage([job])
-        self._check_memory()
+        self.jobs.check_memory(together=False)
         last = self.jobs.intervals[-1]
-        used = self.watcher.mean_utilisation(last.from_s, last.to_s)
-        if used is not None and used < UNUSED:
+        if self.jobs.busy(last.to_s - last.from_s) is False:
             label = self.children[job].label
             self.jobs.notes.append(
                 f"the GPU was idle while {label} ran alone; does it choose another one itself?"
@@ -303,29 +290,15 @@ class Stages:
         """Raise CannotPause where the GPU goes on as it did for a job that was stopped: its host waits, its
         kernels (NCCL's, say) spin. Once for each job.
         """
-        idle_w, drew_w = self.jobs.idle_w, self.watcher.mean_power_w(alone.from_s, alone.to_s)
-        used = self.watcher.mean_utilisation(alone.from_s, alone.to_s)
-        if job in self._pauses or idle_w is None or drew_w is None or drew_w < BUSY_OVER_IDLE * idle_w:
+        if job in self._paused or self.jobs.idle_w is None:
             return
-        self._pauses.add(job)
-        until_s, sampled_by_s = self.clock() + DRAIN_S, time.monotonic() + SAMPLED_S
-        while True:
-            self._pause(PAUSE_CHECK_S)
-            self.watcher.settled()
-            from_s, to_s = self.clock() - PAUSE_CHECK_S, self.clock()
-            now_w = self.watcher.mean_power_w(from_s, to_s)
-            now_used = self.watcher.mean_utilisation(from_s, to_s)
-            if now_w is not None and now_w - idle_w <= STILL * (drew_w - idle_w):
-                return
-            if used is not None and now_used is not None and now_used <= STILL * used:
-                return
-            if to_s > until_s and time.monotonic() > sampled_by_s:
-                break
+        self._paused.add(job)
+        now_w = drawn_when_paused(self.watcher, self.jobs.idle_w, alone)
         if now_w is not None:
             raise CannotPause(
                 f"{self.children[job].label} cannot be paused: it was stopped, and the GPU goes on drawing "
-                f"{now_w:.0f} W after {DRAIN_S:g} s ({idle_w:.0f} W at rest); its kernels do not end by "
-                "themselves"
+                f"{now_w:.0f} W after {GRACE_S:g} s ({self.jobs.idle_w:.0f} W at rest); its kernels do not "
+                "end by themselves"
             )
 
     def _together(self) -> None:
@@ -333,19 +306,16 @@ class Stages:
         everyone = [job for job in self.jobs.everyone if job not in self.jobs.left_out]
         self._settle(everyone)
         self._stage(everyone)
-        self._check_memory(together=True)
+        self.jobs.check_memory(together=True)
 
     def _settle(self, jobs: Sequence[int]) -> None:
         """Wait until each has made a few iterations since now: a pause is none, and what was paused works
         off what it has queued.
         """
-        paused_s = [
-            self.watcher.step_s(job) or 0.0 for job, child in enumerate(self.children)
-            if job not in jobs and child.paused
-        ]
-        self._pause(max(0.2, *(min(DRAIN_S, 1.5 * each) for each in (*paused_s, 0.0))), jobs)
+        queued_s = [self.watcher.step_s(job) or 0.0 for job in self.jobs.everyone if job not in jobs]
+        self._pause(min(GRACE_S, max([0.2, *(1.5 * each for each in queued_s)])), jobs)
         have = self._counts(jobs)
-        while self._have_few(have, SETTLE):
+        while self._have_few(have, STEPS):
             self.jobs.tick(jobs)
             self._check_hang(jobs)
 
@@ -362,12 +332,12 @@ class Stages:
             now_s = self.clock()
             if now_s < check_s:
                 continue
-            enough = not self._have_few(have, FEW) and self.watcher.comparable(
+            enough = not self._have_few(have, BLOCKS) and self.watcher.comparable(
                 Interval(tuple(jobs), from_s, now_s)
             )
-            if enough or now_s >= from_s + LONGER * seconds:
+            if enough or now_s >= from_s + PATIENCE * seconds:
                 break
-            check_s = now_s + CHECK_SHARE * seconds
+            check_s = now_s + seconds / PATIENCE
         self.jobs.intervals.append(Interval(tuple(jobs), from_s, self.clock()))
 
     def _counts(self, jobs: Sequence[int]) -> dict[int, int]:
@@ -403,16 +373,22 @@ class Stages:
         stop_all([self.children[job]], grace_s=self.plan.grace_s)
         raise Ended(job)
 
-    def _check_memory(self, *, together: bool = False) -> None:
-        with contextlib.suppress(DeviceError):
-            strangers = self.jobs.memory.check(self.jobs.device, self.children, together=together)
-            if together and strangers and not any("other processes use" in note for note in self.jobs.notes):
-                self.jobs.notes.append(_of_strangers(strangers))
 
-
-def _of_strangers(strangers: Sequence[Process]) -> str:
-    names = ", ".join(f"{process.name} ({process.pid})" for process in strangers[:3])
-    return f"other processes use this GPU, and their power and slowdown are in every figure: {names}"
+def drawn_when_paused(watcher: Watcher, idle_w: float, alone: Interval) -> float | None:
+    """What the GPU goes on drawing after its only job was paused; None where its power falls, or where that
+    job drew too little to show.
+    """
+    drew_w, least_s = watcher.mean_power_w(alone.from_s, alone.to_s), watcher.least_s()
+    if drew_w is None or idle_w > STILL * drew_w:
+        return None
+    until, now_w = time.monotonic() + GRACE_S, drew_w
+    while time.monotonic() < until:
+        time.sleep(TICK_S)
+        watcher.settled()
+        now_w = watcher.mean_power_w(watcher.clock() - least_s, watcher.clock()) or idle_w
+        if now_w - idle_w <= STILL * (drew_w - idle_w):
+            return None
+    return now_w
 
 
 def _why_gone(child: JobProcess, outcome: str, held: Sequence[str]) -> str:
@@ -421,13 +397,8 @@ def _why_gone(child: JobProcess, outcome: str, held: Sequence[str]) -> str:
         return f"{child.label} hung and could not be compared"
     if outcome == "out of memory":
         beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""
-        return f"{child.label} ran out of memory{beside}: {short(child.tail())}"
+        return f"{child.label} ran out of memory{beside}: {child.tail()}"
     if outcome == "ok":
         more = "give it more work, or measure for less (seconds=...)"
         return f"{child.label} ended before it was compared; {more}"
-    ending = f": {short(child.tail())}" if child.tail() else ""
-    return f"{child.label} ended with status {child.status} before it was compared{ending}"
-
-
-def short(message: str, most: int = 300) -> str:
-    return message if len(message) <= most else message[: most - 3] + "..."
+    return f"{child.label} ended with status {child.status} before it was compared: {child.tail()}"

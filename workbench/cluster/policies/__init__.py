@@ -16,20 +16,21 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "fifo-spread-always-on": partial(Fifo, spread=True, sleep_after_s=None),
     "fifo-spread": partial(Fifo, spread=True),
     "fifo-best-fit": Fifo,
-    "fifo-packed": FifoPacked,
-    "gandiva": Gandiva,
+    "fifo-packed": partial(FifoPacked, sleep_after_s=None),
+    "gandiva": partial(Gandiva, sleep_after_s=None),
     "sjf": Sjf,
     "srtf": Srtf,
     "tiresias": Tiresias,
     "lucid": Lucid,
+    "eaco": Eaco,  # takes what is set; those with numbers in their names have them fixed
     "eaco-2-80": partial(Eaco, max_jobs=2, load_threshold=0.8),
     "eaco-2-100": partial(Eaco, max_jobs=2, load_threshold=1.0),
     "eaco-3-80": partial(Eaco, max_jobs=3, load_threshold=0.8),
     "eaco-3-100": partial(Eaco, max_jobs=3, load_threshold=1.0),
     "ours": EnergyAwarePolicy,
     # Slows nobody more than EaCO does with two jobs a GPU.
-    "ours-calm": partial(EnergyAwarePolicy, max_excess=0.05, busy_excess=0.06, quiet_excess=0.05),
-    "ours-capped": partial(EnergyAwarePolicy, capped=True),
+    "ours-calm": partial(EnergyAwarePolicy, max_excess=0.05, busy_excess=0.06, name="workbench, calm"),
+    "ours-capped": partial(EnergyAwarePolicy, capped=True, name="workbench, power limits"),
 }
 
 __all__ = [

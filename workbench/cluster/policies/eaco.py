@@ -10,9 +10,9 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..capacity_index import REFUSED_S, CapacityIndex
-from ..colocation import Colocation, History, Mix
-from ..placement import FreeNodesPolicy, WaitingJobs
+from ..capacity_index import CapacityIndex
+from ..colocation import History, Mix
+from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, STANDBY, Gpu, Job, Node
@@ -37,39 +37,34 @@ class Eaco(FreeNodesPolicy):
     Args:
         max_jobs: On one GPU.
         load_threshold: Highest sum of solo utilisations on a GPU that is shared, 0..1 and above.
-        memory_threshold: Highest share of a GPU's memory that peaks may take together.
-        start: What is believed of sharing before the first measurement; the paper's own experiments by
-            default.
         sleep_after_s: When empty nodes go to standby.
     """
 
     def __init__(
-        self, *, max_jobs: int = 3, load_threshold: float = 1.0, memory_threshold: float = 0.9,
-        start: Colocation | None = None, sleep_after_s: float | None = 300.0,
+        self, *, max_jobs: int = 3, load_threshold: float = 1.0, sleep_after_s: float | None = 300.0
     ) -> None:
         self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
-        self.memory_threshold, self.start, self.sleep_after_s = memory_threshold, start, sleep_after_s
-        self.name = f"EaCO, {max_jobs} jobs, {load_threshold:.0%}"
+        self.sleep_after_s = sleep_after_s
+        self.name = f"EaCO, {max_jobs} job{'s' * (max_jobs != 1)}, {100 * load_threshold:.0f} %"
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
         self.openings = CapacityIndex()
-        self.history = History(cluster.profiles, self.start)
+        self.history = History(cluster.profiles)
         self.active: dict[int, Node] = {}
         self.waiting = WaitingJobs()
-        self.narrowest = min(kind.gpus for kind, _ in cluster.cluster.nodes)
-        self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        self.memory = usable_memory(cluster)
 
     # What happens
 
     def arrived(self, job: Job) -> None:
         if not self._schedule(job):
-            self.waiting.add(job, -job.priority)
+            self.waiting.add(job)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if isinstance(watch, ProvisionalPlacement):
+        if watch is not None:
             job.watch = None
             watch.waiting.pop(job, None)
             if job is watch.newcomer or (not watch.waiting and not watch.undoing):
@@ -80,17 +75,17 @@ class Eaco(FreeNodesPolicy):
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if isinstance(watch, ProvisionalPlacement):
+        if watch is not None:
             job.watch = None
             self._close(watch)
         if not self._schedule(job):
-            self.waiting.add(job, -job.priority)
+            self.waiting.add(job)
         if self.waiting:
             self._retry(gpus)
 
     def reached(self, job: Job) -> None:
         watch = job.watch
-        if not isinstance(watch, ProvisionalPlacement):
+        if watch is None:
             return
         if watch.undoing:
             if job is watch.newcomer:
@@ -100,8 +95,7 @@ class Eaco(FreeNodesPolicy):
         excess = self.cluster.excess(job)
         self._measured(job, excess)
         now = self.cluster.now_s
-        left_s, time_s = job.expected_left_s(now), job.deadline_s - now
-        if left_s <= time_s < left_s * (1 + excess):
+        if job.breaks(excess, now):
             watch.undoing = True
             newcomer = watch.newcomer
             if job is newcomer:
@@ -122,8 +116,7 @@ class Eaco(FreeNodesPolicy):
         if job.num_gpus > 1:
             gpus = self._best_set(job)
         elif job.priority <= 0:
-            now, load = self.cluster.now_s, self.limit - job.load
-            gpu = self.openings.find(job, load, now, self._fits, self._accepts)
+            gpu = self.openings.find(job, self.limit - job.load, self._fits, self._accepts)
             gpus = None if gpu is None else (gpu,)
         if gpus is None:
             gpus = self.free.find(job)
@@ -151,10 +144,7 @@ class Eaco(FreeNodesPolicy):
     def _on_node(self, job: Job, node: Node, joins: dict[Mix, bool]) -> list[Gpu] | None:
         """The node's most utilised GPUs that take the job; `joins` keeps which mixes the job may join."""
         count, kind = job.num_gpus, node.kind
-        if (
-            (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or count > kind.gpus
-            or job.memory > kind.memory_bytes
-        ):
+        if count > kind.gpus:
             return None
         shared = job.priority <= 0
         takes = []
@@ -163,7 +153,7 @@ class Eaco(FreeNodesPolicy):
             mix = gpu.mix
             if mix.size and not (
                 shared and gpu.note is not None and self._joins(job, mix, joins)
-                and self._accepts(job, gpu) == 0
+                and self._accepts(job, gpu)
             ):
                 spare -= 1
                 if spare < 0:
@@ -206,9 +196,7 @@ class Eaco(FreeNodesPolicy):
     def _undo(self, watch: ProvisionalPlacement) -> None:
         """Stop the newcomer, which is at the end of an epoch; it remembers its neighbours."""
         newcomer = watch.newcomer
-        refused = newcomer.note if isinstance(newcomer.note, set) else set()
-        refused.update(other.index for gpu in watch.gpus for other in gpu.jobs if other is not newcomer)
-        newcomer.note = refused
+        newcomer.note = (newcomer.note or set()).union(*(gpu.jobs for gpu in watch.gpus))
         self.cluster.stop(newcomer, undo=True)
 
     def _close(self, watch: ProvisionalPlacement) -> None:
@@ -245,33 +233,20 @@ class Eaco(FreeNodesPolicy):
     def _fits(self, job: Job, mix: Mix) -> bool:
         """Whether the newcomer's own deadline holds in this mix."""
         after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
-        left_s, time_s = job.expected_left_s(self.cluster.now_s), job.deadline_s - self.cluster.now_s
-        return time_s < left_s or left_s * (1 + self._predict(job, after)) <= time_s
+        return not job.breaks(self._predict(job, after), self.cluster.now_s)
 
-    def _accepts(self, job: Job, gpu: Gpu) -> float | None:
+    def _accepts(self, job: Job, gpu: Gpu) -> bool:
         """Whether memory fits here and all residents keep their deadlines."""
-        if gpu.memory + job.memory > self.memory[gpu.node.kind_index]:
-            return None
-        after = gpu.mix.add[job.profile]
-        now = self.cluster.now_s
+        refused = job.note or ()
+        if gpu.memory + job.memory > self.memory:
+            return False
+        after, now = gpu.mix.add[job.profile], self.cluster.now_s
         expected = self.history.predict(after)
         for other in gpu.jobs:
-            deadline_s = other.deadline_s
-            left_s = other.expected_left_s(now)
-            excess = expected
-            if other.observed is not None:
-                excess = other.observed.get(after, expected)
-            if deadline_s - now < left_s * (1 + excess) and deadline_s - now >= left_s:
-                # Its slack grows while it runs faster than it must: the moment when it suffices can be told.
-                gain = other.rate * (1 + excess) - 1
-                if gain <= 0:
-                    return REFUSED_S
-                return now + (left_s * (1 + excess) - deadline_s + now) / gain + 1e-3
-        if job.gpu_type is not None and job.gpu_type != gpu.node.kind.gpu_type:
-            return None
-        if isinstance(job.note, set) and any(other.index in job.note for other in gpu.jobs):
-            return None
-        return 0.0
+            excess = expected if other.observed is None else other.observed.get(after, expected)
+            if other.breaks(excess, now) or other in refused:
+                return False
+        return True
 
     def _predict(self, job: Job, mix: Mix) -> float:
         """Excess of this job in a mix: as measured on it, else as measured on others."""
@@ -295,12 +270,13 @@ class Eaco(FreeNodesPolicy):
 
     def _retry(self, gpus: Iterable[Gpu]) -> None:
         """Try waiting jobs, in order, on changed nodes; what did not fit elsewhere still does not."""
-        for node in {gpu.node: None for gpu in gpus}:
+        for node in nodes_of(gpus):
             while self._serve(node):
                 pass
         if not self.waiting:
             return
-        wide = [queue for queue in self.waiting.values() if queue[0][2].num_gpus > self.narrowest]
+        gpus_of_node = self.cluster.cluster.kind.gpus
+        wide = [queue for queue in self.waiting.values() if queue[0][2].num_gpus > gpus_of_node]
         for queue in sorted(wide):
             while queue:
                 free = self.free.find(queue[0][2])

@@ -22,7 +22,7 @@ class Fifo(FreeNodesPolicy):
     def __init__(self, *, spread: bool = False, sleep_after_s: float | None = 300.0) -> None:
         self.spread, self.sleep_after_s = spread, sleep_after_s
         how = "spread" if spread else "best-fit"
-        self.name = f"FIFO {how}" + ("" if sleep_after_s is not None else ", always on")
+        self.name = f"FIFO {how}, {'always on' if sleep_after_s is None else 'sleep'}"
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)

@@ -7,12 +7,10 @@ import random
 from collections.abc import Iterator
 
 from ..colocation import History
-from ..placement import FreeNodesPolicy
+from ..placement import FreeNodesPolicy, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, RUNNING, Gpu, Job
-
-MEMORY_THRESHOLD = 0.9  # highest share of a GPU's memory that two peaks may take
 
 
 class Pairing(FreeNodesPolicy):
@@ -34,7 +32,7 @@ class Pairing(FreeNodesPolicy):
         self.queue: list[tuple[float, int, Job]] = []
         # By width and profile: who has its GPUs to itself.
         self.alone: dict[tuple[int, int], dict[Job, None]] = {}
-        self.memory = [int(MEMORY_THRESHOLD * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        self.memory = usable_memory(cluster)
 
     def order(self, job: Job) -> float:
         """Lower is served first."""
@@ -59,13 +57,10 @@ class Pairing(FreeNodesPolicy):
         self.arrived(job)
 
     def fits(self, job: Job, other: Job) -> bool:
-        """Memory on every GPU, type, and neither in a state or of a priority that forbids it."""
+        """Memory on every GPU, and neither in a state or of a priority that forbids it."""
         if other.state != RUNNING or other.priority > 0 or job.priority > 0:
             return False
-        kind = other.gpus[0].node.kind
-        if job.gpu_type is not None and job.gpu_type != kind.gpu_type:
-            return False
-        return job.memory + other.memory <= self.memory[other.gpus[0].node.kind_index]
+        return job.memory + other.memory <= self.memory
 
     def expected_excess(self, job: Job, other: Job) -> float:
         """How much longer both would take."""
@@ -109,7 +104,7 @@ class FifoPacked(Pairing):
     """
 
     THRESHOLD = 1.5
-    name = "FIFO packed"
+    name = "FIFO packed, always on"
 
     def partners(self, job: Job) -> Iterator[Job]:
         ranked = []
@@ -130,7 +125,7 @@ class Gandiva(Pairing):
     """
 
     THRESHOLD = 1.0
-    name = "Gandiva"
+    name = "Gandiva-like, always on"
 
     def __init__(self, seed: int = 0, *, sleep_after_s: float | None = None) -> None:
         super().__init__(sleep_after_s=sleep_after_s)

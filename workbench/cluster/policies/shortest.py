@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import heapq
 
-from ..placement import FreeNodesPolicy, free_gpus
+from ..placement import FreeNodesPolicy, free_gpus, nodes_of
 from ..policy import ClusterControl
 from ..state import AWAKE, RUNNING, Gpu, Job, Node
 
 Entry = tuple[float, int, Job]  # order, row in the log, job
-Shape = tuple[int, str | None, tuple[int, ...]]  # GPUs, wanted type, node types with enough memory
 
 
 class Sjf(FreeNodesPolicy):
     """Shortest expected job first, without preemption, on the fullest node that holds it.
 
     A job that does not fit blocks nobody: every queued job behind it is tried. Jobs of one shape are queued
-    together, because where the first of them does not fit, the others do not either.
+    together, by their number of GPUs: where the first of them does not fit, the others do not either.
 
     Args:
         sleep_after_s: When empty nodes go to standby.
@@ -29,7 +28,7 @@ class Sjf(FreeNodesPolicy):
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.queues: dict[Shape, list[Entry]] = {}
+        self.queues: dict[int, list[Entry]] = {}
 
     def order(self, job: Job) -> float:
         """Lower is served first."""
@@ -37,7 +36,7 @@ class Sjf(FreeNodesPolicy):
 
     def arrived(self, job: Job) -> None:
         if self._queue(job):
-            self._serve_first(self._shape(job))
+            self._serve_first(job.num_gpus)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         self.free.touched(job, gpus)
@@ -47,13 +46,9 @@ class Sjf(FreeNodesPolicy):
         self._queue(job)
         self.finished(job, gpus)
 
-    def _shape(self, job: Job) -> Shape:
-        kinds = enumerate(kind for kind, _ in self.cluster.cluster.nodes)
-        return job.num_gpus, job.gpu_type, tuple(at for at, kind in kinds if job.memory <= kind.memory_bytes)
-
     def _queue(self, job: Job) -> bool:
         """Queue a job; True if it is now the first of its shape."""
-        queue = self.queues.setdefault(self._shape(job), [])
+        queue = self.queues.setdefault(job.num_gpus, [])
         heapq.heappush(queue, (self.order(job), job.index, job))
         return queue[0][2] is job
 
@@ -66,7 +61,7 @@ class Sjf(FreeNodesPolicy):
             if self._serve_first(shape) and shape in self.queues:
                 heapq.heappush(heads, (*self.queues[shape][0], shape))
 
-    def _serve_first(self, shape: Shape) -> bool:
+    def _serve_first(self, shape: int) -> bool:
         """Start the first queued job of a shape; False if it cannot start."""
         queue = self.queues[shape]
         started = self.start(queue[0][2])
@@ -113,7 +108,7 @@ class Srtf(Sjf):
 
     def _free(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         """A job has left its GPUs. The job that claimed its node starts when the last victim has left."""
-        for node in {gpu.node: None for gpu in gpus}:
+        for node in nodes_of(gpus):
             claim = self.claims.get(node)
             if claim is not None:
                 claimant, victims = claim
@@ -127,10 +122,7 @@ class Srtf(Sjf):
         """Stop the running jobs of one node that need longest, for this job; False if no node has enough."""
         best: tuple[float, Node, list[Job]] | None = None
         for node in self.cluster.nodes:
-            kind = node.kind
-            if node in self.claims or node.state != AWAKE or job.num_gpus > kind.gpus:
-                continue
-            if job.memory > kind.memory_bytes or job.gpu_type not in (None, kind.gpu_type):
+            if node in self.claims or node.state != AWAKE or job.num_gpus > node.kind.gpus:
                 continue
             victims: list[Job] = []
             found = node.free

@@ -36,7 +36,13 @@ export interface ClusterLine {
   policy: string;
   number: number;
   value: number | null;
+  text: string;
   cells: string[];
+  energy_mwh: number;
+  energy_sd: number | null;
+  ratio: number | null;
+  ratio_sd: number | null;
+  unowned: number;
 }
 export interface Greeting {
   theme: Record<string, [string, string, string]>;

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from .... import _html
+from ....cluster.scenario import UNITS, label
 from ....logbook.quantities import format_change
 from ..._core.svg import Pen, Picture, Span, padded, ticks
 from ..._core.theme import colour, dash
@@ -41,7 +42,7 @@ def draw(title: str, sentences: Sequence[str], found: ClusterView, *distribution
         _bars(picture, found)
         for name in distributions:
             _shares(picture, found.curves, name)
-    if found.swept or len(distributions) > 1:  # a browser keeps its place
+    if found.sweep or len(distributions) > 1:  # a browser keeps its place
         with picture.row(HEIGHT):
             _sweep(picture, found)
     return picture
@@ -92,7 +93,7 @@ def _shares(picture: Picture, curves: Sequence[PolicyCurve], name: str) -> None:
 
 
 def _bars(picture: Picture, found: ClusterView) -> None:
-    high = max((bar.owned + bar.unowned + (bar.error or 0.0) for bar in found.bars), default=1.0)
+    high = max(((bar.ratio or 0.0) + (bar.ratio_sd or 0.0) for bar in found.bars), default=1.0)
     count = len(found.bars)
     frame = picture.frame(HEIGHT, (-0.6, count - 0.4), (0.0, 1.12 * high), side="right")
     if not count:
@@ -100,56 +101,38 @@ def _bars(picture: Picture, found: ClusterView) -> None:
     frame.axes("Energy against the first policy; pale: nodes without a job", 5)
     frame.below("policies in the order of the table", {float(n): str(n + 1) for n in range(count)})
     for n, bar in enumerate(found.bars):
-        whole, ink = bar.owned + bar.unowned, colour(bar.number)
+        whole, ink = bar.ratio or 0.0, colour(bar.number)
+        owned = whole * (1 - bar.unowned)
         hover = {"policy": bar.text, "against the first": f"{whole:.3f}"}
-        frame.boxes([(n - 0.31, n + 0.31, (0.0, bar.owned))], ink, opacity=1.0, hover=hover)
-        frame.boxes([(n - 0.31, n + 0.31, (bar.owned, whole))], ink, opacity=0.4, hover=hover)
-        frame.errors(n, whole, None, bar.error, Pen(width=1.6))
-        frame.label(n, whole + (bar.error or 0.0), format_change(whole - 1), dy=-4, anchor="middle")
+        frame.boxes([(n - 0.31, n + 0.31, (0.0, owned))], ink, opacity=1.0, hover=hover)
+        frame.boxes([(n - 0.31, n + 0.31, (owned, whole))], ink, opacity=0.4, hover=hover)
+        frame.errors(n, whole, None, bar.ratio_sd, Pen(width=1.6))
+        frame.label(n, whole + (bar.ratio_sd or 0.0), format_change(whole - 1), dy=-4, anchor="middle")
 
 
 def _sweep(picture: Picture, found: ClusterView) -> None:
-    values = [value for each in found.swept for value in each.values if math.isfinite(value)]
-    if not values:
+    lines = [
+        (line.value, line) for line in found.lines if line.value is not None and math.isfinite(line.value)
+    ]
+    if found.sweep is None or not lines:
         picture.frame(HEIGHT, (0.0, 1.0), (0.0, 1.0))
         return
-    top = max(
-        value + (error or 0.0)
-        for each in found.swept for value, error in zip(each.energy_mwh, each.error, strict=True)
-    )
-    low, high = min(values), max(values)
-    frame = picture.frame(HEIGHT, padded(low, high), (0.0, 1.08 * top))
-    spread = any(any(each.error) for each in found.swept)
+    tried = sorted({value for value, _ in lines})
+    top = max(line.energy_mwh + (line.energy_sd or 0.0) for _, line in lines)
+    frame = picture.frame(HEIGHT, padded(tried[0], tried[-1]), (0.0, 1.08 * top))
+    spread = any(line.energy_sd for _, line in lines)
     frame.axes("Energy (MWh)" + ("; bars: standard deviation from draw to draw" if spread else ""))
-    tried = sorted(set(values))
-    marks = tried if len(tried) <= MOST_MARKS else ticks(low, high, 8)
-    frame.below(found.swept_text, {value: f"{value:g}" for value in marks})
-    for each in found.swept:
-        spots = [*zip(each.values, each.energy_mwh, each.error, strict=True)]
-        spots = [spot for spot in spots if math.isfinite(spot[0])]
-        frame.line([x for x, _, _ in spots], [y for _, y, _ in spots], _pen(each.number, 1.4))
+    marks = tried if len(tried) <= MOST_MARKS else ticks(tried[0], tried[-1], 8)
+    frame.below(UNITS[found.sweep], {value: f"{value:g}" for value in marks})
+    for policy, number in {line.policy: line.number for _, line in lines}.items():
+        spots = sorted((x, each.energy_mwh, each.energy_sd) for x, each in lines if each.policy == policy)
+        frame.line([x for x, _, _ in spots], [y for _, y, _ in spots], _pen(number, 1.4))
         for x, y, error in spots:
-            frame.dot(x, y, colour(each.number), 3.2, hover={"policy": each.text, "MWh": f"{y:.4g}"})
-            frame.errors(x, y, None, error, Pen(colour(each.number)))
+            frame.dot(x, y, colour(number), 3.2, hover={"policy": label(policy), "MWh": f"{y:.4g}"})
+            frame.errors(x, y, None, error, Pen(colour(number)))
 
 
 def table(found: ClusterView) -> str:
     """The policies side by side, as HTML without scripts."""
-    if not found.lines:
-        return ""
-    style = "text-align:right;padding:0 12px 2px 0;font-weight:400"
-    left = style.replace("right", "left", 1)
-    heads = "".join(
-        f'<th style="{style if n else left};opacity:.75" title="{html.escape(hint)}">{name}</th>'
-        for n, (name, hint) in enumerate(HEADS)
-    )
-    body = ""
-    for n, line in enumerate(found.lines):
-        ink = f'<span style="color:{colour(line.number)}">■</span> '
-        cells = [f'<td style="{left}">{n + 1}. {ink}{html.escape(line.cells[0])}</td>']
-        cells += [f'<td style="{style}">{html.escape(cell)}</td>' for cell in line.cells[1:]]
-        body += f"<tr>{''.join(cells)}</tr>"
-    return (
-        '<table style="font-size:12px;border-collapse:collapse;color:inherit;margin:.3em 0">'
-        f"<tr>{heads}</tr>{body}</table>"
-    )
+    rows = [(f"{n}. {line.cells[0]}", *line.cells[1:]) for n, line in enumerate(found.lines, start=1)]
+    return _html.table([name for name, _ in HEADS], rows, style="font-size:12px")

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from ....cluster.scenario import LABELS, UNITS, Scenario, label
-from ....cluster.views import DISTRIBUTIONS, PolicyRow, RunOutcome, Spread, rounded, rows
+from ....cluster.runs import RunOutcome
+from ....cluster.scenario import UNITS, Scenario, label
+from ....cluster.views import compared, energy_over, rounded
 from ....logbook.quantities import format_change
 
+Row = dict[str, Any]  # of `views.compared`
 HEADS: tuple[tuple[str, str], ...] = (
     ("policy", "who decides"),
     ("energy", "of all nodes until the last job ends; in brackets the standard deviation from draw to draw"),
@@ -34,29 +37,35 @@ DISTRIBUTION_AXES: dict[str, tuple[str, str, float | None]] = {
 
 @dataclass(frozen=True)
 class TableLine:
-    """A policy in the table: its name, number (of its colour), value of what is swept, and cells."""
+    """A policy at one value of what is swept.
+
+    Attributes:
+        policy: Its name in `POLICIES`.
+        number: Of its colour.
+        value: Of what is swept.
+        text: What it is called.
+        cells: As `HEADS` names the columns.
+        energy_mwh: Its mean; `energy_sd` from draw to draw, None of one draw.
+        ratio: Energy over that of the first policy, None until both are there; `ratio_sd` from draw to draw.
+        unowned: The part of the energy that nodes drew without a job, 0..1.
+    """
 
     policy: str
     number: int
     value: float | None
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Energy over that of the first policy, with jobs on the node and without; the error is one sd."""
-
-    number: int
     text: str
-    owned: float
+    cells: tuple[str, ...]
+    energy_mwh: float
+    energy_sd: float | None
+    ratio: float | None
+    ratio_sd: float | None
     unowned: float
-    error: float | None
 
 
 @dataclass(frozen=True)
 class PolicyCurve:
-    """A policy in the plots of time and of shares: columns of `views.course` and of `DISTRIBUTIONS`;
-    jobs that are worth a look, and whether it can be looked into.
+    """A policy in the plots of time and of shares: `course` and `distributions` as of `views.RunView`, jobs
+    that are worth a look, and whether it can be examined.
     """
 
     policy: str
@@ -69,194 +78,154 @@ class PolicyCurve:
 
 
 @dataclass(frozen=True)
-class SweepCurve:
-    """Energy over what is swept, of one policy."""
-
-    number: int
-    text: str
-    values: tuple[float, ...]
-    energy_mwh: tuple[float, ...]
-    error: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
 class ClusterView:
-    """All of it; empty while no run has ended."""
+    """All of it; empty while no run has ended. `bars` are the lines at the first value of what is swept."""
 
     lines: tuple[TableLine, ...] = ()
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[TableLine, ...] = ()
     curves: tuple[PolicyCurve, ...] = ()
-    swept: tuple[SweepCurve, ...] = ()
-    swept_text: str = ""
+    sweep: str | None = None
     headline: str = ""
     details: tuple[str, ...] = ()
 
 
-def cluster_view(
-    scenario: Scenario, outcomes: Sequence[RunOutcome], known: dict[str, PolicyCurve] | None = None
-) -> ClusterView:
+def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], runs: pl.DataFrame) -> ClusterView:
     """What is known so far.
 
     Args:
         scenario: What was run.
         outcomes: What has come of it.
-        known: Curves of these outcomes that were worked out before; new ones are added.
+        runs: The same as a frame (`PolicyComparison.results`).
     """
-    table = rows(scenario, outcomes)
-    numbers = {name: number for number, name in enumerate(scenario.policies)}
+    rows = compared(runs, scenario.policies[0]).to_dicts()
     first = scenario.values[0] if scenario.sweep else None
-    curves = {} if known is None else known
-    for each in outcomes:
-        if each.view is not None and each.task.policy not in curves:
-            curves[each.task.policy] = curve(each, numbers[each.task.policy])
-    at_first = [row for row in table if row.value == first]
-    lines = (TableLine(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table)
-    bars = (_bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None)
+    at_first = [row for row in rows if row["value"] == first]
+    lines = tuple(_line(row, scenario) for row in rows)
     return ClusterView(
-        lines=tuple(lines), bars=tuple(bars),
-        curves=tuple(curves[name] for name in scenario.policies if name in curves),
-        swept=_swept(scenario, table, numbers), swept_text=UNITS[scenario.sweep] if scenario.sweep else "",
-        headline=headline(scenario, at_first), details=tuple(details(scenario, at_first)),
+        lines, tuple(line for line in lines if line.value == first and line.ratio is not None),
+        tuple(_curve(each, scenario) for each in outcomes if each.view is not None), scenario.sweep,
+        headline(scenario, at_first, runs), tuple(details(scenario, at_first)),
     )
 
 
-def curve(outcome: RunOutcome, number: int) -> PolicyCurve:
+def _line(row: Row, scenario: Scenario) -> TableLine:
+    name, number, value = row["policy"], scenario.policies.index(row["policy"]), row["value"]
+    text, sd = label(name, scenario.at(value)), row["energy_kwh_sd"]
+    return TableLine(
+        name, number, value, text, cells(row, text, scenario), row["energy_kwh"] / 1000,
+        None if sd is None else sd / 1000, row["energy_ratio"], row["energy_ratio_sd"],
+        row["unowned_kwh"] / row["energy_kwh"] if row["energy_kwh"] else 0.0,
+    )
+
+
+def _curve(outcome: RunOutcome, scenario: Scenario) -> PolicyCurve:
     assert outcome.view is not None
-    found, columns = dict(outcome.view.course), dict(outcome.view.distributions)
-    found["power_kw"] = found.pop("power_w") / 1000
-    columns["inflation"] = 100 * columns["inflation"]
-    task = outcome.task
+    task, found = outcome.task, outcome.view
     return PolicyCurve(
-        task.policy, number, label(task.policy, task.scenario), found, columns, outcome.view.notable,
-        outcome.record is not None,
+        task.policy, scenario.policies.index(task.policy), label(task.policy, task.scenario),
+        {**found.course, "power_kw": found.course["power_w"] / 1000},
+        {**found.distributions, "inflation": 100 * found.distributions["inflation"]}, found.notable,
+        outcome.result is not None,
     )
-
-
-def _bar(row: PolicyRow, number: int, scenario: Scenario) -> Bar:
-    assert row.energy_ratio is not None
-    ratio, energy = row.energy_ratio, row.figures["energy_kwh"].mean
-    idle = ratio.mean * row.figures["unowned_kwh"].mean / energy if energy else 0.0
-    return Bar(number, label(row.policy, scenario.at(row.value)), ratio.mean - idle, idle, ratio.sd)
-
-
-def _swept(scenario: Scenario, table: Sequence[PolicyRow], numbers: dict[str, int]) -> tuple[SweepCurve, ...]:
-    if scenario.sweep is None:
-        return ()
-    found = []
-    for name in scenario.policies:
-        mine = sorted(
-            (float(row.value), row.figures["energy_kwh"])
-            for row in table if row.policy == name and row.value is not None
-        )
-        if mine:
-            text = label(name, scenario.at(None)) if scenario.sweep == "nodes" else LABELS.get(name, name)
-            found.append(SweepCurve(
-                numbers[name], text, tuple(value for value, _ in mine),
-                tuple(each.mean / 1000 for _, each in mine),
-                tuple(None if each.sd is None else each.sd / 1000 for _, each in mine),
-            ))
-    return tuple(found)
 
 
 # words
 
 
-def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
-    """A row as `HEADS` names its columns."""
-    f, name = row.figures, label(row.policy, scenario.at(row.value))
-    if scenario.sweep is not None and row.value is not None:
-        name += f" · {UNITS[scenario.sweep]} {value_text(scenario.sweep, row.value)}"
-    ratio = row.energy_ratio
+def cells(row: Row, name: str, scenario: Scenario) -> tuple[str, ...]:
+    """A row of `views.compared` as `HEADS` names its columns."""
+    if scenario.sweep is not None:
+        name += f" · {UNITS[scenario.sweep]} {value_text(scenario.sweep, row['value'])}"
+    ratio = row["energy_ratio"]
     return (
-        name, energy_text(f["energy_kwh"]), "" if ratio is None else format_change(ratio.mean - 1, ratio.sd),
-        f"{f['active_nodes'].mean:.1f}",
-        f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
-        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", format_change(f["runtime_inflation"].mean),
-        f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines",
-        f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
+        name, energy_text(row["energy_kwh"], row["energy_kwh_sd"]),
+        "" if ratio is None else format_change(ratio - 1, row["energy_ratio_sd"]),
+        f"{row['active_nodes']:.1f}", f"{hours(row['wait_h'])}, {hours(row['wait_p95_h'])}",
+        f"{hours(row['jct_h'])}, {hours(row['jct_p95_h'])}", format_change(row["runtime_inflation"]),
+        f"{row['misses']:,.0f}" if row["deadlines"] else "no deadlines",
+        f"{row['undos']:,.0f}, {row['moves']:,.0f}",
     )
 
 
-def headline(scenario: Scenario, table: Sequence[PolicyRow]) -> str:
+def headline(scenario: Scenario, rows: Sequence[Row], runs: pl.DataFrame) -> str:
     """The policy of least energy, against the best of the others; so far, while runs are still to come."""
-    if not table:
+    if not rows:
         return ""
-    so_far = "" if _complete(scenario, table) else ", so far"
-    best, *others = sorted(table, key=lambda row: row.figures["energy_kwh"].mean)
-    name = label(best.policy, scenario.at(best.value))
-    ratio = best.energy_over(others[0]) if others else None
-    if ratio is None:
-        return f"{name}: {energy_text(best.figures['energy_kwh'])}{so_far}"
-    other = label(others[0].policy, scenario.at(others[0].value))
-    if ratio.sd is not None and 1 - ratio.mean <= ratio.sd:
-        return f"{name} and {other} use about the same energy, the least of all{so_far}"
-    return f"{name} uses {_less(ratio)} less energy than the next best, {other}{so_far}"
+    so_far = "" if _complete(scenario, rows) else ", so far"
+    best, *others = sorted(rows, key=lambda row: row["energy_kwh"])
+    names = [label(row["policy"], scenario.at(row["value"])) for row in (best, *others[:1])]
+    mine = runs.filter(pl.col("value").eq_missing(best["value"])).with_columns(
+        energy_over(others[0]["policy"] if others else best["policy"])
+    ).filter(pl.col("policy") == best["policy"])["energy_ratio"].drop_nulls()
+    if not others or mine.is_empty():
+        return f"{names[0]}: {energy_text(best['energy_kwh'], best['energy_kwh_sd'])}{so_far}"
+    ratio, sd = float(mine.mean()), mine.std()  # type: ignore[arg-type]
+    if sd is not None and 1 - ratio <= sd:  # type: ignore[operator]
+        return f"{names[0]} and {names[1]} use about the same energy, the least of all{so_far}"
+    return f"{names[0]} uses {_less(ratio, sd)} less energy than the next best, {names[1]}{so_far}"
 
 
-def _less(ratio: Spread) -> str:
-    error = "" if ratio.sd is None else f" ± {100 * ratio.sd:.1f}"
-    return f"{100 * (1 - ratio.mean):.1f}{error} %"
+def _less(ratio: float, sd: Any) -> str:
+    error = "" if sd is None else f" ± {100 * sd:.1f}"
+    return f"{100 * (1 - ratio):.1f}{error} %"
 
 
-def _complete(scenario: Scenario, table: Sequence[PolicyRow]) -> bool:
-    return len(table) == len(scenario.policies) and all(row.draws == scenario.draws for row in table)
+def _complete(scenario: Scenario, rows: Sequence[Row]) -> bool:
+    return len(rows) == len(scenario.policies) and all(row["draws"] == scenario.draws for row in rows)
 
 
-def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
+def details(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
     """What that costs the jobs, and on what it stands; a sentence each."""
-    if not table:
+    if not rows:
         return []
     sentences = []
-    best = min(table, key=lambda row: row.figures["energy_kwh"].mean)
-    base = next((row for row in table if row.policy == scenario.policies[0]), None)
-    if base is not None and base is not best:
-        b, a = best.figures, base.figures
+    best = min(rows, key=lambda row: row["energy_kwh"])
+    base = next((row for row in rows if row["policy"] == scenario.policies[0]), best)
+    if base is not best:
         sentences.append(
-            f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; "
-            f"waiting and running {hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; "
-            f"runtime {format_change(b['runtime_inflation'].mean)}; "
-            f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
+            f"{best['active_nodes']:.1f} active nodes against {base['active_nodes']:.1f}; "
+            f"waiting and running {hours(best['jct_h'])} against {hours(base['jct_h'])}; "
+            f"runtime {format_change(best['runtime_inflation'])}; "
+            f"{best['misses']:,.0f} of {best['deadlines']:,.0f} deadlines missed against "
+            f"{base['misses']:,.0f}"
         )
-    if base is not None and len(table) > 2 and best.energy_ratio is not None and base is not best:
-        sentences.append(
-            f"{_less(best.energy_ratio)} less than {label(base.policy, scenario.at(base.value))}"
-        )
-    draws = min(row.draws for row in table)
-    if not _complete(scenario, table):
-        most = max(row.draws for row in table)
-        have = str(draws) if most == draws else f"{draws} to {most}"
-        policies = f"{len(table)} of {len(scenario.policies)} policies"
+        if len(rows) > 2 and best["energy_ratio"] is not None:
+            less = _less(best["energy_ratio"], best["energy_ratio_sd"])
+            sentences.append(f"{less} less than {label(base['policy'], scenario.at(base['value']))}")
+    if not _complete(scenario, rows):
+        draws = sorted({row["draws"] for row in rows})
+        have = " to ".join(map(str, draws[:: max(len(draws) - 1, 1)]))
+        policies = f"{len(rows)} of {len(scenario.policies)} policies"
         sentences.append(
             f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this"
         )
-    elif draws == 1:
+    elif scenario.draws == 1:
         sentences.append("One random draw of what the log lacks; more seeds show the spread")
-    elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jct_h")):
+    elif all(row["energy_kwh_sd"] == 0 for row in rows):
         sentences.append(
-            f"All {draws} draws are alike: this log tells everything itself, and nothing is drawn"
+            f"All {scenario.draws} draws are alike: this log tells everything itself, and nothing is drawn"
         )
     else:
-        sentences.append(f"Means of {draws} draws, ± standard deviation")
+        sentences.append(f"Means of {scenario.draws} draws, ± standard deviation")
     if scenario.sweep is not None:
         where = f"{UNITS[scenario.sweep]} {value_text(scenario.sweep, scenario.values[0])}"
         sentences.append(f"All but the last plot is for {where}, curves of its first draw")
-    elif draws > 1:
+    elif scenario.draws > 1:
         sentences.append("Plots over time and of the jobs are of the first draw")
     return sentences
 
 
-def energy_text(energy_kwh: Spread) -> str:
+def energy_text(energy_kwh: float, sd_kwh: float | None) -> str:
     """Kilowatt-hours, megawatt-hours from a hundred thousand of them on.
 
-    >>> energy_text(Spread(7231.4, 98.2)), energy_text(Spread(3.21987, None))
+    >>> energy_text(7231.4, 98.2), energy_text(3.21987, None)
     ('7,231 (98) kWh', '3.22 kWh')
     """
-    scale, unit = (1000.0, "MWh") if energy_kwh.mean >= 1e5 else (1.0, "kWh")
-    mean = energy_kwh.mean / scale
+    scale, unit = (1000.0, "MWh") if energy_kwh >= 1e5 else (1.0, "kWh")
+    mean = energy_kwh / scale
     text = f"{mean:,.0f}" if mean >= 100 else f"{rounded(mean):g}"
-    if energy_kwh.sd is not None:
-        error = energy_kwh.sd / scale
-        text += f" ({error:,.0f})" if mean >= 100 else f" ({rounded(error, 2):g})"
+    if sd_kwh is not None:
+        text += f" ({rounded(sd_kwh / scale, 2):g})"
     return f"{text} {unit}"
 
 
@@ -277,5 +246,3 @@ def value_text(sweep: str, value: float) -> str:
         return f"{100 * value:g} %"
     return "never" if sweep == "sleep_after_s" and value == float("inf") else f"{value:g}"
 
-
-assert set(DISTRIBUTION_AXES) == set(DISTRIBUTIONS)

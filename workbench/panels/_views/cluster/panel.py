@@ -13,7 +13,7 @@ simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,8 +21,7 @@ import polars as pl
 
 from ....cluster.comparison import PolicyComparison
 from ....cluster.power import NodeType
-from ....cluster.recording import RunRecord
-from ....cluster.scenario import KINDS, SWEPT, UNITS, Scenario, label
+from ....cluster.scenario import KINDS, UNITS, Scenario
 from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
 from ....errors import SimulationError, UsageError
@@ -33,7 +32,7 @@ from . import drill
 from . import messages as messages
 from .drill import Drilled
 from .figure import draw, table
-from .model import DISTRIBUTION_AXES, HEADS, ClusterView, PolicyCurve, cluster_view
+from .model import DISTRIBUTION_AXES, HEADS, ClusterView, cluster_view
 
 
 class ClusterPanel(LivePanel):
@@ -45,7 +44,7 @@ class ClusterPanel(LivePanel):
     def __init__(self, comparison: PolicyComparison, *, live: bool | None = None) -> None:
         self.comparison = comparison
         self.at_once = False  # whether a change of the settings begins a run
-        self._view, self._curves = ClusterView(), dict[str, PolicyCurve]()
+        self._view = ClusterView()
         self._counted = self._failed = self._version = self._sent_version = 0
         self._drilled: Drilled | None = None
         self._distribution = DISTRIBUTIONS[1]  # where no job waits, a distribution of waiting is empty
@@ -74,7 +73,7 @@ class ClusterPanel(LivePanel):
         with self._lock:
             self.report_error("")
             self.comparison.begin()
-            self._curves, self._view, self._drilled = {}, ClusterView(), None
+            self._view, self._drilled = ClusterView(), None
             self._counted = self._failed = 0
             self._version += 1
             self.start()
@@ -130,11 +129,11 @@ class ClusterPanel(LivePanel):
 
     def job(self, policy: str, job_id: str) -> Drilled:
         """Look into one job; it is shown below the plots."""
-        return self._drill(policy, lambda record, log, text: drill.job(record, log, policy, text, job_id))
+        return self._drill(drill.job(self.comparison.result(policy), policy, self._text(policy), job_id))
 
     def node(self, policy: str, number: int) -> Drilled:
         """Look into one node; it is shown below the plots."""
-        return self._drill(policy, lambda record, log, text: drill.node(record, log, policy, text, number))
+        return self._drill(drill.node(self.comparison.result(policy), policy, self._text(policy), number))
 
     def refresh(self) -> None:
         """Take in what has ended."""
@@ -149,25 +148,23 @@ class ClusterPanel(LivePanel):
             outcomes = self.comparison.outcomes
             if len(outcomes) > self._counted:
                 self._counted = len(outcomes)
-                self._view = cluster_view(ran.scenario, outcomes, self._curves)
+                self._view = cluster_view(ran.scenario, outcomes, self.results)
                 self._version += 1
 
     def close(self) -> None:
-        """Cancel what runs and end the processes."""
+        """Cancel what runs."""
         self.end()
         super().close()
 
     def end(self) -> None:
-        self.comparison.close()
+        self.comparison.cancel()
         super().end()
 
-    def _drill(self, policy: str, made: Callable[[RunRecord, pl.DataFrame, str], Drilled]) -> Drilled:
+    def _text(self, policy: str) -> str:
+        return next(curve.text for curve in self._view.curves if curve.policy == policy)
+
+    def _drill(self, drilled: Drilled) -> Drilled:
         with self._lock:
-            record, ran = self.comparison.record(policy), self.comparison.ran
-            assert ran is not None
-            scenario = ran.scenario
-            text = label(policy, scenario.at(scenario.values[0] if scenario.sweep else None))
-            drilled = made(record, self.comparison.log, text)
             self._drilled = drilled
             self._picture_later()
             self._say({"kind": "drilled", "drilled": asdict(drilled)})
@@ -205,7 +202,7 @@ class ClusterPanel(LivePanel):
 
     def about(self) -> dict[str, Any]:
         return {
-            "palette": theme.PALETTE, "heads": HEADS, "units": UNITS, "swept": SWEPT,
+            "palette": theme.PALETTE, "heads": HEADS, "units": UNITS, "swept": list(UNITS),
             "distributions": [[name, title] for name, (title, *_) in DISTRIBUTION_AXES.items()],
             "drilled": None if self._drilled is None else asdict(self._drilled),
             "distribution": self._distribution,
@@ -235,7 +232,7 @@ class ClusterPanel(LivePanel):
             "figure": draw("", (), found, *DISTRIBUTION_AXES).described(),
             "headline": found.headline or messages.invitation(self.comparison),
             "details": found.details, "about": messages.about(self.comparison),
-            "nodeCount": messages.node_count(self.comparison),
+            "nodeCount": 0 if self.comparison.ran is None else self.comparison.ran.scenario.nodes,
         }
         return {**content, "drawn": messages.sendable(drawn), "version": self._version}, []
 
@@ -280,7 +277,8 @@ def cluster(
             `../shared/data/cluster`, else generated logs.
         nodes, kind: The cluster: how many nodes, of which type (a name of `cluster.scenario.KINDS`, or a
             `NodeType`).
-        policies: Names of `cluster.scenario.CHOICES`, or one; the first is what the others are compared with.
+        policies: Names of `cluster.policies.POLICIES`, or one; the first is what the others are compared
+            with.
         part: "whole log", "busiest day", "busiest week", "median week".
         draws, seed: How many draws of what the log does not tell, and the first seed.
         load_threshold, max_jobs: Of the policies that share, where their names do not fix them: highest sum
