@@ -67,12 +67,12 @@ def parts(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
     every = pl.DataFrame({"day": range(first, last + 1)})
     daily = every.join(busy, on="day", how="left", maintain_order="left").fill_null(0)
     if daily.height > 2:
-        busiest_day = first + int(daily["jobs"].arg_max())  # type: ignore[arg-type]
+        busiest_day = first + (daily["jobs"].arg_max() or 0)
         found[BUSIEST_DAY] = jobs.filter(day == busiest_day)
     if np.ptp(jobs["submit_s"].to_numpy()) < 2 * WEEK_S:
         return found
     weekly = daily.with_columns(pl.col("jobs", "gpu_s").rolling_sum(7).shift(-6)).drop_nulls()
-    start = first + int(weekly["jobs"].arg_max())  # type: ignore[arg-type]
+    start = first + (weekly["jobs"].arg_max() or 0)
     found[BUSIEST] = jobs.filter(day.is_between(start, start + 6))
     apart = ~pl.col("day").is_between(start - 6, start + 6)
     others = weekly.gather_every(7).filter(apart).sort("gpu_s", maintain_order=True)["day"].to_list()
