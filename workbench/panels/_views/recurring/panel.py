@@ -79,6 +79,14 @@ class RecurringPanel(LivePanel):
         """Run no further recurrence; the one that runs comes to its end."""
         self._left = min(self._left, 1)
 
+    def set_eta(self, eta: float, *, asked: int | None = None) -> None:
+        """Weigh energy by `eta` (0..1) from now on, as the slider does."""
+        with self._lock:
+            try:
+                self.source.set_eta(eta)
+            finally:
+                self.tell(asked=asked)
+
     def refresh(self) -> bool:
         """Take in what is new; whether there was anything."""
         with self._lock:
@@ -131,10 +139,7 @@ class RecurringPanel(LivePanel):
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
             if kind == "eta":
-                try:
-                    self.source.set_eta(float(content["eta"]))
-                finally:
-                    self.tell(asked=content.get("asked"))
+                self.set_eta(float(content["eta"]), asked=content.get("asked"))
             elif kind == "run":
                 self._begin(int(content.get("count", 1)))
             elif kind == "stop":
