@@ -423,8 +423,9 @@ class Holding(JobPhase):
 class Watching(JobPhase):
     """Hold a setting, and look whether the job is still the one that was tuned.
 
-    The search is told of the stretches at the held setting, in portions that double in length. Where another
-    setting is believed to be better, or the bound is no longer kept, the tuner goes there.
+    The search learns the stretches at the held setting, in portions that double in length up to `make_up_s`.
+    After each portion the tuner goes to another setting where that is better, or where the held one no longer
+    keeps the bound. Deciding more often would follow the scatter of single stretches.
     """
 
     state = "watch"
@@ -433,8 +434,7 @@ class Watching(JobPhase):
     def __init__(self, job: TunedJob, now_s: float) -> None:
         super().__init__(job)
         self._observed_s = now_s
-        self._portion: Stretch | None = None  # that the search was not told of yet
-        self._least_s = 0.0  # of a portion
+        self._portion: Stretch | None = None  # that the search has not learned yet
 
     def leave(self) -> TunerPhase:
         return Holding(self.job)
@@ -473,8 +473,8 @@ class Watching(JobPhase):
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if job.watch.calm:
             job.log.believe()
-        self._learn(stretch)  # at the default setting too: everything is relative to it
-        return _reconsider(job) or self
+        learned = self._learn(stretch)  # at the default setting too: everything is relative to it
+        return (_reconsider(job) if learned else None) or self
 
     def _another(self, counted: Counted) -> str:
         """Why a stretch is of another job; empty where it is not."""
@@ -493,12 +493,12 @@ class Watching(JobPhase):
             (ratio, energy_ratio / ratio),
         )
 
-    def _learn(self, stretch: Stretch) -> None:
-        """Tell the search of a portion where it is long enough."""
+    def _learn(self, stretch: Stretch) -> bool:
+        """Add a stretch to the portion; whether that was long enough for the search to learn it."""
         job = self.job
         portion = self._portion = stretch if self._portion is None else self._portion + stretch
-        if portion.iterations < 4 or portion.time_s < self._least_s:
-            return
+        if portion.iterations < 4 or portion.time_s < job.portion_s:
+            return False
         whole = round(portion.iterations)
         scale = whole / portion.iterations
         job.belief.tell(
@@ -508,7 +508,8 @@ class Watching(JobPhase):
         )
         if job.belief.news:
             job.log.note(job.belief.news)
-        self._portion, self._least_s = None, 2.0 * portion.time_s
+        self._portion, job.portion_s = None, min(2.0 * portion.time_s, job.params.make_up_s)
+        return True
 
 
 def _reconsider(job: TunedJob) -> TunerPhase | None:
