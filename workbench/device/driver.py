@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from ..errors import DeviceError
+from ..errors import DeviceError, UsageError
 from .protocol import Device
 
 VARIABLE, DEFAULT = "WORKBENCH_DRIVER", "workbench.device.nvml"
@@ -66,7 +66,12 @@ class Driver(Protocol):
 def current() -> Driver:
     """The driver of this process."""
     name = DEFAULT if os.environ.get(SIMULATED) else os.environ.get(VARIABLE) or DEFAULT
-    return cast(Driver, importlib.import_module(name))
+    try:
+        return cast(Driver, importlib.import_module(name))
+    except ImportError as error:
+        if name == DEFAULT:
+            raise
+        raise UsageError(f"{VARIABLE}={name} names no module that can be imported: {error}") from error
 
 
 def read_only(knob: str = "") -> str:

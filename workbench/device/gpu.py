@@ -4,6 +4,7 @@ override is absent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -70,7 +71,8 @@ class OpenGpu(Device):
                 raise NotSupported(f"the {what} of {self.name} cannot be {act}: {why}")
         limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
         low_w, high_w = limits.min_power_limit_w, limits.max_power_limit_w
-        # NaN fails too
+        if limit_w is not None and not 0 < limit_w < math.inf:  # NaN fails too
+            raise OutOfRange(f"a power limit of {limit_w:g} W cannot be set; give watts above 0")
         if not (limit_w is None or low_w is None or high_w is None or low_w <= limit_w <= high_w):
             raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {self.name}")
         if mem is not None and mem not in limits.sm_clocks_mhz:
@@ -82,7 +84,7 @@ class OpenGpu(Device):
             raise OutOfRange(f"{self.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} "
                              f"MHz, the nearest is {near}")
 
-    # what a driver may not have; the methods of `Device` that are missing here return None
+    # what a driver may not have; `enforced_limit_w` and `clocks_are_set` return None where it lacks them
 
     def setting(self) -> Setting:
         return Setting()
@@ -102,6 +104,12 @@ class OpenGpu(Device):
     def write(self, setting: Setting) -> Setting:
         self.check(setting)
         return self.setting()
+
+    def reset(self, knobs: tuple[str, ...]) -> None:
+        raise NotSupported(f"the driver of {self.name} has no default to go back to")
+
+    def missing_rights(self) -> str:
+        return self.why_not("set_power_limit")
 
     def commands(self, now: Setting, wanted: Setting) -> tuple[str, ...]:
         """Command lines for an administrator that change one whole setting to another."""

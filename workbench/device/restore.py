@@ -85,6 +85,8 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
         changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
         kept = ""
         limit = f"power limit {limit_w:g} W, default {default_w:g} W" if changed else "default power limit"
+        if limit_w is not None and default_w is None:
+            limit = f"power limit {limit_w:g} W is left, as its default is unknown"
         if dry_run:
             return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
         lock = locks.take(device.uuid, device.name)

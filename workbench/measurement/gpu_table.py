@@ -23,7 +23,9 @@ def lines(devices: Sequence[OpenGpu], recorder: Recorder | None = None) -> Itera
             continue
         if limits.min_power_limit_w is not None and limit_w is not None:
             span = f"{limits.min_power_limit_w:g}..{limits.max_power_limit_w:g} W"
-            yield f"    power limit {limit_w:g} W, can be {span}, default {limits.default_power_limit_w:g} W"
+            default_w = limits.default_power_limit_w
+            usual = "unknown" if default_w is None else f"{default_w:g} W"
+            yield f"    power limit {limit_w:g} W, can be {span}, default {usual}"
         if limits.mem_clocks_mhz:
             sm = limits.sm_clocks_mhz[limits.mem_clocks_mhz[0]]
             mem = ", ".join(str(clock) for clock in limits.mem_clocks_mhz)

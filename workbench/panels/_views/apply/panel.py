@@ -117,7 +117,7 @@ class ApplyPanel(LivePanel):
         memories = limits.mem_clocks_mhz
         range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
         knobs = {
-            "limits": range_w if device.can("set_power_limit") else None,
+            "limits": range_w if device.can("set_power_limit") and None not in range_w else None,
             "sm": list(limits.sm_clocks_mhz[memories[0]]) if device.can("lock_sm_clock") and memories else [],
             "memory": list(memories) if device.can("lock_mem_clock") else [],
         }
