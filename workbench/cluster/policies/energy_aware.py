@@ -190,10 +190,11 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             return None
         priced: list[tuple[float, float, int, Gpu]] = []
         for gpu in node.gpus:
+            # A free GPU costs less than a shared one; a mix that was refused is full for all its GPUs.
+            if (count == 1 and node.free and gpu.jobs) or joined.get(gpu.mix, 0.0) is None:
+                continue
             if gpu in self.reserved:
                 continue
-            if count == 1 and node.free and gpu.jobs:
-                continue  # a free GPU costs less
             price = self._price(job, gpu, left_s, joined) if gpu.jobs else (0.0, 0.0)
             if price is not None:
                 priced.append((*price, gpu.index, gpu))
@@ -236,12 +237,13 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         expected = joined[mix]
         if expected is None:
             return None
-        others_s, avoid = 0.0, job.note.avoid
+        others_s, avoid, before = 0.0, job.note.avoid, self.history.predict(mix)
         for other in gpu.jobs:
             excess = expected * other.note.sensitivity
             if other.priority > 0 or other.state == LEAVING or excess > self.bound or other in avoid:
                 return None
-            more = excess - self._excess(other)
+            one_gpu = len(other.gpus) == 1
+            more = excess - (before * other.note.sensitivity if one_gpu else self._excess(other))
             if more > 0:
                 if other.breaks(excess * other.note.margin, now):
                     return None
