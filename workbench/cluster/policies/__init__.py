@@ -29,7 +29,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "eaco-3-100": partial(Eaco, max_jobs=3, load_threshold=1.0),
     "ours": EnergyAwarePolicy,
     # Slows nobody more than EaCO does with two jobs a GPU.
-    "ours-calm": partial(EnergyAwarePolicy, max_excess=0.05, busy_excess=0.06, name="workbench, calm"),
+    "ours-calm": partial(EnergyAwarePolicy, max_excess=0.05, busy_excess=0.07, name="workbench, calm"),
     "ours-capped": partial(EnergyAwarePolicy, capped=True, name="workbench, power limits"),
 }
 
