@@ -1060,21 +1060,6 @@ def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
     assert not child.running
 
 
-def test_who_keeps_a_simulated_machine_to_itself_is_known_without_waiting_for_it(lab: Machine) -> None:
-    """A job that was stopped then would keep the others, and the comparison, waiting for ever."""
-    hold = (
-        "import sys\nfrom workbench.simulation.state import MachineState\nwith MachineState(sys.argv[1]).writing():\n"
-        "    print(1, flush=True)\n    sys.stdin.read()"
-    )
-    assert lab.state.holder() == 0
-    words = [sys.executable, "-c", hold, str(lab.state.path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        assert lab.state.holder() == other.pid
-    assert lab.state.holder() == 0
-
-
 def test_a_refused_command_leaves_no_directory(lab: Machine, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no program"):
         workbench.share("true", "no-such-program-here")

@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 MOST = 3  # harmonics: any number from two to four gives the same figures
 STEPS = 2.5  # between two readings, that a harmonic must last: at two the fit is nearly singular
-TURN = np.linspace(-0.5, 0.5, 11)  # frequencies near another one, in turns over all readings
+NEARBY_CYCLES = np.linspace(-0.5, 0.5, 11)  # frequencies near another one, in cycles over all readings
 
 
 class HarmonicFit(NamedTuple):
@@ -57,7 +57,7 @@ def nearest(time_s: Array, values: Array, frequency: float, harmonics: Sequence[
         frequency: In 1/s.
         harmonics: Multiples of the frequency.
     """
-    tried = frequency + TURN / float(time_s[-1] - time_s[0])
+    tried = frequency + NEARBY_CYCLES / float(time_s[-1] - time_s[0])
     return min((fit(time_s, values, each, harmonics) for each in tried), key=lambda found: found.left)
 
 

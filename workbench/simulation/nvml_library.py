@@ -28,7 +28,7 @@ from . import activity, sensors
 from .state import ENVIRONMENT_VARIABLE, MachineState
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 999
-NO_DATA, OTHER_VERSION, DRAM_UTILISATION = 21, 25, pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
+NO_DATA, OTHER_VERSION, DRAM_UTILISATION = 21, 25, 10
 HIDDEN_BINDINGS = (
     "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
 )
