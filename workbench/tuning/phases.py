@@ -423,9 +423,9 @@ class Holding(JobPhase):
 class Watching(JobPhase):
     """Hold a setting, and look whether the job is still the one that was tuned.
 
-    The search learns the stretches at the held setting, in portions that double in length up to `make_up_s`.
-    After each portion the tuner goes to another setting where that is better, or where the held one no longer
-    keeps the bound. Deciding more often would follow the scatter of single stretches.
+    The search learns the stretches at the held setting, in portions that double in length. The tuner goes to
+    another setting where that is better, or where the held one no longer keeps the bound. It waits twice as
+    long before each such decision, up to `make_up_s`: else it would follow the scatter of single stretches.
     """
 
     state = "watch"
@@ -435,6 +435,7 @@ class Watching(JobPhase):
         super().__init__(job)
         self._observed_s = now_s
         self._portion: Stretch | None = None  # that the search has not learned yet
+        self._least_s = 0.0  # of a portion
 
     def leave(self) -> TunerPhase:
         return Holding(self.job)
@@ -473,8 +474,12 @@ class Watching(JobPhase):
         job.pace *= run.iteration_s / job.expected(stretch.setting).seconds
         if job.watch.calm:
             job.log.believe()
-        learned = self._learn(stretch)  # at the default setting too: everything is relative to it
-        return (_reconsider(job) if learned else None) or self
+        self._learn(stretch)  # at the default setting too: everything is relative to it
+        if now_s < job.decide_s:
+            return self
+        job.decide_every_s = min(2.0 * job.decide_every_s, job.params.make_up_s)
+        job.decide_s = now_s + job.decide_every_s
+        return _reconsider(job) or self
 
     def _another(self, counted: Counted) -> str:
         """Why a stretch is of another job; empty where it is not."""
@@ -493,12 +498,12 @@ class Watching(JobPhase):
             (ratio, energy_ratio / ratio),
         )
 
-    def _learn(self, stretch: Stretch) -> bool:
-        """Add a stretch to the portion; whether that was long enough for the search to learn it."""
+    def _learn(self, stretch: Stretch) -> None:
+        """Add a stretch to the portion, which the search learns where it is long enough."""
         job = self.job
         portion = self._portion = stretch if self._portion is None else self._portion + stretch
-        if portion.iterations < 4 or portion.time_s < job.portion_s:
-            return False
+        if portion.iterations < 4 or portion.time_s < self._least_s:
+            return
         whole = round(portion.iterations)
         scale = whole / portion.iterations
         job.belief.tell(
@@ -508,8 +513,7 @@ class Watching(JobPhase):
         )
         if job.belief.news:
             job.log.note(job.belief.news)
-        self._portion, job.portion_s = None, min(2.0 * portion.time_s, job.params.make_up_s)
-        return True
+        self._portion, self._least_s = None, 2.0 * portion.time_s
 
 
 def _reconsider(job: TunedJob) -> TunerPhase | None:
@@ -531,8 +535,8 @@ class Checking(JobPhase):
         job.gpus.put(Setting())
         guess = guessed(job.baseline.iteration_s * job.pace, job.params.known_sd)
         self._probe = Probe(
-            "re-check", job.gpus.meter, job.source, Setting(), now_s, job.found.iterations,
-            0.25 * job.params.first_check_s, guess, settled_s=job.gpus.settled_s,
+            "re-check", job.gpus.meter, job.source, Setting(), now_s,
+            max(job.found.iterations // 2, 4), job.params.stretch_s, guess, settled_s=job.gpus.settled_s,
         )
         job.log.text = "measuring the default setting again, for a moment"
 

@@ -98,7 +98,7 @@ class TunedJob:
         self.test = PeriodTest(work.gpus, self.params, self.traced)
         self.pinned: Setting | None = None
         self.failures, self.pace = 0, 1.0
-        self.portion_s = 0.0  # least length of the next portion at a held setting that the search learns
+        self.decide_s, self.decide_every_s = -math.inf, self.params.stretch_s  # about the held setting
         self.watch = ModelWatch(min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         self.check_s, self.check_every_s = -math.inf, self.params.first_check_s
         self.read(first)
