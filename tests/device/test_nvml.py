@@ -95,7 +95,7 @@ def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine])
     machine = nvml.nvml.nvmlLib.state.path
     try:
         with pytest.raises(
-            UnknownGpu, match=r"has H100 and no A100; choose all cards together: simulate\('A100', ...\)"
+            UnknownGpu, match=r"H100.*simulate\('A100', ...\)"
         ):
             open_device("sim:A100")
         assert os.environ[ENVIRONMENT_VARIABLE] == str(machine)  # children find it
@@ -190,13 +190,13 @@ def test_a_limit_is_passed_on_to_the_milliwatt(stepped: Machine) -> None:
 @pytest.mark.parametrize("limit_w", [99.999, 250.001, -1.0, math.nan, math.inf])
 def test_a_limit_that_the_card_does_not_take_changes_nothing(stepped: Machine, limit_w: float) -> None:
     device = open_device()
-    with pytest.raises(OutOfRange, match=r"is outside 100\.\.250 W of Tesla V100"):
+    with pytest.raises(OutOfRange, match=r"100\.\.250 W"):
         device.write(Setting(power_limit_w=limit_w))
     assert stepped.state.generation(0) == 0
 
 
 def test_the_next_number_is_an_error_that_lists_what_there_is(stepped: Machine) -> None:
-    with pytest.raises(UnknownGpu, match=r"there is no GPU 1 here; there is 0\.\.0"):
+    with pytest.raises(UnknownGpu, match=r"GPU 1 .*0\.\.0"):
         open_device(1)
     assert why_no_gpu() == ""
 
@@ -229,7 +229,7 @@ def test_our_driver_reads_the_same_through_the_c_library(
     )
     told = child.stdout.splitlines()
     assert told[:4] == expected
-    assert told[4:] == ["700 W", "400 W, SM 1500 MHz"]
+    assert told[4:] == ["700 W", str(Setting(400.0, 1500))]
     assert here.setting() == Setting(power_limit_w=400.0)
     machine.step(1.0)
     assert machine.state.effective(1, machine.clock()) == (400.0, 345, 1500, 0, 0)
@@ -290,7 +290,7 @@ def test_a_gpu_without_counters_says_from_which_generation_on_there_are(
     simulated("A100", stepped=True)
     with pytest.raises(
         NotSupported,
-        match=r"A100.*has no counters to read: performance counters through NVML \(GPM\) need Hopper",
+        match=r"A100.*GPM.*Hopper",
     ):
         open_device().counters()
 
@@ -301,7 +301,7 @@ def test_counters_of_a_gpu_cut_into_instances_are_refused_and_a_lost_one_is_lost
     machine = simulated("H100", stepped=True)
     device = open_device()
     machine.state.set_card(0, "mig", 1)
-    with pytest.raises(NotSupported, match="reading the performance counters of NVIDIA H100"):
+    with pytest.raises(NotSupported, match="NVIDIA H100"):
         device.counters()
     machine.state.set_card(0, "mig", 0)
     machine.lose(0)
@@ -335,5 +335,5 @@ def test_a_driver_that_refuses_one_metric_still_tells_the_shares(simulated: Call
     machine.inject("nvmlGpmMetricsGet", 2, times=1)
     assert set(device.counted(first, device.counters())) == {"dram_active"}
     machine.inject("nvmlGpmMetricsGet", 999)
-    with pytest.raises(DriverError, match="comparing performance counters of NVIDIA H100"):
+    with pytest.raises(DriverError, match="NVIDIA H100"):
         device.counted(first, device.counters())

@@ -30,7 +30,7 @@ def test_a_read_only_workbench_changes_nothing_and_says_why(
     machine = simulated("A100", stepped=True)
     before = machine.state.generation(0)
     gpu = workbench.open_device(0)
-    with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY is set: no GPU is changed"):
+    with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY"):
         gpu.apply(setting)
     assert machine.state.generation(0) == before
     assert not any(gpu.can(name) for name in ("set_power_limit", "lock_sm_clock", "lock_mem_clock"))
@@ -45,7 +45,7 @@ def test_what_was_left_changed_is_not_restored_either(
     generation = machine.state.generation(0)
     outcome = restore.to_default(workbench.open_device(0))
     assert not outcome.settled
-    assert "WORKBENCH_READ_ONLY is set: no GPU is changed" in outcome.sentence
+    assert "WORKBENCH_READ_ONLY" in outcome.sentence
     assert machine.state.generation(0) == generation
 
 
@@ -91,9 +91,9 @@ def test_clocks_alone_can_be_left_out(simulated: Callable[..., Machine], monkeyp
     with gpu.applied(power_limit_w=200.0) as shown:
         assert shown.power_limit_w == 200.0
     for setting in SETTINGS[1:]:
-        with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY=clocks is set: no clock is changed"):
+        with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY=clocks"):
             gpu.apply(setting)
     outcome = restore.to_default(gpu)  # the clocks are not its own to unlock
     assert outcome.settled
-    assert outcome.sentence.endswith("before); WORKBENCH_READ_ONLY=clocks is set: no clock is changed")
+    assert "WORKBENCH_READ_ONLY=clocks" in outcome.sentence
     assert machine.state.control(0, "lock_sm_max") == 900

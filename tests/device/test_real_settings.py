@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 
 import pytest
@@ -80,7 +81,7 @@ def test_limits_that_a_cap_hides_are_not_tried(simulated: Simulated) -> None:
 def test_rights_are_found_without_a_change(simulated: Simulated) -> None:
     machine = simulated("A100", stepped=True, privileged=False)
     before = machine.state.generation(0)
-    assert workbench.open_device(0).missing_rights().startswith("it takes root or CAP_SYS_ADMIN")
+    assert "CAP_SYS_ADMIN" in workbench.open_device(0).missing_rights()
     assert machine.state.generation(0) == before
 
 
@@ -106,7 +107,7 @@ def test_clocks_that_somebody_has_locked_are_refused_and_stay(
     works(machine, (0.5, 0x2), (0.2, 0x1), (9.0, 0x2))  # with a gap, in which nothing shows
     gpu = workbench.open_device(0)
     monkeypatch.setattr(gpu, "clock", Waits(machine))
-    with pytest.raises(NotPermitted, match=r"somebody has locked the clocks of .* or pass force=True"):
+    with pytest.raises(NotPermitted, match="force=True"):
         gpu.apply(sm_clock_mhz=1200)
     assert locks(machine) == (210, 1005)
     assert lease.holder(gpu.uuid) == ""
@@ -149,7 +150,7 @@ def test_a_lock_that_was_just_let_go_is_nobody_elses(
 
 def test_a_gpu_with_one_memory_clock_says_so(simulated: Simulated) -> None:
     simulated("A100", stepped=True)
-    assert workbench.open_device(0).why_not("lock_mem_clock") == "it has one memory clock"
+    assert "one memory clock" in workbench.open_device(0).why_not("lock_mem_clock")
 
 
 @pytest.mark.parametrize(("card", "window_s"), [("A40", 1.0), ("A100", 0.025), ("RTX6000", 0.1)])
@@ -162,7 +163,7 @@ def test_a_driver_without_the_instant_power_tells_a_mean_of_a_second_on_ampere(
 
 def test_a_jetson_is_named(simulated: Simulated) -> None:
     simulated("A100", stepped=True).inject("nvmlDeviceGetPciInfo_v3", 3)
-    with pytest.raises(NoDriver, match=r"an integrated one \(Jetson\), whose NVML reports no energy"):
+    with pytest.raises(NoDriver, match="Jetson"):
         workbench.open_device(0)
 
 
@@ -178,9 +179,8 @@ def test_a_limit_of_nobody_known_is_told_at_the_next_start_with_the_way_to_the_d
     assert len(made.devices) == 2
     (said,) = [each for each in made.messages if "default" in each]
     made.close()
-    assert said.startswith("the power limit of Tesla V100")
-    assert "is 180 W, and its default 250 W" in said
-    assert "`workbench restore --all` puts it to the default" in said
+    assert re.search("180 W.*250 W", said)
+    assert "workbench restore --all" in said
     outcome = restore.to_default(workbench.open_device(1))
     assert outcome.settled
     assert restore.not_default(workbench.open_device(1)) == ""
@@ -203,5 +203,5 @@ def test_a_default_limit_after_a_kill_is_a_driver_that_was_unloaded(simulated: S
     dataclasses.replace(mine, pid=2**22 + os.getpid() % 1000).write()
     machine.state.change_setting(0, limit_w=400.0)
     (said,) = restore.recover()
-    assert "at the driver's default of 400 W: the driver was unloaded, or somebody has reset it" in said
+    assert "400 W" in said
     assert journal.of(gpu.uuid) is None

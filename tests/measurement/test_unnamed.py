@@ -60,7 +60,7 @@ def test_a_hidden_process_is_in_the_notes_of_a_measurement(
     window = made.open("w")
     machine.step(1.0)
     notes = made.measure(made.close(window)).gpus[0].notes
-    assert any(note.startswith("1 other process on this GPU cannot be named from here") for note in notes)
+    assert any("1 other process" in note for note in notes)
 
 
 def test_a_gpu_in_mig_mode_says_so_whatever_the_environment_does_not_say(
@@ -68,7 +68,7 @@ def test_a_gpu_in_mig_mode_says_so_whatever_the_environment_does_not_say(
 ) -> None:
     simulated("A100", stepped=True).state.set_card(0, "mig", 1)
     gpu = workbench.open_device(0)
-    assert gpu.note == "MIG is on: power and energy are those of the whole GPU, of all its instances"
+    assert "whole GPU" in gpu.note
 
 
 def test_a_process_without_cuda_is_not_taken_for_one_with() -> None:

@@ -63,7 +63,7 @@ def test_names_of_roughness_change_every_card(simulated: Callable[..., Machine])
 
 
 def test_roughness_needs_a_card_and_a_name_that_is_known(simulated: Callable[..., Machine]) -> None:
-    with pytest.raises(SimulationError, match="0 simulated GPUs asked for"):
+    with pytest.raises(SimulationError, match="0 simulated"):
         simulated("part-time")
     with pytest.raises(UnknownGpu):
         simulated("A100,smooth")
@@ -75,7 +75,7 @@ def test_a_rough_card_is_opened_by_name(simulated: Callable[..., Machine]) -> No
         assert attached().state.card(device.index, "counter_part_time") == 1  # type: ignore[union-attr]
         assert [each.uuid for each in workbench.devices("sim:A100")] == [device.uuid]
         assert workbench.open_device("sim:A100,part-time").uuid == device.uuid
-        with pytest.raises(SimulationError, match=r"is not late; make another one: .*'A100,late'"):
+        with pytest.raises(SimulationError, match="'A100,late'"):
             workbench.open_device("sim:A100,late")
     finally:
         attached().close()  # type: ignore[union-attr]

@@ -337,20 +337,20 @@ def test_the_driver_shows_every_process_and_memory_adds_up(stepped: Machine) -> 
 def test_a_ninth_job_is_told_that_a_card_takes_eight(stepped: Machine) -> None:
     jobs = [TrainingJob("cifar100", 8) for _ in range(9)]
     with pytest.raises(
-        SimulationError, match="simulated GPU 0 has 8 jobs, which is as many as it takes; let one end"
+        SimulationError, match="8 jobs"
     ):
         together(jobs, 1.0)
     assert tenants.present(stepped.state, 0) == []
 
 
 def test_jobs_run_together_only_where_they_share_a_machine(stepped: Machine) -> None:
-    with pytest.raises(UsageError, match="0 jobs were given; give one or more"):
+    with pytest.raises(UsageError, match="0 jobs"):
         together([])
 
 
 def test_a_job_that_runs_already_does_not_run_a_second_time(stepped: Machine) -> None:
     job = TrainingJob("cifar100", 8)
-    with job.claimed(), pytest.raises(SimulationError, match="runs on simulated GPU 0 already"):
+    with job.claimed(), pytest.raises(SimulationError, match="GPU 0"):
         job.run()
 
 

@@ -79,7 +79,7 @@ def test_a_file_that_is_no_machine_is_refused(tmp_path: Path) -> None:
     short, other = tmp_path / "short", tmp_path / "other"
     short.write_bytes(b"WBSIMGPU")
     other.write_bytes(bytes(8192))
-    with pytest.raises(SimulationError, match=r"is no file of simulated GPUs \(8 bytes\)"):
+    with pytest.raises(SimulationError, match="8 bytes"):
         MachineState(short)
     with pytest.raises(SimulationError, match="of this version"):
         MachineState(other)
@@ -279,7 +279,7 @@ def test_a_gpu_takes_eight_processes(stepped: Machine) -> None:
     stepped.state.set_process(0, parents[0], 2)
     stepped.state.set_process(0, parents[0], 3)  # the same one again only changes its memory
     assert stepped.state.processes(0)[-1] == (parents[0], 3)
-    with pytest.raises(SimulationError, match="takes 8 processes at most; stop one first"):
+    with pytest.raises(SimulationError, match="8 processes"):
         stepped.state.set_process(0, sleepers[7].pid, 1)
     for sleeper in sleepers:
         sleeper.communicate()
@@ -307,7 +307,7 @@ def test_faults_strike_after_so_many_calls_so_many_times_on_their_gpu(
     assert state.fault("nvmlDeviceGetUUID", 1) == 0
     for number in range(16):  # the used-up one makes room
         state.inject(f"nvmlDevice{number}", 3)
-    with pytest.raises(SimulationError, match="no more than 16 faults"):
+    with pytest.raises(SimulationError, match="16 faults"):
         state.inject("nvmlDeviceMore", 3)
     state.clear_faults()
     assert state.fault("nvmlDevice3", 0) == 0
