@@ -38,14 +38,12 @@ TIMEOUT, UNKNOWN, NO_PERMISSION = 10, 999, 4
 
 
 @pytest.fixture(autouse=True)
-def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[None]:
     """Locks of this test alone, also in its children; nothing held afterwards."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield
     lease.restore_all()
-    lease._held.clear()
-    lease._owed.clear()
     watchdog.stop()
 
 
@@ -199,29 +197,29 @@ def test_without_the_right_nothing_is_changed_and_no_journal_is_left(
     assert lease.holder(device.uuid) == ""
 
 
-def test_25_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine) -> None:
+def test_25_what_another_program_has_set_meanwhile_is_left_alone_and_reported(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     set_by_another_program(machine, 180.0)
-    said = lease.restore(device)
-    assert re.search("180 W.*250 W", said)
+    message = lease.restore(device)
+    assert re.search("180 W.*250 W", message)
     assert limit_w(machine) == 180.0
     assert journals() == []
 
 
-def test_25_another_program_that_put_it_back_itself_is_nothing_to_tell(machine: Machine) -> None:
+def test_25_a_value_that_another_program_has_restored_is_not_reported(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     set_by_another_program(machine, 250.0)
     assert lease.restore(device) == ""
 
 
-def test_a_restore_that_the_driver_refuses_is_said_and_owed(machine: Machine) -> None:
+def test_a_restore_that_the_driver_refuses_is_reported_and_owed(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=1)
-    said = lease.restore(device)
-    assert "250 W" in said
+    message = lease.restore(device)
+    assert "250 W" in message
     assert limit_w(machine) == 150.0
     assert journals() == [f"{device.uuid}.json"]
     with lease.applied(device, Setting(power_limit_w=120.0)):  # the next change knows what is owed
@@ -262,22 +260,22 @@ def test_a_refused_change_inside_a_block_leaves_the_blocks_setting(machine: Mach
 
 def test_the_journal_is_on_disk_before_the_change(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     device = open_device()
-    seen = []
+    observed = []
     real = NvmlDevice.write
 
     def write(self: NvmlDevice, setting: Setting) -> Setting:
-        seen.append(json.loads((_paths.journals() / f"{self.uuid}.json").read_text()))
+        observed.append(json.loads((_paths.journals() / f"{self.uuid}.json").read_text()))
         return real(self, setting)
 
     monkeypatch.setattr(NvmlDevice, "write", write)
     with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
-    assert (seen[0]["before_w"], seen[0]["touched"], seen[0]["limits_w"]) == (
+    assert (observed[0]["before_w"], observed[0]["touched"], observed[0]["limits_w"]) == (
         250.0,
         ["power_limit_w"],
         [150.0],
     )
-    assert (seen[0]["pid"], seen[0]["uuid"]) == (os.getpid(), device.uuid)
+    assert (observed[0]["pid"], observed[0]["uuid"]) == (os.getpid(), device.uuid)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is had on Linux")
@@ -296,19 +294,19 @@ def test_a_journal_that_cannot_be_written_keeps_the_change_from_happening(
     assert lease.holder(device.uuid) == ""
 
 
-def test_a_damaged_journal_is_set_aside_and_said(machine: Machine) -> None:
+def test_a_damaged_journal_is_set_aside_and_reported(machine: Machine) -> None:
     device = open_device()
     path = _paths.journals() / f"{device.uuid}.json"
     path.write_text('{"uuid": "GPU-')
-    (told,) = restore.recover()
-    assert f"{device.uuid}.damaged" in told
+    (reported,) = restore.recover()
+    assert f"{device.uuid}.damaged" in reported
     assert journals() == [f"{device.uuid}.damaged"]
     with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
     assert limit_w(machine) == 250.0
 
 
-def test_a_home_that_cannot_be_written_to_is_replaced_and_said(
+def test_a_home_that_cannot_be_written_to_is_replaced_and_reported(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocker = tmp_path / "file"
@@ -330,11 +328,11 @@ def test_a_home_of_ones_own_choice_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert _paths.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
 
 
-def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left(machine: Machine) -> None:
+def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_report_what_is_left(machine: Machine) -> None:
     rng, device = random.Random(20), open_device()
     clocks = device.limits.sm_clocks_mhz[877]
     depth: list[object] = []
-    said: list[str] = []
+    message: list[str] = []
     for _ in range(100):
         machine.state.clear_faults()
         if rng.random() < 0.3:
@@ -356,7 +354,7 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
             elif step == 2 and depth:
                 depth.pop().__exit__(None, None, None)  # type: ignore[attr-defined]
             else:
-                said.append(lease.restore(device))
+                message.append(lease.restore(device))
         except DeviceError:
             pass
         holds = lease.holder(device.uuid) == "this process"
@@ -367,7 +365,7 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
     lease.change(device, Setting(power_limit_w=180.0))  # pays what is owed from before, if anything is
     assert lease.restore_all() == []
     assert (limit_w(machine), locked_mhz(machine), journals()) == (250.0, 0, [])
-    assert any(said), "no fault ever hit a restore: the test tests nothing"
+    assert any(message), "no fault ever hit a restore: the test tests nothing"
 
 
 @pytest.mark.parametrize(
@@ -416,14 +414,14 @@ def test_an_interrupt_just_after_a_change_does_not_leave_a_block_changed(
     assert (limit_w(machine), lease.holder(device.uuid)) == (250.0, "")
 
 
-def test_a_clock_that_is_owed_is_told_beside_a_limit_that_is_left_alone(machine: Machine) -> None:
+def test_a_clock_that_is_owed_is_reported_beside_a_limit_that_is_left_alone(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     set_by_another_program(machine, 180.0)
     machine.inject(RESET_SM, UNKNOWN, times=1)
-    said = lease.restore(device)
-    assert "resetting sm_clock_mhz" in said
-    assert re.search("180 W.*250 W", said)
+    message = lease.restore(device)
+    assert "resetting sm_clock_mhz" in message
+    assert re.search("180 W.*250 W", message)
     assert journals() == [f"{device.uuid}.json"]  # the clock is still locked
     lease.change(device, Setting(sm_clock_mhz=900))
     lease.restore(device)
@@ -470,11 +468,11 @@ def test_a_journal_of_an_earlier_boot_has_nothing_to_restore(machine: Machine, r
     assert (limit_w(machine), journals()) == (150.0, [])
 
 
-def test_a_journal_tells_host_and_boot(machine: Machine) -> None:
+def test_a_journal_reports_host_and_boot(machine: Machine) -> None:
     device = open_device()
     with lease.applied(device, Setting(power_limit_w=150.0)):
-        told = json.loads((_paths.journals() / f"{device.uuid}.json").read_text())
-    assert (told["host"], told["boot_id"]) == (socket.gethostname(), boot_id())
+        reported = json.loads((_paths.journals() / f"{device.uuid}.json").read_text())
+    assert (reported["host"], reported["boot_id"]) == (socket.gethostname(), boot_id())
 
 
 def test_a_lock_file_of_another_user_is_opened_without_making_it(
@@ -603,7 +601,7 @@ def test_the_watchdog_outlives_the_processes_group(machine: Machine, changer: Ch
     assert wait_until(lambda: not runs(dog))
 
 
-def test_when_both_were_killed_the_next_start_restores_and_says_so(
+def test_when_both_were_killed_the_next_start_restores_and_reports_it(
     machine: Machine, changer: Changer
 ) -> None:
     process, dog = changer()
@@ -624,8 +622,8 @@ def test_what_another_program_set_after_the_kill_is_left_alone(machine: Machine,
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     set_by_another_program(machine, 180.0)
-    (told,) = restore.recover()
-    assert "180 W" in told
+    (reported,) = restore.recover()
+    assert "180 W" in reported
     assert limit_w(machine) == 180.0
 
 
@@ -646,7 +644,7 @@ def test_the_journal_of_a_process_that_runs_is_its_own(machine: Machine, changer
     assert len(journals()) == 1
 
 
-def test_a_second_process_is_told_who_holds_the_gpu(machine: Machine, changer: Changer) -> None:
+def test_the_error_names_the_process_that_holds_the_gpu(machine: Machine, changer: Changer) -> None:
     process, _ = changer()
     device = open_device()
     with pytest.raises(

@@ -41,7 +41,7 @@ BUSY = (1500, 877, 1.0, 0.5, 0)
         ("H100", "Hopper", (9, 0), 0.025, set()),
     ],
 )
-def test_each_generation_can_what_nvidia_says(
+def test_each_generation_has_its_documented_abilities(
     simulated: Callable[..., Machine],
     card: str,
     architecture: str,
@@ -107,7 +107,7 @@ def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine])
 # samples
 
 
-def test_a_sample_tells_what_is_true_now(stepped: Machine) -> None:
+def test_a_sample_reports_what_is_true_now(stepped: Machine) -> None:
     state, device = stepped.state, open_device()
     state.publish(0, 0.0, [], (200.0, 1380, 877, 0.75, 0.25, 0x4))
     stepped.step(10.001)
@@ -143,7 +143,7 @@ def test_a_quick_sample_takes_the_rest_from_an_earlier_one(stepped: Machine) -> 
     )
 
 
-def test_energy_is_what_the_counter_says_gain_and_all(simulated: Callable[..., Machine]) -> None:
+def test_energy_is_the_counter_value_times_its_gain(simulated: Callable[..., Machine]) -> None:
     machine = simulated("A100", stepped=True)
     device, state = open_device(), machine.state
     state.set_card(0, "sensor_phase_s", 0.0)
@@ -156,7 +156,7 @@ def test_energy_is_what_the_counter_says_gain_and_all(simulated: Callable[..., M
     )  # millijoules, cut
 
 
-def test_processes_are_told_with_their_names(stepped: Machine) -> None:
+def test_processes_are_reported_with_their_names(stepped: Machine) -> None:
     stepped.state.set_process(0, os.getpid(), 1 << 30)
     (process,) = open_device().processes()
     assert (process.pid, process.memory_bytes) == (os.getpid(), 1 << 30)
@@ -227,9 +227,9 @@ def test_our_driver_reads_the_same_through_the_c_library(
     child = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
-    told = child.stdout.splitlines()
-    assert told[:4] == expected
-    assert told[4:] == ["700 W", str(Setting(400.0, 1500))]
+    reported = child.stdout.splitlines()
+    assert reported[:4] == expected
+    assert reported[4:] == ["700 W", str(Setting(400.0, 1500))]
     assert here.setting() == Setting(power_limit_w=400.0)
     machine.step(1.0)
     assert machine.state.effective(1, machine.clock()) == (400.0, 345, 1500, 0, 0)
@@ -239,7 +239,7 @@ def test_our_driver_reads_the_same_through_the_c_library(
 
 
 @pytest.mark.gpu
-def test_a_real_gpu_tells_its_power_and_energy() -> None:
+def test_a_real_gpu_reports_its_power_and_energy() -> None:
     device = open_device(nvml.identities()[0][0])
     assert not device.simulated
     samples = [device.sample()]
@@ -269,7 +269,7 @@ def test_a_real_gpu_is_never_joined_by_simulated_ones() -> None:
 # performance counters (GPM)
 
 
-def test_counters_are_means_of_what_the_units_did_between_two_looks(
+def test_counters_are_means_of_what_the_units_did_between_two_readings(
     simulated: Callable[..., Machine],
 ) -> None:
     machine = simulated("H100", stepped=True)
@@ -284,7 +284,7 @@ def test_counters_are_means_of_what_the_units_did_between_two_looks(
     assert first.time_s == 0.0
 
 
-def test_a_gpu_without_counters_says_from_which_generation_on_there_are(
+def test_a_gpu_without_counters_reports_from_which_generation_on_there_are(
     simulated: Callable[..., Machine],
 ) -> None:
     simulated("A100", stepped=True)
@@ -312,11 +312,13 @@ def test_counters_of_a_gpu_cut_into_instances_are_refused_and_a_lost_one_is_lost
 def test_the_drivers_memory_for_counters_is_given_back(simulated: Callable[..., Machine]) -> None:
     machine = simulated("H100", stepped=True)
     device = open_device()
-    looks = [device.counters() for _ in range(3)]
-    assert len(machine.library._samples) == 3
-    del looks
+    free, freed = machine.library.nvmlGpmSampleFree, []
+    machine.library.nvmlGpmSampleFree = lambda sample: freed.append(sample) or free(sample)
+    kept = [device.counters() for _ in range(3)]
+    assert freed == []
+    del kept
     gc.collect()
-    assert machine.library._samples == {}
+    assert len(freed) == 3
 
 
 def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(
@@ -327,7 +329,7 @@ def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(
     assert open_device().sample().throttle == 0x4
 
 
-def test_a_driver_that_refuses_one_metric_still_tells_the_shares(simulated: Callable[..., Machine]) -> None:
+def test_a_driver_that_refuses_one_metric_still_reports_the_shares(simulated: Callable[..., Machine]) -> None:
     machine = simulated("H100", stepped=True)
     device = open_device()
     first = device.counters()

@@ -23,7 +23,7 @@ SETTINGS = [Setting(power_limit_w=250.0), Setting(sm_clock_mhz=1200), Setting(me
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=["limit", "sm", "mem"])
-def test_a_read_only_workbench_changes_nothing_and_says_why(
+def test_a_read_only_workbench_changes_nothing_and_gives_the_reason(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, setting: Setting
 ) -> None:
     monkeypatch.setenv("WORKBENCH_READ_ONLY", "1")
@@ -58,26 +58,26 @@ def test_an_empty_switch_is_off(
     assert workbench.open_device(0).can("set_power_limit")
 
 
-def test_every_panel_that_could_change_a_gpu_says_that_it_does_not(
+def test_every_panel_that_could_change_a_gpu_reports_that_it_does_not(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKBENCH_READ_ONLY", "1")
     machine = simulated("A100", stepped=True)
-    gpu, said = workbench.open_device(0), "WORKBENCH_READ_ONLY is set: no GPU is changed"
+    gpu, message = workbench.open_device(0), "WORKBENCH_READ_ONLY is set: no GPU is changed"
     control = manual.ManualControl(gpu)
     view = model.view([control], Configuration(SETTINGS[0]), None)
-    assert (dict(view.facts)["Rights"], view.can_apply, view.can_default) == (said, False, False)
-    assert gpu.missing_rights() == said
+    assert (dict(view.facts)["Rights"], view.can_apply, view.can_default) == (message, False, False)
+    assert gpu.missing_rights() == message
     made = session.Session()
     notes = RecurringJob("job", batch_sizes=[32], target=0.5, meter=made.meter).notes
-    assert [note for note in notes if said in note]
+    assert [note for note in notes if message in note]
     assert made.recorder is not None
-    assert WatchedGpu(made.recorder, made.devices[0], 0, 0.0).about()["reason"] == said
+    assert WatchedGpu(made.recorder, made.devices[0], 0, 0.0).about()["reason"] == message
     tuner = Tuner(made.meter, model=False)
     training = TrainingJob("imagenet", 512, machine=machine, iterations=100, evaluate=False)
     for _ in training:
         tuner.advance()
-    assert said in tuner.view().refused
+    assert message in tuner.view().refused
     tuner.end()
     made.close()
     assert machine.state.generation(0) == 0

@@ -19,12 +19,6 @@ from workbench.simulation.machine import Machine, idle
 Simulated = Callable[..., Machine]
 
 
-@pytest.fixture(autouse=True)
-def nothing_was_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulated GPUs of one seed have one UUID."""
-    monkeypatch.setattr(lease, "_locked", set())
-
-
 def locks(machine: Machine) -> tuple[int, int]:
     return machine.state.control(0, "lock_sm_min"), machine.state.control(0, "lock_sm_max")
 
@@ -33,13 +27,13 @@ class Waits:
     """A stepped machine's clock that is not known to be stepped."""
 
     def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+        self.machine = machine
 
     def __call__(self) -> float:
-        return self._machine.clock()
+        return self.machine.clock()
 
     def sleep(self, seconds: float) -> None:
-        self._machine.step(seconds)
+        self.machine.step(seconds)
 
 
 def works(machine: Machine, *stretches: tuple[float, int]) -> None:
@@ -148,13 +142,13 @@ def test_a_lock_that_was_just_let_go_is_nobody_elses(
     assert 2.5 < machine.clock() < 3.0
 
 
-def test_a_gpu_with_one_memory_clock_says_so(simulated: Simulated) -> None:
+def test_a_gpu_with_one_memory_clock_reports_it(simulated: Simulated) -> None:
     simulated("A100", stepped=True)
     assert "one memory clock" in workbench.open_device(0).why_not("lock_mem_clock")
 
 
 @pytest.mark.parametrize(("card", "window_s"), [("A40", 1.0), ("A100", 0.025), ("RTX6000", 0.1)])
-def test_a_driver_without_the_instant_power_tells_a_mean_of_a_second_on_ampere(
+def test_a_driver_without_the_instant_power_reports_a_mean_of_a_second_on_ampere(
     simulated: Simulated, card: str, window_s: float
 ) -> None:
     simulated(card, stepped=True).inject("field:186", 3)
@@ -170,23 +164,23 @@ def test_a_jetson_is_named(simulated: Simulated) -> None:
 # what is found at a start
 
 
-def test_a_limit_of_nobody_known_is_told_at_the_next_start_with_the_way_to_the_default(
+def test_a_limit_of_nobody_known_is_reported_at_the_next_start_with_the_way_to_the_default(
     simulated: Simulated,
 ) -> None:
     machine = simulated("A100,V100", stepped=True)
     machine.state.change_setting(1, limit_w=180.0)
     made = session.Session()
     assert len(made.devices) == 2
-    (said,) = [each for each in made.messages if "default" in each]
+    (message,) = [each for each in made.messages if "default" in each]
     made.close()
-    assert re.search("180 W.*250 W", said)
-    assert "workbench restore --all" in said
+    assert re.search("180 W.*250 W", message)
+    assert "workbench restore --all" in message
     outcome = restore.to_default(workbench.open_device(1))
     assert outcome.settled
     assert restore.not_default(workbench.open_device(1)) == ""
 
 
-def test_who_may_not_change_a_limit_is_not_told_of_it(simulated: Simulated) -> None:
+def test_no_message_about_a_limit_that_the_user_may_not_change(simulated: Simulated) -> None:
     machine = simulated("A100", stepped=True, privileged=False)
     machine.state.change_setting(0, limit_w=180.0)
     assert restore.not_default(workbench.open_device(0)) == ""
@@ -196,12 +190,11 @@ def test_a_default_limit_after_a_kill_is_a_driver_that_was_unloaded(simulated: S
     machine = simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
     machine.state.change_setting(0, limit_w=300.0)  # an administrator's
-    lease.change(gpu, Setting(power_limit_w=200.0))
-    mine = journal.of(gpu.uuid)
+    with gpu.applied(power_limit_w=200.0):
+        mine = journal.of(gpu.uuid)
     assert mine is not None
-    lease._forget()
     dataclasses.replace(mine, pid=2**22 + os.getpid() % 1000).write()
     machine.state.change_setting(0, limit_w=400.0)
-    (said,) = restore.recover()
-    assert "400 W" in said
+    (message,) = restore.recover()
+    assert "400 W" in message
     assert journal.of(gpu.uuid) is None

@@ -11,8 +11,7 @@ import pytest
 
 import workbench
 from workbench import cli
-from workbench.device import journal, lease, restore
-from workbench.records import Setting
+from workbench.device import journal, restore
 from workbench.simulation.machine import Machine
 
 
@@ -21,11 +20,11 @@ def left_changed(simulated: Callable[..., Machine]) -> Machine:
     """A GPU at 200 W, by a process of this boot that is gone and had another host name."""
     machine = simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
-    lease.change(gpu, Setting(power_limit_w=200.0))
-    mine = journal.of(gpu.uuid)
+    with gpu.applied(power_limit_w=200.0):
+        mine = journal.of(gpu.uuid)
     assert mine is not None
-    lease._forget()  # as a fork does: nothing is held any more, and nothing was restored
     dataclasses.replace(mine, pid=2**22 + os.getpid() % 1000, host="an-earlier-container").write()
+    machine.state.change_setting(0, limit_w=200.0)
     assert gpu.setting().power_limit_w == 200.0
     return machine
 
@@ -39,7 +38,7 @@ def test_a_container_of_the_same_boot_is_this_machine_whatever_its_name(left_cha
     assert limit_w() == 400.0
 
 
-def test_a_dry_run_tells_and_changes_nothing(
+def test_a_dry_run_reports_and_changes_nothing(
     left_changed: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["restore", "--dry-run"]) == 0

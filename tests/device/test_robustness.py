@@ -64,13 +64,11 @@ print(control.restore_all())
 
 
 @pytest.fixture(autouse=True)
-def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[None]:
     """Locks of this test alone, also in its children; nothing held afterwards."""
     use_temporary(monkeypatch, tmp_path)
     yield
     lease.restore_all()
-    lease._held.clear()
-    lease._owed.clear()
     watchdog.stop()
 
 
@@ -267,8 +265,8 @@ def test_one_gpu_that_fails_keeps_no_other_from_being_restored(
         return real(device, found)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "put_back", put_back)
-    told = restore.recover()
-    assert any(f"{uuids[0]}.json" in each and "TypeError: a bug" in each for each in told)
+    reported = restore.recover()
+    assert any(f"{uuids[0]}.json" in each and "TypeError: a bug" in each for each in reported)
     assert journals() == [f"{uuids[0]}.json"]
 
 
@@ -296,7 +294,7 @@ def test_a_pipe_in_place_of_a_lock_blocks_nobody(machine: Machine) -> None:
         lease.change(device, Setting(power_limit_w=150.0))
 
 
-def test_nothing_is_written_into_a_lock_and_what_it_says_is_not_shown(
+def test_nothing_is_written_into_a_lock_and_its_content_is_not_shown(
     machine: Machine, holder: Holder
 ) -> None:
     device = open_device()
@@ -357,7 +355,6 @@ def test_a_uuid_names_no_file_elsewhere(uuid: str) -> None:
     ):
         with pytest.raises(DeviceError):
             use()
-    assert locks._taken == set()
 
 
 def test_a_journal_with_a_path_for_a_uuid_or_under_another_name_is_set_aside(
@@ -403,7 +400,7 @@ def test_the_fallback_home_is_used_only_where_it_is_this_users_alone(
     assert used.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_watchdog_looks_into_the_home_that_its_parent_uses(
+def test_the_watchdog_uses_the_home_of_its_parent(
     machine: Machine, tmp_path: Path, holder: Holder
 ) -> None:
     (tmp_path / "file").touch()
@@ -420,12 +417,12 @@ def test_the_watchdog_looks_into_the_home_that_its_parent_uses(
 
 
 @pytest.mark.skipif(not ROOT, reason="only root gives a file to another user")
-def test_a_journal_of_another_user_restores_nothing_and_is_said(machine: Machine) -> None:
+def test_a_journal_of_another_user_restores_nothing_and_is_reported(machine: Machine) -> None:
     found = left_changed(machine, before_w=110.0)
     os.chown(found.path, 1234, 1234)
     assert not _paths.is_ours(found.path)
-    (told,) = restore.recover()
-    assert str(found.path) in told
+    (reported,) = restore.recover()
+    assert str(found.path) in reported
     with lease.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
     assert limit_w(machine) == 150.0
@@ -433,8 +430,8 @@ def test_a_journal_of_another_user_restores_nothing_and_is_said(machine: Machine
 
 def test_a_limit_that_the_card_does_not_take_becomes_its_default(machine: Machine) -> None:
     left_changed(machine, before_w=2500.0)
-    (told,) = restore.recover()
-    assert re.search(r"2500 W.*100\.\.250 W", told)
+    (reported,) = restore.recover()
+    assert re.search(r"2500 W.*100\.\.250 W", reported)
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -460,7 +457,7 @@ def test_where_files_cannot_be_locked_the_journal_of_a_living_process_keeps_othe
 ) -> None:
     process = holder()
     first_line(process)
-    monkeypatch.setattr(locks, "_locked", lambda _: True)
+    monkeypatch.setattr(locks, "fcntl", None)
     device = open_device()
     with pytest.raises(
         DeviceHeld,
@@ -668,8 +665,8 @@ def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
             path.unlink()
     assert set_aside > 150
     found.path.write_text("[" * 100_000)
-    (told,) = restore.recover()
-    assert f"{found.uuid}.damaged" in told
+    (reported,) = restore.recover()
+    assert f"{found.uuid}.damaged" in reported
 
 
 def test_a_home_that_cannot_be_read_does_not_stop_a_session(
@@ -717,8 +714,8 @@ def test_a_journal_that_cannot_be_written_spoils_no_later_change(
             patch.setattr(
                 os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
             )
-        words = "is not changed: its journal.*No space left" if value is None else "give a number or None"
-        with pytest.raises((UsageError, DeviceError), match=words):
+        description = "is not changed: its journal.*No space left" if value is None else "give a number or None"
+        with pytest.raises((UsageError, DeviceError), match=description):
             lease.change(device, Setting(190.0 if value is None else value))  # type: ignore[arg-type]
     assert journals() == [f"{device.uuid}.json"]  # and no scratch file
     lease.change(device, Setting(power_limit_w=200.0))

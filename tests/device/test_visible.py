@@ -73,7 +73,7 @@ def test_numbers_among_different_models_need_an_order() -> None:
     assert resolve(0, MIXED, env(f"{B},{A}")) == B
 
 
-def test_a_cuda_that_runs_already_tells_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cuda_that_runs_already_reports_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     order = [B, A, C]
     cuda = SimpleNamespace(
         is_initialized=lambda: True,
@@ -110,29 +110,25 @@ def test_a_gpu_answers_to(which: int | str, uuid: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "entries", "sentence"),
+    ("which", "entries", "named"),
     [
-        (3, None, r"there is no GPU 3 here; there is 0\.\.2$"),
-        (-1, None, r"there is no GPU -1 here; there is 0\.\.2$"),
-        (1, "2", r"there is no GPU 1 here; there is 0\.\.0 \(CUDA_VISIBLE_DEVICES=2\)"),
-        (0, "", r"there is no GPU 0 here; there is none at all \(CUDA_VISIBLE_DEVICES=\)"),
-        (
-            "GPU-1a2",
-            None,
-            r"2 GPUs answer to 'GPU-1a2'; there is 0: NVIDIA A100, GPU-1a2b0000-aaaa, 00000000:1A:00\.0; 1:",
-        ),
-        ("77:00.0", None, r"no GPU answers to '77:00\.0'; there is 0: "),
-        ("A100", None, r"no GPU answers to 'A100'"),
+        (3, None, r"GPU 3 .*0\.\.2$"),
+        (-1, None, r"GPU -1 .*0\.\.2$"),
+        (1, "2", r"GPU 1 .*0\.\.0.*CUDA_VISIBLE_DEVICES=2"),
+        (0, "", r"GPU 0 .*\(CUDA_VISIBLE_DEVICES=\)"),
+        ("GPU-1a2", None, r"'GPU-1a2'.*GPU-1a2b0000-aaaa, 00000000:1A:00\.0"),
+        ("77:00.0", None, r"'77:00\.0'.* 0: "),
+        ("A100", None, "'A100'"),
     ],
 )
-def test_what_no_gpu_answers_to_is_told_with_what_there_is(
-    which: int | str, entries: str | None, sentence: str
+def test_an_unknown_name_is_reported_with_the_gpus_that_exist(
+    which: int | str, entries: str | None, named: str
 ) -> None:
-    with pytest.raises(UnknownGpu, match=sentence):
+    with pytest.raises(UnknownGpu, match=named):
         resolve(which, ALIKE, {} if entries is None else env(entries))
 
 
-def test_where_there_is_no_gpu_the_message_says_none() -> None:
+def test_where_there_is_no_gpu_the_message_names_none() -> None:
     with pytest.raises(UnknownGpu, match="'GPU-1'"):
         resolve("GPU-1", [], {})
 
@@ -160,7 +156,7 @@ def test_a_device_opens_by_number_uuid_and_bus(simulated: Callable[..., Machine]
     assert open_device(names.get(str(spelled), spelled)).name == f"{CARDS['A100'].name} (simulated)"
 
 
-def test_a_mig_instance_is_measured_as_its_whole_gpu_and_says_so(
+def test_a_mig_instance_is_measured_as_its_whole_gpu_and_reports_it(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = simulated("V100,A100", stepped=True)

@@ -76,22 +76,22 @@ class _Handler(BaseHTTPRequestHandler):
     server: Daemon
 
     def do_GET(self) -> None:
-        what, values = self._asked()
-        self._answer(*self.server.read(what, values))
+        what, values = self.note()
+        self.answer(*self.server.read(what, values))
 
     def do_POST(self) -> None:
-        what, values = self._asked()
+        what, values = self.note()
         self.server.asked.append((what, values, self.headers.get("Authorization", "")))
         status = 403 if self.server.refused and self.server.refused in f"{self.path}" else self.server.status
         if status == 200:
             self.server.change(what, values)
-        self._answer(status, "" if status == 200 else "not in the group zeusd")
+        self.answer(status, "" if status == 200 else "not in the group zeusd")
 
-    def _asked(self) -> tuple[str, dict[str, str]]:
+    def note(self) -> tuple[str, dict[str, str]]:
         parts = urlsplit(self.path)
         return parts.path, {name: texts[0] for name, texts in parse_qs(parts.query).items()}
 
-    def _answer(self, status: int, text: str) -> None:
+    def answer(self, status: int, text: str) -> None:
         self.send_response(status)
         self.end_headers()
         self.wfile.write(text.encode())
@@ -187,13 +187,13 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(
     assert token not in str(caught.value)
 
 
-def test_a_refusal_is_told_in_the_daemon_s_words(unprivileged: NvmlDevice, daemon: Daemon) -> None:
+def test_the_error_has_the_daemon_s_reason(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.status = 403
     with pytest.raises(NotPermitted, match=r"set_power_limit \(HTTP 403\)"):
         unprivileged.write(Setting(power_limit_w=250.0))
 
 
-def test_a_daemon_that_is_gone_is_told(unprivileged: NvmlDevice, daemon: Daemon) -> None:
+def test_a_daemon_that_is_gone_is_reported(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.shutdown()
     daemon.server_close()
     with pytest.raises(NotPermitted, match="does not answer"):

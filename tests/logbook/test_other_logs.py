@@ -247,7 +247,7 @@ def test_slurm(tmp_path: Path) -> None:
     assert found["scope"].to_list() == ["node", "node"]
 
 
-def test_holes_and_counters_that_go_back_are_said() -> None:
+def test_holes_and_counters_that_go_back_are_reported() -> None:
     plain = pl.DataFrame({"time_s": [0.0, 1.0, 2.0, 3.0, 60.0, 61.0], "power_w": [100.0, 300, 100, 300, 100, 300]})
     found = energy_of(pl.concat([plain.select(plain.columns)], how="diagonal").with_columns(
         *[pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in plain.columns]))
@@ -281,13 +281,13 @@ def test_joules_of_averages_lie_in_the_interval() -> None:
     ("a.csv", "a,b\n1,2\n", "nvidia-smi"),
     ("empty.csv", "", "empty"),
 ])
-def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, content: str, words: str) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path, name: str, content: str, description: str) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=description):
         read_log(tmp_path / name)
 
 
-def test_a_folder_that_is_no_run_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="MLflow"):
         workbench.read_log(tmp_path)
 

@@ -32,7 +32,7 @@ GPU = GpuMeasurement(
 M = Measurement("id", "train", 1_700_000_000.0, 9.98, (GPU,))
 NONE = replace(
     M,
-    gpus=(replace(GPU, energy_j=None, energy_uncertainty_j=None, source="none", notes=("the GPU is lost",)),),
+    gpus=(replace(GPU, energy_j=None, energy_uncertainty_j=None, source="none", notes=("GPU is lost",)),),
 )
 
 
@@ -52,16 +52,16 @@ def test_without_energy_the_line_has_the_reason_and_no_joule() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "text"),
-    [("error", "the cell ended with an error"), ("interrupted", "interrupted"), ("ok", "W, simulated")],
+    [("error", "an error"), ("interrupted", "interrupted"), ("ok", "W, simulated")],
 )
-def test_how_it_ended_is_said(outcome: str, text: str) -> None:
+def test_the_line_reports_the_outcome(outcome: str, text: str) -> None:
     assert text in report.line(replace(M, outcome=outcome))
 
 
-def test_several_gpus_and_several_runs_are_said() -> None:
+def test_several_gpus_and_several_runs_are_reported() -> None:
     two = replace(M, gpus=(GPU, replace(GPU, uuid="GPU-2")))
     assert "2 GPUs" in report.line(two)
-    assert re.search(r"247 J.*1\.1 %", report.line(two))  # 1.8342 x sqrt(2)  # 1.8342 x sqrt(2)
+    assert re.search(r"247 J.*1\.1 %", report.line(two))  # 1.8342 x sqrt(2)
     runs = replace(M, repeats=3, energy_sd_j=2.345, time_sd_s=0.1234)
     assert re.search(r"3 runs.*2\.3 J", report.line(runs))
 
@@ -100,7 +100,7 @@ def test_joules_are_rounded_to_what_their_error_allows(
         (86400.0, "24 h 0 min"),
     ],
 )
-def test_durations_are_said_as_people_do(seconds: float, text: str) -> None:
+def test_durations_have_readable_units(seconds: float, text: str) -> None:
     assert report.format_duration(seconds) == text
 
 
@@ -121,12 +121,12 @@ class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.seen: set[str] = set()
+        self.observed: set[str] = set()
         self.attributes: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.open.append(tag)
-        self.seen.add(tag)
+        self.observed.add(tag)
         self.attributes |= {name for name, _ in attrs}
 
     def handle_endtag(self, tag: str) -> None:
@@ -146,7 +146,7 @@ def test_the_page_is_plain_html_without_a_script() -> None:
         tags = Tags()
         tags.feed(report.page(m))
         assert tags.open == []
-        assert tags.seen <= {"details", "summary", "table", "tr", "th", "td", "ul", "li", "div", "span", "b"}
+        assert tags.observed <= {"details", "summary", "table", "tr", "th", "td", "ul", "li", "div", "span", "b"}
         assert tags.attributes <= {"class", "style"}
 
 
@@ -210,7 +210,7 @@ def test_remarks_come_with_the_report() -> None:
     assert bundle["text/html"].index("full &lt;now&gt;") < bundle["text/html"].index("<details")
 
 
-def test_the_card_says_in_its_headline_what_changes_the_meaning() -> None:
+def test_the_headline_reports_what_changes_the_meaning() -> None:
     foreign = "other processes used this GPU and are in the figure: python (7085)"
     gpu = replace(GPU, idle_share=0.995, notes=(foreign, "3 gaps in sampling; their energy comes from the counter"))
     headline, _, folded = report.page(replace(M, gpus=(gpu,), outcome="interrupted")).partition("<details")
@@ -259,10 +259,10 @@ FOUND = IterationSummary(
 )
 
 
-def test_the_line_tells_what_an_iteration_costs() -> None:
-    told = report.line(replace(M, iterations=FOUND))
-    assert told.startswith(report.line(M) + "; ")
-    assert all(each in told for each in ("412.3 ± 3.1 ms", "96.0 ± 2.1 J", "24 iterations", "3 s pause", "every 12"))
+def test_the_line_reports_what_an_iteration_costs() -> None:
+    reported = report.line(replace(M, iterations=FOUND))
+    assert reported.startswith(report.line(M) + "; ")
+    assert all(each in reported for each in ("412.3 ± 3.1 ms", "96.0 ± 2.1 J", "24 iterations", "3 s pause", "every 12"))
     once = replace(FOUND, levels=(LevelCost("pause", 1, 4.3, None, 4.3, None),))
     assert "4.3 s pause" in report.line(replace(M, iterations=once))
     twice = replace(FOUND, levels=(LevelCost("pause", 2, 19.2, None, 9.6, None, every=12.0),))  # as once stored
@@ -275,7 +275,7 @@ def test_the_line_tells_what_an_iteration_costs() -> None:
     assert re.fullmatch(r"412.3 ± 3.1 ms[^J]*", report.describe_iterations(without))
 
 
-def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
+def test_missing_or_unsure_iterations_are_reported() -> None:
     none = IterationSummary(0, sure=False, reason="flat: the power hardly changes")
     assert "flat" in report.line(replace(M, iterations=none))
     unsure = replace(none, reason="too short: 3.1 s", detected_s=0.412)
@@ -283,7 +283,7 @@ def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
     assert "iteration" not in report.line(M)
 
 
-def test_a_detector_that_the_marks_contradict_is_told_and_one_that_agrees_is_on_the_page() -> None:
+def test_a_detector_that_the_marks_contradict_is_reported_and_one_that_agrees_is_on_the_page() -> None:
     agrees = replace(FOUND, source="marks", check="the power trace alone shows 0.41 s: 0.6 % off the marks")
     assert "power trace" not in report.line(replace(M, iterations=agrees))
     assert agrees.check in report.page(replace(M, iterations=agrees))

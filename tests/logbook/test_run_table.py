@@ -25,14 +25,14 @@ RUN = Measurement(
 )
 
 
-def test_a_row_says_what_a_person_asks() -> None:
+def test_a_row_has_every_column() -> None:
     (row,) = rows(as_frame([RUN]), {"abc": "before"}, now_unix_s=NOW_S)
     assert {name: row[name] for name in row if name not in ("GPU", "note")} == {"id": "abc", "when": "today 14:59:00", "label": "train", "what": "loop", "batch size": "64", "energy": "246.9 ± 2.6 J", "time": "9.98 s", "J/iteration": "96.0 ± 2.1 J", "work": "24 iterations", "setting": str(GPU.setting)}
     assert re.fullmatch("2 .*Tesla V100.*simulated", row["GPU"])
     assert re.fullmatch("before.*other processes.*", row["note"])
 
 
-def test_a_run_without_energy_says_why_and_one_that_failed_that_it_did() -> None:
+def test_a_run_without_energy_has_a_reason_and_a_failed_run_a_note() -> None:
     bare = Measurement("id", "", NOW_S, 0.05, notes=("there is no driver",), outcome="error")
     (row,) = rows(as_frame([bare]), now_unix_s=NOW_S)
     assert (row["energy"], row["GPU"], row["what"]) == ("-", "", "cell")

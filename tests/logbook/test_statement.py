@@ -31,18 +31,18 @@ def log() -> None:
         store.save(Measurement(f"id{number}", label, 1.79e9 + number, 5.0, (gpu,), iterations=found))
 
 
-def test_a_row_for_each_label_and_the_statement_says_what_is_in_it() -> None:
+def test_a_row_for_each_label_and_a_statement_of_the_method() -> None:
     found = workbench.report(pue=1.2, location="Norway", g_co2_per_kwh=30.0)
     assert [row[0] for row in found.rows] == ["base", "new_50%"]
     assert found.rows[0][2:4] == ("400 W", "2")
     assert found.rows[0][4] == "1.001 ± 0.013 kJ"
-    for words in ("NVIDIA A100", "energy counter", "95 % intervals", "PUE of 1.2", "Norway", "400 W",
+    for description in ("NVIDIA A100", "energy counter", "95 % intervals", "PUE of 1.2", "Norway", "400 W",
                   "Idle power"):
-        assert words in found.text
+        assert description in found.text
     assert "simulated" not in found.text
 
 
-def test_what_a_reader_must_know_is_said() -> None:
+def test_the_statement_reports_simulation_failures_and_other_processes() -> None:
     gpu = GpuMeasurement("A100 (simulated)", "GPU-2", 5.0, 1.0, "counter", True,
                          other_processes=(Process(1, "python"),))
     Store().save(Measurement("s", "sim", 1.79e9, 5.0, (gpu,), outcome="error"))
@@ -123,9 +123,9 @@ def test_a_measurement_that_was_changed_in_the_log_is_found(tmp_path: Path) -> N
         each.unlink()
     gpu = GpuMeasurement("NVIDIA A100", "GPU-1", 900.0, 5.0, "counter", False)
     Store().save(Measurement("id0", "base", 1.79e9, 5.0, (gpu,)))
-    told = workbench.verify(path)
-    assert "digest" in told[0]
-    assert any("should be" in each for each in told)
+    reported = workbench.verify(path)
+    assert "digest" in reported[0]
+    assert any("should be" in each for each in reported)
 
 
 def test_latex_is_escaped_and_compiles(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ({"since": "2030-01-01"}, "no measurement fits"),
     ({"last": 0}, "1 or more"),
 ])
-def test_bad_input_is_said(options: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_input_is_an_error(options: dict[str, object], description: str) -> None:
+    with pytest.raises(UsageError, match=description):
         workbench.report(**options)  # type: ignore[arg-type]
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_mark_is_an_error_and_not_a_traceback(tmp_path: Path, mark: st
         workbench.verify(path)
 
 
-def test_what_is_no_report_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_no_report_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="ends with"):
         workbench.report().write(tmp_path / "energy.doc")
     (tmp_path / "a.md").write_text("hello")

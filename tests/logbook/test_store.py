@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -107,7 +108,7 @@ def test_a_measurement_comes_back_equal(store: Store, m: Measurement) -> None:
     assert row["schema_version"] == SCHEMA_VERSION
 
 
-def test_the_log_tells_what_an_iteration_costs_and_nothing_where_none_was_looked_for(store: Store) -> None:
+def test_the_log_has_the_cost_of_an_iteration_only_where_iterations_were_detected(store: Store) -> None:
     store.save(FULL)
     store.save(BARE)
     columns = [
@@ -164,7 +165,7 @@ def test_a_measurement_is_found_by_label_or_the_beginning_of_its_id(store: Store
         store.find("eval")
 
 
-def test_an_empty_store_says_that_there_is_nothing_to_find(store: Store) -> None:
+def test_an_empty_store_reports_that_there_is_nothing_to_find(store: Store) -> None:
     with pytest.raises(UsageError, match="none"):
         store.find("train")
 
@@ -238,16 +239,17 @@ def test_a_log_read_while_files_are_made_one_misses_nothing(
     for number in range(5):
         store.save(replace(BARE, id=str(number)))
     reader = Store(store.directory)
-    listed = reader._files
+    read = pl.read_parquet
 
-    def compacted_after_listing(directory: Path) -> list[Path]:
-        found = listed(directory)
+    def compacted_meanwhile(*arguments: Any, **options: Any) -> pl.DataFrame:
+        monkeypatch.setattr(pl, "read_parquet", read)
         monkeypatch.setattr(stores, "COMPACT_AT", 2)
-        store._compact()
-        return found
+        store.save(replace(BARE, id="5"))
+        return read(*arguments, **options)
 
-    monkeypatch.setattr(reader, "_files", compacted_after_listing)
-    assert reader.log().height == 5
+    monkeypatch.setattr(pl, "read_parquet", compacted_meanwhile)
+    assert {"0", "1", "2", "3", "4"} <= set(reader.log()["id"])
+    assert len(files(store)) == 1
 
 
 def test_many_files_become_one_and_keep_their_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,12 +271,12 @@ def test_a_row_that_is_there_twice_counts_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 no more", b"\0" * 5000])
-def test_a_damaged_file_is_set_aside_and_said_and_the_rest_is_read(store: Store, content: bytes) -> None:
+def test_a_damaged_file_is_set_aside_and_reported_and_the_rest_is_read(store: Store, content: bytes) -> None:
     store.save(FULL)
     (store.directory / "measurements" / "m-1.000-bad.parquet").write_bytes(content)
     assert store.log()["id"].to_list() == [FULL.id]
-    (said,) = store.messages()
-    assert re.search(r"m-1\.000-bad\.parquet.*m-1\.000-bad\.damaged", said)
+    (message,) = store.messages()
+    assert re.search(r"m-1\.000-bad\.parquet.*m-1\.000-bad\.damaged", message)
     assert "m-1.000-bad.damaged" in files(store)
     assert store.messages() == []  # said once
     assert store.log().height == 1
@@ -332,7 +334,7 @@ def _trace_bytes(directory: Path) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes are Unix's")
-def test_a_full_disk_is_said_and_leaves_nothing_half_written(store: Store) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_half_written(store: Store) -> None:
     code = """
 import resource, signal, sys
 from pathlib import Path
@@ -361,14 +363,14 @@ def test_a_directory_that_cannot_be_written_to_is_an_error_at_saving_not_before(
         store.save(BARE)
 
 
-def test_an_unwritable_home_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_home_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file" / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     store = Store()
-    (said,) = store.messages()
-    assert str(tmp_path / "file" / "home") in said
+    (message,) = store.messages()
+    assert str(tmp_path / "file" / "home") in message
     assert store.messages() == []
     store.save(BARE)
     assert store.log().height == 1
@@ -404,7 +406,7 @@ def test_an_export_of_nothing_is_a_file_with_the_columns(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["energy.xlsx", "energy", "csv"])
-def test_an_unknown_ending_is_told_with_those_that_work(store: Store, tmp_path: Path, name: str) -> None:
+def test_an_unknown_ending_is_reported_with_those_that_work(store: Store, tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError,
         match=rf"'{name}'.*\.parquet, \.csv, \.json",
@@ -412,7 +414,7 @@ def test_an_unknown_ending_is_told_with_those_that_work(store: Store, tmp_path: 
         export(store.log(), tmp_path / name)
 
 
-def test_an_export_into_no_directory_is_told(store: Store, tmp_path: Path) -> None:
+def test_an_export_into_no_directory_is_reported(store: Store, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="absent"):
         export(store.log(), tmp_path / "absent" / "e.csv")
 
@@ -476,10 +478,10 @@ def test_no_damaged_file_keeps_the_others_from_being_read(store: Store) -> None:
             shown(log)
             assert {"b", FULL.id} <= set(log["id"])
             assert store.find("b") == BARE
-    told = store.messages()
+    reported = store.messages()
     assert unreadable > 100
-    assert len(told) > unreadable
-    assert all("parquet" in said for said in told)
+    assert len(reported) > unreadable
+    assert all("parquet" in message for message in reported)
 
 
 @pytest.mark.parametrize("folder", ["measurements", "traces"])
@@ -499,8 +501,8 @@ def test_a_panic_of_polars_sets_the_file_aside(
     assert store.log().height == (1 if folder == "measurements" else 2)
     assert (store.trace(FULL.id) is None) == (folder == "traces")
     assert store.trace(BARE.id) is not None
-    (said,) = store.messages()
-    assert "out of bounds" in said
+    (message,) = store.messages()
+    assert "out of bounds" in message
 
 
 def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(
@@ -560,22 +562,23 @@ def test_what_is_no_regular_file_is_set_aside(store: Store) -> None:
     os.mkfifo(store.directory / "traces" / "t-1-pipe.parquet")
     assert store.log()["id"].to_list() == ["b"]
     assert store.trace("pipe") is None
-    told = store.messages()
-    assert len(told) == 3
-    assert all("no regular file" in said for said in told)
+    reported = store.messages()
+    assert len(reported) == 3
+    assert all("no regular file" in message for message in reported)
 
 
-def test_what_cannot_be_made_a_row_is_said_and_nothing_half_written(store: Store) -> None:
+def test_what_cannot_be_made_a_row_is_reported_and_nothing_half_written(store: Store) -> None:
     with pytest.raises(StoreError, match="not stored"):
         store.save(replace(BARE, outcome="tr\udce9n"))
     assert files(store) == []
 
 
-def test_a_store_without_any_place_to_write_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def nowhere() -> tuple[Path, str]:
+def test_a_store_without_any_place_to_write_reports_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nowhere() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr(stores._paths, "home", nowhere)
-    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "none"))
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file" / "none"))
     assert Store().log().height == 0
     assert ["No usable" in each for each in Store().messages()] == [True]

@@ -106,12 +106,12 @@ def test_a_decorated_function_that_fails_keeps_its_measurement(machine: Machine)
 
 
 def test_a_loop_is_measured_iteration_by_iteration(machine: Machine) -> None:
-    seen = []
+    observed = []
     for batch in (loop := workbench.track(["a", "b"], "epoch")):
         work(machine, 100.0, 1.0)
-        seen.append(batch)
+        observed.append(batch)
     machine.step(0.2)
-    assert seen == ["a", "b"]
+    assert observed == ["a", "b"]
     assert loop.iterations["energy_j"].to_list() == pytest.approx([100.0, 100.0], rel=0.02)
     assert loop.measurement.label == "epoch"
 
@@ -201,13 +201,13 @@ def test_a_meter_that_fails_on_the_way_leaves_the_time_and_the_reason(
 
 
 def test_a_simulated_machine_that_goes_away_stops_no_loop(machine: Machine) -> None:
-    seen = []
+    observed = []
     for batch in (loop := workbench.track(range(3), "epoch")):
         if batch == 1:
             machine.close()
             machine.state.close()
-        seen.append(batch)
-    assert seen == [0, 1, 2]
+        observed.append(batch)
+    assert observed == [0, 1, 2]
     assert loop.measurement.time_s >= 0
 
 

@@ -189,7 +189,7 @@ def test_what_comes_after_the_last_step_is_less_sure() -> None:
     assert beyond.uncertainty_j > inside.uncertainty_j
 
 
-def test_a_window_that_no_reading_is_near_says_that_it_knows_little() -> None:
+def test_a_window_that_no_reading_is_near_reports_that_it_knows_little() -> None:
     found = window_energy(steps_of(constant(200.0), end_s=5.0), 6.0, 6.05)
     assert found.uncertainty_j > 200.0 * 0.05  # as much as there may be
 
@@ -265,7 +265,7 @@ def test_parts_add_up_to_the_window(sensor: str, followed: bool) -> None:
 
 
 @pytest.mark.parametrize("sensor", SENSORS)
-def test_nineteen_of_twenty_parts_are_what_their_bars_say(sensor: str) -> None:
+def test_nineteen_of_twenty_parts_are_within_their_intervals(sensor: str) -> None:
     rng = np.random.default_rng(3)
     held = []
     for _ in range(25):
@@ -279,7 +279,7 @@ def test_nineteen_of_twenty_parts_are_what_their_bars_say(sensor: str) -> None:
     assert np.mean(held) >= 0.9
 
 
-def test_how_an_energy_was_had_is_told() -> None:
+def test_the_source_of_an_energy_is_reported() -> None:
     rows = rows_of(steps_of(constant(200.0)))
     read = EnergyTimeline(unticked(rows)).between(2.0, 7.0)
     window = Window("w", 2.0, (Edge(2.0, 400.0),), 7.0, (Edge(7.0, 1390.0),))
@@ -295,7 +295,7 @@ def test_how_an_energy_was_had_is_told() -> None:
     assert difference.uncertainty_j == pytest.approx(0.78 * 0.1 * 198.0, rel=0.01)
 
 
-def test_a_counter_without_moments_steps_where_a_new_value_was_seen() -> None:
+def test_a_counter_without_moments_steps_where_a_new_value_was_observed() -> None:
     rows = unticked(rows_of(steps_of(jump(5.0, 100.0, 200.0))))
     rows = rows[np.searchsorted(rows["time_s"], np.arange(0.5, 9.6, 1.0))]  # as a log that is written each second
     found = EnergyTimeline(rows).parts([2.5, 4.5, 6.5, 8.5])
@@ -303,7 +303,7 @@ def test_a_counter_without_moments_steps_where_a_new_value_was_seen() -> None:
     assert found.known.all()
 
 
-def test_a_stretch_without_samples_is_told_from_one_with_them() -> None:
+def test_a_stretch_without_samples_is_distinguished_from_one_with_samples() -> None:
     rows = rows_of(steps_of(constant(200.0)))
     hole = EnergyTimeline(rows[(rows["time_s"] < 4.0) | (rows["time_s"] > 7.0)])
     parts = hole.parts([2.0, 3.0, 5.5, 8.0, 9.0])

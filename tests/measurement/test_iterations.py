@@ -174,7 +174,7 @@ def test_phases_are_apart_from_iterations(session: Callable[..., Machine]) -> No
     )
 
 
-def test_a_tracked_loop_tells_the_window_around_it(session: Callable[..., Machine]) -> None:
+def test_a_tracked_loop_reports_the_window_around_it(session: Callable[..., Machine]) -> None:
     machine = session()
     with workbench.measure() as result:
         for _ in (loop := workbench.track(range(5))):
@@ -210,7 +210,7 @@ def test_a_guess_can_be_looked_at_and_is_in_no_mean(
 @pytest.mark.parametrize(
     ("cards", "workload", "batch_size"), [("V100", "librispeech", 24), ("P100", "imagenet", 128)]
 )
-def test_without_marks_the_shipped_detector_tells_what_marks_would(
+def test_without_marks_the_shipped_detector_reports_what_marks_would(
     session: Callable[..., Machine], cards: str, workload: str, batch_size: int
 ) -> None:
     machine = session(cards)
@@ -231,11 +231,11 @@ def test_without_marks_the_shipped_detector_tells_what_marks_would(
         for _ in TrainingJob(workload, batch_size, iterations=25, machine=machine):
             workbench.step()
     machine.step(0.5)
-    told = marked.measurement.iterations
-    assert told is not None
-    assert told.source == "marks"
-    assert told.detected_s == pytest.approx(told.seconds, rel=0.02)
-    assert "off the marks" in told.check
+    reported = marked.measurement.iterations
+    assert reported is not None
+    assert reported.source == "marks"
+    assert reported.detected_s == pytest.approx(reported.seconds, rel=0.02)
+    assert "off the marks" in reported.check
 
 
 @pytest.mark.parametrize("cards", ["V100", "A100", "P100"])
@@ -317,15 +317,15 @@ def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch
     trace = pl.DataFrame(
         {"time_s": times, "power_w": np.where(times % 2.0 < 1.4, 200.0, 60.0), "uuid": "GPU-1"}
     )
-    seen: list[float] = []
+    observed: list[float] = []
 
     def find(part: pl.DataFrame) -> Periods:
-        seen.append(float(part["time_s"][0]))
+        observed.append(float(part["time_s"][0]))
         return sure(2.01, 390.0)
 
     monkeypatch.setattr(detect, "find_periods", find)
     found = from_stored(trace)
-    assert seen == [pytest.approx(399.9 - counting.SEARCH_S, abs=0.11)]
+    assert observed == [pytest.approx(399.9 - counting.SEARCH_S, abs=0.11)]
     assert found.summary.count == pytest.approx(199, abs=1)
     assert found.summary.seconds == pytest.approx(2.0, abs=0.002)
 
@@ -371,7 +371,7 @@ def test_a_stored_measurement_is_looked_at_again(
     assert detected.summary.seconds == pytest.approx(again.summary.seconds, rel=0.02)
 
 
-def test_a_trace_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     Store().save(Measurement("i", "old", 0.0, 3.0))
     with pytest.raises(
         MeasurementError, match="'old'"

@@ -139,7 +139,7 @@ def test_a_window_measured_long_after_is_measured_as_well(meter: Meter, stepped:
     assert near(meter.measure(window), 202.0)
 
 
-def test_a_window_shorter_than_a_step_is_unsure_and_says_how_much(meter: Meter, stepped: Machine) -> None:
+def test_a_window_shorter_than_a_step_is_unsure_and_shows_how_much(meter: Meter, stepped: Machine) -> None:
     stepped.state.publish(0, stepped.clock(), [], (200.0, 1380, 877, 1.0, 0.5, 0))
     stepped.step(1.003)
     window = meter.open()
@@ -192,7 +192,7 @@ def test_a_limit_that_came_back_is_a_note_with_the_time_at_both_limits(meter: Me
     assert any("250 W for 2 s" in note and "150 W for 1 s" in note for note in measured.gpus[0].notes)
 
 
-def test_a_counter_that_goes_back_gives_no_energy_and_says_so(meter: Meter, stepped: Machine) -> None:
+def test_a_counter_that_goes_back_gives_no_energy_and_reports_it(meter: Meter, stepped: Machine) -> None:
     window = meter.open()
     work(stepped, 200.0, 1.0)
     stepped.state.set_control(0, "counter_reset_j", stepped.state.true_energy_j(0, stepped.clock()))
@@ -279,7 +279,7 @@ def test_others_on_the_gpu_are_named(meter: Meter, stepped: Machine) -> None:
 
 
 
-def test_a_stretch_that_nobody_saw_is_told_and_counted_all_the_same(meter: Meter, stepped: Machine) -> None:
+def test_a_stretch_without_samples_is_reported_and_counted(meter: Meter, stepped: Machine) -> None:
     window = meter.open()
     stepped.step(1.0)
     stepped.clock.show(stepped.clock() + 2.0)  # as if the sampling process had been stopped for two seconds
@@ -514,15 +514,15 @@ def recorder_truth(window: Window) -> float:
     return machine.gain(0) * machine.true_energy_j(0, window.start_s, window.end_s)
 
 
-def test_a_long_window_says_what_was_drawn_while_nothing_ran(meter: Meter, stepped: Machine) -> None:
+def test_a_long_window_shows_what_was_drawn_while_nothing_ran(meter: Meter, stepped: Machine) -> None:
     window = meter.open("train")
     stepped.step(8.0)
     work(stepped, 200.0, 10.0)
     window = meter.close(window)
     stepped.step(0.5)
-    (said,) = meter.waste(window, meter.measure(window))
-    assert said.startswith("rest: ")
-    assert "compile" in said
+    (message,) = meter.waste(window, meter.measure(window))
+    assert message.startswith("rest: ")
+    assert "compile" in message
     short = meter.open("short")
     stepped.step(1.0)
     short = meter.close(short)

@@ -76,22 +76,21 @@ def test_the_reason_for_no_gpu_is_one_sentence(simulated: Simulated) -> None:
 
 
 def test_choosing_simulated_gpus_replaces_those_that_were_measured(simulated: Simulated) -> None:
-    mine = f"workbench-gpus-{os.getpid()}-*"
-    before = set(_shared_memory.directory().glob(mine))
+    mine, rings = f"workbench-gpus-{os.getpid()}-*", f"workbench-ring-{os.getpid()}-*"
+    before, rings_before = (set(_shared_memory.directory().glob(each)) for each in (mine, rings))
     first = simulate("V100", scale=10.0)
     assert [device.simulated for device in first.devices] == [True]
-    ring = first.recorder and first.recorder._path
+    (ring,) = set(_shared_memory.directory().glob(rings)) - rings_before
     pid = (first.recorder and first.recorder.pid) or 0
     second = simulate(["A100", "H100"], scale=10.0)
     assert second is first
     assert len(second.devices) == 2
     assert not alive(pid)
-    assert ring is not None
     assert not ring.exists()
     assert len(set(_shared_memory.directory().glob(mine)) - before) == 1
 
 
-def test_an_unknown_card_is_told_and_the_old_ones_stay(simulated: Simulated) -> None:
+def test_an_unknown_card_is_reported_and_the_old_ones_stay(simulated: Simulated) -> None:
     simulate("V100", scale=10.0)
     with pytest.raises(UnknownGpu, match="Z9000"):
         simulate("Z9000")
@@ -211,11 +210,11 @@ def test_where_no_process_can_be_started_the_counter_alone_measures(
     m = mine.meter.measure(mine.meter.close(mine.meter.open()))
     assert mine.recorder is None
     assert m.energy_j is not None
-    (said,) = mine.messages
-    assert "counter alone" in said
+    (message,) = mine.messages
+    assert "counter alone" in message
 
 
-def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(simulated: Simulated) -> None:
+def test_what_a_killed_process_left_changed_is_restored_and_reported_at_the_start(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     code = (
         "import os, signal; from workbench.device import lease as control, watchdog; from "
@@ -263,7 +262,7 @@ def test_where_the_samples_have_no_place_the_counter_alone_measures(
     def full(*_: object) -> Path:
         raise OSError("4 KB")
 
-    monkeypatch.setattr("workbench._shared_memory.create", full)
+    monkeypatch.setattr(_shared_memory, "create", full)
     mine = sessions.current()
     m = mine.meter.measure(mine.meter.close(mine.meter.open()))
     assert mine.recorder is None
@@ -287,12 +286,12 @@ def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_a
         open_device()
 
 
-def test_a_container_that_lost_its_gpus_is_told_to_be_restarted(simulated: Simulated) -> None:
+def test_the_message_for_a_container_that_lost_its_gpus_is_to_restart_it(simulated: Simulated) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", 999)
     assert "systemctl daemon-reload" in why_no_gpu()
 
 
-def test_a_container_without_the_drivers_library_is_told_how_to_get_it(
+def test_a_container_without_the_driver_library_shows_how_to_get_it(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", 12)

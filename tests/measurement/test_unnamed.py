@@ -63,7 +63,7 @@ def test_a_hidden_process_is_in_the_notes_of_a_measurement(
     assert any("1 other process" in note for note in notes)
 
 
-def test_a_gpu_in_mig_mode_says_so_whatever_the_environment_does_not_say(
+def test_a_gpu_in_mig_mode_has_a_note_without_a_mig_environment(
     simulated: Callable[..., Machine]
 ) -> None:
     simulated("A100", stepped=True).state.set_card(0, "mig", 1)

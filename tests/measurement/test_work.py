@@ -97,7 +97,7 @@ def test_windows_inside_one_another_count_their_own(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, math.nan, math.inf, "many", None])
-def test_a_bad_count_ends_no_training_and_is_said(machine: Machine, bad: Any) -> None:
+def test_a_bad_count_ends_no_training_and_is_reported(machine: Machine, bad: Any) -> None:
     with workbench.measure("train") as result:
         train(machine)
         workbench.work(tokens=bad)
@@ -120,7 +120,7 @@ def test_it_is_kept(machine: Machine) -> None:
     assert done(store.find("new")) == {"tokens": 1234.0}
 
 
-def test_a_tracked_loop_counts_batches_that_tell_their_size(machine: Machine) -> None:
+def test_a_tracked_loop_counts_batches_that_report_their_size(machine: Machine) -> None:
     loop = workbench.track([np.zeros((8, 3)), np.zeros((4, 3))])
     for _ in loop:
         train(machine)
@@ -136,7 +136,7 @@ def test_a_tracked_loop_counts_batches_that_tell_their_size(machine: Machine) ->
     assert done(loop.measurement) == {}
 
 
-def test_batches_tell_tokens_and_padding() -> None:
+def test_batches_report_tokens_and_padding() -> None:
     ids, mask = np.ones((2, 5)), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     assert of_batch({"input_ids": ids}) == {"samples": 2.0, "tokens": 10.0}
     assert of_batch({"input_ids": ids, "attention_mask": mask}) == {"samples": 2.0, "tokens": 8.0, "padding": 2.0}
@@ -214,8 +214,8 @@ def test_the_log_shows_it() -> None:
 
 def test_prompt_and_output_tokens_stand_apart_and_padding_is_a_share() -> None:
     gpu = GpuMeasurement("A100", "u", 100.0, 2.0, "counter", False)
-    told = (WorkDone("prompt_tokens", 4000.0), WorkDone("output_tokens", 50.0))
-    both = [str(each) for each in rates(Measurement("1", "", 0.0, 10.0, (gpu,), work=told))]
+    reported = (WorkDone("prompt_tokens", 4000.0), WorkDone("output_tokens", 50.0))
+    both = [str(each) for each in rates(Measurement("1", "", 0.0, 10.0, (gpu,), work=reported))]
     assert [each.split(" ", 3) for each in both] == [["40.00", "±", "0.80", "prompt tokens/J"], ["2.000", "±", "0.040", "J/output token"]]
     padded = Measurement("1", "", 0.0, 10.0, (gpu,), work=(WorkDone("tokens", 900.0), WorkDone("padding", 100.0)))
     assert [each.name for each in rates(padded)] == ["tokens"]

@@ -34,30 +34,30 @@ class Elsewhere:
             "LD_LIBRARY_PATH": str(directory),
             ENVIRONMENT_VARIABLE: str(machine.state.path),
         }
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, str(FIXTURE / "answers.py")],
             env=environment,
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        assert self._line() == "CDLL"  # the linker found it under the driver's name
+        assert self.line() == "CDLL"  # the linker found it under the driver's name
 
     def _line(self) -> Any:
-        assert self._process.stdout
-        return json.loads(self._process.stdout.readline())
+        assert self.process.stdout
+        return json.loads(self.process.stdout.readline())
 
     def __call__(self, *question: Any) -> Any:
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return self._line()
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return self.line()
 
     def close(self) -> None:
-        with self._process:
-            assert self._process.stdin
-            self._process.stdin.close()
-        assert self._process.returncode == 0
+        with self.process:
+            assert self.process.stdin
+            self.process.stdin.close()
+        assert self.process.returncode == 0
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_mig_and_module_scope_are_alike_too(both: Any) -> None:
 @pytest.mark.parametrize(
     ("card", "averaged"), [("V100", False), ("A100", False), ("A40", True), ("RTX4090", True), ("H100", True)]
 )
-def test_power_usage_is_the_one_second_average_where_nvml_says_so(
+def test_power_usage_is_the_one_second_average_where_nvml_documents_it(
     simulated: Callable[..., Machine], card: str, averaged: bool
 ) -> None:
     """Ampere but GA100 and newer average over a second (nvml.h); the instant field does not."""
@@ -253,7 +253,7 @@ def test_a_child_finds_the_machine_through_the_environment(simulated: Callable[.
     assert child.stdout.strip() == str([(f"{CARDS[key].name} (simulated)", True) for key in ("A100", "V100")])
 
 
-def test_a_machine_that_is_gone_says_how_to_get_another(
+def test_a_machine_that_is_gone_shows_how_to_get_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
@@ -274,7 +274,7 @@ def test_simulated_gpus_never_join_real_ones(
     assert ENVIRONMENT_VARIABLE not in os.environ
 
 
-def test_a_refused_machine_says_what_can_be_had(simulated: Callable[..., Machine]) -> None:
+def test_a_refused_machine_shows_what_can_be_had(simulated: Callable[..., Machine]) -> None:
     with pytest.raises(SimulationError, match="1 to 16"):
         simulated("")
     with pytest.raises(SimulationError, match="-1"):
@@ -292,11 +292,11 @@ def test_a_machine_runs_by_itself_at_its_scale(simulated: Callable[..., Machine]
     assert machine.clock() - start_s >= 20.0
 
 
-def test_a_stepped_clock_tells_its_listeners_first_and_never_goes_back(stepped: Machine) -> None:
-    told = []
-    stepped.clock.on_step.append(lambda to_s: told.append((to_s, stepped.clock())))
+def test_a_stepped_clock_reports_its_listeners_first_and_never_goes_back(stepped: Machine) -> None:
+    reported = []
+    stepped.clock.on_step.append(lambda to_s: reported.append((to_s, stepped.clock())))
     stepped.step(1.5)
     stepped.clock.sleep(0.5)
-    assert told == [(1.5, 0.0), (2.0, 1.5)]
+    assert reported == [(1.5, 0.0), (2.0, 1.5)]
     with pytest.raises(SimulationError, match="time"):
         stepped.step(-1.0)

@@ -161,7 +161,7 @@ def test_a_card_is_found_however_it_is_spelled(name: str, key: str):
 
 
 @every_card
-def test_a_card_is_found_by_the_name_its_driver_tells(gpu: Card):
+def test_a_card_is_found_by_the_name_its_driver_reports(gpu: Card):
     assert card(gpu.name) is card(gpu.key) is gpu
 
 

@@ -25,27 +25,27 @@ def test_a_part_time_counter_adds_up_what_the_readings_saw(simulated: Callable[.
     while machine.clock() < 9.0:
         next(job)
     last = int(machine.clock() // update_s)
-    seen_j = update_s * sum(
+    observed_j = update_s * sum(
         machine.true_energy_j(0, number * update_s - 0.025, number * update_s) / 0.025
         for number in range(first + 1, last + 1)
     )
-    assert device.energy_j() - before_j == pytest.approx(machine.gain(0) * seen_j, abs=0.003)
+    assert device.energy_j() - before_j == pytest.approx(machine.gain(0) * observed_j, abs=0.003)
     job.close()  # type: ignore[attr-defined]
 
 
-def test_a_part_time_counter_tells_the_same_of_the_past(simulated: Callable[..., Machine]) -> None:
+def test_a_part_time_counter_reports_the_same_of_the_past(simulated: Callable[..., Machine]) -> None:
     machine = simulated("H100,part-time", stepped=True)
     device = workbench.open_device(0)
-    told_j = []
+    reported_j = []
     for _ in range(20):
         machine.step(0.37)
-        told_j.append((machine.clock(), device.energy_j()))
-    for at_s, energy_j in told_j:
+        reported_j.append((machine.clock(), device.energy_j()))
+    for at_s, energy_j in reported_j:
         machine.state.set_header("stepped_now_s", at_s)
         assert device.energy_j() == pytest.approx(energy_j, abs=0.002)
 
 
-def test_a_part_time_counter_of_an_hour_without_a_look_goes_on(simulated: Callable[..., Machine]) -> None:
+def test_a_part_time_counter_continues_after_an_hour_without_a_reading(simulated: Callable[..., Machine]) -> None:
     machine = simulated("A100,part-time", stepped=True)
     device = workbench.open_device(0)
     before_j = device.energy_j()

@@ -334,7 +334,7 @@ def test_the_driver_shows_every_process_and_memory_adds_up(stepped: Machine) -> 
     assert nvml.open_index(0).processes() == ()
 
 
-def test_a_ninth_job_is_told_that_a_card_takes_eight(stepped: Machine) -> None:
+def test_a_ninth_job_on_a_card_is_an_error(stepped: Machine) -> None:
     jobs = [TrainingJob("cifar100", 8) for _ in range(9)]
     with pytest.raises(
         SimulationError, match="8 jobs"
@@ -391,8 +391,8 @@ def test_a_job_of_another_process_slows_this_one_and_no_longer_when_it_is_killed
         until, first = time.monotonic() + seconds, len(job.marks)
         while time.monotonic() < until:
             next(running)
-        seen = job.marks[first + 1 : -1]
-        return (seen[-1] - seen[0]) / (len(seen) - 1)
+        observed = job.marks[first + 1 : -1]
+        return (observed[-1] - observed[0]) / (len(observed) - 1)
 
     next(running)
     used = tenants.present(machine.state, 0)[0].demand.utilisation

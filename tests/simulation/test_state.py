@@ -48,10 +48,10 @@ def child(program: str, state: MachineState, *arguments: object) -> subprocess.P
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def hear(process: subprocess.Popen[str], word: str) -> None:
+def hear(process: subprocess.Popen[str], answer: str) -> None:
     """Wait until another process says so."""
     assert process.stdout
-    assert process.stdout.readline() == f"{word}\n"
+    assert process.stdout.readline() == f"{answer}\n"
 
 
 # the file
@@ -165,16 +165,16 @@ def test_energy_never_goes_back_while_other_processes_rewrite_the_plan(
     writers = [child(program, state, seed, end_s) for seed in range(2)]
     for writer in writers:
         hear(writer, "ready")
-    before, looked, looks = (0.0, 0.0), [], 0
+    before, looked, readings = (0.0, 0.0), [], 0
     while any(writer.poll() is None for writer in writers):
         now_s = state.now_s()
         energy_j = state.true_energy_j(0, now_s)
         assert energy_j >= before[1]
-        assert energy_j - before[1] <= 400 * (now_s - before[0]) + 1e-6 or not looks
-        before, looks = (now_s, energy_j), looks + 1
-        if looks % 50 == 0:
+        assert energy_j - before[1] <= 400 * (now_s - before[0]) + 1e-6 or not readings
+        before, readings = (now_s, energy_j), readings + 1
+        if readings % 50 == 0:
             looked.append(before)
-    assert looks > 500
+    assert readings > 500
     for writer in writers:
         writer.communicate()
         assert writer.returncode == 0
@@ -329,7 +329,7 @@ def test_a_reading_is_gain_times_the_mean_over_its_window_plus_offset(stepped: M
     assert sensors.power_w(state, 0, 1.0201) == pytest.approx(0.9 * (IDLE_W + 3 * 200) / 4 + 3)
 
 
-def test_what_happens_between_two_windows_is_not_seen(stepped: Machine) -> None:
+def test_changes_between_two_windows_are_not_reported(stepped: Machine) -> None:
     """A sensor that looks 10 of every 20 ms misses a load that runs in the other ten (arXiv 2312.02741)."""
     state = stepped.state
     state.publish(0, 1.0, [(0.010, power_w, *BUSY) for _ in range(25) for power_w in (300.0, 50.0)], REST)

@@ -70,9 +70,9 @@ def test_a_hundred_iterations_take_a_hundred_times_as_long_as_one(stepped: Machi
     stepped.step(5.0)
     job = TrainingJob("imagenet", 256, iterations=100)
     assert len(job) == 100
-    seen = [batch.iteration for batch in job]
+    observed = [batch.iteration for batch in job]
     one_s = iteration_s(card, 250.0)
-    assert seen == list(range(100))
+    assert observed == list(range(100))
     assert job.marks == pytest.approx([5.0 + number * one_s for number in range(100)], abs=1e-9)
     assert stepped.clock() == pytest.approx(5.0 + 100 * one_s, abs=1e-9)
     assert state.true_energy_j(0, stepped.clock()) - state.true_energy_j(0, 5.0) == pytest.approx(
@@ -82,7 +82,7 @@ def test_a_hundred_iterations_take_a_hundred_times_as_long_as_one(stepped: Machi
     assert state.true_mean_power_w(0, stepped.clock() - 1.0, stepped.clock()) == pytest.approx(card.idle_w)
 
 
-def test_iterations_vary_as_their_seed_says(stepped: Machine) -> None:
+def test_iterations_vary_with_their_seed(stepped: Machine) -> None:
     card, rng = stepped.card(0), random.Random(3)
     job = TrainingJob("imagenet", 256, iterations=20, seed=3)
     job.run()
@@ -202,7 +202,7 @@ def test_a_change_while_the_host_is_blocked_is_followed_too(stepped: Machine) ->
 
 
 @pytest.mark.usefixtures("regular")
-def test_a_locked_clock_is_kept_and_said(stepped: Machine) -> None:
+def test_a_locked_clock_is_kept_and_reported(stepped: Machine) -> None:
     stepped.state.change_setting(0, lock_sm_min=900, lock_sm_max=900)
     stepped.step(0.2)
     job = TrainingJob("imagenet", 256, iterations=2)
@@ -245,7 +245,7 @@ def test_a_job_whose_process_dies_goes_idle_after_the_pause(stepped: Machine) ->
 # refused
 
 
-def test_a_batch_that_does_not_fit_says_what_it_needs(stepped: Machine) -> None:
+def test_a_batch_that_does_not_fit_shows_what_it_needs(stepped: Machine) -> None:
     with pytest.raises(
         OutOfMemory, match=r"42\.8 GiB.*32 GiB"
     ):
@@ -307,7 +307,7 @@ def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(
         for _ in job:
             if child.poll() is not None:
                 break
-        mean_w, limit_w, pid = (float(word) for word in child.communicate()[0].split())
+        mean_w, limit_w, pid = (float(answer) for answer in child.communicate()[0].split())
     assert (limit_w, pid) == (125.0, os.getpid())
     assert 60 < mean_w <= 160  # mostly at the new limit
     slow_s = iteration_s(machine.card(0), 125.0)
