@@ -152,5 +152,3 @@ def test_a_picture_alone_is_replaced_in_its_place(cells: dict[str, list[dict[str
     shown.display({"text/html": "first"}, {})
     shown.leave({"text/html": "last"})
     assert [[each["text/html"] for each in bundles] for bundles in cells.values()] == [["first", "last"]]
-
-

@@ -30,9 +30,7 @@ from workbench.simulation.machine import Machine
 
 Simulated = Callable[..., Machine]
 SET_LIMIT, LOCK_SM, RESET_SM = (
-    "nvmlDeviceSetPowerManagementLimit",
-    "nvmlDeviceSetGpuLockedClocks",
-    "nvmlDeviceResetGpuLockedClocks",
+    "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks",
 )
 TIMEOUT, UNKNOWN, NO_PERMISSION = 10, 999, 4
 
@@ -176,10 +174,7 @@ def test_what_the_card_does_not_take_changes_nothing(
     with pytest.raises(error), lease.applied(device, setting):
         pytest.fail("the block must not run")
     assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
-        250.0,
-        0,
-        [],
-        "",
+        250.0, 0, [], "",
     )
 
 
@@ -271,9 +266,7 @@ def test_the_journal_is_on_disk_before_the_change(machine: Machine, monkeypatch:
     with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
     assert (observed[0]["before_w"], observed[0]["touched"], observed[0]["limits_w"]) == (
-        250.0,
-        ["power_limit_w"],
-        [150.0],
+        250.0, ["power_limit_w"], [150.0],
     )
     assert (observed[0]["pid"], observed[0]["uuid"]) == (os.getpid(), device.uuid)
 
@@ -387,10 +380,7 @@ def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     with pytest.raises(KeyboardInterrupt):
         how(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
-        250.0,
-        0,
-        [],
-        "",
+        250.0, 0, [], "",
     )
     with lease.applied(device, Setting(power_limit_w=200.0)):
         interrupts.append(KeyboardInterrupt())
@@ -527,12 +517,8 @@ def changer(machine: Machine) -> Iterator[Callable[..., tuple[subprocess.Popen[s
 
     def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen(
-            [sys.executable, "-c", CHANGE, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+            [sys.executable, "-c", CHANGE, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
         )
         started.append(process)
         assert process.stdout is not None
@@ -647,9 +633,7 @@ def test_the_journal_of_a_process_that_runs_is_its_own(machine: Machine, changer
 def test_the_error_names_the_process_that_holds_the_gpu(machine: Machine, changer: Changer) -> None:
     process, _ = changer()
     device = open_device()
-    with pytest.raises(
-        DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d"
-    ):
+    with pytest.raises(DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d"):
         lease.change(device, Setting(power_limit_w=200.0))
     assert lease.holder(device.uuid).startswith(f"process {process.pid} (")
     assert limit_w(machine) == 150.0

@@ -19,14 +19,7 @@ from workbench.device import nvml
 from workbench.device.discovery import devices, open_device, why_no_gpu
 from workbench.device.nvml import NvmlDevice, error_for
 from workbench.errors import (
-    DeviceError,
-    DriverError,
-    GpuLost,
-    NoDriver,
-    NotPermitted,
-    NotSupported,
-    OutOfRange,
-    Transient,
+    DeviceError, DriverError, GpuLost, NoDriver, NotPermitted, NotSupported, OutOfRange, Transient,
     UnknownGpu,
 )
 from workbench.records import Setting, throttle_names
@@ -45,12 +38,10 @@ def lacking(machine: Machine, *names: str) -> None:
 
 
 def no_driver(machine: Machine, code: int) -> str:
-    """What is said where the library loads and starting it fails with a code."""
+    """The reason where the library loads and its start fails with a code."""
     machine.state.set_header("driver_fault", code)
     assert devices() == []
-    with pytest.raises(
-        NoDriver, match=r"open_device\('sim:A100'\)"
-    ) as caught:
+    with pytest.raises(NoDriver, match=r"open_device\('sim:A100'\)") as caught:
         open_device()
     assert caught.value.code == code
     return why_no_gpu()
@@ -72,39 +63,32 @@ def test_01_no_driver_library(simulated: Simulated) -> None:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         assert devices() == []
-        with pytest.raises(
-            NoDriver, match=r"libnvidia-ml\.so\.1.*'sim:A100'"
-        ) as caught:
+        with pytest.raises(NoDriver, match=r"libnvidia-ml\.so\.1.*'sim:A100'") as caught:
             open_device()
         assert caught.value.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
     assert "no NVIDIA driver" in no_driver(simulated(stepped=True), pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
 
-def test_02_the_kernel_module_is_not_loaded(simulated: Simulated) -> None:
-    assert re.search("module.*reboot", no_driver(simulated(stepped=True), pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
-
-
-def test_03_the_driver_was_upgraded_without_a_reboot(simulated: Simulated) -> None:
-    assert re.search("upgraded.*reboot", no_driver(simulated(stepped=True), pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "module.*reboot"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "upgraded.*reboot"),
+        (pynvml.NVML_ERROR_GPU_NOT_FOUND, "finds no GPU"),
+    ],
+    ids=["02_the_kernel_module_is_not_loaded", "03_the_driver_was_upgraded", "08_no_gpu_was_found"],
+)
+def test_02_03_08(simulated: Simulated, code: int, reason: str) -> None:
+    assert re.search(reason, no_driver(simulated(stepped=True), code))
 
 
 def test_04_an_old_driver_lacks_a_function(stepped: Machine) -> None:
-    for name in (
-        "nvmlDeviceGetFieldValues",
-        "nvmlDeviceGetTemperatureV",
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceSetGpuLockedClocks",
-    ):
-        stepped.library.forget(name)
+    for name in ("GetFieldValues", "GetTemperatureV", "GetCurrentClocksEventReasons", "SetGpuLockedClocks"):
+        stepped.library.forget(f"nvmlDevice{name}")
     device = open_device()
     stepped.step(1.0)
     sample = device.sample()  # one call each in the older way
-    assert (sample.power_w, sample.power_limit_w, sample.temperature_c, sample.throttle) == (
-        26.0,
-        250.0,
-        33,
-        1,
-    )
+    assert (sample.power_w, sample.power_limit_w, sample.temperature_c, sample.throttle) == (26.0, 250.0, 33, 1)
     assert sample.energy_j == pytest.approx(3601 * 26.0)
     with pytest.raises(NotSupported, match=r"900 MHz.*too old") as caught:
         device.write(Setting(sm_clock_mhz=900))
@@ -154,16 +138,9 @@ def test_08_a_driver_without_gpus(stepped: Machine) -> None:
         open_device()
 
 
-def test_08_a_driver_that_reports_no_gpu_was_found(simulated: Simulated) -> None:
-    assert "finds no GPU" in no_driver(simulated(stepped=True), pynvml.NVML_ERROR_GPU_NOT_FOUND)
-
-
 @pytest.mark.parametrize(
     ("code", "advice"),
-    [
-        (15, "reboot"),
-        (16, "nvidia-smi --gpu-reset"),
-    ],
+    [(15, "reboot"), (16, "nvidia-smi --gpu-reset")],
     ids=["09_a_gpu_falls_off_the_bus", "10_a_gpu_needs_a_reset"],
 )
 def test_09_10(simulated: Simulated, code: int, advice: str) -> None:
@@ -171,12 +148,7 @@ def test_09_10(simulated: Simulated, code: int, advice: str) -> None:
     device, other = open_device("sim:V100"), open_device("sim:A100")
     machine.lose(0, code)
     for _ in range(2):  # and it does not come back by itself
-        for read in (
-            device.energy_j,
-            device.sample,
-            device.setting,
-            lambda: device.write(Setting(power_limit_w=200.0)),
-        ):
+        for read in (device.energy_j, device.sample, device.setting, lambda: device.write(Setting(200.0))):
             with pytest.raises(GpuLost, match=advice) as caught:
                 read()
             assert caught.value.code == code
@@ -211,9 +183,7 @@ def test_11_the_operating_system_hides_a_gpu(simulated: Simulated, code: int) ->
 def test_12_setting_without_the_right_to(simulated: Simulated, setting: Setting) -> None:
     machine = simulated("A40", stepped=True, privileged=False)
     device = open_device()
-    with pytest.raises(
-        NotPermitted, match=r"CAP_SYS_ADMIN"
-    ) as caught:
+    with pytest.raises(NotPermitted, match=r"CAP_SYS_ADMIN") as caught:
         device.write(setting)
     assert caught.value.code == pynvml.NVML_ERROR_NO_PERMISSION
     assert isinstance(caught.value, PermissionError)
@@ -224,9 +194,7 @@ def test_12_setting_without_the_right_to(simulated: Simulated, setting: Setting)
 
 def test_13_a_limit_out_of_range(stepped: Machine) -> None:
     device = open_device()
-    with pytest.raises(
-        OutOfRange, match=r"300 W.*100\.\.250 W"
-    ) as caught:
+    with pytest.raises(OutOfRange, match=r"300 W.*100\.\.250 W") as caught:
         device.write(Setting(power_limit_w=300.0))
     assert caught.value.code is None  # told before the driver was asked
     assert isinstance(caught.value, ValueError)
@@ -236,9 +204,7 @@ def test_13_a_limit_out_of_range(stepped: Machine) -> None:
 def test_13_the_driver_narrows_a_limit_that_was_in_range_before(stepped: Machine) -> None:
     device = open_device()
     stepped.state.set_card(0, "limit_max_w", 200.0)
-    with pytest.raises(
-        OutOfRange, match="240 W"
-    ):
+    with pytest.raises(OutOfRange, match="240 W"):
         device.write(Setting(power_limit_w=240.0))
 
 
@@ -252,16 +218,12 @@ def test_14_a_laptop_whose_limit_is_not_for_us(simulated: Simulated) -> None:
     assert device.setting() == Setting()
     assert device.sample().power_limit_w == 450.0  # what is enforced is still told
     clock = device.limits.sm_clocks_mhz[10501][10]
-    assert device.write(Setting(sm_clock_mhz=clock)) == Setting(
-        sm_clock_mhz=clock
-    )  # and clocks can be locked
+    assert device.write(Setting(sm_clock_mhz=clock)) == Setting(sm_clock_mhz=clock)  # and clocks can be locked
 
 
 def test_14_a_virtual_gpu_that_shows_a_limit_and_sets_none(stepped: Machine) -> None:
     lacking(stepped, "set_power_limit")
-    with pytest.raises(
-        NotSupported, match="150 W"
-    ) as caught:
+    with pytest.raises(NotSupported, match="150 W") as caught:
         open_device().write(Setting(power_limit_w=150.0))
     assert caught.value.code == pynvml.NVML_ERROR_NOT_SUPPORTED
 
@@ -270,9 +232,7 @@ def test_15_a_setter_that_hides_its_failure(simulated: Simulated) -> None:
     simulated(stepped=True, privileged=False)
     device = open_device()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    assert (
-        pynvml.nvmlDeviceSetPowerManagementLimit_v2(handle, 0, 150_000) == pynvml.NVML_SUCCESS
-    )  # pynvml's own trap
+    assert pynvml.nvmlDeviceSetPowerManagementLimit_v2(handle, 0, 150_000) == pynvml.NVML_SUCCESS
     assert device.setting().power_limit_w == 250.0
     with pytest.raises(NotPermitted):  # which is not the way we go
         device.write(Setting(power_limit_w=150.0))
@@ -288,13 +248,9 @@ def test_15_a_driver_that_reports_success_and_does_nothing_is_detected(stepped: 
 def test_16_a_clock_that_the_card_does_not_have(simulated: Simulated) -> None:
     machine = simulated("A40", stepped=True)
     device = open_device()
-    with pytest.raises(
-        OutOfRange, match=r"1001 MHz.*210\.\.1740 MHz.*1005"
-    ):
+    with pytest.raises(OutOfRange, match=r"1001 MHz.*210\.\.1740 MHz.*1005"):
         device.write(Setting(sm_clock_mhz=1001))
-    with pytest.raises(
-        OutOfRange, match=r"7000 MHz.*7251, 6251"
-    ):
+    with pytest.raises(OutOfRange, match=r"7000 MHz.*7251, 6251"):
         device.write(Setting(mem_clock_mhz=7000))
     assert machine.state.generation(0) == 0
 
@@ -313,9 +269,7 @@ def test_16_a_refused_clock_takes_back_the_limit_that_came_with_it(simulated: Si
     machine = simulated("A40", stepped=True)
     device = open_device()
     machine.inject("nvmlDeviceSetGpuLockedClocks", pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED)
-    with pytest.raises(
-        OutOfRange, match=r"SM.*1500 MHz"
-    ) as caught:
+    with pytest.raises(OutOfRange, match=r"SM.*1500 MHz") as caught:
         device.write(Setting(power_limit_w=200.0, sm_clock_mhz=1500, mem_clock_mhz=5001))
     assert caught.value.code == pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED
     assert device.setting() == Setting(power_limit_w=300.0)
@@ -339,9 +293,7 @@ def test_18_no_energy_counter_before_volta(simulated: Simulated) -> None:
     device = open_device()
     assert not device.can("energy")
     assert device.why_not("energy")
-    with pytest.raises(
-        NotSupported, match="Tesla P100"
-    ) as caught:
+    with pytest.raises(NotSupported, match="Tesla P100") as caught:
         device.energy_j()
     assert caught.value.code == pynvml.NVML_ERROR_NOT_SUPPORTED
     sample = device.sample()
@@ -379,16 +331,8 @@ def test_20_a_jetson_that_starts_and_answers_nothing(simulated: Simulated) -> No
     lacking(machine, *ABILITIES)
     machine.inject("nvmlDeviceGetEnforcedPowerLimit", 3)
     device = open_device()
-    for name in (
-        "power",
-        "energy",
-        "enforced_limit",
-        "limits",
-        "clocks",
-        "utilisation",
-        "set_power_limit",
-        "lock_sm_clock",
-    ):
+    for name in ("power", "energy", "enforced_limit", "limits", "clocks", "utilisation", "set_power_limit",
+                 "lock_sm_clock"):
         assert not device.can(name)
         assert device.why_not(name)
     sample = device.sample()

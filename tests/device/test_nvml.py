@@ -42,19 +42,13 @@ BUSY = (1500, 877, 1.0, 0.5, 0)
     ],
 )
 def test_each_generation_has_its_documented_abilities(
-    simulated: Callable[..., Machine],
-    card: str,
-    architecture: str,
-    capability: tuple[int, int],
-    window_s: float,
-    lacking: set[str],
+    simulated: Callable[..., Machine], card: str, architecture: str, capability: tuple[int, int],
+    window_s: float, lacking: set[str],
 ) -> None:
     simulated(card, stepped=True)
     device = open_device()
     assert (device.architecture, device.compute_capability, device.power_window_s) == (
-        architecture,
-        capability,
-        window_s,
+        architecture, capability, window_s,
     )
     absent = {each.name: each.reason for each in device.capabilities if not each.present}
     if len(device.limits.mem_clocks_mhz) < 2:
@@ -68,17 +62,13 @@ def test_each_generation_has_its_documented_abilities(
 def test_a_device_knows_its_name_place_and_limits(stepped: Machine) -> None:
     device = open_device()
     assert (device.name, device.index, device.pci_bus_id) == (
-        f"{CARDS['V100'].name} (simulated)",
-        0,
-        "00000000:10:00.0",
+        f"{CARDS['V100'].name} (simulated)", 0, "00000000:10:00.0",
     )
     assert device.uuid == stepped.state.card(0, "uuid")
     assert (device.simulated, device.note) == (True, "")
     limits = device.limits
     assert (limits.min_power_limit_w, limits.default_power_limit_w, limits.max_power_limit_w) == (
-        100,
-        250,
-        250,
+        100, 250, 250,
     )
     assert limits.mem_clocks_mhz == (877,)
     assert limits.sm_clocks_mhz == {877: CARDS["V100"].sm_clocks_mhz}
@@ -94,9 +84,7 @@ def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine])
     assert open_device("sim:H100").simulated
     machine = nvml.nvml.nvmlLib.state.path
     try:
-        with pytest.raises(
-            UnknownGpu, match=r"H100.*simulate\('A100', ...\)"
-        ):
+        with pytest.raises(UnknownGpu, match=r"H100.*simulate\('A100', ...\)"):
             open_device("sim:A100")
         assert os.environ[ENVIRONMENT_VARIABLE] == str(machine)  # children find it
     finally:
@@ -113,16 +101,7 @@ def test_a_sample_reports_what_is_true_now(stepped: Machine) -> None:
     stepped.step(10.001)
     sample = device.sample()
     assert sample._replace(energy_j=0.0) == (
-        10.001,
-        0.0,
-        200.0,
-        250.0,
-        1380,
-        877,
-        0.75,
-        0.25,
-        sample.temperature_c,
-        0x4,
+        10.001, 0.0, 200.0, 250.0, 1380, 877, 0.75, 0.25, sample.temperature_c, 0x4,
     )
     assert sample.energy_j == pytest.approx(3600 * 26 + 10 * 200)  # at the counter's last tick
     assert sample.energy_j == device.energy_j()
@@ -137,9 +116,7 @@ def test_a_quick_sample_takes_the_rest_from_an_earlier_one(stepped: Machine) -> 
     stepped.step(1.0)
     quick = device.sample(full)
     assert (quick.power_w, quick.sm_clock_mhz, quick.utilisation) == (
-        200.0,
-        full.sm_clock_mhz,
-        full.utilisation,
+        200.0, full.sm_clock_mhz, full.utilisation,
     )
 
 
@@ -218,9 +195,7 @@ def test_our_driver_reads_the_same_through_the_c_library(
         "print(device.write(Setting(400.0, 1500)))"
     )
     environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(c_nvml),
-        "WORKBENCH_SIMULATED_GPUS": str(machine.state.path),
+        **os.environ, "LD_LIBRARY_PATH": str(c_nvml), "WORKBENCH_SIMULATED_GPUS": str(machine.state.path),
     }
     here = nvml.open_index(1)
     expected = ["False", str(here.limits), str(here.capabilities), str(here.sample()[1:])]
@@ -288,10 +263,7 @@ def test_a_gpu_without_counters_reports_from_which_generation_on_there_are(
     simulated: Callable[..., Machine],
 ) -> None:
     simulated("A100", stepped=True)
-    with pytest.raises(
-        NotSupported,
-        match=r"A100.*GPM.*Hopper",
-    ):
+    with pytest.raises(NotSupported, match=r"A100.*GPM.*Hopper"):
         open_device().counters()
 
 

@@ -206,20 +206,12 @@ def test_without_a_sign_of_life_of_the_watchdog_nothing_is_changed(
     monkeypatch.setattr(
         _processes, "child_command", lambda *_: [sys.executable, "-c", "raise ImportError('no such thing')"]
     )
-    with pytest.raises(
-        DeviceError,
-        match="ImportError: ",
-    ):
+    with pytest.raises(DeviceError, match="ImportError: "):
         lease.change(device, Setting(power_limit_w=150.0))
     monkeypatch.setattr(_processes, "child_command", lambda *_: ["/no/such/program"])
     with pytest.raises(DeviceError, match="No such file"):
         lease.change(device, Setting(power_limit_w=150.0))
-    assert (limit_w(machine), journals(), lease.holder(device.uuid), watchdog.pid()) == (
-        250.0,
-        [],
-        "",
-        None,
-    )
+    assert (limit_w(machine), journals(), lease.holder(device.uuid), watchdog.pid()) == (250.0, [], "", None)
 
 
 def test_a_watchdog_that_fails_tries_again(machine: Machine) -> None:
@@ -348,9 +340,7 @@ def test_a_directory_of_another_user_is_refused_for_locks(
 def test_a_uuid_names_no_file_elsewhere(uuid: str) -> None:
     named = Journal(uuid, "A", 1, "1", None, "")
     for use in (
-        lambda: named.path,
-        lambda: locks.take(uuid, "A"),
-        lambda: locks.holder(uuid),
+        lambda: named.path, lambda: locks.take(uuid, "A"), lambda: locks.holder(uuid),
         lambda: journal.of(uuid),
     ):
         with pytest.raises(DeviceError):
@@ -400,9 +390,7 @@ def test_the_fallback_home_is_used_only_where_it_is_this_users_alone(
     assert used.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_watchdog_uses_the_home_of_its_parent(
-    machine: Machine, tmp_path: Path, holder: Holder
-) -> None:
+def test_the_watchdog_uses_the_home_of_its_parent(machine: Machine, tmp_path: Path, holder: Holder) -> None:
     (tmp_path / "file").touch()
     blocked = {"WORKBENCH_HOME": str(tmp_path / "file" / "home")}
     code = "from workbench import _paths as places; print(places.home()[0])"
@@ -459,10 +447,7 @@ def test_where_files_cannot_be_locked_the_journal_of_a_living_process_keeps_othe
     first_line(process)
     monkeypatch.setattr(locks, "fcntl", None)
     device = open_device()
-    with pytest.raises(
-        DeviceHeld,
-        match=f"process {process.pid}.*{device.uuid}.json",
-    ):
+    with pytest.raises(DeviceHeld, match=f"process {process.pid}.*{device.uuid}.json"):
         lease.change(device, Setting(power_limit_w=200.0))
     assert restore.recover() == []
     assert limit_w(machine) == 150.0
@@ -534,12 +519,8 @@ def namespaced() -> tuple[str, ...]:
 
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
 def test_a_living_process_of_another_pid_namespace_is_left_alone(
-    machine: Machine,
-    tmp_path: Path,
-    holder: Holder,
-    namespaced: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    inside: bool,
+    machine: Machine, tmp_path: Path, holder: Holder, namespaced: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch, inside: bool,
 ) -> None:
     process = holder(prefix=namespaced if inside else ())
     first_line(process)
@@ -591,9 +572,7 @@ def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
     recorder.stop()
 
 
-def test_what_a_process_has_mapped_is_not_swept(
-    monkeypatch: pytest.MonkeyPatch, own_memory: Path
-) -> None:
+def test_what_a_process_has_mapped_is_not_swept(monkeypatch: pytest.MonkeyPatch, own_memory: Path) -> None:
     """Its owner's pid stands in its name, and in another PID namespace nobody has it."""
     pid, folder = dead_pid(), own_memory
     gpus, ring = folder / f"workbench-gpus-{pid}-test", folder / f"workbench-ring-{pid}-test"
@@ -631,21 +610,7 @@ def test_a_machine_belongs_to_a_pid_of_its_namespace(machine: Machine) -> None:
 def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
     rng, found = random.Random(3), left_changed(machine)
     wrong = [
-        None,
-        "",
-        "x",
-        0,
-        -1,
-        1e400,
-        float("nan"),
-        [],
-        [None],
-        ["x"],
-        {},
-        True,
-        "../../x",
-        10**400,
-        10**30,
+        None, "", "x", 0, -1, 1e400, float("nan"), [], [None], ["x"], {}, True, "../../x", 10**400, 10**30,
     ]
     set_aside = 0
     for trial in range(300):

@@ -61,9 +61,7 @@ def test_without_the_variable_all_are_visible_in_the_drivers_order() -> None:
 
 def test_numbers_among_different_models_need_an_order() -> None:
     """CUDA counts the fastest first, NVML by PCI bus: measuring the wrong GPU is worse than an error."""
-    with pytest.raises(
-        UnknownGpu, match=r"Tesla V100.*CUDA_DEVICE_ORDER=PCI_BUS_ID"
-    ):
+    with pytest.raises(UnknownGpu, match=r"Tesla V100.*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
         visible(MIXED, env("1"))
     with pytest.raises(UnknownGpu, match="UUID"):
         resolve(1, MIXED, {})

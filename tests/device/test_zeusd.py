@@ -288,9 +288,7 @@ def test_another_gpu_with_another_limit_is_not_changed(
 ) -> None:
     daemon.limits_w[2] = 300.0
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
-    with pytest.raises(
-        NotPermitted, match=rf"GPU 2.*350 W.*{WAY_OUT}"
-    ):
+    with pytest.raises(NotPermitted, match=rf"GPU 2.*350 W.*{WAY_OUT}"):
         lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert daemon.asked == []
 

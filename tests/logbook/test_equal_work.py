@@ -10,10 +10,7 @@ import pytest
 
 import workbench
 from workbench.logbook.equal_work import (
-    UNKNOWN_WORK,
-    comparison_basis,
-    describe_change,
-    describe_comparison,
+    UNKNOWN_WORK, comparison_basis, describe_change, describe_comparison,
 )
 from workbench.logbook.store import Store, as_frame, from_row
 from workbench.measurement.setting_segments import setting_segments
@@ -76,12 +73,11 @@ def test_an_incomplete_run_is_not_compared(outcome: str) -> None:
     (run(0.0, 0.1), run(80.0), "no energy"),
     (run(1.0, time_s=0.0), run(1.0), "no time"),
     (run(1.0, iterations=5, batch_size=12), run(1.0, iterations=5, batch_size=24), "12, 24"),
-    (run(100.0, samples=5), run(80.0, samples=5, gpus=(replace(GPU, name="A100"),)),
-     "(A100, Tesla V100)"),
+    (run(100.0, samples=5), run(80.0, samples=5, gpus=(replace(GPU, name="A100"),)), "(A100, Tesla V100)"),
 ])
 def test_what_did_no_known_equal_work_has_no_percentage(first: Measurement, second: Measurement, why: str) -> None:
     description = describe_comparison(first, second)
-    assert description.startswith("not compared")
+    assert "not compared" in description
     assert why in description
     assert "%" not in description
 

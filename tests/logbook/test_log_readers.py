@@ -118,9 +118,7 @@ def test_a_file_that_is_no_trace_is_refused_by_what_it_has(file: Path, text: str
 def test_gpus_that_cannot_be_distinguished_are_not_mixed(file: Path) -> None:
     rows = [f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}.00 W" for second in range(5) for gpu in range(3)]
     file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
-    with pytest.raises(
-        UsageError, match="index or uuid"
-    ):
+    with pytest.raises(UsageError, match="index or uuid"):
         read_log(file)
 
 
@@ -205,7 +203,8 @@ def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> Non
     (trace,) = read_log(file).values()
     summary = per_iteration(
         iterations(
-            trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True),
+            trace,
+            Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True),
             energies=energies_of([trace]),
         )
     )

@@ -189,8 +189,7 @@ def test_codecarbon_rows_of_one_run_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_series_that_differ_in_their_host_or_label_alone_are_different_gpus(tmp_path: Path) -> None:
-    scrape = "".join(
-        f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} 100.0\n' for host in ("a", "b"))
+    scrape = "".join(f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} 100.0\n' for host in ("a", "b"))
     (tmp_path / "scrapes.txt").write_text(5 * scrape)
     assert sorted(read_log(tmp_path / "scrapes.txt", every_s=15)) == ["a 0", "b 0"]
     csv = "timestamp,Hostname,gpu,DCGM_FI_DEV_POWER_USAGE\n" + "".join(

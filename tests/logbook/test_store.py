@@ -112,11 +112,7 @@ def test_the_log_has_the_cost_of_an_iteration_only_where_iterations_were_detecte
     store.save(FULL)
     store.save(BARE)
     columns = [
-        "iteration_s",
-        "iteration_s_uncertainty",
-        "iteration_j",
-        "iteration_j_uncertainty",
-        "iteration_count",
+        "iteration_s", "iteration_s_uncertainty", "iteration_j", "iteration_j_uncertainty", "iteration_count",
         "iteration_source",
     ]
     assert store.log().select(columns).rows() == [(0.412, 0.003, 96.0, 2.0, 24, "marks"), (None,) * 6]
@@ -407,10 +403,7 @@ def test_an_export_of_nothing_is_a_file_with_the_columns(store: Store, tmp_path:
 
 @pytest.mark.parametrize("name", ["energy.xlsx", "energy", "csv"])
 def test_an_unknown_ending_is_reported_with_those_that_work(store: Store, tmp_path: Path, name: str) -> None:
-    with pytest.raises(
-        UsageError,
-        match=rf"'{name}'.*\.parquet, \.csv, \.json",
-    ):
+    with pytest.raises(UsageError, match=rf"'{name}'.*\.parquet, \.csv, \.json"):
         export(store.log(), tmp_path / name)
 
 
@@ -521,18 +514,7 @@ def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(
 
 
 WRONG = (
-    -1,
-    1.5,
-    float("nan"),
-    float("inf"),
-    "x",
-    True,
-    None,
-    b"x",
-    ["x"],
-    [None],
-    {"a": 1},
-    [{"name": None}],
+    -1, 1.5, float("nan"), float("inf"), "x", True, None, b"x", ["x"], [None], {"a": 1}, [{"name": None}],
 )
 
 

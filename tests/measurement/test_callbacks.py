@@ -362,10 +362,7 @@ def test_lightning_calls_what_we_hook_into() -> None:
     library = pytest.importorskip("lightning.pytorch")
     assert issubclass(callbacks.LightningCallback, library.Callback)
     for name in (
-        "on_train_start",
-        "on_train_batch_end",
-        "on_train_epoch_end",
-        "on_validation_start",
+        "on_train_start", "on_train_batch_end", "on_train_epoch_end", "on_validation_start",
         "on_validation_end",
     ):
         assert hasattr(library.Callback, name)
@@ -399,14 +396,8 @@ def test_a_trainer_of_hugging_face_reports_its_epochs_and_stops(tmp_path: Path, 
     rows = [{"x": torch.tensor([float(n)]), "labels": torch.tensor([float(n)])} for n in range(8)]
     run, message = Run(target=0.8), iter((0.2, 0.5, 0.9, 1.0))
     options = library.TrainingArguments(
-        str(tmp_path),
-        num_train_epochs=4,
-        per_device_train_batch_size=4,
-        eval_strategy="epoch",
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
+        str(tmp_path), num_train_epochs=4, per_device_train_batch_size=4, eval_strategy="epoch",
+        save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
     )
     library.Trainer(
         Model(),

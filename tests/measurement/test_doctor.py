@@ -94,8 +94,7 @@ def test_findings_fit_a_bug_report(
 KIND = [card for card in CARDS if card != "P100"]  # whose NVML has no energy counter
 PROPERTIES = {
     "part-time": ("energy counter", WARN, "only sums"),
-    "moving": ("sensor refresh", PASS, "the counter changes"),
-    "capped": ("power limit", WARN, "400 W"),
+    "moving": ("sensor refresh", PASS, "the counter changes"), "capped": ("power limit", WARN, "400 W"),
 }
 
 

@@ -20,14 +20,8 @@ Power = Callable[[float], float]
 
 
 def steps_of(
-    energy_at: Power,
-    *,
-    period_s: float = 0.1,
-    window_s: float = 0.1,
-    end_s: float = 10.0,
-    counted: bool = True,
-    read: bool = True,
-    tick_error_s: float = 1e-5,
+    energy_at: Power, *, period_s: float = 0.1, window_s: float = 0.1, end_s: float = 10.0,
+    counted: bool = True, read: bool = True, tick_error_s: float = 1e-5,
 ) -> SensorUpdates:
     """What a noiseless sensor says about a GPU whose energy up to a moment is known."""
     ticks = np.arange(0, round(end_s / period_s) + 1) * period_s
@@ -36,12 +30,7 @@ def steps_of(
     nothing = np.full(len(ticks), NAN)
     power = power if read else nothing
     return SensorUpdates(
-        ticks,
-        energy if counted else nothing,
-        power,
-        ticks if read else nothing,
-        window_s,
-        period_s,
+        ticks, energy if counted else nothing, power, ticks if read else nothing, window_s, period_s,
         tick_error_s,
     )
 

@@ -198,10 +198,7 @@ def test_a_guess_can_be_looked_at_and_is_in_no_mean(
     summary = result.measurement.iterations
     assert summary is not None
     assert (summary.count, summary.seconds, summary.sure, summary.reason) == (
-        0,
-        None,
-        False,
-        "too short: 11 s",
+        0, None, False, "too short: 11 s",
     )
     assert summary.detected_s == pytest.approx(0.36, rel=0.05)
     assert result.iterations["kind"].to_list().count("iteration") > 20
@@ -373,9 +370,7 @@ def test_a_stored_measurement_is_looked_at_again(
 
 def test_a_trace_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     Store().save(Measurement("i", "old", 0.0, 3.0))
-    with pytest.raises(
-        MeasurementError, match="'old'"
-    ):
+    with pytest.raises(MeasurementError, match="'old'"):
         workbench.iterations_of("old")
     with pytest.raises(MeasurementError, match="0 rows"):
         from_stored(pl.DataFrame(schema={"time_s": pl.Float64, "power_w": pl.Float64}))

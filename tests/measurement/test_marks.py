@@ -144,8 +144,7 @@ def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook
         raise ValueError("mmap closed or invalid")
 
     for note in (
-        workbench.step,
-        lambda: marks.since_last("evaluation"),
+        workbench.step, lambda: marks.since_last("evaluation"),
         lambda: workbench.phase("evaluation").__enter__(),
     ):
         stale = MarkRecorder(gone)

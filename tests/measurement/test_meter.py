@@ -62,10 +62,7 @@ def test_a_window_has_the_energy_of_what_ran_in_it(meter: Meter, stepped: Machin
     stepped.step(0.2)
     m = meter.measure(window)
     assert (m.label, m.outcome, m.time_s, m.source) == (
-        "train",
-        "ok",
-        pytest.approx(2.0),
-        "counter, simulated",
+        "train", "ok", pytest.approx(2.0), "counter, simulated",
     )
     assert near(m, 400.0)
     assert m.energy_uncertainty_j is not None
@@ -199,10 +196,7 @@ def test_a_counter_that_goes_back_gives_no_energy_and_reports_it(meter: Meter, s
     stepped.step(1.0)
     m = meter.measure(meter.close(window))
     assert (m.energy_j, m.energy_uncertainty_j, m.mean_power_w, m.source) == (
-        None,
-        None,
-        None,
-        "none, simulated",
+        None, None, None, "none, simulated",
     )
     assert m.time_s == pytest.approx(2.0)
     assert re.search(r"went back.* J", m.gpus[0].notes[0])
@@ -228,11 +222,7 @@ def test_without_a_gpu_there_is_a_time_and_never_joules() -> None:
     window = meter.open("cell")
     m = meter.measure(meter.close(window))
     assert (m.gpus, m.energy_j, m.energy_uncertainty_j, m.mean_power_w, m.source) == (
-        (),
-        None,
-        None,
-        None,
-        "none",
+        (), None, None, None, "none",
     )
     assert 0 <= m.time_s < 1
     assert m.started_unix_s == pytest.approx(time.time(), abs=5)
@@ -354,17 +344,8 @@ def test_the_processors_energy_is_read_beside(stepped: Machine, tmp_path: Path) 
 
 def run(energy_j: float | None, time_s: float, bar_j: float | None = 0.3, *notes: str) -> Measurement:
     gpu = GpuMeasurement(
-        "G",
-        "GPU-1",
-        energy_j,
-        bar_j,
-        "counter",
-        False,
-        mean_power_w=100.0,
-        peak_power_w=energy_j,
-        samples=10,
-        gaps=1,
-        notes=notes,
+        "G", "GPU-1", energy_j, bar_j, "counter", False, mean_power_w=100.0, peak_power_w=energy_j,
+        samples=10, gaps=1, notes=notes,
     )
     return Measurement("id", "cell", 0.0, time_s, (gpu,), cpu_energy_j=time_s)
 

@@ -219,9 +219,7 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
     simulated("V100")
     monkeypatch.setattr(sys, "executable", "no-such-python")
     others = set(rings_of(os.getpid()))  # of tests before this one
-    with pytest.raises(
-        MeasurementError, match="no-such-python"
-    ):
+    with pytest.raises(MeasurementError, match="no-such-python"):
         Recorder([open_device()])
     assert set(rings_of(os.getpid())) <= others
 
@@ -232,9 +230,7 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
 def fill(ring: Ring, machine: Machine, from_s: int, to_s: int) -> None:
     """One row per second, written past the sampler."""
     for at_s in range(from_s, to_s):
-        ring.append(
-            0, Sample(float(at_s), at_s * 26.0, *[26.0] * 7, 0), float(at_s), float(at_s), 1e-5
-        )
+        ring.append(0, Sample(float(at_s), at_s * 26.0, *[26.0] * 7, 0), float(at_s), float(at_s), 1e-5)
     machine.clock.show(float(to_s))
 
 
@@ -263,9 +259,7 @@ def test_rows_lie_between_two_times_both_included(recorder: Recorder, ring: Ring
 
 def test_a_trace_is_a_frame_in_which_missing_is_null(recorder: Recorder, ring: Ring, stepped: Machine) -> None:
     uuid = recorder.devices[0].uuid
-    ring.append(
-        0, Sample(5.0, float("nan"), 26.0, *[float("nan")] * 6, 4), float("nan"), float("nan"), 0.0
-    )
+    ring.append(0, Sample(5.0, float("nan"), 26.0, *[float("nan")] * 6, 4), float("nan"), float("nan"), 0.0)
     trace = recorder.trace(uuid, 4.0, 10.0)
     assert trace.schema == SCHEMA
     assert trace.select("time_s", "tick_s", "energy_j", "power_w", "throttle").rows() == [

@@ -422,10 +422,7 @@ def test_a_ring_that_does_not_fit_is_made_in_the_temporary_directory(
     assert Ring.create(full / "ring", ["GPU-1"], capacity=8).path == other / "ring"
     assert list(full.iterdir()) == []
     refuse_to_reserve(monkeypatch, full, other)
-    with pytest.raises(
-        MeasurementError,
-        match=r"No space left.*TMPDIR",
-    ):
+    with pytest.raises(MeasurementError, match=r"No space left.*TMPDIR"):
         Ring.create(full / "ring-2", ["GPU-1"], capacity=8)
     assert [path.name for path in other.iterdir()] == ["ring"]
 
@@ -451,9 +448,7 @@ def test_a_simulated_machine_that_does_not_fit_is_made_in_the_temporary_director
     assert made.state.path.parent == tmp_path
     assert [device.name for device in devices()] == ["Tesla V100-PCIE-32GB (simulated)"]
     refuse_to_reserve(monkeypatch, _shared_memory.directory(), tmp_path)
-    with pytest.raises(
-        SimulationError, match=r"\d+ KB"
-    ):
+    with pytest.raises(SimulationError, match=r"\d+ KB"):
         machines.simulate("V100,A100")
 
 
@@ -476,14 +471,8 @@ print("measured", result.energy_j >= 0)
 def test_a_full_shared_memory_kills_nobody(pages: int, tmp_path: Path) -> None:
     """Before every page was reserved, 1 to 3 free pages ended the process with SIGBUS."""
     inside = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"',
-        "-",
+        "unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+        'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"', "-",
     ]
     if (
         shutil.which("unshare") is None

@@ -104,9 +104,7 @@ def test_a_simulated_machine_whose_file_is_gone_is_replaced(
     environment.
     """
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(
-        SimulationError, match=r"workbench.simulate\('A100'\)"
-    ):
+    with pytest.raises(SimulationError, match=r"workbench.simulate\('A100'\)"):
         _ = sessions.current().devices
     mine = simulate("A100", scale=10.0)
     assert [device.name for device in mine.devices] == ["NVIDIA A100-SXM4-80GB (simulated)"]
@@ -214,7 +212,9 @@ def test_where_no_process_can_be_started_the_counter_alone_measures(
     assert "counter alone" in message
 
 
-def test_what_a_killed_process_left_changed_is_restored_and_reported_at_the_start(simulated: Simulated) -> None:
+def test_what_a_killed_process_left_changed_is_restored_and_reported_at_the_start(
+    simulated: Simulated,
+) -> None:
     machine = simulated("V100", stepped=True)
     code = (
         "import os, signal; from workbench.device import lease as control, watchdog; from "

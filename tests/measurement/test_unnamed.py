@@ -26,10 +26,7 @@ from workbench.simulation.machine import Machine
     ],
 )
 def test_who_has_no_name_here_is_counted_and_we_are_not_among_them(
-    simulated: Callable[..., Machine],
-    monkeypatch: pytest.MonkeyPatch,
-    there: list[int],
-    ours: set[int],
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, there: list[int], ours: set[int],
     unnamed: int,
 ) -> None:
     simulated("A100", stepped=True)
@@ -63,9 +60,7 @@ def test_a_hidden_process_is_in_the_notes_of_a_measurement(
     assert any("1 other process" in note for note in notes)
 
 
-def test_a_gpu_in_mig_mode_has_a_note_without_a_mig_environment(
-    simulated: Callable[..., Machine]
-) -> None:
+def test_a_gpu_in_mig_mode_has_a_note_without_a_mig_environment(simulated: Callable[..., Machine]) -> None:
     simulated("A100", stepped=True).state.set_card(0, "mig", 1)
     gpu = workbench.open_device(0)
     assert "whole GPU" in gpu.note

@@ -47,7 +47,5 @@ def test_a_shorter_workload_is_the_same_but_for_its_length() -> None:
     "wrong", [lambda: Accuracy(0), lambda: shorter("cifar100", 0), lambda: shorter("mnist", 10)]
 )
 def test_invalid_input_is_an_error(wrong) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(
-        UsageError, match=r"not 0|'mnist'"
-    ):
+    with pytest.raises(UsageError, match=r"not 0|'mnist'"):
         wrong()

@@ -30,20 +30,15 @@ class Elsewhere:
 
     def __init__(self, directory: Path, machine: Machine) -> None:
         environment = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(directory),
-            ENVIRONMENT_VARIABLE: str(machine.state.path),
+            **os.environ, "LD_LIBRARY_PATH": str(directory), ENVIRONMENT_VARIABLE: str(machine.state.path),
         }
         self.process = subprocess.Popen(
-            [sys.executable, str(FIXTURE / "answers.py")],
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
+            [sys.executable, str(FIXTURE / "answers.py")], env=environment, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         assert self.line() == "CDLL"  # the linker found it under the driver's name
 
-    def _line(self) -> Any:
+    def line(self) -> Any:
         assert self.process.stdout
         return json.loads(self.process.stdout.readline())
 
@@ -107,9 +102,7 @@ def test_c_and_python_answer_alike_at_random_times_and_settings(both: Any) -> No
             *sorted(rng.choices([100, 210, 900, 1200, 1500, 3000], k=2)),
         ),
         lambda gpu: (
-            "nvmlDeviceSetMemoryLockedClocks",
-            gpu,
-            *rng.choices([405, 5001, 7251, 20000, 0xFFFFFF02], k=2),
+            "nvmlDeviceSetMemoryLockedClocks", gpu, *rng.choices([405, 5001, 7251, 20000, 0xFFFFFF02], k=2),
         ),
         lambda gpu: ("nvmlDeviceSetGpuLockedClocks", gpu, 0xFFFFFF01, 0xFFFFFF02),
         lambda gpu: ("nvmlDeviceResetGpuLockedClocks", gpu),
@@ -122,12 +115,8 @@ def test_c_and_python_answer_alike_at_random_times_and_settings(both: Any) -> No
         now_s = machine.clock()
         plan = [
             (
-                rng.uniform(0.001, 0.3),
-                rng.uniform(30, 400),
-                rng.randrange(200, 1500),
-                rng.choice([877, 405]),
-                rng.random(),
-                rng.random(),
+                rng.uniform(0.001, 0.3), rng.uniform(30, 400), rng.randrange(200, 1500),
+                rng.choice([877, 405]), rng.random(), rng.random(),
                 rng.choice([0, 2, 4]) | rng.getrandbits(53) << 11,
             )
             for _ in range(8)
@@ -257,9 +246,7 @@ def test_a_machine_that_is_gone_shows_how_to_get_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(
-        SimulationError, match=r"/gone.*gpu simulate A100"
-    ):
+    with pytest.raises(SimulationError, match=r"/gone.*gpu simulate A100"):
         machines.attached()
 
 

@@ -63,18 +63,9 @@ def one(
         WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0),
     )
     return Workload(
-        key=key,
-        title=key,
-        network="none",
-        samples=1 << 40,
-        evaluation_samples=0,
-        default_batch_size=1,
-        batch_sizes=(1,),
-        fixed_bytes=int(memory_gib * 2**30),
-        sample_bytes=0,
-        checkpoint_bytes=0,
-        phases=phases,
-        card=card,
+        key=key, title=key, network="none", samples=1 << 40, evaluation_samples=0, default_batch_size=1,
+        batch_sizes=(1,), fixed_bytes=int(memory_gib * 2**30), sample_bytes=0, checkpoint_bytes=0,
+        phases=phases, card=card,
     )
 
 
@@ -103,9 +94,7 @@ def test_the_published_powers_hold_within_four_percent(published: dict[str, dict
     for name, row in published.items():
         demands = [
             Demand(
-                alone[each]["avg_gpu_util"] / 100,
-                (alone[each]["avg_power_w"] - NODE_IDLE_W) / GPUS,
-                300.0,
+                alone[each]["avg_gpu_util"] / 100, (alone[each]["avg_power_w"] - NODE_IDLE_W) / GPUS, 300.0,
                 0.0,
             )
             for each in name.split("&")
@@ -124,13 +113,8 @@ def test_a_shared_card_shows_the_published_tables_through_its_driver(
     """
     share_w = NODE_IDLE_W / GPUS
     card = replace(
-        catalogue.CARDS["V100"],
-        key="SERVER8",
-        name="an eighth of a server",
-        static_w=share_w,
-        gap_w=share_w,
-        idle_w=share_w,
-        power_limit_w=(100.0, 600.0, 600.0),
+        catalogue.CARDS["V100"], key="SERVER8", name="an eighth of a server", static_w=share_w, gap_w=share_w,
+        idle_w=share_w, power_limit_w=(100.0, 600.0, 600.0),
     )
     monkeypatch.setitem(catalogue.CARDS, "SERVER8", card)
     machine = simulated("SERVER8", stepped=True)
@@ -336,9 +320,7 @@ def test_the_driver_shows_every_process_and_memory_adds_up(stepped: Machine) -> 
 
 def test_a_ninth_job_on_a_card_is_an_error(stepped: Machine) -> None:
     jobs = [TrainingJob("cifar100", 8) for _ in range(9)]
-    with pytest.raises(
-        SimulationError, match="8 jobs"
-    ):
+    with pytest.raises(SimulationError, match="8 jobs"):
         together(jobs, 1.0)
     assert tenants.present(stepped.state, 0) == []
 

@@ -124,7 +124,8 @@ def test_an_epoch_ends_with_its_evaluation_and_checkpoints_come_when_due(stepped
     assert (epoch, len(job)) == (88_524 // 56, 2 * (88_524 // 56))
     assert [batch.epoch for batch in job] == [0] * epoch + [1] * epoch
     assert [event.kind for event in job.events] == [
-        "checkpoint", "evaluation", "checkpoint", "checkpoint", "evaluation"]
+        "checkpoint", "evaluation", "checkpoint", "checkpoint", "evaluation",
+    ]
     checkpoint, evaluation = job.events[:2]
     assert checkpoint.end_s - checkpoint.start_s == pytest.approx(2.0)
     assert checkpoint.start_s == pytest.approx(job.marks[999] + job.marks[1] - job.marks[0])
@@ -161,9 +162,7 @@ def test_a_lower_power_limit_slows_the_iteration_under_way_after_the_governors_d
 ) -> None:
     card = stepped.card(0)
     job, before_s, after_s = (
-        TrainingJob("imagenet", 256, iterations=4),
-        iteration_s(card, 250.0),
-        iteration_s(card, 150.0),
+        TrainingJob("imagenet", 256, iterations=4), iteration_s(card, 250.0), iteration_s(card, 150.0),
     )
     for batch in job:
         if batch.iteration == 0:  # the host is 10 ms ahead, the governor takes 100: 90 ms into iteration 1
@@ -246,18 +245,13 @@ def test_a_job_whose_process_dies_goes_idle_after_the_pause(stepped: Machine) ->
 
 
 def test_a_batch_that_does_not_fit_shows_what_it_needs(stepped: Machine) -> None:
-    with pytest.raises(
-        OutOfMemory, match=r"42\.8 GiB.*32 GiB"
-    ):
+    with pytest.raises(OutOfMemory, match=r"42\.8 GiB.*32 GiB"):
         TrainingJob("imagenet", 512)
 
 
 def test_a_job_that_does_not_fit_beside_another_runs_out_of_memory(stepped: Machine) -> None:
     for _ in TrainingJob("imagenet", 256, iterations=1):
-        with pytest.raises(
-            OutOfMemory,
-            match=rf"9\.6 GiB.*{os.getpid()}.*22\.0 GiB",
-        ):
+        with pytest.raises(OutOfMemory, match=rf"9\.6 GiB.*{os.getpid()}.*22\.0 GiB"):
             TrainingJob("squad", 32, iterations=1).run()
     TrainingJob("squad", 32, iterations=1).run()
 
@@ -272,9 +266,7 @@ def test_a_job_takes_all_of_its_gpus_or_none(simulated: Callable[..., Machine]) 
 
 
 def test_a_job_that_makes_no_sense_is_refused_with_what_would(stepped: Machine) -> None:
-    with pytest.raises(
-        UsageError, match=r"'resnet'.*cifar100"
-    ):
+    with pytest.raises(UsageError, match=r"'resnet'.*cifar100"):
         TrainingJob("resnet")
     for name in ("batch_size", "epochs", "iterations"):
         with pytest.raises(UsageError, match=f"{name} .*0"):
