@@ -19,7 +19,14 @@ from workbench.device import nvml
 from workbench.device.discovery import devices, open_device, why_no_gpu
 from workbench.device.nvml import NvmlDevice, error_for
 from workbench.errors import (
-    DeviceError, DriverError, GpuLost, NoDriver, NotPermitted, NotSupported, OutOfRange, Transient,
+    DeviceError,
+    DriverError,
+    GpuLost,
+    NoDriver,
+    NotPermitted,
+    NotSupported,
+    OutOfRange,
+    Transient,
     UnknownGpu,
 )
 from workbench.records import Setting, throttle_names

@@ -10,7 +10,10 @@ import pytest
 
 import workbench
 from workbench.logbook.equal_work import (
-    UNKNOWN_WORK, comparison_basis, describe_change, describe_comparison,
+    UNKNOWN_WORK,
+    comparison_basis,
+    describe_change,
+    describe_comparison,
 )
 from workbench.logbook.store import Store, as_frame, from_row
 from workbench.measurement.setting_segments import setting_segments

@@ -19,7 +19,16 @@ from workbench.errors import SimulationError
 from workbench.simulation import sensors
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import (
-    CARD, CONTROL, GUARD_S, HEADER, PROCESS_SLOTS, PROCESSES_AT, RING, SEGMENT, SEQUENCE_AT, SM_CLOCKS_AT,
+    CARD,
+    CONTROL,
+    GUARD_S,
+    HEADER,
+    PROCESS_SLOTS,
+    PROCESSES_AT,
+    RING,
+    SEGMENT,
+    SEQUENCE_AT,
+    SM_CLOCKS_AT,
     MachineState,
 )
 
