@@ -173,9 +173,7 @@ def test_what_the_card_does_not_take_changes_nothing(
     device = open_device()
     with pytest.raises(error), lease.applied(device, setting):
         pytest.fail("the block must not run")
-    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
-        250.0, 0, [], "",
-    )
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
 
 
 @pytest.mark.parametrize(
@@ -192,21 +190,15 @@ def test_without_the_right_nothing_is_changed_and_no_journal_is_left(
     assert lease.holder(device.uuid) == ""
 
 
-def test_25_what_another_program_has_set_meanwhile_is_left_alone_and_reported(machine: Machine) -> None:
+@pytest.mark.parametrize(("watts", "message"), [(180.0, ".*180 W.*250 W.*"), (250.0, "")])
+def test_25_a_limit_that_another_program_has_set_meanwhile_is_left_alone(
+    machine: Machine, watts: float, message: str
+) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
-    set_by_another_program(machine, 180.0)
-    message = lease.restore(device)
-    assert re.search("180 W.*250 W", message)
-    assert limit_w(machine) == 180.0
-    assert journals() == []
-
-
-def test_25_a_value_that_another_program_has_restored_is_not_reported(machine: Machine) -> None:
-    device = open_device()
-    lease.change(device, Setting(power_limit_w=150.0))
-    set_by_another_program(machine, 250.0)
-    assert lease.restore(device) == ""
+    set_by_another_program(machine, watts)
+    assert re.fullmatch(message, lease.restore(device))
+    assert (limit_w(machine), journals()) == (watts, [])
 
 
 def test_a_restore_that_the_driver_refuses_is_reported_and_owed(machine: Machine) -> None:
@@ -379,9 +371,7 @@ def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     monkeypatch.setattr(NvmlDevice, "write", write)
     with pytest.raises(KeyboardInterrupt):
         how(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
-    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
-        250.0, 0, [], "",
-    )
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
     with lease.applied(device, Setting(power_limit_w=200.0)):
         interrupts.append(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt), lease.applied(device, Setting(power_limit_w=150.0)):

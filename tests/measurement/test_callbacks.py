@@ -261,11 +261,8 @@ def test_hugging_face_takes_the_evaluation_inside_an_epoch_where_there_is_none_a
     double(monkeypatch, "transformers", "TrainerCallback")
     run = Run()
     hook = callbacks.HuggingFaceCallback(run, metric="eval_accuracy")
-    call = (
-        SimpleNamespace(),
-        SimpleNamespace(),
-        SimpleNamespace(should_evaluate=False, should_training_stop=False),
-    )
+    control = SimpleNamespace(should_evaluate=False, should_training_stop=False)
+    call = (SimpleNamespace(), SimpleNamespace(), control)
     hook.on_evaluate(*call, metrics={"eval_accuracy": 0.6})
     hook.on_epoch_end(*call)
     assert run.epochs == [0.6]
@@ -326,14 +323,10 @@ def test_without_a_recurrence_epochs_pass_and_nothing_stops(monkeypatch: pytest.
     assert not hook.model.stop_training
 
 
-PACKAGES = [
-    ("HuggingFaceCallback", "transformers"),
-    ("LightningCallback", "lightning"),
-    ("KerasCallback", "keras"),
-]
-
-
-@pytest.mark.parametrize(("name", "package"), PACKAGES)
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("HuggingFaceCallback", "transformers"), ("LightningCallback", "lightning"), ("KerasCallback", "keras")],
+)
 def test_a_framework_that_is_not_here_is_reported_when_its_class_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:

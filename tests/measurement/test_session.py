@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,14 +66,6 @@ def test_without_a_gpu_a_session_still_has_a_clock(monkeypatch: pytest.MonkeyPat
     assert (mine.devices, mine.recorder) == ((), None)
     m = mine.meter.measure(mine.meter.close(mine.meter.open()))
     assert (m.energy_j, m.source) == (None, "none")
-
-
-def test_the_reason_for_no_gpu_is_one_sentence(simulated: Simulated) -> None:
-    machine = simulated("V100", stepped=True)
-    machine.state.set_header("driver_fault", 9)
-    assert "kernel module" in Session().why_no_gpu()
-    machine.state.set_header("driver_fault", 0)
-    assert Session().why_no_gpu() == ""
 
 
 def test_choosing_simulated_gpus_replaces_those_that_were_measured(simulated: Simulated) -> None:
@@ -199,17 +192,24 @@ def test_a_sampling_process_that_was_killed_is_replaced(simulated: Simulated) ->
     assert second.running
 
 
-def test_where_no_process_can_be_started_the_counter_alone_measures(
-    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+def no_memory(*_: object) -> Path:
+    raise OSError("4 KB")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "reason"),
+    [(sys, "executable", "no-such-python", "no-such-python"), (_shared_memory, "create", no_memory, "4 KB")],
+)
+def test_without_a_sampling_process_or_memory_the_counter_alone_measures(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any, reason: str
 ) -> None:
     simulated("V100", scale=4.0)
-    monkeypatch.setattr(sys, "executable", "no-such-python")
+    monkeypatch.setattr(module, name, value)
     mine = sessions.current()
     m = mine.meter.measure(mine.meter.close(mine.meter.open()))
     assert mine.recorder is None
     assert m.energy_j is not None
-    (message,) = mine.messages
-    assert "counter alone" in message
+    assert [reason in each and "counter alone" in each for each in mine.messages] == [True]
 
 
 def test_what_a_killed_process_left_changed_is_restored_and_reported_at_the_start(
@@ -254,22 +254,6 @@ def test_an_outer_hold_survives_a_session_that_opens(simulated: Simulated) -> No
         assert machine.state.control(0, "limit_w") == 150.0
 
 
-def test_where_the_samples_have_no_place_the_counter_alone_measures(
-    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulated("V100", scale=4.0)
-
-    def full(*_: object) -> Path:
-        raise OSError("4 KB")
-
-    monkeypatch.setattr(_shared_memory, "create", full)
-    mine = sessions.current()
-    m = mine.meter.measure(mine.meter.close(mine.meter.open()))
-    assert mine.recorder is None
-    assert m.energy_j is not None
-    assert ["4 KB" in each and "counter alone" in each for each in mine.messages] == [True]
-
-
 # GPUs that cannot be used
 
 
@@ -277,13 +261,16 @@ def test_where_the_samples_have_no_place_the_counter_alone_measures(
 def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_and_the_reason(
     simulated: Simulated, code: int
 ) -> None:
-    simulated("V100", stepped=True).state.set_header("driver_fault", code)
+    machine = simulated("V100", stepped=True)
+    machine.state.set_header("driver_fault", code)
     mine = sessions.current()
     assert mine.devices == ()
     assert f"(NVML {code})" in mine.why_no_gpu()
     assert mine.meter.why == mine.why_no_gpu()
     with pytest.raises(NoDriver, match="simulated"):
         open_device()
+    machine.state.set_header("driver_fault", 0)
+    assert Session().why_no_gpu() == ""
 
 
 def test_the_message_for_a_container_that_lost_its_gpus_is_to_restart_it(simulated: Simulated) -> None:
