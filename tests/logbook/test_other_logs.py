@@ -273,7 +273,7 @@ def test_joules_of_averages_lie_in_the_interval() -> None:
     assert sum(inside) >= 57
 
 
-@pytest.mark.parametrize(("name", "content", "words"), [
+@pytest.mark.parametrize(("name", "content", "description"), [
     ("a.json", "{}", "JSON of no known kind"),
     ("a.json", '{"data": {"result": []}}', "no power"),
     ("sacct.txt", "JobID|Elapsed\n", "Elapsed|elapsed"),

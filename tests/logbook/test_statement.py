@@ -159,7 +159,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert re.search("300 .*400", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("options", "words"), [
+@pytest.mark.parametrize(("options", "description"), [
     ({"label": "none"}, "nothing called none"),
     ({"pue": 0.5}, "1 or more"),
     ({"g_co2_per_kwh": -1.0}, "0 or more"),

@@ -32,7 +32,7 @@ def blinking(simulated: Callable[..., Machine], seconds: float) -> Recorder:
     return recorder
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.104, "aliasing suspected"), (3.5, "")])
+@pytest.mark.parametrize(("seconds", "reported"), [(0.104, "aliasing suspected"), (3.5, "")])
 def test_the_counter_distinguishes_a_beat_from_a_period(
     simulated: Callable[..., Machine], seconds: float, reported: str
 ) -> None:

@@ -375,7 +375,7 @@ def test_tensorboard(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("runs/a/rank1",) in message
 
 
-@pytest.mark.parametrize(("where", "options", "words"), [
+@pytest.mark.parametrize(("where", "options", "description"), [
     ("carrier pigeon", {}, "place to log"),
     ("prometheus:high", {}, "place to log"),
     ("prometheus:99999", {}, "cannot be used"),
