@@ -90,7 +90,7 @@ def test_a_setting_lasts_as_long_as_its_block(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_setting_is_put_back_when_the_work_fails(machine: Machine, error: type[BaseException]) -> None:
+def test_a_setting_is_restored_when_the_work_fails(machine: Machine, error: type[BaseException]) -> None:
     with pytest.raises(error), lease.applied(open_device(), Setting(power_limit_w=150.0)):
         raise error
     assert limit_w(machine) == 250.0
@@ -201,7 +201,7 @@ def test_25_a_limit_that_another_program_has_set_meanwhile_is_left_alone(
     assert (limit_w(machine), journals()) == (watts, [])
 
 
-def test_a_restore_that_the_driver_refuses_is_reported_and_owed(machine: Machine) -> None:
+def test_a_restore_that_the_driver_refuses_is_reported_and_tried_again(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=1)
@@ -215,7 +215,7 @@ def test_a_restore_that_the_driver_refuses_is_reported_and_owed(machine: Machine
     assert journals() == []
 
 
-def test_a_debt_outlives_a_second_refusal(machine: Machine) -> None:
+def test_a_setting_is_restored_after_two_refusals(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=4)  # each time the device tries to undo it, too
@@ -394,7 +394,7 @@ def test_an_interrupt_just_after_a_change_does_not_leave_a_block_changed(
     assert (limit_w(machine), lease.holder(device.uuid)) == (250.0, "")
 
 
-def test_a_clock_that_is_owed_is_reported_beside_a_limit_that_is_left_alone(machine: Machine) -> None:
+def test_an_unrestored_clock_and_a_foreign_limit_are_both_reported(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     set_by_another_program(machine, 180.0)

@@ -262,7 +262,7 @@ def test_16_a_clock_that_the_card_does_not_have(simulated: Simulated) -> None:
     assert machine.state.generation(0) == 0
 
 
-def test_16_a_symbolic_clock_beside_a_number(stepped: Machine) -> None:
+def test_16_a_symbolic_clock_with_a_number(stepped: Machine) -> None:
     open_device()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
@@ -400,7 +400,7 @@ def test_22_a_hiccup_while_a_device_opens_costs_no_capability(stepped: Machine) 
     assert device.can("utilisation")
 
 
-def test_23_the_counter_goes_back_when_the_driver_is_loaded_anew(stepped: Machine) -> None:
+def test_23_the_counter_goes_back_when_the_driver_is_reloaded(stepped: Machine) -> None:
     """The device tells what the counter says; whoever measures a window by it sees the difference below
     zero.
     """

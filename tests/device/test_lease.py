@@ -48,7 +48,7 @@ def held() -> list[str]:
     return sorted(path.name for path in _paths.journals().iterdir())
 
 
-def test_gpus_are_changed_together_and_put_back_together(machine: Machine) -> None:
+def test_gpus_are_changed_and_restored_together(machine: Machine) -> None:
     with Lease(devices()) as mine:
         shown = mine.apply(Setting(power_limit_w=200.0))
         assert [setting.power_limit_w for setting in shown] == [200.0, 200.0]
@@ -124,7 +124,7 @@ def test_one_gpu_that_does_not_answer_keeps_no_other_changed(machine: Machine) -
     assert limits_w(machine) == (400.0, 250.0)
 
 
-def test_what_was_restored_meanwhile_is_left_alone_and_a_lease_begins_anew(machine: Machine) -> None:
+def test_a_setting_restored_meanwhile_is_left_alone_and_a_lease_starts_again(machine: Machine) -> None:
     mine = Lease(devices())
     mine.apply(Setting(power_limit_w=200.0))
     lease.restore_all()
@@ -160,7 +160,7 @@ def test_what_a_user_applies_is_undone_step_by_step(machine: Machine) -> None:
         gpu.undo()
 
 
-def test_what_was_put_back_meanwhile_is_not_undone_again(machine: Machine) -> None:
+def test_a_setting_restored_meanwhile_is_not_undone_again(machine: Machine) -> None:
     gpu = open_device(1)
     gpu.apply(power_limit_w=200)
     lease.restore_all()
@@ -178,7 +178,7 @@ def test_a_change_names_a_setting_or_its_knobs(machine: Machine, change: Callabl
     assert (limits_w(machine)[1], held()) == (250.0, [])
 
 
-def test_a_hold_lists_who_changed_what_and_each_is_taken_back(machine: Machine) -> None:
+def test_a_hold_lists_its_changes_and_each_can_be_undone(machine: Machine) -> None:
     gpu, slider = open_device(), Lease([open_device()], who="slider")
 
     def changes() -> list[tuple[str, float | None, float | None]]:

@@ -130,7 +130,7 @@ def test_application_clocks_are_no_lock(
     assert gpu.application_clock_mhz() is None
 
 
-def test_a_lock_that_was_just_let_go_is_nobody_elses(
+def test_a_lock_that_was_just_released_is_free(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = simulated("A100", stepped=True)
@@ -164,7 +164,7 @@ def test_a_jetson_is_named(simulated: Simulated) -> None:
 # what is found at a start
 
 
-def test_a_limit_of_nobody_known_is_reported_at_the_next_start_with_the_way_to_the_default(
+def test_a_limit_of_unknown_origin_is_reported_at_the_next_start_with_the_restore_command(
     simulated: Simulated,
 ) -> None:
     machine = simulated("A100,V100", stepped=True)

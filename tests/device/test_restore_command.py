@@ -66,7 +66,7 @@ def test_an_epilog_by_root_settles_what_a_users_journal_owes(
     assert cli.main(["restore"]) == 0
 
 
-def test_all_puts_what_nobody_holds_to_the_drivers_defaults(
+def test_all_restores_unheld_gpus_to_the_default_of_the_driver(
     simulated: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = simulated("A100,V100", stepped=True)

@@ -278,7 +278,7 @@ def test_a_lock_that_is_a_link_is_neither_followed_nor_written_through(
     assert (victim.read_text(), limit_w(machine)) == ("precious", 250.0)
 
 
-def test_a_pipe_in_place_of_a_lock_blocks_nobody(machine: Machine) -> None:
+def test_a_pipe_in_place_of_a_lock_does_not_block(machine: Machine) -> None:
     device = open_device()
     os.mkfifo(lock_file(device.uuid))
     assert lease.holder(device.uuid) == ""
@@ -530,7 +530,7 @@ def test_a_living_process_of_another_pid_namespace_is_left_alone(
     ended = subprocess.run([*prefix, sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (ended.stdout.strip(), limit_w(machine), len(journals())) == ("[]", 150.0, 1), ended.stderr
     _, error = holder(prefix=prefix).communicate(timeout=240)
-    assert "DeviceHeld" in error
+    assert error.startswith("refused: ")
     process.communicate("\n", timeout=240)
     assert (limit_w(machine), journals()) == (250.0, [])
 

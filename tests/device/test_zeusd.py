@@ -160,7 +160,7 @@ def test_clocks_are_locked_and_given_back(unprivileged: NvmlDevice, daemon: Daem
     assert unprivileged.locked() == Setting()
 
 
-def test_what_was_set_through_the_daemon_is_put_back_through_it(
+def test_a_setting_made_through_the_daemon_is_restored_through_it(
     unprivileged: NvmlDevice, daemon: Daemon
 ) -> None:
     before_w = unprivileged.setting().power_limit_w

@@ -157,7 +157,7 @@ def test_dmon_with_a_time_before_each_line_needs_no_pace(file: Path, stamps: tup
     assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1], abs=1e-5)
 
 
-def test_profiling_fields_stand_in_for_utilisation(file: Path) -> None:
+def test_profiling_fields_replace_utilisation(file: Path) -> None:
     file.write_text(
         "#Entity   POWER   GRACT   DRAMA\nID\nGPU 0   100.0   0.750   0.250\nGPU-I 3   N/A  0.1 0.1\nGPU 0   "
         "100.0\n"

@@ -291,7 +291,7 @@ def test_a_folder_that_is_no_run_is_reported(tmp_path: Path) -> None:
         workbench.read_log(tmp_path)
 
 
-def test_a_log_is_put_beside_ones_own_measurements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_compared_with_stored_measurements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = pl.DataFrame({"_timestamp": TIMES, "gpu.0.powerWatts": 100.0, "gpu.1.powerWatts": 50.0})
     frame.write_csv(tmp_path / "run-1.csv")
     (tmp_path / "zeus.csv").write_text(

@@ -191,7 +191,7 @@ def test_the_headline_reports_what_changes_the_meaning() -> None:
     assert "⚠" not in report.page(M)
 
 
-def test_what_a_detector_doubts_stands_behind_details_and_what_it_found_in_the_headline() -> None:
+def test_doubts_of_the_detector_are_in_the_details_and_its_result_in_the_headline() -> None:
     doubt = IterationSummary(0, sure=False, reason="aliasing suspected", detected_s=0.328)
     headline, _, folded = report.page(replace(M, iterations=doubt)).partition("<details")
     assert "aliasing" not in headline

@@ -92,7 +92,7 @@ def test_the_total_counts_every_call_of_a_comparison() -> None:
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_a_text_beside_the_mark_is_no_hiding_place(tmp_path: Path, ending: str) -> None:
+def test_text_next_to_the_mark_is_verified_too(tmp_path: Path, ending: str) -> None:
     path = workbench.report("base").write(tmp_path / f"energy{ending}")
     lines = path.read_text().splitlines()
     for number, line in enumerate(lines):

@@ -214,7 +214,7 @@ def test_a_killed_writer_leaves_whole_files_only(store: Store) -> None:
         assert sorted(numbers) == list(range(len(numbers)))
 
 
-def test_two_processes_write_at_once_and_nothing_is_lost(
+def test_two_processes_write_simultaneously_and_nothing_is_lost(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [writer(store, name, 60) for name in "ab"]
@@ -519,7 +519,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("column", SCHEMA.names())
-def test_a_column_of_another_kind_is_read_as_what_it_should_be_or_set_aside(
+def test_a_column_of_another_type_is_converted_or_set_aside(
     store: Store, column: str
 ) -> None:
     store.save(BARE)

@@ -132,7 +132,7 @@ def test_the_command_line_reports_it_and_writes_json(
     assert "0: rest: " in capsys.readouterr().out
 
 
-def test_a_sentence_stands_with_a_result_where_it_was_much() -> None:
+def test_much_waste_is_reported_with_a_result_and_little_is_not() -> None:
     much = waste(trace([(30.0, 60.0, 0.0), (60.0, 300.0, 1.0)])).findings
     little = waste(trace([(6.0, 60.0, 0.0), (600.0, 300.0, 1.0)])).findings
     run = Measurement("r", "", 1.79e9, 90.0, (GpuMeasurement("A100", "", 2e4, 5.0, "counter", False),))

@@ -25,7 +25,7 @@ def examined(machine: Machine, seconds: float = 16.0) -> dict[str, Finding]:
     return {each.what: each for each in doctor.gpu_findings(device, any_training(device), seconds=seconds)}
 
 
-def test_a_kind_gpu_fails_nothing(simulated: Callable[..., Machine]) -> None:
+def test_a_well_behaved_gpu_passes_every_check(simulated: Callable[..., Machine]) -> None:
     found = examined(simulated("H100", stepped=True))
     assert [each for each in found.values() if each.grade == FAIL] == []
     assert found["energy counter"].grade == PASS
@@ -99,7 +99,7 @@ PROPERTIES = {
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_no_kind_gpu_fails(simulated: Callable[..., Machine], card: str) -> None:
+def test_no_simulated_card_fails_a_check(simulated: Callable[..., Machine], card: str) -> None:
     found = examined(simulated(card, stepped=True))
     assert [str(each) for each in found.values() if each.grade == FAIL] == []
     if card in KIND:
@@ -107,7 +107,7 @@ def test_no_kind_gpu_fails(simulated: Callable[..., Machine], card: str) -> None
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_every_property_of_a_rough_card_is_reported(simulated: Callable[..., Machine], name: str) -> None:
+def test_every_property_of_an_irregular_gpu_is_reported(simulated: Callable[..., Machine], name: str) -> None:
     what, grade, part = PROPERTIES[name]
     found = examined(simulated(f"A100,{name}", stepped=True))
     assert found[what].grade == grade
@@ -133,7 +133,7 @@ def test_who_else_is_there_is_reported(
     assert (found["clocks"].grade, found["persistence"].grade) == (WARN, WARN)
 
 
-def test_a_report_names_nobody_and_holds_what_was_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_report_hides_user_host_path_and_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor.socket, "gethostname", lambda: "node-17")
     monkeypatch.setattr(doctor.getpass, "getuser", lambda: "mallory")
     message = "mallory's job on node-17 holds /home/mallory/x.lock of GPU-1234abcd-12 (1/2 W/s, 3 W / 4 W)"

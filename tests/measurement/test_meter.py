@@ -303,7 +303,7 @@ def test_one_lost_gpu_of_two_leaves_no_sum(simulated: Simulated) -> None:
     assert (m.energy_j, m.mean_power_w) == (None, None)  # half of it is not it
 
 
-def test_the_processors_energy_is_read_beside(stepped: Machine, tmp_path: Path) -> None:
+def test_the_energy_of_the_processor_is_read_too(stepped: Machine, tmp_path: Path) -> None:
     zone = tmp_path / "intel-rapl:0"
     zone.mkdir()
     for name, text in (

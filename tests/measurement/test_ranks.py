@@ -187,7 +187,7 @@ def test_ranks_of_a_node_read_one_sampling_process(
 
 @LINUX
 @pytest.mark.parametrize("dies", ["sampler", "owner", "reader"])
-def test_whoever_dies_the_others_go_on_with_one_sampling_process(
+def test_when_a_rank_dies_the_others_continue_with_one_sampling_process(
     simulated: Callable[..., Machine], ranks: Callable[..., Ranks], dies: str
 ) -> None:
     simulated("A100,A100,A100")

@@ -196,7 +196,7 @@ def test_what_was_recorded_can_be_read_after_the_stop(simulated: Simulated) -> N
     assert len(recorder.rows(device.uuid, 0.0, 1e9)) > 0
 
 
-def test_a_recorder_that_nobody_has_any_more_ends_its_process(simulated: Simulated) -> None:
+def test_an_unreferenced_recorder_ends_its_process(simulated: Simulated) -> None:
     simulated("V100")
     others = set(rings_of(os.getpid()))  # of tests before this one
     recorder = Recorder([open_device()])

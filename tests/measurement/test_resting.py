@@ -244,7 +244,7 @@ def test_a_driver_that_answers_slowly_is_named(simulated: Simulated) -> None:
     mine.close()
 
 
-def test_a_driver_that_answers_slowly_keeps_nobody_waiting_for_all_gpus(tmp_path: Path) -> None:
+def test_a_slow_driver_does_not_delay_the_first_samples_of_all_gpus(tmp_path: Path) -> None:
     clock = SlowGpu(0.005)
 
     def gpu(number: int) -> SlowGpu:

@@ -156,7 +156,7 @@ def test_an_edge_that_cannot_be_counted_on_the_line_begins_another() -> None:
     assert len(tracker.edges) == 1
 
 
-def test_a_clock_that_stands_still_before_a_refresh_does_not_lose_the_line(simulated: Simulated) -> None:
+def test_a_clock_that_stops_before_a_refresh_does_not_lose_the_line(simulated: Simulated) -> None:
     machine = simulated("A100", stepped=True, seed=1)
     with_gpu = [open_device()]
     recorder = Recorder(with_gpu)
@@ -330,7 +330,7 @@ def test_a_lost_gpu_is_reported_and_sampled_again_when_it_is_back(stepped: Machi
     assert (np.abs((ticks_s + 0.01) % 0.02 - 0.01) < 0.001).all()
 
 
-def test_a_gpu_that_is_lost_from_the_start_is_reported_at_once_and_found_later(stepped: Machine) -> None:
+def test_a_gpu_lost_from_the_start_is_reported_immediately_and_found_later(stepped: Machine) -> None:
     device = open_device()
     stepped.lose(0)
     recorder = Recorder([device])
@@ -468,7 +468,7 @@ print("measured", result.energy_j >= 0)
 
 @LINUX
 @pytest.mark.parametrize("pages", [0, 1, 2, 3])
-def test_a_full_shared_memory_kills_nobody(pages: int, tmp_path: Path) -> None:
+def test_a_full_shared_memory_ends_no_process(pages: int, tmp_path: Path) -> None:
     """Before every page was reserved, 1 to 3 free pages ended the process with SIGBUS."""
     inside = [
         "unshare", "--user", "--map-root-user", "--mount", "sh", "-c",

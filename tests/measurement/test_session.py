@@ -164,7 +164,7 @@ def test_a_hold_that_ended_meanwhile_has_taken_the_sessions_limit_with_it(simula
         assert machine.state.control(0, "limit_w") == 180.0
 
 
-def test_closing_restores_stops_and_can_be_begun_anew(simulated: Simulated) -> None:
+def test_a_closed_session_restores_stops_and_can_start_again(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     mine = sessions.current()
     old = mine.meter

@@ -411,7 +411,7 @@ def test_a_server_of_metrics_reports_power_and_joules_of_each_gpu(machine: Machi
     server.close()
 
 
-def test_values_of_one_name_stand_together() -> None:
+def test_values_of_one_name_are_grouped() -> None:
     sink = PrometheusSink(0)
     sink.show({'power_w{gpu="0"}': 1.0, 'energy_j{gpu="0"}': 2.0, 'power_w{gpu="1"}': 3.0})
     assert sink.text().splitlines() == [

@@ -36,7 +36,7 @@ def test_who_has_no_name_here_is_counted_and_we_are_not_among_them(
     assert foreign.foreign_processes(gpu)[:2] == ((), unnamed)
 
 
-def test_the_server_of_mps_is_nobody_else_s_work_and_a_neighbour_is(
+def test_an_mps_server_is_no_other_process_and_a_neighbour_is(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulated("A100", stepped=True)

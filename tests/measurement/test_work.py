@@ -212,7 +212,7 @@ def test_the_log_shows_it() -> None:
     assert isinstance(frame, pl.DataFrame)
 
 
-def test_prompt_and_output_tokens_stand_apart_and_padding_is_a_share() -> None:
+def test_prompt_and_output_tokens_are_separate_and_padding_is_a_share() -> None:
     gpu = GpuMeasurement("A100", "u", 100.0, 2.0, "counter", False)
     reported = (WorkDone("prompt_tokens", 4000.0), WorkDone("output_tokens", 50.0))
     both = [str(each) for each in rates(Measurement("1", "", 0.0, 10.0, (gpu,), work=reported))]

@@ -84,7 +84,7 @@ def both(
     elsewhere.close()
 
 
-def test_the_c_library_has_every_function_of_the_stand_in(c_nvml: Path) -> None:
+def test_the_c_library_has_every_function_of_the_python_one(c_nvml: Path) -> None:
     symbols = (FIXTURE / "nvml.c").read_text()
     functions = [name[1:] for name in dir(nvml_library.SimulatedLibrary) if name.startswith("_nvml")]
     assert len(functions) > 50

@@ -160,7 +160,7 @@ def test_a_card_is_found_by_the_name_its_driver_reports(gpu: Card):
     assert card(gpu.name) is card(gpu.key) is gpu
 
 
-def test_an_unknown_card_is_named_beside_those_there_are():
+def test_an_unknown_card_is_reported_with_the_known_ones():
     with pytest.raises(UnknownGpu, match=r"'K80'.*V100.*RTX4090"):
         card("K80")
 

@@ -54,7 +54,7 @@ def test_a_part_time_counter_continues_after_an_hour_without_a_reading(simulated
     assert device.energy_j() - before_j == pytest.approx(idle_j, rel=1e-3)
 
 
-def test_names_of_roughness_change_every_card(simulated: Callable[..., Machine]) -> None:
+def test_names_of_irregularities_change_every_card(simulated: Callable[..., Machine]) -> None:
     state = simulated("A100, V100, late, slow", stepped=True).state
     assert [state.card(gpu, "key") for gpu in range(state.count)] == ["A100", "V100"]
     assert [state.card(gpu, "governor_delay_s") for gpu in range(2)] == [2.5, 2.5]
@@ -69,7 +69,7 @@ def test_roughness_needs_a_card_and_a_name_that_is_known(simulated: Callable[...
         simulated("A100,smooth")
 
 
-def test_a_rough_card_is_opened_by_name(simulated: Callable[..., Machine]) -> None:
+def test_an_irregular_gpu_is_opened_by_name(simulated: Callable[..., Machine]) -> None:
     try:
         device = workbench.open_device("sim:A100,part-time")
         assert attached().state.card(device.index, "counter_part_time") == 1  # type: ignore[union-attr]

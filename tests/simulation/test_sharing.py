@@ -154,7 +154,7 @@ def test_a_shared_card_shows_the_published_tables_through_its_driver(
 # the laws
 
 
-def test_one_job_alone_is_slowed_by_nobody() -> None:
+def test_one_job_alone_is_not_slowed() -> None:
     assert tenants.stretch([0.97]) == 1.0
     assert tenants.dynamic_w([Demand(0.4, 60.0, 150.0, 38.0)]) == 60.0
 

@@ -182,7 +182,7 @@ def test_energy_never_goes_back_while_other_processes_rewrite_the_plan(
     assert [state.true_energy_j(0, t) for t, _ in looked] == [j for _, j in looked]
 
 
-def test_a_writer_that_is_killed_over_its_work_keeps_nobody_waiting(stepped: Machine) -> None:
+def test_a_killed_writer_delays_no_reader(stepped: Machine) -> None:
     state = stepped.state
     state.publish(0, 0.0, [(100.0, 300.0, *BUSY)], REST)
     stepped.step(2.0)
@@ -205,7 +205,7 @@ def test_a_writer_that_is_killed_over_its_work_keeps_nobody_waiting(stepped: Mac
 # locks
 
 
-def test_two_processes_never_write_at_once(simulated: Callable[..., Machine]) -> None:
+def test_two_processes_never_write_simultaneously(simulated: Callable[..., Machine]) -> None:
     state = simulated("V100").state
     program = (
         "for _ in range(400):\n"
