@@ -24,7 +24,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[session.Session]:
     monkeypatch.syspath_prepend(str(FIXTURES))
     monkeypatch.setenv("WORKBENCH_DRIVER", "other_vendor")
     monkeypatch.setenv("OTHER_VISIBLE_CARDS", "1")
-    monkeypatch.setattr(session, "_current", None)
+    session.current().close()
     yield session.current()
     session.current().close()
 

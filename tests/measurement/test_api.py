@@ -148,8 +148,8 @@ def a_training() -> list[Measurement]:
 
 
 @pytest.fixture
-def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[Simulated]:
-    monkeypatch.setattr(sessions, "_current", None)
+def no_session(simulated: Simulated) -> Iterator[Simulated]:
+    sessions.current().close()
     yield simulated
     sessions.current().close()
 

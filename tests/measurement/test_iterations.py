@@ -31,8 +31,8 @@ Simulated = Callable[..., Machine]
 
 
 @pytest.fixture
-def session(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Machine]]:
-    monkeypatch.setattr(sessions, "_current", None)
+def session(simulated: Simulated) -> Iterator[Callable[[str], Machine]]:
+    sessions.current().close()
 
     def begin(cards: str = "V100") -> Machine:
         machine = simulated(cards, stepped=True)

@@ -33,10 +33,10 @@ def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Simulated, tmp_path: 
     """Each test starts as a new process does, with locks of its own."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(sessions, "_current", None)
+    sessions.current().close()
+    sessions.current().messages.clear()
     yield
-    if sessions._current is not None:
-        sessions._current.close()
+    sessions.current().close()
     if os.environ.get(ENVIRONMENT_VARIABLE) and (made := attached()) is not None:
         made.close()
 
