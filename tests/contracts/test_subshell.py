@@ -94,7 +94,7 @@ def subshell(client: BlockingKernelClient) -> str:
     return str(reply["content"]["subshell_id"])
 
 
-def say(client: BlockingKernelClient, comm: str, kind: str, shell: str) -> None:
+def report_it(client: BlockingKernelClient, comm: str, kind: str, shell: str) -> None:
     content = {"comm_id": comm, "data": {"method": "custom", "content": {"kind": kind, "n": 1}}}
     message = client.session.msg("comm_msg", content)
     message["header"]["subshell_id"] = shell
@@ -106,8 +106,8 @@ def test_a_panel_hears_while_a_cell_blocks_the_main_shell(client: BlockingKernel
     ((version, panel, plain),) = outputs(client, client.execute(SET_UP))
     cell = client.execute(BLOCK)
     time.sleep(0.5)
-    say(client, panel, "panel", shell)
-    say(client, plain, "plain", shell)
+    report_it(client, panel, "panel", shell)
+    report_it(client, plain, "plain", shell)
     ((began_s, ended_s, heard),) = outputs(client, cell)
     assert "panel" in heard, (
         f"ipykernel {version} kept a panel's message until the cell ended: see "

@@ -40,6 +40,8 @@ class Counter(LivePanel):
     def start(self) -> None:
         """The test is its thread."""
 
+    publish = LivePanel._publish
+
     def kinds(self) -> list[str]:
         kinds = [each["kind"] for each in self.sent]
         self.sent.clear()
@@ -74,19 +76,19 @@ def test_a_view_that_nothing_is_heard_of_is_greeted_all_the_same(cells: Any, clo
     panel = Counter()
     panel.show()
     clock.now_s += 1.4
-    panel._publish(False)
+    panel.publish(False)
     assert panel.kinds() == []
     clock.now_s += 0.2
-    panel._publish(False)
+    panel.publish(False)
     assert panel.kinds() == ["bokeh", "greeting"]
     panel.number, clock.now_s = 1, clock.now_s + 0.2
-    panel._publish()
+    panel.publish()
     assert panel.sent == [{"kind": "news", "number": 1}]
     panel.kinds()
     greetings = 0
     for _ in range(1200):  # two minutes
         clock.now_s += 0.1
-        panel._publish()
+        panel.publish()
         greetings += panel.kinds().count("greeting")
     assert greetings == 5  # after 3, 6, 12, 24 and 48 s: a page may have taken long
 
@@ -97,7 +99,7 @@ def test_who_is_heard_is_not_greeted_unasked(cells: Any, clock: Clock) -> None:
     panel.receive({"kind": "hello", "view": "a", "bokeh": True, "n": 1})
     assert panel.kinds() == ["pong", "bokeh", "greeting"]
     clock.now_s += 100.0
-    panel._publish()
+    panel.publish()
     assert panel.kinds() == []  # nothing moved, and there is nothing to say
 
 
@@ -113,7 +115,7 @@ def test_a_view_is_fed_for_as_long_as_a_cell_keeps_it_from_speaking(
         busy[0] = running
         clock.now_s += live.ABSENT_S + 1
         panel.number += 1
-        panel._publish()
+        panel.publish()
         assert panel.kinds() == expected
 
 
@@ -136,7 +138,7 @@ def test_where_no_widget_is_drawn_the_picture_is_drawn_again(
     ((shown, bundles),) = [(name, each) for name, each in cells.items() if "widget-view" in str(each)]
     for number in (1, 2):
         panel.number, clock.now_s = number, clock.now_s + 5.0
-        panel._publish(False)
+        panel.publish(False)
         assert f"<svg>{number}</svg>" in bundles[-1]["text/html"]
     assert panel.kinds() == []
     panel.number = 3
@@ -150,5 +152,3 @@ def test_a_picture_alone_is_replaced_in_its_place(cells: dict[str, list[dict[str
     shown.display({"text/html": "first"}, {})
     shown.leave({"text/html": "last"})
     assert [[each["text/html"] for each in bundles] for bundles in cells.values()] == [["first", "last"]]
-
-

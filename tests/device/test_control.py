@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -29,22 +30,18 @@ from workbench.simulation.machine import Machine
 
 Simulated = Callable[..., Machine]
 SET_LIMIT, LOCK_SM, RESET_SM = (
-    "nvmlDeviceSetPowerManagementLimit",
-    "nvmlDeviceSetGpuLockedClocks",
-    "nvmlDeviceResetGpuLockedClocks",
+    "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks",
 )
 TIMEOUT, UNKNOWN, NO_PERMISSION = 10, 999, 4
 
 
 @pytest.fixture(autouse=True)
-def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[None]:
     """Locks of this test alone, also in its children; nothing held afterwards."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield
     lease.restore_all()
-    lease._held.clear()
-    lease._owed.clear()
     watchdog.stop()
 
 
@@ -93,7 +90,7 @@ def test_a_setting_lasts_as_long_as_its_block(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_setting_is_put_back_when_the_work_fails(machine: Machine, error: type[BaseException]) -> None:
+def test_a_setting_is_restored_when_the_work_fails(machine: Machine, error: type[BaseException]) -> None:
     with pytest.raises(error), lease.applied(open_device(), Setting(power_limit_w=150.0)):
         raise error
     assert limit_w(machine) == 250.0
@@ -176,12 +173,7 @@ def test_what_the_card_does_not_take_changes_nothing(
     device = open_device()
     with pytest.raises(error), lease.applied(device, setting):
         pytest.fail("the block must not run")
-    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
-        250.0,
-        0,
-        [],
-        "",
-    )
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
 
 
 @pytest.mark.parametrize(
@@ -192,35 +184,29 @@ def test_without_the_right_nothing_is_changed_and_no_journal_is_left(
 ) -> None:
     machine = simulated("V100", stepped=True, privileged=False)
     device = open_device()
-    with pytest.raises(NotPermitted, match="it takes root or CAP_SYS_ADMIN"), lease.applied(device, setting):
+    with pytest.raises(NotPermitted, match="CAP_SYS_ADMIN"), lease.applied(device, setting):
         pytest.fail("the block must not run")
     assert (limit_w(machine), machine.state.generation(0), journals()) == (250.0, 0, [])
     assert lease.holder(device.uuid) == ""
 
 
-def test_25_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine) -> None:
+@pytest.mark.parametrize(("watts", "message"), [(180.0, ".*180 W.*250 W.*"), (250.0, "")])
+def test_25_a_limit_that_another_program_has_set_meanwhile_is_left_alone(
+    machine: Machine, watts: float, message: str
+) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
-    set_by_another_program(machine, 180.0)
-    said = lease.restore(device)
-    assert said == "left alone at 180 W: another program has set it meanwhile (it was 250 W before)"
-    assert limit_w(machine) == 180.0
-    assert journals() == []
+    set_by_another_program(machine, watts)
+    assert re.fullmatch(message, lease.restore(device))
+    assert (limit_w(machine), journals()) == (watts, [])
 
 
-def test_25_another_program_that_put_it_back_itself_is_nothing_to_tell(machine: Machine) -> None:
-    device = open_device()
-    lease.change(device, Setting(power_limit_w=150.0))
-    set_by_another_program(machine, 250.0)
-    assert lease.restore(device) == ""
-
-
-def test_a_restore_that_the_driver_refuses_is_said_and_owed(machine: Machine) -> None:
+def test_a_restore_that_the_driver_refuses_is_reported_and_tried_again(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=1)
-    said = lease.restore(device)
-    assert said.startswith("the power limit could not be put back to 250 W: setting the power limit of ")
+    message = lease.restore(device)
+    assert "250 W" in message
     assert limit_w(machine) == 150.0
     assert journals() == [f"{device.uuid}.json"]
     with lease.applied(device, Setting(power_limit_w=120.0)):  # the next change knows what is owed
@@ -229,7 +215,7 @@ def test_a_restore_that_the_driver_refuses_is_said_and_owed(machine: Machine) ->
     assert journals() == []
 
 
-def test_a_debt_outlives_a_second_refusal(machine: Machine) -> None:
+def test_a_setting_is_restored_after_two_refusals(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=4)  # each time the device tries to undo it, too
@@ -261,22 +247,20 @@ def test_a_refused_change_inside_a_block_leaves_the_blocks_setting(machine: Mach
 
 def test_the_journal_is_on_disk_before_the_change(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     device = open_device()
-    seen = []
+    observed = []
     real = NvmlDevice.write
 
     def write(self: NvmlDevice, setting: Setting) -> Setting:
-        seen.append(json.loads((_paths.journals() / f"{self.uuid}.json").read_text()))
+        observed.append(json.loads((_paths.journals() / f"{self.uuid}.json").read_text()))
         return real(self, setting)
 
     monkeypatch.setattr(NvmlDevice, "write", write)
     with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
-    assert (seen[0]["before_w"], seen[0]["touched"], seen[0]["limits_w"]) == (
-        250.0,
-        ["power_limit_w"],
-        [150.0],
+    assert (observed[0]["before_w"], observed[0]["touched"], observed[0]["limits_w"]) == (
+        250.0, ["power_limit_w"], [150.0],
     )
-    assert (seen[0]["pid"], seen[0]["uuid"]) == (os.getpid(), device.uuid)
+    assert (observed[0]["pid"], observed[0]["uuid"]) == (os.getpid(), device.uuid)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is had on Linux")
@@ -295,19 +279,19 @@ def test_a_journal_that_cannot_be_written_keeps_the_change_from_happening(
     assert lease.holder(device.uuid) == ""
 
 
-def test_a_damaged_journal_is_set_aside_and_said(machine: Machine) -> None:
+def test_a_damaged_journal_is_set_aside_and_reported(machine: Machine) -> None:
     device = open_device()
     path = _paths.journals() / f"{device.uuid}.json"
     path.write_text('{"uuid": "GPU-')
-    (told,) = restore.recover()
-    assert told == f"a journal of a changed GPU could not be read and was set aside as {device.uuid}.damaged"
+    (reported,) = restore.recover()
+    assert f"{device.uuid}.damaged" in reported
     assert journals() == [f"{device.uuid}.damaged"]
     with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
     assert limit_w(machine) == 250.0
 
 
-def test_a_home_that_cannot_be_written_to_is_replaced_and_said(
+def test_a_home_that_cannot_be_written_to_is_replaced_and_reported(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocker = tmp_path / "file"
@@ -315,8 +299,8 @@ def test_a_home_that_cannot_be_written_to_is_replaced_and_said(
     monkeypatch.setenv("WORKBENCH_HOME", str(blocker / "home"))
     used, problem = _paths.home()
     assert used.parent == Path(tempfile.gettempdir())
-    assert problem.startswith(f"{blocker / 'home'} cannot be written to (")
-    assert f"{used} is used instead. Set WORKBENCH_HOME to choose another place" in problem
+    assert problem.startswith(f"{blocker / 'home'} ")
+    assert str(used) in problem
     with lease.applied(open_device(), Setting(power_limit_w=150.0)):
         assert list((used / "journals").glob("*.json"))
     assert limit_w(machine) == 250.0
@@ -329,11 +313,11 @@ def test_a_home_of_ones_own_choice_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert _paths.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
 
 
-def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left(machine: Machine) -> None:
+def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_report_what_is_left(machine: Machine) -> None:
     rng, device = random.Random(20), open_device()
     clocks = device.limits.sm_clocks_mhz[877]
     depth: list[object] = []
-    said: list[str] = []
+    message: list[str] = []
     for _ in range(100):
         machine.state.clear_faults()
         if rng.random() < 0.3:
@@ -355,7 +339,7 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
             elif step == 2 and depth:
                 depth.pop().__exit__(None, None, None)  # type: ignore[attr-defined]
             else:
-                said.append(lease.restore(device))
+                message.append(lease.restore(device))
         except DeviceError:
             pass
         holds = lease.holder(device.uuid) == "this process"
@@ -366,7 +350,7 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
     lease.change(device, Setting(power_limit_w=180.0))  # pays what is owed from before, if anything is
     assert lease.restore_all() == []
     assert (limit_w(machine), locked_mhz(machine), journals()) == (250.0, 0, [])
-    assert any(said), "no fault ever hit a restore: the test tests nothing"
+    assert any(message), "no fault ever hit a restore: the test tests nothing"
 
 
 @pytest.mark.parametrize(
@@ -387,12 +371,7 @@ def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     monkeypatch.setattr(NvmlDevice, "write", write)
     with pytest.raises(KeyboardInterrupt):
         how(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
-    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
-        250.0,
-        0,
-        [],
-        "",
-    )
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
     with lease.applied(device, Setting(power_limit_w=200.0)):
         interrupts.append(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt), lease.applied(device, Setting(power_limit_w=150.0)):
@@ -415,14 +394,14 @@ def test_an_interrupt_just_after_a_change_does_not_leave_a_block_changed(
     assert (limit_w(machine), lease.holder(device.uuid)) == (250.0, "")
 
 
-def test_a_clock_that_is_owed_is_told_beside_a_limit_that_is_left_alone(machine: Machine) -> None:
+def test_an_unrestored_clock_and_a_foreign_limit_are_both_reported(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     set_by_another_program(machine, 180.0)
     machine.inject(RESET_SM, UNKNOWN, times=1)
-    said = lease.restore(device)
-    assert "resetting sm_clock_mhz" in said
-    assert said.endswith("left alone at 180 W: another program has set it meanwhile (it was 250 W before)")
+    message = lease.restore(device)
+    assert "resetting sm_clock_mhz" in message
+    assert re.search("180 W.*250 W", message)
     assert journals() == [f"{device.uuid}.json"]  # the clock is still locked
     lease.change(device, Setting(sm_clock_mhz=900))
     lease.restore(device)
@@ -469,11 +448,11 @@ def test_a_journal_of_an_earlier_boot_has_nothing_to_restore(machine: Machine, r
     assert (limit_w(machine), journals()) == (150.0, [])
 
 
-def test_a_journal_tells_host_and_boot(machine: Machine) -> None:
+def test_a_journal_reports_host_and_boot(machine: Machine) -> None:
     device = open_device()
     with lease.applied(device, Setting(power_limit_w=150.0)):
-        told = json.loads((_paths.journals() / f"{device.uuid}.json").read_text())
-    assert (told["host"], told["boot_id"]) == (socket.gethostname(), boot_id())
+        reported = json.loads((_paths.journals() / f"{device.uuid}.json").read_text())
+    assert (reported["host"], reported["boot_id"]) == (socket.gethostname(), boot_id())
 
 
 def test_a_lock_file_of_another_user_is_opened_without_making_it(
@@ -493,9 +472,9 @@ def test_a_lock_file_of_another_user_is_opened_without_making_it(
     with lease.applied(device, Setting(power_limit_w=150.0)):
         assert limit_w(machine) == 150.0
     lock.unlink()
-    with pytest.raises(NotPermitted, match="cannot be locked against other processes: ") as caught:
+    with pytest.raises(NotPermitted, match=str(lock)) as caught:
         lease.change(device, Setting(power_limit_w=150.0))
-    assert "set TMPDIR to a directory of your own" in str(caught.value)
+    assert "TMPDIR" in str(caught.value)
     assert limit_w(machine) == 250.0
 
 
@@ -528,12 +507,8 @@ def changer(machine: Machine) -> Iterator[Callable[..., tuple[subprocess.Popen[s
 
     def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen(
-            [sys.executable, "-c", CHANGE, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+            [sys.executable, "-c", CHANGE, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
         )
         started.append(process)
         assert process.stdout is not None
@@ -585,7 +560,7 @@ def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(
     machine.inject(SET_LIMIT, TIMEOUT, times=1000)
     process.stdin.write("\n")
     process.stdin.flush()
-    assert "the power limit could not be put back to 250 W" in process.stdout.readline()
+    assert "250 W" in process.stdout.readline()
     assert process.stdout.readline() == "\n"
     assert (limit_w(machine), len(journals())) == (150.0, 1)
     machine.state.clear_faults()
@@ -602,7 +577,7 @@ def test_the_watchdog_outlives_the_processes_group(machine: Machine, changer: Ch
     assert wait_until(lambda: not runs(dog))
 
 
-def test_when_both_were_killed_the_next_start_restores_and_says_so(
+def test_when_both_were_killed_the_next_start_restores_and_reports_it(
     machine: Machine, changer: Changer
 ) -> None:
     process, dog = changer()
@@ -611,9 +586,7 @@ def test_when_both_were_killed_the_next_start_restores_and_says_so(
     process.communicate()
     assert not restored(machine)
     device = open_device()
-    assert restore.recover() == [
-        f"{device.name} was left changed by a process that is gone; its setting is restored"
-    ]
+    assert device.name in "".join(restore.recover())
     assert restored(machine)
     assert journals() == []
     assert restore.recover() == []
@@ -625,8 +598,8 @@ def test_what_another_program_set_after_the_kill_is_left_alone(machine: Machine,
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     set_by_another_program(machine, 180.0)
-    (told,) = restore.recover()
-    assert "left alone at 180 W: another program has set it meanwhile" in told
+    (reported,) = restore.recover()
+    assert "180 W" in reported
     assert limit_w(machine) == 180.0
 
 
@@ -647,14 +620,11 @@ def test_the_journal_of_a_process_that_runs_is_its_own(machine: Machine, changer
     assert len(journals()) == 1
 
 
-def test_a_second_process_is_told_who_holds_the_gpu(machine: Machine, changer: Changer) -> None:
+def test_the_error_names_the_process_that_holds_the_gpu(machine: Machine, changer: Changer) -> None:
     process, _ = changer()
     device = open_device()
-    with pytest.raises(
-        DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d; wait until it has finished"
-    ) as caught:
+    with pytest.raises(DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d"):
         lease.change(device, Setting(power_limit_w=200.0))
-    assert f"is being changed by process {process.pid}" in str(caught.value)
     assert lease.holder(device.uuid).startswith(f"process {process.pid} (")
     assert limit_w(machine) == 150.0
     process.communicate("\n", timeout=240)

@@ -45,18 +45,16 @@ def lacking(machine: Machine, *names: str) -> None:
 
 
 def no_driver(machine: Machine, code: int) -> str:
-    """What is said where the library loads and starting it fails with a code."""
+    """The reason where the library loads and its start fails with a code."""
     machine.state.set_header("driver_fault", code)
     assert devices() == []
-    with pytest.raises(
-        NoDriver, match=r"a simulated one can be had by name: open_device\('sim:A100'\)"
-    ) as caught:
+    with pytest.raises(NoDriver, match=r"open_device\('sim:A100'\)") as caught:
         open_device()
     assert caught.value.code == code
     return why_no_gpu()
 
 
-def test_every_nvml_error_has_its_class_and_a_sentence() -> None:
+def test_every_nvml_error_has_its_class_and_a_message() -> None:
     codes = {name: value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
     assert len(codes) >= 31
     assert [name for name, code in codes.items() if code not in nvml.ERRORS] == []
@@ -72,48 +70,34 @@ def test_01_no_driver_library(simulated: Simulated) -> None:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         assert devices() == []
-        with pytest.raises(
-            NoDriver, match=r"no NVIDIA driver here \(libnvidia-ml\.so\.1 was not found\).*'sim:A100'"
-        ) as caught:
+        with pytest.raises(NoDriver, match=r"libnvidia-ml\.so\.1.*'sim:A100'") as caught:
             open_device()
         assert caught.value.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-    assert "there is no NVIDIA driver here" in no_driver(
-        simulated(stepped=True), pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-    )
+    assert "no NVIDIA driver" in no_driver(simulated(stepped=True), pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
 
-def test_02_the_kernel_module_is_not_loaded(simulated: Simulated) -> None:
-    assert no_driver(simulated(stepped=True), pynvml.NVML_ERROR_DRIVER_NOT_LOADED) == (
-        "no NVIDIA GPU can be used: the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot "
-        "(NVML 9)"
-    )
-
-
-def test_03_the_driver_was_upgraded_without_a_reboot(simulated: Simulated) -> None:
-    assert "upgraded and is not loaded yet; reboot" in no_driver(
-        simulated(stepped=True), pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-    )
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "module.*reboot"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "upgraded.*reboot"),
+        (pynvml.NVML_ERROR_GPU_NOT_FOUND, "finds no GPU"),
+    ],
+    ids=["02_the_kernel_module_is_not_loaded", "03_the_driver_was_upgraded", "08_no_gpu_was_found"],
+)
+def test_02_03_08(simulated: Simulated, code: int, reason: str) -> None:
+    assert re.search(reason, no_driver(simulated(stepped=True), code))
 
 
 def test_04_an_old_driver_lacks_a_function(stepped: Machine) -> None:
-    for name in (
-        "nvmlDeviceGetFieldValues",
-        "nvmlDeviceGetTemperatureV",
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceSetGpuLockedClocks",
-    ):
-        stepped.library.forget(name)
+    for name in ("GetFieldValues", "GetTemperatureV", "GetCurrentClocksEventReasons", "SetGpuLockedClocks"):
+        stepped.library.forget(f"nvmlDevice{name}")
     device = open_device()
     stepped.step(1.0)
     sample = device.sample()  # one call each in the older way
-    assert (sample.power_w, sample.power_limit_w, sample.temperature_c, sample.throttle) == (
-        26.0,
-        250.0,
-        33,
-        1,
-    )
+    assert (sample.power_w, sample.power_limit_w, sample.temperature_c, sample.throttle) == (26.0, 250.0, 33, 1)
     assert sample.energy_j == pytest.approx(3601 * 26.0)
-    with pytest.raises(NotSupported, match="to 900 MHz: the installed driver is too old for it") as caught:
+    with pytest.raises(NotSupported, match=r"900 MHz.*too old") as caught:
         device.write(Setting(sm_clock_mhz=900))
     assert caught.value.code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
 
@@ -130,7 +114,7 @@ def test_05_nvml_was_shut_down_under_an_open_device(stepped: Machine) -> None:
     device = open_device()
     pynvml.nvmlShutdown()
     for read in (device.energy_j, device.sample):
-        with pytest.raises(Transient, match=r"NVML was shut down .*; open the device again"):
+        with pytest.raises(Transient, match=r"shut down.*again"):
             read()
     assert open_device().sample().power_limit_w == 250.0  # and that works
     assert device.energy_j() > 0
@@ -138,53 +122,41 @@ def test_05_nvml_was_shut_down_under_an_open_device(stepped: Machine) -> None:
 
 def test_06_an_index_beyond_the_last_gpu(simulated: Simulated) -> None:
     simulated("V100,A100", stepped=True)
-    with pytest.raises(UnknownGpu, match=r"there is no GPU 2 here; there is 0\.\.1"):
+    with pytest.raises(UnknownGpu, match=r"GPU 2 .*0\.\.1"):
         open_device(2)
-    with pytest.raises(OutOfRange, match="opening GPU 2: the driver does not take that value") as caught:
+    with pytest.raises(OutOfRange, match="GPU 2") as caught:
         nvml.open_index(2)
     assert caught.value.code == pynvml.NVML_ERROR_INVALID_ARGUMENT
 
 
 def test_07_a_uuid_of_no_gpu(stepped: Machine) -> None:
-    with pytest.raises(UnknownGpu, match="no GPU answers to 'GPU-12345678'; there is 0: Tesla V100"):
+    with pytest.raises(UnknownGpu, match=r"'GPU-12345678'.*Tesla V100"):
         open_device("GPU-12345678")
     for name in ("GPU-12345678", "MIG-12345678"):
-        with pytest.raises(UnknownGpu, match=f"opening GPU {name}: .*`nvidia-smi -L` lists") as caught:
+        with pytest.raises(UnknownGpu, match=f"{name}: .*`nvidia-smi -L`") as caught:
             nvml.open_uuid(name)
         assert caught.value.code == pynvml.NVML_ERROR_NOT_FOUND
 
 
 def test_08_a_driver_without_gpus(stepped: Machine) -> None:
     stepped.state.count = 0
-    assert (devices(), why_no_gpu()) == ([], "the driver works and finds no GPU")
-    with pytest.raises(NoDriver, match="finds no GPU; a simulated one can be had"):
+    assert (devices(), "no GPU" in why_no_gpu()) == ([], True)
+    with pytest.raises(NoDriver, match="finds no GPU"):
         open_device()
 
 
-def test_08_a_driver_that_says_no_gpu_was_found(simulated: Simulated) -> None:
-    assert "the driver finds no GPU" in no_driver(simulated(stepped=True), pynvml.NVML_ERROR_GPU_NOT_FOUND)
-
-
 @pytest.mark.parametrize(
-    ("code", "sentence"),
-    [
-        (15, "lost .fell off the bus.; a reboot brings it back"),
-        (16, "needs a reset: `nvidia-smi --gpu-reset` as root"),
-    ],
+    ("code", "advice"),
+    [(15, "reboot"), (16, "nvidia-smi --gpu-reset")],
     ids=["09_a_gpu_falls_off_the_bus", "10_a_gpu_needs_a_reset"],
 )
-def test_09_10(simulated: Simulated, code: int, sentence: str) -> None:
+def test_09_10(simulated: Simulated, code: int, advice: str) -> None:
     machine = simulated("V100,A100", stepped=True)
     device, other = open_device("sim:V100"), open_device("sim:A100")
     machine.lose(0, code)
     for _ in range(2):  # and it does not come back by itself
-        for read in (
-            device.energy_j,
-            device.sample,
-            device.setting,
-            lambda: device.write(Setting(power_limit_w=200.0)),
-        ):
-            with pytest.raises(GpuLost, match=sentence) as caught:
+        for read in (device.energy_j, device.sample, device.setting, lambda: device.write(Setting(200.0))):
+            with pytest.raises(GpuLost, match=advice) as caught:
                 read()
             assert caught.value.code == code
     with pytest.raises(GpuLost):
@@ -207,7 +179,7 @@ def test_11_the_operating_system_hides_a_gpu(simulated: Simulated, code: int) ->
     machine.inject("nvmlDeviceGetHandleByIndex_v2", code, gpu=0)
     assert [device.index for device in devices()] == [1]  # CUDA in this cgroup does not count it either
     assert open_device(0).name.startswith("NVIDIA A100")
-    with pytest.raises(NotPermitted, match=r"opening GPU 0: .*(cgroup|CAP_SYS_ADMIN)") as caught:
+    with pytest.raises(NotPermitted, match=r"GPU 0.*(cgroup|CAP_SYS_ADMIN)") as caught:
         nvml.open_index(0)
     assert caught.value.code == code
 
@@ -218,9 +190,7 @@ def test_11_the_operating_system_hides_a_gpu(simulated: Simulated, code: int) ->
 def test_12_setting_without_the_right_to(simulated: Simulated, setting: Setting) -> None:
     machine = simulated("A40", stepped=True, privileged=False)
     device = open_device()
-    with pytest.raises(
-        NotPermitted, match=r"to (150 W|900 MHz|5001 MHz): it takes root or CAP_SYS_ADMIN .*%gpu simulate"
-    ) as caught:
+    with pytest.raises(NotPermitted, match=r"CAP_SYS_ADMIN") as caught:
         device.write(setting)
     assert caught.value.code == pynvml.NVML_ERROR_NO_PERMISSION
     assert isinstance(caught.value, PermissionError)
@@ -231,9 +201,7 @@ def test_12_setting_without_the_right_to(simulated: Simulated, setting: Setting)
 
 def test_13_a_limit_out_of_range(stepped: Machine) -> None:
     device = open_device()
-    with pytest.raises(
-        OutOfRange, match=r"^power limit 300 W is outside 100\.\.250 W of Tesla V100"
-    ) as caught:
+    with pytest.raises(OutOfRange, match=r"300 W.*100\.\.250 W") as caught:
         device.write(Setting(power_limit_w=300.0))
     assert caught.value.code is None  # told before the driver was asked
     assert isinstance(caught.value, ValueError)
@@ -243,9 +211,7 @@ def test_13_a_limit_out_of_range(stepped: Machine) -> None:
 def test_13_the_driver_narrows_a_limit_that_was_in_range_before(stepped: Machine) -> None:
     device = open_device()
     stepped.state.set_card(0, "limit_max_w", 200.0)
-    with pytest.raises(
-        OutOfRange, match=r"setting the power limit of .* to 240 W: the driver does not take that value"
-    ):
+    with pytest.raises(OutOfRange, match="240 W"):
         device.write(Setting(power_limit_w=240.0))
 
 
@@ -254,21 +220,17 @@ def test_14_a_laptop_whose_limit_is_not_for_us(simulated: Simulated) -> None:
     lacking(machine, "power_limit", "set_power_limit")
     device = open_device()
     assert not device.can("set_power_limit")
-    with pytest.raises(NotSupported, match=r"the power limit of .* cannot be set: .*does not support it"):
+    with pytest.raises(NotSupported, match="power limit"):
         device.write(Setting(power_limit_w=300.0))
     assert device.setting() == Setting()
     assert device.sample().power_limit_w == 450.0  # what is enforced is still told
     clock = device.limits.sm_clocks_mhz[10501][10]
-    assert device.write(Setting(sm_clock_mhz=clock)) == Setting(
-        sm_clock_mhz=clock
-    )  # and clocks can be locked
+    assert device.write(Setting(sm_clock_mhz=clock)) == Setting(sm_clock_mhz=clock)  # and clocks can be locked
 
 
 def test_14_a_virtual_gpu_that_shows_a_limit_and_sets_none(stepped: Machine) -> None:
     lacking(stepped, "set_power_limit")
-    with pytest.raises(
-        NotSupported, match="to 150 W: this GPU, driver or virtual machine does not support it"
-    ) as caught:
+    with pytest.raises(NotSupported, match="150 W") as caught:
         open_device().write(Setting(power_limit_w=150.0))
     assert caught.value.code == pynvml.NVML_ERROR_NOT_SUPPORTED
 
@@ -277,37 +239,30 @@ def test_15_a_setter_that_hides_its_failure(simulated: Simulated) -> None:
     simulated(stepped=True, privileged=False)
     device = open_device()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    assert (
-        pynvml.nvmlDeviceSetPowerManagementLimit_v2(handle, 0, 150_000) == pynvml.NVML_SUCCESS
-    )  # pynvml's own trap
+    assert pynvml.nvmlDeviceSetPowerManagementLimit_v2(handle, 0, 150_000) == pynvml.NVML_SUCCESS
     assert device.setting().power_limit_w == 250.0
     with pytest.raises(NotPermitted):  # which is not the way we go
         device.write(Setting(power_limit_w=150.0))
 
 
-def test_15_a_driver_that_says_yes_and_does_nothing_is_found_out(stepped: Machine) -> None:
+def test_15_a_driver_that_reports_success_and_does_nothing_is_detected(stepped: Machine) -> None:
     device = open_device()
     stepped.library.nvmlDeviceSetPowerManagementLimit = lambda *_: pynvml.NVML_SUCCESS
-    pynvml._nvmlGetFunctionPointer_cache.clear()
-    with pytest.raises(DriverError, match=r"took 150 W for .* and shows 250 W: another program"):
+    with pytest.raises(DriverError, match=r"150 W.*250 W"):
         device.write(Setting(power_limit_w=150.0))
 
 
 def test_16_a_clock_that_the_card_does_not_have(simulated: Simulated) -> None:
     machine = simulated("A40", stepped=True)
     device = open_device()
-    with pytest.raises(
-        OutOfRange, match=r"has no SM clock of 1001 MHz; it has 210\.\.1740 MHz, the nearest is 1005"
-    ):
+    with pytest.raises(OutOfRange, match=r"1001 MHz.*210\.\.1740 MHz.*1005"):
         device.write(Setting(sm_clock_mhz=1001))
-    with pytest.raises(
-        OutOfRange, match="has no memory clock of 7000 MHz; it has 7251, 6251, 5001, 810, 405"
-    ):
+    with pytest.raises(OutOfRange, match=r"7000 MHz.*7251, 6251"):
         device.write(Setting(mem_clock_mhz=7000))
     assert machine.state.generation(0) == 0
 
 
-def test_16_a_symbolic_clock_beside_a_number(stepped: Machine) -> None:
+def test_16_a_symbolic_clock_with_a_number(stepped: Machine) -> None:
     open_device()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
@@ -321,9 +276,7 @@ def test_16_a_refused_clock_takes_back_the_limit_that_came_with_it(simulated: Si
     machine = simulated("A40", stepped=True)
     device = open_device()
     machine.inject("nvmlDeviceSetGpuLockedClocks", pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED)
-    with pytest.raises(
-        OutOfRange, match=r"locking the SM clock of .* to 1500 MHz: the card has no such clock"
-    ) as caught:
+    with pytest.raises(OutOfRange, match=r"SM.*1500 MHz") as caught:
         device.write(Setting(power_limit_w=200.0, sm_clock_mhz=1500, mem_clock_mhz=5001))
     assert caught.value.code == pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED
     assert device.setting() == Setting(power_limit_w=300.0)
@@ -336,7 +289,7 @@ def test_17_locking_the_memory_before_ampere_or_with_one_clock(simulated: Simula
     simulated(card, stepped=True)
     device = open_device()
     clock = device.limits.mem_clocks_mhz[0]
-    with pytest.raises(NotSupported, match=r"the memory clock of .* cannot be locked: "):
+    with pytest.raises(NotSupported, match="memory clock"):
         device.write(Setting(mem_clock_mhz=clock))
     with pytest.raises(pynvml.NVMLError_NotSupported):
         pynvml.nvmlDeviceSetMemoryLockedClocks(pynvml.nvmlDeviceGetHandleByIndex(0), clock, clock)
@@ -346,10 +299,8 @@ def test_18_no_energy_counter_before_volta(simulated: Simulated) -> None:
     simulated("P100", stepped=True)
     device = open_device()
     assert not device.can("energy")
-    assert "does not support it" in device.why_not("energy")
-    with pytest.raises(
-        NotSupported, match=r"reading the energy counter of Tesla P100.*does not support it"
-    ) as caught:
+    assert device.why_not("energy")
+    with pytest.raises(NotSupported, match="Tesla P100") as caught:
         device.energy_j()
     assert caught.value.code == pynvml.NVML_ERROR_NOT_SUPPORTED
     sample = device.sample()
@@ -387,33 +338,25 @@ def test_20_a_jetson_that_starts_and_answers_nothing(simulated: Simulated) -> No
     lacking(machine, *ABILITIES)
     machine.inject("nvmlDeviceGetEnforcedPowerLimit", 3)
     device = open_device()
-    for name in (
-        "power",
-        "energy",
-        "enforced_limit",
-        "limits",
-        "clocks",
-        "utilisation",
-        "set_power_limit",
-        "lock_sm_clock",
-    ):
+    for name in ("power", "energy", "enforced_limit", "limits", "clocks", "utilisation", "set_power_limit",
+                 "lock_sm_clock"):
         assert not device.can(name)
         assert device.why_not(name)
     sample = device.sample()
     assert all(math.isnan(value) for value in sample[1:8])
     for setting in (Setting(power_limit_w=100.0), Setting(sm_clock_mhz=900), Setting(mem_clock_mhz=877)):
-        with pytest.raises(NotSupported, match=r"cannot be (set|locked): .+"):
+        with pytest.raises(NotSupported):
             device.write(setting)
 
 
-def test_21_a_superchip_tells_the_power_of_its_module(simulated: Simulated) -> None:
+def test_21_a_superchip_reports_the_power_of_its_module(simulated: Simulated) -> None:
     machine = simulated("H100", stepped=True)
     machine.state.set_card(0, "power_scope", 1)
     machine.state.set_card(0, "noise", 0.0)
     values = pynvml_fields([(186, 0), (186, 1)])
     assert [value.nvmlReturn for value in values] == [3, 0]
     device = open_device()
-    assert device.note == "power and energy are those of the whole module (GPU, CPU and memory)"
+    assert "whole module" in device.note
     assert device.sample().power_w == pytest.approx(machine.state.card(0, "idle_w"), abs=0.001)
 
 
@@ -457,7 +400,7 @@ def test_22_a_hiccup_while_a_device_opens_costs_no_capability(stepped: Machine) 
     assert device.can("utilisation")
 
 
-def test_23_the_counter_goes_back_when_the_driver_is_loaded_anew(stepped: Machine) -> None:
+def test_23_the_counter_goes_back_when_the_driver_is_reloaded(stepped: Machine) -> None:
     """The device tells what the counter says; whoever measures a window by it sees the difference below
     zero.
     """
@@ -484,20 +427,20 @@ def test_24_less_is_enforced_than_was_asked_for(stepped: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "sentence"),
+    ("code", "kind", "advice"),
     [
-        (999, DriverError, "the driver reports an unknown error"),
+        (999, DriverError, "unknown error"),
         (77, DriverError, "Unknown Error"),  # from the library: no table here has it
-        (25, NotSupported, "too old for this pynvml"),
-        (7, DriverError, "longer than expected"),
+        (25, NotSupported, "pynvml"),
+        (7, DriverError, ""),
     ],
 )
-def test_26_codes_that_pynvml_has_no_words_for(
-    stepped: Machine, code: int, kind: type[DeviceError], sentence: str
+def test_26_codes_that_pynvml_does_not_know(
+    stepped: Machine, code: int, kind: type[DeviceError], advice: str
 ) -> None:
     device = open_device()
     stepped.inject("nvmlDeviceGetTotalEnergyConsumption", code, times=1)
-    with pytest.raises(kind, match=rf"reading the energy counter of .*{sentence} \(NVML {code}\)") as caught:
+    with pytest.raises(kind, match=rf"{advice}.* \(NVML {code}\)") as caught:
         device.energy_j()
     assert caught.value.code == code
     assert device.energy_j() > 0

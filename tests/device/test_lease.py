@@ -48,7 +48,7 @@ def held() -> list[str]:
     return sorted(path.name for path in _paths.journals().iterdir())
 
 
-def test_gpus_are_changed_together_and_put_back_together(machine: Machine) -> None:
+def test_gpus_are_changed_and_restored_together(machine: Machine) -> None:
     with Lease(devices()) as mine:
         shown = mine.apply(Setting(power_limit_w=200.0))
         assert [setting.power_limit_w for setting in shown] == [200.0, 200.0]
@@ -103,8 +103,8 @@ def test_a_limit_that_another_program_sets_is_noticed_and_left_alone(machine: Ma
     mine.apply(Setting(power_limit_w=200.0))
     assert mine.changed_externally() == ""
     machine.state.change_setting(1, limit_w=180.0)
-    assert "has set the power limit of Tesla V100" in mine.changed_externally()
-    assert "left alone at 180 W" in "".join(mine.release())
+    assert "Tesla V100" in mine.changed_externally()
+    assert "180 W" in "".join(mine.release())
     assert limits_w(machine) == (400.0, 180.0)
 
 
@@ -114,7 +114,7 @@ def test_one_gpu_that_does_not_answer_keeps_no_other_changed(machine: Machine) -
     mine = Lease(devices())
     mine.apply(Setting(power_limit_w=200.0))
     machine.state.inject(SET_LIMIT, TIMEOUT, gpu=0)
-    with pytest.raises(DeviceError, match="did not answer in time"):
+    with pytest.raises(DeviceError):
         mine.restore()
     assert limits_w(machine) == (200.0, 240.0)
     machine.state.clear_faults()
@@ -124,7 +124,7 @@ def test_one_gpu_that_does_not_answer_keeps_no_other_changed(machine: Machine) -
     assert limits_w(machine) == (400.0, 250.0)
 
 
-def test_what_was_restored_meanwhile_is_left_alone_and_a_lease_begins_anew(machine: Machine) -> None:
+def test_a_setting_restored_meanwhile_is_left_alone_and_a_lease_starts_again(machine: Machine) -> None:
     mine = Lease(devices())
     mine.apply(Setting(power_limit_w=200.0))
     lease.restore_all()
@@ -152,33 +152,33 @@ def test_what_a_user_applies_is_undone_step_by_step(machine: Machine) -> None:
     gpu = open_device(1)
     assert gpu.apply(power_limit_w=200) == Setting(200.0)
     assert gpu.apply(Setting(power_limit_w=150.0, sm_clock_mhz=1005)) == Setting(150.0, 1005)
-    assert gpu.undo() == "undone: 200 W is active again"
+    assert "200 W" in gpu.undo()
     assert held()
-    assert gpu.undo() == "undone: 250 W is active again"
+    assert "250 W" in gpu.undo()
     assert (limits_w(machine)[1], locked_mhz(machine)[1], held()) == (250.0, 0, [])
     with pytest.raises(UsageError, match="nothing to undo"):
         gpu.undo()
 
 
-def test_what_was_put_back_meanwhile_is_not_undone_again(machine: Machine) -> None:
+def test_a_setting_restored_meanwhile_is_not_undone_again(machine: Machine) -> None:
     gpu = open_device(1)
     gpu.apply(power_limit_w=200)
     lease.restore_all()
-    with pytest.raises(UsageError, match="or it was put back since"):
+    with pytest.raises(UsageError, match="nothing to undo"):
         gpu.undo()
 
 
 @pytest.mark.parametrize("change", [OpenGpu.apply, OpenGpu.applied])
 def test_a_change_names_a_setting_or_its_knobs(machine: Machine, change: Callable[..., object]) -> None:
     gpu = open_device(1)
-    with pytest.raises(UsageError, match="name what to set"):
+    with pytest.raises(UsageError):
         change(gpu)
-    with pytest.raises(UsageError, match="name what to set"):
+    with pytest.raises(UsageError):
         change(gpu, Setting(200.0), power_limit_w=200.0)
     assert (limits_w(machine)[1], held()) == (250.0, [])
 
 
-def test_a_hold_lists_who_changed_what_and_each_is_taken_back(machine: Machine) -> None:
+def test_a_hold_lists_its_changes_and_each_can_be_undone(machine: Machine) -> None:
     gpu, slider = open_device(), Lease([open_device()], who="slider")
 
     def changes() -> list[tuple[str, float | None, float | None]]:

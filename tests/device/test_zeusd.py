@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from workbench.simulation.machine import Machine
 Asked = tuple[str, dict[str, str], str]
 CLOCKS = {"sm": 1800, "mem": 9501}  # MHz, of a GPU whose clocks are not locked
 NAME = "NVIDIA GeForce RTX 3080 Ti (simulated)"
-WAY_OUT = "set ZEUSD_GPU_ID to the number that the daemon has for this GPU"
+WAY_OUT = "set ZEUSD_GPU_ID"
 
 
 class Daemon(socketserver.ThreadingUnixStreamServer):
@@ -77,22 +76,22 @@ class _Handler(BaseHTTPRequestHandler):
     server: Daemon
 
     def do_GET(self) -> None:
-        what, values = self._asked()
-        self._answer(*self.server.read(what, values))
+        what, values = self.note()
+        self.answer(*self.server.read(what, values))
 
     def do_POST(self) -> None:
-        what, values = self._asked()
+        what, values = self.note()
         self.server.asked.append((what, values, self.headers.get("Authorization", "")))
         status = 403 if self.server.refused and self.server.refused in f"{self.path}" else self.server.status
         if status == 200:
             self.server.change(what, values)
-        self._answer(status, "" if status == 200 else "not in the group zeusd")
+        self.answer(status, "" if status == 200 else "not in the group zeusd")
 
-    def _asked(self) -> tuple[str, dict[str, str]]:
+    def note(self) -> tuple[str, dict[str, str]]:
         parts = urlsplit(self.path)
         return parts.path, {name: texts[0] for name, texts in parse_qs(parts.query).items()}
 
-    def _answer(self, status: int, text: str) -> None:
+    def answer(self, status: int, text: str) -> None:
         self.send_response(status)
         self.end_headers()
         self.wfile.write(text.encode())
@@ -161,7 +160,7 @@ def test_clocks_are_locked_and_given_back(unprivileged: NvmlDevice, daemon: Daem
     assert unprivileged.locked() == Setting()
 
 
-def test_what_was_set_through_the_daemon_is_put_back_through_it(
+def test_a_setting_made_through_the_daemon_is_restored_through_it(
     unprivileged: NvmlDevice, daemon: Daemon
 ) -> None:
     before_w = unprivileged.setting().power_limit_w
@@ -183,18 +182,18 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(
     token: str, unprivileged: NvmlDevice, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUSD_TOKEN", token)
-    with pytest.raises(NotPermitted, match="ZEUSD_TOKEN is no token") as caught:
+    with pytest.raises(NotPermitted, match="ZEUSD_TOKEN") as caught:
         unprivileged.write(Setting(power_limit_w=250.0))
     assert token not in str(caught.value)
 
 
-def test_a_refusal_is_told_in_the_daemon_s_words(unprivileged: NvmlDevice, daemon: Daemon) -> None:
+def test_the_error_has_the_daemon_s_reason(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.status = 403
-    with pytest.raises(NotPermitted, match=r"refused set_power_limit \(HTTP 403\): not in the group zeusd"):
+    with pytest.raises(NotPermitted, match=r"set_power_limit \(HTTP 403\)"):
         unprivileged.write(Setting(power_limit_w=250.0))
 
 
-def test_a_daemon_that_is_gone_is_told(unprivileged: NvmlDevice, daemon: Daemon) -> None:
+def test_a_daemon_that_is_gone_is_reported(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.shutdown()
     daemon.server_close()
     with pytest.raises(NotPermitted, match="does not answer"):
@@ -238,8 +237,7 @@ def test_nothing_is_changed_where_the_daemon_may_number_other_gpus(
 
 def test_both_views_are_named(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.names = [NAME] * 8
-    views = f"has 8 GPUs ({NAME}), this process 1 GPU ({NAME}); {WAY_OUT}"
-    with pytest.raises(NotPermitted, match=re.escape(views)):
+    with pytest.raises(NotPermitted, match=rf"8 GPUs.* 1 GPU .*{WAY_OUT}"):
         unprivileged.write(Setting(power_limit_w=250.0))
 
 
@@ -261,7 +259,7 @@ def test_a_number_that_is_none_is_refused(
     number: str, unprivileged: NvmlDevice, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUSD_GPU_ID", number)
-    with pytest.raises(NotPermitted, match=rf"ZEUSD_GPU_ID={number} has to be 1 number"):
+    with pytest.raises(NotPermitted, match=rf"ZEUSD_GPU_ID={number} .*1 number"):
         unprivileged.write(Setting(power_limit_w=250.0))
     assert daemon.asked == []
 
@@ -269,7 +267,7 @@ def test_a_number_that_is_none_is_refused(
 def test_several_gpus_have_a_number_each(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZEUSD_GPU_ID", "5, 2")
     assert [zeusd.gpu_id(position, [NAME, NAME]) for position in range(2)] == [5, 2]
-    with pytest.raises(NotPermitted, match="has to be 3 number"):
+    with pytest.raises(NotPermitted, match="3 number"):
         zeusd.gpu_id(0, [NAME] * 3)
 
 
@@ -290,9 +288,7 @@ def test_another_gpu_with_another_limit_is_not_changed(
 ) -> None:
     daemon.limits_w[2] = 300.0
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
-    with pytest.raises(
-        NotPermitted, match=rf"GPU 2 of .* of 300 W .* 350 W.* nothing was changed; {WAY_OUT}"
-    ):
+    with pytest.raises(NotPermitted, match=rf"GPU 2.*350 W.*{WAY_OUT}"):
         lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert daemon.asked == []
 
@@ -302,7 +298,7 @@ def test_another_gpu_that_was_changed_gets_its_limit_back(
 ) -> None:
     daemon.limits_w[2] = 350.4  # within the driver's rounding of ours
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
-    with pytest.raises(DriverError, match=rf"took 250 W .* shows 350 W.* is back at 350.4 W; {WAY_OUT}"):
+    with pytest.raises(DriverError, match=rf"250 W.*350.4 W.*{WAY_OUT}"):
         lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert daemon.limits_w == {2: 350.4}
     assert len(daemon.asked) == 2
@@ -314,7 +310,7 @@ def test_another_gpu_whose_limit_is_not_known_is_changed_once_and_named(
 ) -> None:
     daemon.reports_limits = False
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
-    with pytest.raises(DriverError, match=r"GPU 2 of the Zeus daemon .* stays at 250 W until its owner"):
+    with pytest.raises(DriverError, match=r"GPU 2.*250 W"):
         lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert len(daemon.asked) == 1
 
@@ -324,7 +320,7 @@ def test_another_gpu_that_cannot_be_set_back_is_named_with_both_limits(
 ) -> None:
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     daemon.refused = "power_limit_mw=350000"
-    with pytest.raises(DriverError, match=r"it had 350 W, and GPU 2 of .* stays at 250 W .*\(HTTP 403\)"):
+    with pytest.raises(DriverError, match=r"350 W.*403"):
         lease.change(unprivileged, Setting(power_limit_w=250.0))
 
 
@@ -340,7 +336,7 @@ def test_a_lock_that_our_clock_does_not_follow_is_reset(
     setting: Setting, unprivileged: NvmlDevice, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
-    with pytest.raises(DriverError, match=rf"does not count; the clock of GPU 2 .* was reset.*{WAY_OUT}"):
+    with pytest.raises(DriverError, match=rf"GPU 2.*reset.*{WAY_OUT}"):
         lease.change(unprivileged, setting)
     assert daemon.locks_mhz == {}
     assert unprivileged.locked() == Setting()
@@ -358,7 +354,7 @@ def test_a_lock_that_stays_on_another_gpu_is_named(
 ) -> None:
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     daemon.refused = "reset_"
-    with pytest.raises(DriverError, match="GPU 2 of the daemon stays locked at 1200 MHz until its owner"):
+    with pytest.raises(DriverError, match=r"GPU 2.*1200 MHz"):
         unprivileged.write(Setting(sm_clock_mhz=1200))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -38,16 +39,19 @@ def run(
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+CHANGE = r"[−+].*?% [a-z ]+"
+
+
 def test_runs_of_equal_work_are_compared_as_they_are() -> None:
-    words = describe_change(run(100.0, samples=64), run(80.0, time_s=1.5, samples=64))
-    assert words == "−20.0 ± 1.3 % energy, +50.0 % time"
+    description = describe_change(run(100.0, samples=64), run(80.0, time_s=1.5, samples=64))
+    assert re.findall(CHANGE, description) == ["−20.0 ± 1.3 % energy", "+50.0 % time"]
 
 
 def test_80_against_25_iterations_are_compared_per_iteration() -> None:
-    words = describe_change(run(80.0, iterations=80), run(25.0, time_s=0.3125, iterations=25))
-    assert words == "no measurable difference in energy or time per iteration"
-    words = describe_change(run(80.0, iterations=80), run(20.0, 0.1, time_s=0.3125, iterations=25))
-    assert words.startswith("−20.0 ± 1.1 % energy, ")
+    description = describe_change(run(80.0, iterations=80), run(25.0, time_s=0.3125, iterations=25))
+    assert ("%" in description, "per iteration" in description) == (False, True)
+    description = describe_change(run(80.0, iterations=80), run(20.0, 0.1, time_s=0.3125, iterations=25))
+    assert description.startswith("−20.0 ± 1.1 % energy, ")
 
 
 def test_samples_count_before_iterations() -> None:
@@ -55,47 +59,47 @@ def test_samples_count_before_iterations() -> None:
     small = run(100.0, iterations=25, samples=300, batch_size=12)
     large = run(150.0, iterations=25, samples=600, batch_size=24)
     assert comparison_basis((small, large)).unit == "sample"
-    assert describe_change(small, large) == "−25.0 ± 0.9 % energy, −50.0 % time per sample"
+    assert re.findall(CHANGE, describe_change(small, large)) == ["−25.0 ± 0.9 % energy", "−50.0 % time per sample"]
 
 
 @pytest.mark.parametrize("outcome", ["interrupted", "error"])
 def test_an_incomplete_run_is_not_compared(outcome: str) -> None:
-    words = describe_change(run(100.0, iterations=80), run(59.0, iterations=47, outcome=outcome))
-    assert words.startswith("not compared: a ")
-    assert "%" not in words
+    description = describe_change(run(100.0, iterations=80), run(59.0, iterations=47, outcome=outcome))
+    assert description.startswith("not compared: a ")
+    assert "%" not in description
 
 
 @pytest.mark.parametrize(("first", "second", "why"), [
     (run(100.0), run(80.0), UNKNOWN_WORK),
     (run(100.0, iterations=20), run(80.0), UNKNOWN_WORK),
-    (run(None), run(80.0), "a has no energy"),
-    (run(0.0, 0.1), run(80.0), "a has no energy"),
-    (run(1.0, time_s=0.0), run(1.0), "a took no time"),
-    (run(1.0, iterations=5, batch_size=12), run(1.0, iterations=5, batch_size=24), "batch sizes 12, 24 differ"),
-    (run(100.0, samples=5), run(80.0, samples=5, gpus=(replace(GPU, name="A100"),)),
-     "they ran on different GPU models (A100, Tesla V100)"),
+    (run(None), run(80.0), "no energy"),
+    (run(0.0, 0.1), run(80.0), "no energy"),
+    (run(1.0, time_s=0.0), run(1.0), "no time"),
+    (run(1.0, iterations=5, batch_size=12), run(1.0, iterations=5, batch_size=24), "12, 24"),
+    (run(100.0, samples=5), run(80.0, samples=5, gpus=(replace(GPU, name="A100"),)), "(A100, Tesla V100)"),
 ])
 def test_what_did_no_known_equal_work_has_no_percentage(first: Measurement, second: Measurement, why: str) -> None:
-    words = describe_comparison(first, second)
-    assert f"not compared: {why}" in words
-    assert "%" not in words
+    description = describe_comparison(first, second)
+    assert "not compared" in description
+    assert why in description
+    assert "%" not in description
 
 
 def test_no_percentage_is_shown_where_its_interval_includes_zero() -> None:
-    words = describe_comparison(run(100.0, 3.0, samples=5), run(104.0, 4.0, samples=5, time_s=1.2))
-    assert words == "a against a: +20.0 % time, no measurable difference in energy"
+    description = describe_comparison(run(100.0, 3.0, samples=5), run(104.0, 4.0, samples=5, time_s=1.2))
+    assert re.findall(CHANGE, description) == ["+20.0 % time"]
 
 
 def test_a_comparison_has_joules_and_what_else_may_explain_the_difference() -> None:
     changed = (SettingSegment(Setting(250.0), 1.0, 60.0), SettingSegment(Setting(150.0), 1.0, 20.0))
     other = replace(GPU, uuid="GPU-2", energy_j=80.0, energy_uncertainty_j=4.0)
-    words = describe_comparison(run(100.0, 3.0, samples=5), run(80.0, samples=5, label="b", gpus=(other,)))
-    assert "; 20.0 ± 5.0 J less" in words
-    assert "on different GPUs, whose calibrations may differ by 10 %" in words
+    description = describe_comparison(run(100.0, 3.0, samples=5), run(80.0, samples=5, label="b", gpus=(other,)))
+    assert "; 20.0 ± 5.0 J less" in description
+    assert "10 %" in description
     tuned = run(80.0, samples=5, label="b", kind="tuned cell")
-    assert describe_comparison(run(100.0, samples=5), tuned).endswith("; b was tuned while it ran")
+    assert "b was tuned" in describe_comparison(run(100.0, samples=5), tuned)
     dragged = run(80.0, samples=5, label="b", gpus=(replace(other, segments=changed),))
-    assert describe_comparison(run(100.0, samples=5), dragged).endswith("; the setting changed while b ran")
+    assert "setting changed" in describe_comparison(run(100.0, samples=5), dragged)
 
 
 def test_batch_size_and_settings_survive_the_store() -> None:
@@ -142,7 +146,7 @@ def test_each_setting_of_a_run_is_stored_with_its_time_and_energy(machine: Machi
     assert [each.time_s for each in gpu.segments] == pytest.approx([5.0, 5.0], abs=0.3)
     assert [each.energy_j for each in gpu.segments] == pytest.approx([1000.0, 500.0], rel=0.08)
     assert sum(each.energy_j or 0.0 for each in gpu.segments) == pytest.approx(gpu.energy_j, rel=0.01)
-    assert any(note.startswith("the setting changed inside: ") for note in gpu.notes)
+    assert any("setting changed" in note for note in gpu.notes)
 
 
 def test_marked_iterations_have_a_cost_under_each_setting(machine: Machine) -> None:

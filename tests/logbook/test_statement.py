@@ -31,25 +31,25 @@ def log() -> None:
         store.save(Measurement(f"id{number}", label, 1.79e9 + number, 5.0, (gpu,), iterations=found))
 
 
-def test_a_row_for_each_label_and_the_statement_says_what_is_in_it() -> None:
+def test_a_row_for_each_label_and_a_statement_of_the_method() -> None:
     found = workbench.report(pue=1.2, location="Norway", g_co2_per_kwh=30.0)
     assert [row[0] for row in found.rows] == ["base", "new_50%"]
     assert found.rows[0][2:4] == ("400 W", "2")
     assert found.rows[0][4] == "1.001 ± 0.013 kJ"
-    for words in ("NVIDIA A100", "energy counter", "95 % intervals", "PUE of 1.2", "Norway", "400 W",
+    for description in ("NVIDIA A100", "energy counter", "95 % intervals", "PUE of 1.2", "Norway", "400 W",
                   "Idle power"):
-        assert words in found.text
+        assert description in found.text
     assert "simulated" not in found.text
 
 
-def test_what_a_reader_must_know_is_said() -> None:
+def test_the_statement_reports_simulation_failures_and_other_processes() -> None:
     gpu = GpuMeasurement("A100 (simulated)", "GPU-2", 5.0, 1.0, "counter", True,
                          other_processes=(Process(1, "python"),))
     Store().save(Measurement("s", "sim", 1.79e9, 5.0, (gpu,), outcome="error"))
     found = workbench.report("sim")
-    assert "their energy is not real" in found.text
-    assert "1 of 1 measurements failed or were interrupted" in found.text
-    assert "other processes used the GPUs" in found.text
+    assert "not real" in found.text
+    assert "1 of 1" in found.text
+    assert "other processes" in found.text
     assert found.rows == []
 
 
@@ -65,8 +65,8 @@ def test_an_interrupted_run_is_left_out_and_counted() -> None:
     saved(4, 5.0, outcome="interrupted")
     found = workbench.report("runs")
     assert [(row[3], row[4]) for row in found.rows] == [("4", "100.5 ± 1.0 J")]
-    assert "1 of 5 measurements failed or were interrupted: the table leaves them out" in found.text
-    assert "means of 4 runs" in found.text
+    assert "1 of 5" in found.text
+    assert "4 runs" in found.text
 
 
 def test_runs_at_other_settings_batch_sizes_or_of_other_work_have_rows_of_their_own() -> None:
@@ -77,7 +77,7 @@ def test_runs_at_other_settings_batch_sizes_or_of_other_work_have_rows_of_their_
     saved(4, 70.0, iterations=IterationSummary(10, 0.5, 0.01, 7.0, 1.0, "marks"))
     saved(5, 40.0, iterations=IterationSummary(5, 0.5, 0.01, 7.0, 1.0, "marks"))
     assert [row[3] for row in workbench.report("runs").rows] == ["1"] * 6
-    assert [row[2] for row in workbench.report("runs").rows][:3] == ["400 W", "250 W", "400 W, batch size 64"]
+    assert [re.findall(r"\d+", row[2]) for row in workbench.report("runs").rows][:3] == [["400"], ["250"], ["400", "64"]]
 
 
 def test_three_runs_kept_as_one_share_a_row_with_a_fourth_of_the_same_work() -> None:
@@ -88,11 +88,11 @@ def test_three_runs_kept_as_one_share_a_row_with_a_fourth_of_the_same_work() -> 
 
 def test_the_total_counts_every_call_of_a_comparison() -> None:
     saved(0, 3.6, repeats=5, calls=200)
-    assert "In all 1.00 Wh were measured" in workbench.report("runs").text
+    assert "1.00 Wh" in workbench.report("runs").text
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_a_text_beside_the_mark_is_no_hiding_place(tmp_path: Path, ending: str) -> None:
+def test_text_next_to_the_mark_is_verified_too(tmp_path: Path, ending: str) -> None:
     path = workbench.report("base").write(tmp_path / f"energy{ending}")
     lines = path.read_text().splitlines()
     for number, line in enumerate(lines):
@@ -123,9 +123,9 @@ def test_a_measurement_that_was_changed_in_the_log_is_found(tmp_path: Path) -> N
         each.unlink()
     gpu = GpuMeasurement("NVIDIA A100", "GPU-1", 900.0, 5.0, "counter", False)
     Store().save(Measurement("id0", "base", 1.79e9, 5.0, (gpu,)))
-    told = workbench.verify(path)
-    assert "digest" in told[0]
-    assert any("should be" in each for each in told)
+    reported = workbench.verify(path)
+    assert "digest" in reported[0]
+    assert any("should be" in each for each in reported)
 
 
 def test_latex_is_escaped_and_compiles(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "every number" in capsys.readouterr().out
     path.write_text(path.read_text().replace("400 W", "300 W"))
     assert cli.main(["verify", str(path)]) == 1
-    assert "300 should be 400" in capsys.readouterr().out
+    assert re.search("300 .*400", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("options", "words"), [
+@pytest.mark.parametrize(("options", "description"), [
     ({"label": "none"}, "nothing called none"),
     ({"pue": 0.5}, "1 or more"),
     ({"g_co2_per_kwh": -1.0}, "0 or more"),
@@ -167,8 +167,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ({"since": "2030-01-01"}, "no measurement fits"),
     ({"last": 0}, "1 or more"),
 ])
-def test_bad_input_is_said(options: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_input_is_an_error(options: dict[str, object], description: str) -> None:
+    with pytest.raises(UsageError, match=description):
         workbench.report(**options)  # type: ignore[arg-type]
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_mark_is_an_error_and_not_a_traceback(tmp_path: Path, mark: st
         workbench.verify(path)
 
 
-def test_what_is_no_report_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_no_report_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="ends with"):
         workbench.report().write(tmp_path / "energy.doc")
     (tmp_path / "a.md").write_text("hello")
@@ -190,5 +190,5 @@ def test_what_is_no_report_is_said(tmp_path: Path) -> None:
     path = workbench.report("base").write(tmp_path / "b.md")
     for each in Store().directory.rglob("m-*.parquet"):
         each.unlink()
-    with pytest.raises(UsageError, match="the log has no measurement"):
+    with pytest.raises(UsageError, match="no measurement"):
         workbench.verify(path)

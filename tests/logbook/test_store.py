@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -106,15 +108,11 @@ def test_a_measurement_comes_back_equal(store: Store, m: Measurement) -> None:
     assert row["schema_version"] == SCHEMA_VERSION
 
 
-def test_the_log_tells_what_an_iteration_costs_and_nothing_where_none_was_looked_for(store: Store) -> None:
+def test_the_log_has_the_cost_of_an_iteration_only_where_iterations_were_detected(store: Store) -> None:
     store.save(FULL)
     store.save(BARE)
     columns = [
-        "iteration_s",
-        "iteration_s_uncertainty",
-        "iteration_j",
-        "iteration_j_uncertainty",
-        "iteration_count",
+        "iteration_s", "iteration_s_uncertainty", "iteration_j", "iteration_j_uncertainty", "iteration_count",
         "iteration_source",
     ]
     assert store.log().select(columns).rows() == [(0.412, 0.003, 96.0, 2.0, 24, "marks"), (None,) * 6]
@@ -159,12 +157,12 @@ def test_a_measurement_is_found_by_label_or_the_beginning_of_its_id(store: Store
     store.save(replace(BARE, label="train"))
     assert store.find("train").id == "b"  # the newest
     assert store.find("0123").label == "train"
-    with pytest.raises(UsageError, match="no measurement is called 'eval'; the latest are train"):
+    with pytest.raises(UsageError, match=r"'eval'.*train"):
         store.find("eval")
 
 
-def test_an_empty_store_says_that_there_is_nothing_to_find(store: Store) -> None:
-    with pytest.raises(UsageError, match="the latest are none"):
+def test_an_empty_store_reports_that_there_is_nothing_to_find(store: Store) -> None:
+    with pytest.raises(UsageError, match="none"):
         store.find("train")
 
 
@@ -216,7 +214,7 @@ def test_a_killed_writer_leaves_whole_files_only(store: Store) -> None:
         assert sorted(numbers) == list(range(len(numbers)))
 
 
-def test_two_processes_write_at_once_and_nothing_is_lost(
+def test_two_processes_write_simultaneously_and_nothing_is_lost(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [writer(store, name, 60) for name in "ab"]
@@ -237,16 +235,17 @@ def test_a_log_read_while_files_are_made_one_misses_nothing(
     for number in range(5):
         store.save(replace(BARE, id=str(number)))
     reader = Store(store.directory)
-    listed = reader._files
+    read = pl.read_parquet
 
-    def compacted_after_listing(directory: Path) -> list[Path]:
-        found = listed(directory)
+    def compacted_meanwhile(*arguments: Any, **options: Any) -> pl.DataFrame:
+        monkeypatch.setattr(pl, "read_parquet", read)
         monkeypatch.setattr(stores, "COMPACT_AT", 2)
-        store._compact()
-        return found
+        store.save(replace(BARE, id="5"))
+        return read(*arguments, **options)
 
-    monkeypatch.setattr(reader, "_files", compacted_after_listing)
-    assert reader.log().height == 5
+    monkeypatch.setattr(pl, "read_parquet", compacted_meanwhile)
+    assert {"0", "1", "2", "3", "4"} <= set(reader.log()["id"])
+    assert len(files(store)) == 1
 
 
 def test_many_files_become_one_and_keep_their_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,12 +267,12 @@ def test_a_row_that_is_there_twice_counts_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 no more", b"\0" * 5000])
-def test_a_damaged_file_is_set_aside_and_said_and_the_rest_is_read(store: Store, content: bytes) -> None:
+def test_a_damaged_file_is_set_aside_and_reported_and_the_rest_is_read(store: Store, content: bytes) -> None:
     store.save(FULL)
     (store.directory / "measurements" / "m-1.000-bad.parquet").write_bytes(content)
     assert store.log()["id"].to_list() == [FULL.id]
-    (said,) = store.messages()
-    assert said.startswith("m-1.000-bad.parquet could not be read and was set aside as m-1.000-bad.damaged (")
+    (message,) = store.messages()
+    assert re.search(r"m-1\.000-bad\.parquet.*m-1\.000-bad\.damaged", message)
     assert "m-1.000-bad.damaged" in files(store)
     assert store.messages() == []  # said once
     assert store.log().height == 1
@@ -293,7 +292,7 @@ def test_what_another_version_wrote_is_left_alone(store: Store, version: int) ->
     path = store.directory / "measurements" / "m-9.000-new.parquet"
     newer.write_parquet(path)
     assert store.log()["id"].to_list() == ["b"]
-    assert "m-9.000-new.parquet is left out" in store.messages()[0]
+    assert "m-9.000-new.parquet" in store.messages()[0]
     assert path.exists()
 
 
@@ -331,7 +330,7 @@ def _trace_bytes(directory: Path) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes are Unix's")
-def test_a_full_disk_is_said_and_leaves_nothing_half_written(store: Store) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_half_written(store: Store) -> None:
     code = """
 import resource, signal, sys
 from pathlib import Path
@@ -349,26 +348,25 @@ except StoreError as error:
         [sys.executable, "-c", code, str(store.directory)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "the measurement could not be kept in" in done.stderr
-    assert "Free some space there or set WORKBENCH_HOME" in done.stderr
+    assert "WORKBENCH_HOME" in done.stderr
     assert files(store) == []
 
 
 def test_a_directory_that_cannot_be_written_to_is_an_error_at_saving_not_before(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     store = Store(tmp_path / "file")
-    with pytest.raises(StoreError, match="it is shown but not stored"):
+    with pytest.raises(StoreError, match="not stored"):
         store.save(BARE)
 
 
-def test_an_unwritable_home_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_home_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file" / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     store = Store()
-    (said,) = store.messages()
-    assert "cannot be written to" in said
+    (message,) = store.messages()
+    assert str(tmp_path / "file" / "home") in message
     assert store.messages() == []
     store.save(BARE)
     assert store.log().height == 1
@@ -404,16 +402,13 @@ def test_an_export_of_nothing_is_a_file_with_the_columns(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["energy.xlsx", "energy", "csv"])
-def test_an_unknown_ending_is_told_with_those_that_work(store: Store, tmp_path: Path, name: str) -> None:
-    with pytest.raises(
-        UsageError,
-        match=rf"'{name}' ends in none of \.parquet, \.csv, \.json; for example --export energy\.csv",
-    ):
+def test_an_unknown_ending_is_reported_with_those_that_work(store: Store, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"'{name}'.*\.parquet, \.csv, \.json"):
         export(store.log(), tmp_path / name)
 
 
-def test_an_export_into_no_directory_is_told(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no directory .*absent to export to"):
+def test_an_export_into_no_directory_is_reported(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="absent"):
         export(store.log(), tmp_path / "absent" / "e.csv")
 
 
@@ -423,7 +418,7 @@ def test_an_export_goes_home_with_a_tilde(store: Store) -> None:
 
 def test_an_export_that_does_not_fit_is_an_error_of_ours(store: Store, tmp_path: Path) -> None:
     (tmp_path / "e.csv").mkdir()
-    with pytest.raises(StoreError, match=r"e\.csv could not be written"):
+    with pytest.raises(StoreError, match=r"e\.csv"):
         export(store.log(), tmp_path / "e.csv")
 
 
@@ -476,10 +471,10 @@ def test_no_damaged_file_keeps_the_others_from_being_read(store: Store) -> None:
             shown(log)
             assert {"b", FULL.id} <= set(log["id"])
             assert store.find("b") == BARE
-    told = store.messages()
+    reported = store.messages()
     assert unreadable > 100
-    assert len(told) > unreadable
-    assert all("could not be read" in said or "newer version" in said for said in told)
+    assert len(reported) > unreadable
+    assert all("parquet" in message for message in reported)
 
 
 @pytest.mark.parametrize("folder", ["measurements", "traces"])
@@ -499,8 +494,8 @@ def test_a_panic_of_polars_sets_the_file_aside(
     assert store.log().height == (1 if folder == "measurements" else 2)
     assert (store.trace(FULL.id) is None) == (folder == "traces")
     assert store.trace(BARE.id) is not None
-    (said,) = store.messages()
-    assert said.endswith(".damaged (index out of bounds)")
+    (message,) = store.messages()
+    assert "out of bounds" in message
 
 
 def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(
@@ -519,23 +514,12 @@ def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(
 
 
 WRONG = (
-    -1,
-    1.5,
-    float("nan"),
-    float("inf"),
-    "x",
-    True,
-    None,
-    b"x",
-    ["x"],
-    [None],
-    {"a": 1},
-    [{"name": None}],
+    -1, 1.5, float("nan"), float("inf"), "x", True, None, b"x", ["x"], [None], {"a": 1}, [{"name": None}],
 )
 
 
 @pytest.mark.parametrize("column", SCHEMA.names())
-def test_a_column_of_another_kind_is_read_as_what_it_should_be_or_set_aside(
+def test_a_column_of_another_type_is_converted_or_set_aside(
     store: Store, column: str
 ) -> None:
     store.save(BARE)
@@ -560,24 +544,23 @@ def test_what_is_no_regular_file_is_set_aside(store: Store) -> None:
     os.mkfifo(store.directory / "traces" / "t-1-pipe.parquet")
     assert store.log()["id"].to_list() == ["b"]
     assert store.trace("pipe") is None
-    told = store.messages()
-    assert len(told) == 3
-    assert all(said.endswith("(it is no regular file)") for said in told)
+    reported = store.messages()
+    assert len(reported) == 3
+    assert all("no regular file" in message for message in reported)
 
 
-def test_what_cannot_be_made_a_row_is_said_and_nothing_half_written(store: Store) -> None:
-    with pytest.raises(StoreError, match="it is shown but not stored"):
+def test_what_cannot_be_made_a_row_is_reported_and_nothing_half_written(store: Store) -> None:
+    with pytest.raises(StoreError, match="not stored"):
         store.save(replace(BARE, outcome="tr\udce9n"))
     assert files(store) == []
 
 
-def test_a_store_without_any_place_to_write_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def nowhere() -> tuple[Path, str]:
+def test_a_store_without_any_place_to_write_reports_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nowhere() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr(stores._paths, "home", nowhere)
-    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "none"))
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file" / "none"))
     assert Store().log().height == 0
-    assert Store().messages() == [
-        "there is no place to write to (No usable temporary directory found); nothing will be kept"
-    ]
+    assert ["No usable" in each for each in Store().messages()] == [True]

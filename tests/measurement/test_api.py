@@ -33,10 +33,10 @@ def test_a_block_is_measured(machine: Machine) -> None:
 
 def test_a_result_prints_what_it_measured(machine: Machine) -> None:
     with workbench.measure("epoch") as result:
-        assert repr(result) == "a block that is still running"
+        assert "running" in repr(result)
         machine.step(2.0)
     assert str(result).startswith("epoch: ")
-    assert re.search(r" J \(sensor ± 5 %, reading ± [0-9.]+ %\), 2 s, ", str(result))
+    assert re.search("J.*5 %.*2 s", str(result))
     assert "simulated" in str(result)
 
 
@@ -106,12 +106,12 @@ def test_a_decorated_function_that_fails_keeps_its_measurement(machine: Machine)
 
 
 def test_a_loop_is_measured_iteration_by_iteration(machine: Machine) -> None:
-    seen = []
+    observed = []
     for batch in (loop := workbench.track(["a", "b"], "epoch")):
         work(machine, 100.0, 1.0)
-        seen.append(batch)
+        observed.append(batch)
     machine.step(0.2)
-    assert seen == ["a", "b"]
+    assert observed == ["a", "b"]
     assert loop.iterations["energy_j"].to_list() == pytest.approx([100.0, 100.0], rel=0.02)
     assert loop.measurement.label == "epoch"
 
@@ -148,8 +148,8 @@ def a_training() -> list[Measurement]:
 
 
 @pytest.fixture
-def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[Simulated]:
-    monkeypatch.setattr(sessions, "_current", None)
+def no_session(simulated: Simulated) -> Iterator[Simulated]:
+    sessions.current().close()
     yield simulated
     sessions.current().close()
 
@@ -197,17 +197,17 @@ def test_a_meter_that_fails_on_the_way_leaves_the_time_and_the_reason(
         monkeypatch.setattr(Meter, "close", lambda *_: 1 / 0)
     m = result.measurement
     assert (m.label, m.energy_j, m.outcome) == ("epoch", None, "ok")
-    assert m.notes == ("this could not be measured in full: ZeroDivisionError: division by zero",)
+    assert "ZeroDivisionError" in m.notes[0]
 
 
 def test_a_simulated_machine_that_goes_away_stops_no_loop(machine: Machine) -> None:
-    seen = []
+    observed = []
     for batch in (loop := workbench.track(range(3), "epoch")):
         if batch == 1:
             machine.close()
             machine.state.close()
-        seen.append(batch)
-    assert seen == [0, 1, 2]
+        observed.append(batch)
+    assert observed == [0, 1, 2]
     assert loop.measurement.time_s >= 0
 
 

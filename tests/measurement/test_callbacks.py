@@ -32,7 +32,6 @@ class Clock:
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[MarkRecorder]:
-    monkeypatch.setattr(marks, "_open", {})
     made = MarkRecorder(Clock())
     marks.attach(made)
     yield made
@@ -43,7 +42,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[MarkRecorder]:
 def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No class made in one test serves in another."""
     yield
-    for name in callbacks._CLASSES:
+    for name in ("HuggingFaceCallback", "LightningCallback", "KerasCallback"):
         vars(callbacks).pop(name, None)
 
 
@@ -227,15 +226,15 @@ class Run:
     """Stands where a recurrence stands: is to stop when the metric is reached, or after so many steps."""
 
     def __init__(self, target: float = 0.8, steps: float = float("inf")) -> None:
-        self.target, self.steps, self.epochs, self._stop = target, steps, [], False
+        self.target, self.steps, self.epochs, self.reached = target, steps, [], False
 
     def epoch(self, metric: float | None = None) -> None:
         self.epochs.append(metric)
-        self._stop = self._stop or (metric is not None and metric >= self.target)
+        self.reached = self.reached or (metric is not None and metric >= self.target)
 
     def should_stop(self) -> bool:
         self.steps -= 1
-        return self._stop or self.steps < 0
+        return self.reached or self.steps < 0
 
 
 def test_hugging_face_reports_an_epoch_after_its_evaluation_and_stops(
@@ -262,15 +261,12 @@ def test_hugging_face_takes_the_evaluation_inside_an_epoch_where_there_is_none_a
     double(monkeypatch, "transformers", "TrainerCallback")
     run = Run()
     hook = callbacks.HuggingFaceCallback(run, metric="eval_accuracy")
-    call = (
-        SimpleNamespace(),
-        SimpleNamespace(),
-        SimpleNamespace(should_evaluate=False, should_training_stop=False),
-    )
+    control = SimpleNamespace(should_evaluate=False, should_training_stop=False)
+    call = (SimpleNamespace(), SimpleNamespace(), control)
     hook.on_evaluate(*call, metrics={"eval_accuracy": 0.6})
     hook.on_epoch_end(*call)
     assert run.epochs == [0.6]
-    with pytest.raises(UsageError, match="no metric 'eval_accuracy' at the end of this epoch; there is none"):
+    with pytest.raises(UsageError, match="'eval_accuracy'"):
         hook.on_epoch_end(*call)
 
 
@@ -289,7 +285,7 @@ def test_lightning_reports_what_the_validation_of_the_epoch_found(monkeypatch: p
     assert run.epochs == [0.5, 0.8]
 
 
-def test_keras_reports_the_logs_of_the_epoch_and_says_what_there_is_instead(
+def test_keras_reports_the_logs_of_the_epoch_and_shows_what_there_is_instead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     double(monkeypatch, "keras.callbacks", "Callback")
@@ -298,7 +294,7 @@ def test_keras_reports_the_logs_of_the_epoch_and_says_what_there_is_instead(
     hook.model = SimpleNamespace(stop_training=False)
     hook.on_epoch_end(0, {"val_accuracy": 0.5, "loss": 1.0})
     assert not hook.model.stop_training
-    with pytest.raises(UsageError, match=r"no metric 'val_accuracy'.*there is accuracy, loss"):
+    with pytest.raises(UsageError, match=r"'val_accuracy'.*accuracy, loss"):
         hook.on_epoch_end(1, {"accuracy": 0.9, "loss": 0.5})
     hook.on_epoch_end(1, {"val_accuracy": 0.9})
     assert hook.model.stop_training
@@ -327,20 +323,15 @@ def test_without_a_recurrence_epochs_pass_and_nothing_stops(monkeypatch: pytest.
     assert not hook.model.stop_training
 
 
-PACKAGES = [
-    ("HuggingFaceCallback", "transformers"),
-    ("LightningCallback", "lightning"),
-    ("KerasCallback", "keras"),
-]
-
-
-@pytest.mark.parametrize(("name", "package"), PACKAGES)
-def test_a_framework_that_is_not_here_is_said_when_its_class_is_asked_for(
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("HuggingFaceCallback", "transformers"), ("LightningCallback", "lightning"), ("KerasCallback", "keras")],
+)
+def test_a_framework_that_is_not_here_is_reported_when_its_class_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:
-    for _, places in callbacks._CLASSES.values():
-        for module, _ in places:
-            monkeypatch.setitem(sys.modules, module, None)
+    for module in ("transformers", "lightning.pytorch", "pytorch_lightning", "keras.callbacks", "tensorflow.keras.callbacks"):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UsageError, match=f"{name} needs {package}.*workbench.step"):
         getattr(callbacks, name)
     assert name in dir(callbacks)
@@ -364,10 +355,7 @@ def test_lightning_calls_what_we_hook_into() -> None:
     library = pytest.importorskip("lightning.pytorch")
     assert issubclass(callbacks.LightningCallback, library.Callback)
     for name in (
-        "on_train_start",
-        "on_train_batch_end",
-        "on_train_epoch_end",
-        "on_validation_start",
+        "on_train_start", "on_train_batch_end", "on_train_epoch_end", "on_validation_start",
         "on_validation_end",
     ):
         assert hasattr(library.Callback, name)
@@ -385,7 +373,7 @@ def test_keras_calls_what_we_hook_into(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, notebook: MarkRecorder) -> None:
+def test_a_trainer_of_hugging_face_reports_its_epochs_and_stops(tmp_path: Path, notebook: MarkRecorder) -> None:
     torch, library = pytest.importorskip("torch"), pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
 
@@ -399,23 +387,17 @@ def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, no
             return {"loss": torch.nn.functional.mse_loss(found, labels), "logits": found}
 
     rows = [{"x": torch.tensor([float(n)]), "labels": torch.tensor([float(n)])} for n in range(8)]
-    run, said = Run(target=0.8), iter((0.2, 0.5, 0.9, 1.0))
+    run, message = Run(target=0.8), iter((0.2, 0.5, 0.9, 1.0))
     options = library.TrainingArguments(
-        str(tmp_path),
-        num_train_epochs=4,
-        per_device_train_batch_size=4,
-        eval_strategy="epoch",
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
+        str(tmp_path), num_train_epochs=4, per_device_train_batch_size=4, eval_strategy="epoch",
+        save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
     )
     library.Trainer(
         Model(),
         options,
         train_dataset=rows,
         eval_dataset=rows,
-        compute_metrics=lambda _: {"accuracy": next(said)},
+        compute_metrics=lambda _: {"accuracy": next(message)},
         callbacks=[callbacks.HuggingFaceCallback(run, metric="eval_accuracy")],
     ).train()
     assert run.epochs == [0.2, 0.5, 0.9]
@@ -424,11 +406,11 @@ def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, no
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("steps", [float("inf"), 3])
-def test_a_trainer_of_lightning_tells_its_epochs_and_stops(
+def test_a_trainer_of_lightning_reports_its_epochs_and_stops(
     tmp_path: Path, notebook: MarkRecorder, steps: float
 ) -> None:
     torch, library = pytest.importorskip("torch"), pytest.importorskip("lightning.pytorch")
-    said = iter((0.2, 0.5, 0.9, 1.0))
+    message = iter((0.2, 0.5, 0.9, 1.0))
 
     class Model(library.LightningModule):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
@@ -439,7 +421,7 @@ def test_a_trainer_of_lightning_tells_its_epochs_and_stops(
             return self.line(batch).square().mean()
 
         def validation_step(self, batch: Any, _: int) -> None:
-            self.log("accuracy", next(said))
+            self.log("accuracy", next(message))
 
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=0.01)
@@ -467,7 +449,7 @@ def test_a_trainer_of_lightning_tells_its_epochs_and_stops(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("steps", [float("inf"), 3])
-def test_a_fit_of_keras_tells_its_epochs_and_stops(
+def test_a_fit_of_keras_reports_its_epochs_and_stops(
     monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder, steps: float
 ) -> None:
     pytest.importorskip("torch")  # any backend would do

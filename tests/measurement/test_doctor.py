@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,11 +25,11 @@ def examined(machine: Machine, seconds: float = 16.0) -> dict[str, Finding]:
     return {each.what: each for each in doctor.gpu_findings(device, any_training(device), seconds=seconds)}
 
 
-def test_a_kind_gpu_fails_nothing(simulated: Callable[..., Machine]) -> None:
+def test_a_well_behaved_gpu_passes_every_check(simulated: Callable[..., Machine]) -> None:
     found = examined(simulated("H100", stepped=True))
     assert [each for each in found.values() if each.grade == FAIL] == []
     assert found["energy counter"].grade == PASS
-    assert found["counter / readings, at rest"].grade == PASS
+    assert [each.grade for name, each in found.items() if name.endswith("at rest")] == [PASS]
 
 
 @pytest.mark.parametrize("card", list(CARDS))
@@ -41,13 +42,13 @@ def test_every_simulated_card_has_a_training_that_fits_it(
     assert next(iter(make())) is not None
 
 
-def test_a_counter_that_only_sums_power_readings_is_told(simulated: Callable[..., Machine]) -> None:
+def test_a_counter_that_only_sums_power_readings_is_reported(simulated: Callable[..., Machine]) -> None:
     found = examined(simulated("H100,part-time", stepped=True))["energy counter"]
     assert found.grade == WARN
-    assert found.found.startswith("only sums power readings (")
+    assert "power readings" in found.found
 
 
-def test_what_somebody_has_set_or_switched_is_told(simulated: Callable[..., Machine]) -> None:
+def test_what_somebody_has_set_or_switched_is_reported(simulated: Callable[..., Machine]) -> None:
     machine = simulated("A100", stepped=True)
     machine.state.set_card(0, "mig", 1)
     machine.state.set_control(0, "enforced_w", 250.0)
@@ -56,12 +57,12 @@ def test_what_somebody_has_set_or_switched_is_told(simulated: Callable[..., Mach
     found = {each.what: each for each in doctor.gpu_findings(device, None, seconds=4.0)}
     assert found["MIG"].grade == WARN
     assert found["power limit"].grade == WARN
-    assert found["power limit"].found == "400 W requested, 250 W enforced"
+    assert re.search("400 W.*250 W", found["power limit"].found)
     assert found["persistence"].grade == PASS
     assert found["under load"].grade == INFO
 
 
-def test_a_slow_driver_is_told(simulated: Callable[..., Machine]) -> None:
+def test_a_slow_driver_is_reported(simulated: Callable[..., Machine]) -> None:
     simulated("A100,slow", scale=8.0)
     found = {each.what: each for each in doctor.gpu_findings(workbench.open_device(0), None, seconds=0.5)}
     assert found["time per sample"].grade == WARN
@@ -73,12 +74,12 @@ def test_findings_fit_a_bug_report(
     file = tmp_path / "doctor.json"
     monkeypatch.setenv("USER", "mallory")
     status = cli.main(["doctor", "--simulate", "V100", "--no-load", "--seconds", "2", "--json", str(file)])
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     written = file.read_text()
     found = json.loads(written)
     assert status == int(found["fail"] > 0)
-    assert "GPU 0: " in told
-    assert f"{found['fail']} FAIL, {found['warn']} WARN" in told
+    assert "GPU 0: " in reported
+    assert f"{found['fail']} FAIL, {found['warn']} WARN" in reported
     assert [gpu["simulated"] for gpu in found["gpus"]] == [True]
     machine = attached()
     assert machine is not None
@@ -92,14 +93,13 @@ def test_findings_fit_a_bug_report(
 
 KIND = [card for card in CARDS if card != "P100"]  # whose NVML has no energy counter
 PROPERTIES = {
-    "part-time": ("energy counter", WARN, "only sums power readings"),
-    "moving": ("sensor refresh", PASS, "the counter changes at every sample"),
-    "capped": ("power limit", WARN, "400 W requested, 320 W enforced"),
+    "part-time": ("energy counter", WARN, "only sums"),
+    "moving": ("sensor refresh", PASS, "the counter changes"), "capped": ("power limit", WARN, "320 W"),
 }
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_no_kind_gpu_fails(simulated: Callable[..., Machine], card: str) -> None:
+def test_no_simulated_card_fails_a_check(simulated: Callable[..., Machine], card: str) -> None:
     found = examined(simulated(card, stepped=True))
     assert [str(each) for each in found.values() if each.grade == FAIL] == []
     if card in KIND:
@@ -107,17 +107,17 @@ def test_no_kind_gpu_fails(simulated: Callable[..., Machine], card: str) -> None
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_every_property_of_a_rough_card_is_told(simulated: Callable[..., Machine], name: str) -> None:
-    what, grade, words = PROPERTIES[name]
+def test_every_property_of_an_irregular_gpu_is_reported(simulated: Callable[..., Machine], name: str) -> None:
+    what, grade, part = PROPERTIES[name]
     found = examined(simulated(f"A100,{name}", stepped=True))
     assert found[what].grade == grade
-    assert found[what].found.startswith(words)
+    assert part in found[what].found
     kind = examined(simulated("A100", stepped=True))
-    assert not kind[what].found.startswith(words)
+    assert part not in kind[what].found
     assert [str(each) for each in found.values() if each.grade == FAIL] == []
 
 
-def test_who_else_is_there_is_told(
+def test_who_else_is_there_is_reported(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = simulated("A100,host-pids", stepped=True)
@@ -133,11 +133,13 @@ def test_who_else_is_there_is_told(
     assert (found["clocks"].grade, found["persistence"].grade) == (WARN, WARN)
 
 
-def test_a_report_names_nobody_and_holds_what_was_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_report_hides_user_host_path_and_uuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor.socket, "gethostname", lambda: "node-17")
     monkeypatch.setattr(doctor.getpass, "getuser", lambda: "mallory")
-    said = "mallory's job on node-17 holds /home/mallory/x.lock of GPU-1234abcd-12 (1/2 W/s, 3 W / 4 W)"
-    finding = Finding(WARN, "a", said, "b")
+    message = "mallory's job on node-17 holds /home/mallory/x.lock of GPU-1234abcd-12 (1/2 W/s, 3 W / 4 W)"
+    finding = Finding(WARN, "a", message, "b")
     found = doctor.report([finding], {})
-    assert found["machine"][0]["found"] == "[user]'s job on [host] holds [path] of [uuid] (1/2 W/s, 3 W / 4 W)"
+    masked = found["machine"][0]["found"]
+    assert not re.search("mallory|node-17|1234abcd", masked)
+    assert all(each in masked for each in ("[user]'s", "[host]", "[path]", "[uuid]", "(1/2 W/s, 3 W / 4 W)"))
     assert found["versions"]["Python"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,14 +20,8 @@ Power = Callable[[float], float]
 
 
 def steps_of(
-    energy_at: Power,
-    *,
-    period_s: float = 0.1,
-    window_s: float = 0.1,
-    end_s: float = 10.0,
-    counted: bool = True,
-    read: bool = True,
-    tick_error_s: float = 1e-5,
+    energy_at: Power, *, period_s: float = 0.1, window_s: float = 0.1, end_s: float = 10.0,
+    counted: bool = True, read: bool = True, tick_error_s: float = 1e-5,
 ) -> SensorUpdates:
     """What a noiseless sensor says about a GPU whose energy up to a moment is known."""
     ticks = np.arange(0, round(end_s / period_s) + 1) * period_s
@@ -37,12 +30,7 @@ def steps_of(
     nothing = np.full(len(ticks), NAN)
     power = power if read else nothing
     return SensorUpdates(
-        ticks,
-        energy if counted else nothing,
-        power,
-        ticks if read else nothing,
-        window_s,
-        period_s,
+        ticks, energy if counted else nothing, power, ticks if read else nothing, window_s, period_s,
         tick_error_s,
     )
 
@@ -190,7 +178,7 @@ def test_what_comes_after_the_last_step_is_less_sure() -> None:
     assert beyond.uncertainty_j > inside.uncertainty_j
 
 
-def test_a_window_that_no_reading_is_near_says_that_it_knows_little() -> None:
+def test_a_window_that_no_reading_is_near_reports_that_it_knows_little() -> None:
     found = window_energy(steps_of(constant(200.0), end_s=5.0), 6.0, 6.05)
     assert found.uncertainty_j > 200.0 * 0.05  # as much as there may be
 
@@ -266,7 +254,7 @@ def test_parts_add_up_to_the_window(sensor: str, followed: bool) -> None:
 
 
 @pytest.mark.parametrize("sensor", SENSORS)
-def test_nineteen_of_twenty_parts_are_what_their_bars_say(sensor: str) -> None:
+def test_nineteen_of_twenty_parts_are_within_their_intervals(sensor: str) -> None:
     rng = np.random.default_rng(3)
     held = []
     for _ in range(25):
@@ -280,7 +268,7 @@ def test_nineteen_of_twenty_parts_are_what_their_bars_say(sensor: str) -> None:
     assert np.mean(held) >= 0.9
 
 
-def test_how_an_energy_was_had_is_told() -> None:
+def test_the_source_of_an_energy_is_reported() -> None:
     rows = rows_of(steps_of(constant(200.0)))
     read = EnergyTimeline(unticked(rows)).between(2.0, 7.0)
     window = Window("w", 2.0, (Edge(2.0, 400.0),), 7.0, (Edge(7.0, 1390.0),))
@@ -296,7 +284,7 @@ def test_how_an_energy_was_had_is_told() -> None:
     assert difference.uncertainty_j == pytest.approx(0.78 * 0.1 * 198.0, rel=0.01)
 
 
-def test_a_counter_without_moments_steps_where_a_new_value_was_seen() -> None:
+def test_a_counter_without_moments_steps_where_a_new_value_was_observed() -> None:
     rows = unticked(rows_of(steps_of(jump(5.0, 100.0, 200.0))))
     rows = rows[np.searchsorted(rows["time_s"], np.arange(0.5, 9.6, 1.0))]  # as a log that is written each second
     found = EnergyTimeline(rows).parts([2.5, 4.5, 6.5, 8.5])
@@ -304,7 +292,7 @@ def test_a_counter_without_moments_steps_where_a_new_value_was_seen() -> None:
     assert found.known.all()
 
 
-def test_a_stretch_without_samples_is_told_from_one_with_them() -> None:
+def test_a_stretch_without_samples_is_distinguished_from_one_with_samples() -> None:
     rows = rows_of(steps_of(constant(200.0)))
     hole = EnergyTimeline(rows[(rows["time_s"] < 4.0) | (rows["time_s"] > 7.0)])
     parts = hole.parts([2.0, 3.0, 5.5, 8.0, 9.0])
@@ -336,7 +324,7 @@ def test_a_stretch_in_which_the_counter_goes_back_is_unknown(followed: bool) -> 
 
 
 def test_moments_that_go_back_are_refused() -> None:
-    with pytest.raises(ValueError, match=re.escape("the window ends 2 s before it starts")):
+    with pytest.raises(ValueError, match="2 s"):
         EnergyTimeline(rows_of(steps_of(constant(200.0)))).between(5.0, 3.0)
 
 

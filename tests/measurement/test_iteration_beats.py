@@ -32,9 +32,9 @@ def blinking(simulated: Callable[..., Machine], seconds: float) -> Recorder:
     return recorder
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.104, "aliasing suspected"), (3.5, "")])
-def test_the_counter_tells_a_beat_from_a_rhythm(
-    simulated: Callable[..., Machine], seconds: float, told: str
+@pytest.mark.parametrize(("seconds", "reported"), [(0.104, "aliasing suspected"), (3.5, "")])
+def test_the_counter_distinguishes_a_beat_from_a_period(
+    simulated: Callable[..., Machine], seconds: float, reported: str
 ) -> None:
     recorder = blinking(simulated, seconds)
     trace = recorder.trace(recorder.devices[0].uuid, 2.0, 40.0)
@@ -43,5 +43,5 @@ def test_the_counter_tells_a_beat_from_a_rhythm(
     assert alone.iteration.seconds == pytest.approx(3.5, rel=0.05)  # both look the same in the readings
     found = detect(trace)
     recorder.stop()
-    assert found.reason.startswith(told)
-    assert found.rhythm_sure == (told == "")
+    assert found.reason.startswith(reported)
+    assert found.rhythm_sure == (reported == "")

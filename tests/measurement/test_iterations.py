@@ -31,8 +31,8 @@ Simulated = Callable[..., Machine]
 
 
 @pytest.fixture
-def session(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Machine]]:
-    monkeypatch.setattr(sessions, "_current", None)
+def session(simulated: Simulated) -> Iterator[Callable[[str], Machine]]:
+    sessions.current().close()
 
     def begin(cards: str = "V100") -> Machine:
         machine = simulated(cards, stepped=True)
@@ -174,7 +174,7 @@ def test_phases_are_apart_from_iterations(session: Callable[..., Machine]) -> No
     )
 
 
-def test_a_tracked_loop_tells_the_window_around_it(session: Callable[..., Machine]) -> None:
+def test_a_tracked_loop_reports_the_window_around_it(session: Callable[..., Machine]) -> None:
     machine = session()
     with workbench.measure() as result:
         for _ in (loop := workbench.track(range(5))):
@@ -198,10 +198,7 @@ def test_a_guess_can_be_looked_at_and_is_in_no_mean(
     summary = result.measurement.iterations
     assert summary is not None
     assert (summary.count, summary.seconds, summary.sure, summary.reason) == (
-        0,
-        None,
-        False,
-        "too short: 11 s",
+        0, None, False, "too short: 11 s",
     )
     assert summary.detected_s == pytest.approx(0.36, rel=0.05)
     assert result.iterations["kind"].to_list().count("iteration") > 20
@@ -210,7 +207,7 @@ def test_a_guess_can_be_looked_at_and_is_in_no_mean(
 @pytest.mark.parametrize(
     ("cards", "workload", "batch_size"), [("V100", "librispeech", 24), ("P100", "imagenet", 128)]
 )
-def test_without_marks_the_shipped_detector_tells_what_marks_would(
+def test_without_marks_the_shipped_detector_reports_what_marks_would(
     session: Callable[..., Machine], cards: str, workload: str, batch_size: int
 ) -> None:
     machine = session(cards)
@@ -231,11 +228,11 @@ def test_without_marks_the_shipped_detector_tells_what_marks_would(
         for _ in TrainingJob(workload, batch_size, iterations=25, machine=machine):
             workbench.step()
     machine.step(0.5)
-    told = marked.measurement.iterations
-    assert told is not None
-    assert told.source == "marks"
-    assert told.detected_s == pytest.approx(told.seconds, rel=0.02)
-    assert "off the marks" in told.check
+    reported = marked.measurement.iterations
+    assert reported is not None
+    assert reported.source == "marks"
+    assert reported.detected_s == pytest.approx(reported.seconds, rel=0.02)
+    assert "off the marks" in reported.check
 
 
 @pytest.mark.parametrize("cards", ["V100", "A100", "P100"])
@@ -288,7 +285,7 @@ def test_looking_can_be_forbidden_and_asked_for(
     assert count(window, replace(measurement, gpus=()), {}) is None
     unseen = count(window, measurement, {})
     assert unseen is not None
-    assert (unseen.summary.reason, unseen.frame.height) == ("the power was not recorded", 0)
+    assert ("not recorded" in unseen.summary.reason, unseen.frame.height) == (True, 0)
 
 
 def test_marks_count_where_no_gpu_is() -> None:
@@ -306,13 +303,10 @@ def test_marks_count_where_no_gpu_is() -> None:
 
 def test_an_error_of_the_detector_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(trace: pl.DataFrame) -> Periods:
-        raise UsageError("the trace goes backwards")
+        raise UsageError("backwards")
 
     monkeypatch.setattr(detect, "find_periods", fail)
-    assert (
-        counting.detect(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason
-        == "the trace goes backwards"
-    )
+    assert counting.detect(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason == "backwards"
 
 
 def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,15 +314,15 @@ def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch
     trace = pl.DataFrame(
         {"time_s": times, "power_w": np.where(times % 2.0 < 1.4, 200.0, 60.0), "uuid": "GPU-1"}
     )
-    seen: list[float] = []
+    observed: list[float] = []
 
     def find(part: pl.DataFrame) -> Periods:
-        seen.append(float(part["time_s"][0]))
+        observed.append(float(part["time_s"][0]))
         return sure(2.01, 390.0)
 
     monkeypatch.setattr(detect, "find_periods", find)
     found = from_stored(trace)
-    assert seen == [pytest.approx(399.9 - counting.SEARCH_S, abs=0.11)]
+    assert observed == [pytest.approx(399.9 - counting.SEARCH_S, abs=0.11)]
     assert found.summary.count == pytest.approx(199, abs=1)
     assert found.summary.seconds == pytest.approx(2.0, abs=0.002)
 
@@ -374,13 +368,11 @@ def test_a_stored_measurement_is_looked_at_again(
     assert detected.summary.seconds == pytest.approx(again.summary.seconds, rel=0.02)
 
 
-def test_a_trace_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     Store().save(Measurement("i", "old", 0.0, 3.0))
-    with pytest.raises(
-        MeasurementError, match=r"no trace of 'old' is kept in .*: the oldest traces go first"
-    ):
+    with pytest.raises(MeasurementError, match="'old'"):
         workbench.iterations_of("old")
-    with pytest.raises(MeasurementError, match="the trace has 0 rows and too few power readings"):
+    with pytest.raises(MeasurementError, match="0 rows"):
         from_stored(pl.DataFrame(schema={"time_s": pl.Float64, "power_w": pl.Float64}))
 
 
@@ -388,7 +380,7 @@ def test_a_block_without_gpu_and_marks_has_no_iterations() -> None:
     meter = Meter([])
     with BlockResult(meter) as result:
         pass
-    with pytest.raises(MeasurementError, match=r"no GPU, and no marks \(workbench\.step\(\)\)"):
+    with pytest.raises(MeasurementError, match=r"workbench\.step\(\)"):
         _ = result.iterations
     assert isinstance(result.closed, Window)
 

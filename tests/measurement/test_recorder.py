@@ -22,6 +22,7 @@ from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError
 from workbench.measurement import recorder as recorders
 from workbench.measurement.recorder import KEEP_S, Recorder
+from workbench.measurement.ring import Ring
 from workbench.records import Sample
 from workbench.samples import ROWS
 from workbench.simulation.machine import Machine
@@ -46,7 +47,7 @@ def wait_until(true: Callable[[], bool], timeout_s: float = 240.0) -> bool:
 
 def test_a_call_that_keeps_the_interpreter_does_not_blind_the_recorder(simulated: Simulated) -> None:
     machine = simulated("A100")
-    device = open_device()
+    before, device = set(rings_of(os.getpid())), open_device()
     recorder = Recorder([device])
     try:
         assert recorder.ready(60.0)
@@ -65,7 +66,7 @@ def test_a_call_that_keeps_the_interpreter_does_not_blind_the_recorder(simulated
         assert np.diff(times).max() < max(3 * period_s, (end_s - begin_s) / 2)
     finally:
         recorder.stop()
-    assert not recorder._path.exists()
+    assert set(rings_of(os.getpid())) <= before
 
 
 @LINUX
@@ -147,7 +148,7 @@ def test_the_interrupt_that_stops_a_cell_does_not_stop_the_sampling(parent) -> N
     assert not rings_of(process.pid)
 
 
-def test_a_sampling_process_that_dies_is_told(simulated: Simulated) -> None:
+def test_a_sampling_process_that_dies_is_reported(simulated: Simulated) -> None:
     simulated("V100")
     device = open_device()
     recorder = Recorder([device])
@@ -156,7 +157,7 @@ def test_a_sampling_process_that_dies_is_told(simulated: Simulated) -> None:
         assert (recorder.failure(), recorder.error(device.uuid)) == ("", "")
         os.kill(recorder.pid or 0, signal.SIGKILL)
         assert wait_until(lambda: not recorder.running)
-        assert recorder.failure() == "the sampling process ended (exit code -9)"
+        assert "exit code -9" in recorder.failure()
         assert recorder.error(device.uuid) == recorder.failure()
         assert len(recorder.rows(device.uuid, 0.0, 1e9)) > 0  # what was seen before is still there
     finally:
@@ -195,7 +196,7 @@ def test_what_was_recorded_can_be_read_after_the_stop(simulated: Simulated) -> N
     assert len(recorder.rows(device.uuid, 0.0, 1e9)) > 0
 
 
-def test_a_recorder_that_nobody_has_any_more_ends_its_process(simulated: Simulated) -> None:
+def test_an_unreferenced_recorder_ends_its_process(simulated: Simulated) -> None:
     simulated("V100")
     others = set(rings_of(os.getpid()))  # of tests before this one
     recorder = Recorder([open_device()])
@@ -208,7 +209,7 @@ def test_a_recorder_that_nobody_has_any_more_ends_its_process(simulated: Simulat
 
 
 def test_nothing_to_record_is_an_error() -> None:
-    with pytest.raises(MeasurementError, match="there is no GPU to record"):
+    with pytest.raises(MeasurementError):
         Recorder([])
 
 
@@ -218,9 +219,7 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
     simulated("V100")
     monkeypatch.setattr(sys, "executable", "no-such-python")
     others = set(rings_of(os.getpid()))  # of tests before this one
-    with pytest.raises(
-        MeasurementError, match=r"the sampling process could not be started: .*no-such-python"
-    ):
+    with pytest.raises(MeasurementError, match="no-such-python"):
         Recorder([open_device()])
     assert set(rings_of(os.getpid())) <= others
 
@@ -228,12 +227,10 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
 # rows, on a stepped clock
 
 
-def fill(recorder: Recorder, machine: Machine, from_s: int, to_s: int) -> None:
-    """One row a second, written past the sampler."""
+def fill(ring: Ring, machine: Machine, from_s: int, to_s: int) -> None:
+    """One row per second, written past the sampler."""
     for at_s in range(from_s, to_s):
-        recorder._ring.append(
-            0, Sample(float(at_s), at_s * 26.0, *[26.0] * 7, 0), float(at_s), float(at_s), 1e-5
-        )
+        ring.append(0, Sample(float(at_s), at_s * 26.0, *[26.0] * 7, 0), float(at_s), float(at_s), 1e-5)
     machine.clock.show(float(to_s))
 
 
@@ -241,27 +238,29 @@ def fill(recorder: Recorder, machine: Machine, from_s: int, to_s: int) -> None:
 def recorder(stepped: Machine) -> Recorder:
     made = Recorder([open_device()])
     stepped.clock.on_step.clear()
-    made._read[made.devices[0].uuid] = made._ring.head(0)  # forget the first looks
     return made
 
 
-def test_rows_lie_between_two_times_both_included(recorder: Recorder, stepped: Machine) -> None:
+@pytest.fixture
+def ring(recorder: Recorder) -> Ring:
+    return Ring(max(rings_of(os.getpid()), key=lambda path: path.stat().st_mtime_ns))
+
+
+def test_rows_lie_between_two_times_both_included(recorder: Recorder, ring: Ring, stepped: Machine) -> None:
     uuid = recorder.devices[0].uuid
-    fill(recorder, stepped, 10, 50)
+    fill(ring, stepped, 10, 50)
     assert recorder.rows(uuid, 20.0, 25.0)["time_s"].tolist() == [20, 21, 22, 23, 24, 25]
     assert recorder.rows(uuid, 20.5, 21.5)["time_s"].tolist() == [21]
     assert recorder.rows(uuid, 20.1, 20.9)["time_s"].tolist() == []
-    assert len(recorder.rows(uuid, 0.0, 1e9)) == 40
+    assert len(recorder.rows(uuid, 10.0, 1e9)) == 40
     assert recorder.rows(uuid, 60.0, 70.0).dtype == ROWS
     assert recorder.latest(uuid)["time_s"] == 49
 
 
-def test_a_trace_is_a_frame_in_which_missing_is_null(recorder: Recorder, stepped: Machine) -> None:
+def test_a_trace_is_a_frame_in_which_missing_is_null(recorder: Recorder, ring: Ring, stepped: Machine) -> None:
     uuid = recorder.devices[0].uuid
-    recorder._ring.append(
-        0, Sample(5.0, float("nan"), 26.0, *[float("nan")] * 6, 4), float("nan"), float("nan"), 0.0
-    )
-    trace = recorder.trace(uuid, 0.0, 10.0)
+    ring.append(0, Sample(5.0, float("nan"), 26.0, *[float("nan")] * 6, 4), float("nan"), float("nan"), 0.0)
+    trace = recorder.trace(uuid, 4.0, 10.0)
     assert trace.schema == SCHEMA
     assert trace.select("time_s", "tick_s", "energy_j", "power_w", "throttle").rows() == [
         (5.0, None, None, 26.0, 4)
@@ -269,9 +268,9 @@ def test_a_trace_is_a_frame_in_which_missing_is_null(recorder: Recorder, stepped
     assert recorder.trace(uuid, 100.0, 110.0).equals(pl.DataFrame(schema=SCHEMA))
 
 
-def test_a_ring_that_ran_over_gives_the_newest_rows(recorder: Recorder, stepped: Machine) -> None:
+def test_a_ring_that_ran_over_gives_the_newest_rows(recorder: Recorder, ring: Ring, stepped: Machine) -> None:
     uuid = recorder.devices[0].uuid
-    fill(recorder, stepped, 0, 20_000)  # 16384 fit
+    fill(ring, stepped, 0, 20_000)  # 16384 fit
     times = recorder.rows(uuid, 0.0, 1e9)["time_s"]
     assert len(times) == 16384 - 64
     assert times[-1] == 19_999
@@ -279,7 +278,7 @@ def test_a_ring_that_ran_over_gives_the_newest_rows(recorder: Recorder, stepped:
 
 
 def test_only_the_last_half_hour_is_kept_unless_somebody_holds_it(
-    recorder: Recorder, stepped: Machine
+    recorder: Recorder, ring: Ring, stepped: Machine
 ) -> None:
     uuid = recorder.devices[0].uuid
     hold = recorder.hold(1000.0)
@@ -288,32 +287,32 @@ def test_only_the_last_half_hour_is_kept_unless_somebody_holds_it(
         return float(recorder.rows(uuid, 0.0, 1e9)["time_s"][0])
 
     for from_s in range(0, 30_000, 5000):
-        fill(recorder, stepped, from_s, from_s + 5000)
+        fill(ring, stepped, from_s, from_s + 5000)
         recorder.drain()
     assert first_s() <= 1000.0
     assert len(recorder.rows(uuid, 1000.0, 30_000.0)) == 29_000
     del hold
     gc.collect()
-    fill(recorder, stepped, 30_000, 35_000)
+    fill(ring, stepped, 30_000, 35_000)
     assert 35_000 - KEEP_S - 10_000 < first_s() <= 35_000 - KEEP_S
 
 
 @LINUX
-def test_a_recorder_that_was_stopped_maps_no_file_and_still_tells_what_it_saw(simulated: Simulated) -> None:
+def test_a_recorder_that_was_stopped_maps_no_file_and_still_reports_what_it_saw(simulated: Simulated) -> None:
     """A live view keeps its recorder: each new choice of GPUs left a deleted file mapped."""
     simulated("V100", scale=4.0)
     device = open_device()
+    before = set(rings_of(os.getpid()))  # an earlier test may have left others to the garbage collector
     kept = [Recorder([device]) for _ in range(3)]
-    seen = []
+    rings = {path.name for path in set(rings_of(os.getpid())) - before}
+    assert len(rings) == 3
+    observed = []
     for recorder in kept:
         assert recorder.ready(60.0)
         recorder.stop()
-        seen.append(len(recorder.rows(device.uuid, 0.0, 1e9)))
-    assert min(seen) > 0
+        observed.append(len(recorder.rows(device.uuid, 0.0, 1e9)))
+    assert min(observed) > 0
     assert all(recorder.latest(device.uuid) is not None for recorder in kept)
-    rings = {
-        recorder._path.name for recorder in kept
-    }  # an earlier test may have left others to the garbage collector
     assert [name for name in rings if name in Path("/proc/self/maps").read_text()] == []
     open_files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [name for name in open_files if any(ring in name for ring in rings)] == []
@@ -330,5 +329,6 @@ def test_rings_of_killed_kernels_are_removed_by_the_next_recorder(
     left.touch()
     recorder = Recorder([open_device()])
     assert not left.exists()
-    assert recorder._path.stat().st_mode & 0o777 == 0o600
+    (ring,) = rings_of(os.getpid())
+    assert ring.stat().st_mode & 0o777 == 0o600
     recorder.stop()

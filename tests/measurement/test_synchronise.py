@@ -31,14 +31,14 @@ def test_nothing_is_imported_for_it() -> None:
 def test_torch_is_waited_for_where_it_computes_and_makes_no_context_elsewhere(
     monkeypatch: pytest.MonkeyPatch, started: bool, waited: list[int]
 ) -> None:
-    seen: list[int] = []
+    observed: list[int] = []
     cuda = SimpleNamespace(
-        is_initialized=lambda: started, device_count=lambda: 4, synchronize=seen.append,
+        is_initialized=lambda: started, device_count=lambda: 4, synchronize=observed.append,
         current_device=lambda: 1, memory_reserved=lambda index: 2**20 if index == 2 else 0,
     )
     framework(monkeypatch, "torch", cuda=cuda)
     assert synchronise() == (("torch",) if started else ())
-    assert seen == waited
+    assert observed == waited
 
 
 def test_torch_without_cuda_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,12 +74,12 @@ def test_jax_is_waited_for_once_it_has_a_gpu(monkeypatch: pytest.MonkeyPatch) ->
 def test_cupy_is_waited_for_once_it_has_a_context(
     monkeypatch: pytest.MonkeyPatch, context: int, waited: list[str]
 ) -> None:
-    seen: list[str] = []
-    runtime = SimpleNamespace(deviceSynchronize=lambda: seen.append("x"))
+    observed: list[str] = []
+    runtime = SimpleNamespace(deviceSynchronize=lambda: observed.append("x"))
     driver = SimpleNamespace(ctxGetCurrent=lambda: context)
     framework(monkeypatch, "cupy", cuda=SimpleNamespace(runtime=runtime, driver=driver))
     assert synchronise() == (("cupy",) if context else ())
-    assert seen == waited
+    assert observed == waited
 
 
 def test_a_broken_framework_does_not_cost_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +91,10 @@ def test_a_broken_framework_does_not_cost_the_measurement(monkeypatch: pytest.Mo
 
 
 def test_a_cuda_graph_that_is_being_captured_is_not_spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    observed: list[int] = []
     cuda = SimpleNamespace(
-        is_initialized=lambda: True, device_count=lambda: 1, synchronize=seen.append, current_device=lambda: 0,
+        is_initialized=lambda: True, device_count=lambda: 1, synchronize=observed.append, current_device=lambda: 0,
         memory_reserved=lambda _: 2**20, is_current_stream_capturing=lambda: True,
     )
     framework(monkeypatch, "torch", cuda=cuda)
-    assert (synchronise(), seen) == ((), [])
+    assert (synchronise(), observed) == ((), [])

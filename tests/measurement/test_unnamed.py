@@ -26,10 +26,7 @@ from workbench.simulation.machine import Machine
     ],
 )
 def test_who_has_no_name_here_is_counted_and_we_are_not_among_them(
-    simulated: Callable[..., Machine],
-    monkeypatch: pytest.MonkeyPatch,
-    there: list[int],
-    ours: set[int],
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, there: list[int], ours: set[int],
     unnamed: int,
 ) -> None:
     simulated("A100", stepped=True)
@@ -39,7 +36,7 @@ def test_who_has_no_name_here_is_counted_and_we_are_not_among_them(
     assert foreign.foreign_processes(gpu)[:2] == ((), unnamed)
 
 
-def test_the_server_of_mps_is_nobody_else_s_work_and_a_neighbour_is(
+def test_an_mps_server_is_no_other_process_and_a_neighbour_is(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulated("A100", stepped=True)
@@ -60,15 +57,13 @@ def test_a_hidden_process_is_in_the_notes_of_a_measurement(
     window = made.open("w")
     machine.step(1.0)
     notes = made.measure(made.close(window)).gpus[0].notes
-    assert any(note.startswith("1 other process on this GPU cannot be named from here") for note in notes)
+    assert any("1 other process" in note for note in notes)
 
 
-def test_a_gpu_in_mig_mode_says_so_whatever_the_environment_does_not_say(
-    simulated: Callable[..., Machine]
-) -> None:
+def test_a_gpu_in_mig_mode_has_a_note_without_a_mig_environment(simulated: Callable[..., Machine]) -> None:
     simulated("A100", stepped=True).state.set_card(0, "mig", 1)
     gpu = workbench.open_device(0)
-    assert gpu.note == "MIG is on: power and energy are those of the whole GPU, of all its instances"
+    assert "whole GPU" in gpu.note
 
 
 def test_a_process_without_cuda_is_not_taken_for_one_with() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 
 import workbench
-from workbench.callbacks import _HuggingFaceHooks, _LightningHooks
+from workbench import callbacks
 from workbench.logbook.report import line, page
 from workbench.logbook.store import Store, as_frame
 from workbench.logbook.work_rates import padding_share, rates
@@ -30,6 +31,16 @@ def train(machine: Machine, seconds: float = 1.0, power_w: float = 200.0) -> Non
 
 def done(measurement: Measurement) -> dict[str, float]:
     return {each.name: each.amount for each in measurement.work}
+
+
+@pytest.fixture
+def frameworks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules of Transformers and Lightning with an empty base class."""
+    for module, name in (("transformers", "TrainerCallback"), ("lightning.pytorch", "Callback")):
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{name: object}))
+    yield
+    for name in ("HuggingFaceCallback", "LightningCallback"):
+        vars(callbacks).pop(name, None)
 
 
 def test_tokens_per_joule_with_an_interval(machine: Machine) -> None:
@@ -59,10 +70,8 @@ def test_evaluation_is_counted_apart(machine: Machine) -> None:
     assert done(result.measurement) == {"tokens": 2000.0, "evaluation tokens": 300.0}
 
 
-def test_two_threads_with_a_gpu_each_count_their_own(
-    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "_current", None)
+def test_two_threads_with_a_gpu_each_count_their_own(simulated: Callable[..., Machine]) -> None:
+    session.current().close()
     simulated("V100,V100", stepped=True).step(1.0)
     both_are_open, counted = threading.Barrier(2), {}
 
@@ -97,13 +106,13 @@ def test_windows_inside_one_another_count_their_own(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, math.nan, math.inf, "many", None])
-def test_a_bad_count_ends_no_training_and_is_said(machine: Machine, bad: Any) -> None:
+def test_a_bad_count_ends_no_training_and_is_reported(machine: Machine, bad: Any) -> None:
     with workbench.measure("train") as result:
         train(machine)
         workbench.work(tokens=bad)
         workbench.work(tokens=7)
     assert done(result.measurement) == {"tokens": 7.0}
-    assert any("left out: give 0 or more" in note for note in result.measurement.notes)
+    assert any("left out" in note for note in result.measurement.notes)
 
 
 def test_no_work_and_no_energy_have_no_rate() -> None:
@@ -120,7 +129,7 @@ def test_it_is_kept(machine: Machine) -> None:
     assert done(store.find("new")) == {"tokens": 1234.0}
 
 
-def test_a_tracked_loop_counts_batches_that_tell_their_size(machine: Machine) -> None:
+def test_a_tracked_loop_counts_batches_that_report_their_size(machine: Machine) -> None:
     loop = workbench.track([np.zeros((8, 3)), np.zeros((4, 3))])
     for _ in loop:
         train(machine)
@@ -136,7 +145,7 @@ def test_a_tracked_loop_counts_batches_that_tell_their_size(machine: Machine) ->
     assert done(loop.measurement) == {}
 
 
-def test_batches_tell_tokens_and_padding() -> None:
+def test_batches_report_tokens_and_padding() -> None:
     ids, mask = np.ones((2, 5)), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     assert of_batch({"input_ids": ids}) == {"samples": 2.0, "tokens": 10.0}
     assert of_batch({"input_ids": ids, "attention_mask": mask}) == {"samples": 2.0, "tokens": 8.0, "padding": 2.0}
@@ -160,8 +169,8 @@ def test_a_batch_that_cannot_be_asked_ends_nothing() -> None:
     assert of_batch(Unkind()) == {}
 
 
-def test_hugging_face_counts_steps_of_this_rank(machine: Machine) -> None:
-    hooks = _HuggingFaceHooks()
+def test_hugging_face_counts_steps_of_this_rank(machine: Machine, frameworks: None) -> None:
+    hooks = callbacks.HuggingFaceCallback()
     args = SimpleNamespace(gradient_accumulation_steps=4, world_size=2)
     state = SimpleNamespace(num_input_tokens_seen=10_000, train_batch_size=8)  # resumed
     control = SimpleNamespace(should_training_stop=False)
@@ -174,8 +183,8 @@ def test_hugging_face_counts_steps_of_this_rank(machine: Machine) -> None:
     assert done(result.measurement) == {"samples": 96.0, "tokens": 3 * 2048.0}
 
 
-def test_lightning_counts_every_micro_batch(machine: Machine) -> None:
-    hooks, trainer = _LightningHooks(), SimpleNamespace(global_step=0)
+def test_lightning_counts_every_micro_batch(machine: Machine, frameworks: None) -> None:
+    hooks, trainer = callbacks.LightningCallback(), SimpleNamespace(global_step=0)
     with workbench.measure("train") as result:
         hooks.on_train_start(trainer, None)
         for number in range(4):
@@ -185,8 +194,8 @@ def test_lightning_counts_every_micro_batch(machine: Machine) -> None:
     assert done(result.measurement) == {"samples": 4 * 16.0}
 
 
-def test_a_training_that_counts_is_not_counted_for(machine: Machine) -> None:
-    hooks, trainer = _LightningHooks(), SimpleNamespace(global_step=0)
+def test_a_training_that_counts_is_not_counted_for(machine: Machine, frameworks: None) -> None:
+    hooks, trainer = callbacks.LightningCallback(), SimpleNamespace(global_step=0)
     with workbench.measure("train") as result:
         for number in range(3):
             train(machine)
@@ -212,12 +221,12 @@ def test_the_log_shows_it() -> None:
     assert isinstance(frame, pl.DataFrame)
 
 
-def test_prompt_and_output_tokens_stand_apart_and_padding_is_a_share() -> None:
+def test_prompt_and_output_tokens_are_separate_and_padding_is_a_share() -> None:
     gpu = GpuMeasurement("A100", "u", 100.0, 2.0, "counter", False)
-    told = (WorkDone("prompt_tokens", 4000.0), WorkDone("output_tokens", 50.0))
-    both = [str(each) for each in rates(Measurement("1", "", 0.0, 10.0, (gpu,), work=told))]
-    assert both == ["40.00 ± 0.80 prompt tokens/J", "2.000 ± 0.040 J/output token"]
+    reported = (WorkDone("prompt_tokens", 4000.0), WorkDone("output_tokens", 50.0))
+    both = [str(each) for each in rates(Measurement("1", "", 0.0, 10.0, (gpu,), work=reported))]
+    assert [each.split(" ", 3) for each in both] == [["40.00", "±", "0.80", "prompt tokens/J"], ["2.000", "±", "0.040", "J/output token"]]
     padded = Measurement("1", "", 0.0, 10.0, (gpu,), work=(WorkDone("tokens", 900.0), WorkDone("padding", 100.0)))
     assert [each.name for each in rates(padded)] == ["tokens"]
     assert padding_share(padded) == pytest.approx(0.1)
-    assert "10 % of all tokens" in page(padded)
+    assert "10 % of" in page(padded)

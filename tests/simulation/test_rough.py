@@ -25,27 +25,27 @@ def test_a_part_time_counter_adds_up_what_the_readings_saw(simulated: Callable[.
     while machine.clock() < 9.0:
         next(job)
     last = int(machine.clock() // update_s)
-    seen_j = update_s * sum(
+    observed_j = update_s * sum(
         machine.true_energy_j(0, number * update_s - 0.025, number * update_s) / 0.025
         for number in range(first + 1, last + 1)
     )
-    assert device.energy_j() - before_j == pytest.approx(machine.gain(0) * seen_j, abs=0.003)
+    assert device.energy_j() - before_j == pytest.approx(machine.gain(0) * observed_j, abs=0.003)
     job.close()  # type: ignore[attr-defined]
 
 
-def test_a_part_time_counter_tells_the_same_of_the_past(simulated: Callable[..., Machine]) -> None:
+def test_a_part_time_counter_reports_the_same_of_the_past(simulated: Callable[..., Machine]) -> None:
     machine = simulated("H100,part-time", stepped=True)
     device = workbench.open_device(0)
-    told_j = []
+    reported_j = []
     for _ in range(20):
         machine.step(0.37)
-        told_j.append((machine.clock(), device.energy_j()))
-    for at_s, energy_j in told_j:
+        reported_j.append((machine.clock(), device.energy_j()))
+    for at_s, energy_j in reported_j:
         machine.state.set_header("stepped_now_s", at_s)
         assert device.energy_j() == pytest.approx(energy_j, abs=0.002)
 
 
-def test_a_part_time_counter_of_an_hour_without_a_look_goes_on(simulated: Callable[..., Machine]) -> None:
+def test_a_part_time_counter_continues_after_an_hour_without_a_reading(simulated: Callable[..., Machine]) -> None:
     machine = simulated("A100,part-time", stepped=True)
     device = workbench.open_device(0)
     before_j = device.energy_j()
@@ -54,7 +54,7 @@ def test_a_part_time_counter_of_an_hour_without_a_look_goes_on(simulated: Callab
     assert device.energy_j() - before_j == pytest.approx(idle_j, rel=1e-3)
 
 
-def test_names_of_roughness_change_every_card(simulated: Callable[..., Machine]) -> None:
+def test_names_of_irregularities_change_every_card(simulated: Callable[..., Machine]) -> None:
     state = simulated("A100, V100, late, slow", stepped=True).state
     assert [state.card(gpu, "key") for gpu in range(state.count)] == ["A100", "V100"]
     assert [state.card(gpu, "governor_delay_s") for gpu in range(2)] == [2.5, 2.5]
@@ -63,19 +63,19 @@ def test_names_of_roughness_change_every_card(simulated: Callable[..., Machine])
 
 
 def test_roughness_needs_a_card_and_a_name_that_is_known(simulated: Callable[..., Machine]) -> None:
-    with pytest.raises(SimulationError, match="0 simulated GPUs asked for"):
+    with pytest.raises(SimulationError, match="0 simulated"):
         simulated("part-time")
     with pytest.raises(UnknownGpu):
         simulated("A100,smooth")
 
 
-def test_a_rough_card_is_opened_by_name(simulated: Callable[..., Machine]) -> None:
+def test_an_irregular_gpu_is_opened_by_name(simulated: Callable[..., Machine]) -> None:
     try:
         device = workbench.open_device("sim:A100,part-time")
         assert attached().state.card(device.index, "counter_part_time") == 1  # type: ignore[union-attr]
         assert [each.uuid for each in workbench.devices("sim:A100")] == [device.uuid]
         assert workbench.open_device("sim:A100,part-time").uuid == device.uuid
-        with pytest.raises(SimulationError, match=r"is not late; make another one: .*'A100,late'"):
+        with pytest.raises(SimulationError, match="'A100,late'"):
             workbench.open_device("sim:A100,late")
     finally:
         attached().close()  # type: ignore[union-attr]

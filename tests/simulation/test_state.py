@@ -48,10 +48,10 @@ def child(program: str, state: MachineState, *arguments: object) -> subprocess.P
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def hear(process: subprocess.Popen[str], word: str) -> None:
+def hear(process: subprocess.Popen[str], answer: str) -> None:
     """Wait until another process says so."""
     assert process.stdout
-    assert process.stdout.readline() == f"{word}\n"
+    assert process.stdout.readline() == f"{answer}\n"
 
 
 # the file
@@ -79,7 +79,7 @@ def test_a_file_that_is_no_machine_is_refused(tmp_path: Path) -> None:
     short, other = tmp_path / "short", tmp_path / "other"
     short.write_bytes(b"WBSIMGPU")
     other.write_bytes(bytes(8192))
-    with pytest.raises(SimulationError, match=r"is no file of simulated GPUs \(8 bytes\)"):
+    with pytest.raises(SimulationError, match="8 bytes"):
         MachineState(short)
     with pytest.raises(SimulationError, match="of this version"):
         MachineState(other)
@@ -165,16 +165,16 @@ def test_energy_never_goes_back_while_other_processes_rewrite_the_plan(
     writers = [child(program, state, seed, end_s) for seed in range(2)]
     for writer in writers:
         hear(writer, "ready")
-    before, looked, looks = (0.0, 0.0), [], 0
+    before, looked, readings = (0.0, 0.0), [], 0
     while any(writer.poll() is None for writer in writers):
         now_s = state.now_s()
         energy_j = state.true_energy_j(0, now_s)
         assert energy_j >= before[1]
-        assert energy_j - before[1] <= 400 * (now_s - before[0]) + 1e-6 or not looks
-        before, looks = (now_s, energy_j), looks + 1
-        if looks % 50 == 0:
+        assert energy_j - before[1] <= 400 * (now_s - before[0]) + 1e-6 or not readings
+        before, readings = (now_s, energy_j), readings + 1
+        if readings % 50 == 0:
             looked.append(before)
-    assert looks > 500
+    assert readings > 500
     for writer in writers:
         writer.communicate()
         assert writer.returncode == 0
@@ -182,7 +182,7 @@ def test_energy_never_goes_back_while_other_processes_rewrite_the_plan(
     assert [state.true_energy_j(0, t) for t, _ in looked] == [j for _, j in looked]
 
 
-def test_a_writer_that_is_killed_over_its_work_keeps_nobody_waiting(stepped: Machine) -> None:
+def test_a_killed_writer_delays_no_reader(stepped: Machine) -> None:
     state = stepped.state
     state.publish(0, 0.0, [(100.0, 300.0, *BUSY)], REST)
     stepped.step(2.0)
@@ -205,7 +205,7 @@ def test_a_writer_that_is_killed_over_its_work_keeps_nobody_waiting(stepped: Mac
 # locks
 
 
-def test_two_processes_never_write_at_once(simulated: Callable[..., Machine]) -> None:
+def test_two_processes_never_write_simultaneously(simulated: Callable[..., Machine]) -> None:
     state = simulated("V100").state
     program = (
         "for _ in range(400):\n"
@@ -279,7 +279,7 @@ def test_a_gpu_takes_eight_processes(stepped: Machine) -> None:
     stepped.state.set_process(0, parents[0], 2)
     stepped.state.set_process(0, parents[0], 3)  # the same one again only changes its memory
     assert stepped.state.processes(0)[-1] == (parents[0], 3)
-    with pytest.raises(SimulationError, match="takes 8 processes at most; stop one first"):
+    with pytest.raises(SimulationError, match="8 processes"):
         stepped.state.set_process(0, sleepers[7].pid, 1)
     for sleeper in sleepers:
         sleeper.communicate()
@@ -307,7 +307,7 @@ def test_faults_strike_after_so_many_calls_so_many_times_on_their_gpu(
     assert state.fault("nvmlDeviceGetUUID", 1) == 0
     for number in range(16):  # the used-up one makes room
         state.inject(f"nvmlDevice{number}", 3)
-    with pytest.raises(SimulationError, match="no more than 16 faults"):
+    with pytest.raises(SimulationError, match="16 faults"):
         state.inject("nvmlDeviceMore", 3)
     state.clear_faults()
     assert state.fault("nvmlDevice3", 0) == 0
@@ -329,7 +329,7 @@ def test_a_reading_is_gain_times_the_mean_over_its_window_plus_offset(stepped: M
     assert sensors.power_w(state, 0, 1.0201) == pytest.approx(0.9 * (IDLE_W + 3 * 200) / 4 + 3)
 
 
-def test_what_happens_between_two_windows_is_not_seen(stepped: Machine) -> None:
+def test_changes_between_two_windows_are_not_reported(stepped: Machine) -> None:
     """A sensor that looks 10 of every 20 ms misses a load that runs in the other ten (arXiv 2312.02741)."""
     state = stepped.state
     state.publish(0, 1.0, [(0.010, power_w, *BUSY) for _ in range(25) for power_w in (300.0, 50.0)], REST)

@@ -70,9 +70,9 @@ def test_a_hundred_iterations_take_a_hundred_times_as_long_as_one(stepped: Machi
     stepped.step(5.0)
     job = TrainingJob("imagenet", 256, iterations=100)
     assert len(job) == 100
-    seen = [batch.iteration for batch in job]
+    observed = [batch.iteration for batch in job]
     one_s = iteration_s(card, 250.0)
-    assert seen == list(range(100))
+    assert observed == list(range(100))
     assert job.marks == pytest.approx([5.0 + number * one_s for number in range(100)], abs=1e-9)
     assert stepped.clock() == pytest.approx(5.0 + 100 * one_s, abs=1e-9)
     assert state.true_energy_j(0, stepped.clock()) - state.true_energy_j(0, 5.0) == pytest.approx(
@@ -82,7 +82,7 @@ def test_a_hundred_iterations_take_a_hundred_times_as_long_as_one(stepped: Machi
     assert state.true_mean_power_w(0, stepped.clock() - 1.0, stepped.clock()) == pytest.approx(card.idle_w)
 
 
-def test_iterations_vary_as_their_seed_says(stepped: Machine) -> None:
+def test_iterations_vary_with_their_seed(stepped: Machine) -> None:
     card, rng = stepped.card(0), random.Random(3)
     job = TrainingJob("imagenet", 256, iterations=20, seed=3)
     job.run()
@@ -124,7 +124,8 @@ def test_an_epoch_ends_with_its_evaluation_and_checkpoints_come_when_due(stepped
     assert (epoch, len(job)) == (88_524 // 56, 2 * (88_524 // 56))
     assert [batch.epoch for batch in job] == [0] * epoch + [1] * epoch
     assert [event.kind for event in job.events] == [
-        "checkpoint", "evaluation", "checkpoint", "checkpoint", "evaluation"]
+        "checkpoint", "evaluation", "checkpoint", "checkpoint", "evaluation",
+    ]
     checkpoint, evaluation = job.events[:2]
     assert checkpoint.end_s - checkpoint.start_s == pytest.approx(2.0)
     assert checkpoint.start_s == pytest.approx(job.marks[999] + job.marks[1] - job.marks[0])
@@ -161,9 +162,7 @@ def test_a_lower_power_limit_slows_the_iteration_under_way_after_the_governors_d
 ) -> None:
     card = stepped.card(0)
     job, before_s, after_s = (
-        TrainingJob("imagenet", 256, iterations=4),
-        iteration_s(card, 250.0),
-        iteration_s(card, 150.0),
+        TrainingJob("imagenet", 256, iterations=4), iteration_s(card, 250.0), iteration_s(card, 150.0),
     )
     for batch in job:
         if batch.iteration == 0:  # the host is 10 ms ahead, the governor takes 100: 90 ms into iteration 1
@@ -202,7 +201,7 @@ def test_a_change_while_the_host_is_blocked_is_followed_too(stepped: Machine) ->
 
 
 @pytest.mark.usefixtures("regular")
-def test_a_locked_clock_is_kept_and_said(stepped: Machine) -> None:
+def test_a_locked_clock_is_kept_and_reported(stepped: Machine) -> None:
     stepped.state.change_setting(0, lock_sm_min=900, lock_sm_max=900)
     stepped.step(0.2)
     job = TrainingJob("imagenet", 256, iterations=2)
@@ -245,20 +244,14 @@ def test_a_job_whose_process_dies_goes_idle_after_the_pause(stepped: Machine) ->
 # refused
 
 
-def test_a_batch_that_does_not_fit_says_what_it_needs(stepped: Machine) -> None:
-    with pytest.raises(
-        OutOfMemory, match=r"ResNet-50 .* at batch size 512 needs 42\.8 GiB and .* has 32 GiB; take a smaller"
-    ):
+def test_a_batch_that_does_not_fit_shows_what_it_needs(stepped: Machine) -> None:
+    with pytest.raises(OutOfMemory, match=r"42\.8 GiB.*32 GiB"):
         TrainingJob("imagenet", 512)
 
 
-def test_a_job_that_does_not_fit_beside_another_runs_out_of_memory(stepped: Machine) -> None:
+def test_a_job_that_does_not_fit_next_to_another_runs_out_of_memory(stepped: Machine) -> None:
     for _ in TrainingJob("imagenet", 256, iterations=1):
-        with pytest.raises(
-            OutOfMemory,
-            match=rf"needs 16\.8 GiB and of the 32 GiB of .* 9\.6 GiB are free .process {os.getpid()} holds "
-                  r"22\.0 GiB.; take",
-        ):
+        with pytest.raises(OutOfMemory, match=rf"9\.6 GiB.*{os.getpid()}.*22\.0 GiB"):
             TrainingJob("squad", 32, iterations=1).run()
     TrainingJob("squad", 32, iterations=1).run()
 
@@ -266,26 +259,24 @@ def test_a_job_that_does_not_fit_beside_another_runs_out_of_memory(stepped: Mach
 def test_a_job_takes_all_of_its_gpus_or_none(simulated: Callable[..., Machine]) -> None:
     machine = simulated("V100,V100", stepped=True)
     for _ in TrainingJob("imagenet", 256, iterations=1, gpu=1):
-        with pytest.raises(OutOfMemory, match="take a smaller batch size, or let one end"):
+        with pytest.raises(OutOfMemory, match="batch size"):
             TrainingJob("squad", 32, iterations=1, gpu=(0, 1)).run()
         assert machine.state.processes(0) == []
         TrainingJob("squad", 32, iterations=1, gpu=0).run()
 
 
 def test_a_job_that_makes_no_sense_is_refused_with_what_would(stepped: Machine) -> None:
-    with pytest.raises(
-        UsageError, match="no workload is called 'resnet'; there are cifar100, imagenet, librispeech"
-    ):
+    with pytest.raises(UsageError, match=r"'resnet'.*cifar100"):
         TrainingJob("resnet")
     for name in ("batch_size", "epochs", "iterations"):
-        with pytest.raises(UsageError, match=f"{name} must be at least 1, not 0"):
+        with pytest.raises(UsageError, match=f"{name} .*0"):
             TrainingJob("imagenet", **{name: 0})  # type: ignore[arg-type]
-    with pytest.raises(SimulationError, match="there is no simulated GPU 3; there are 1, from 0"):
+    with pytest.raises(SimulationError, match="GPU 3"):
         TrainingJob("imagenet", gpu=3)
 
 
 def test_without_simulated_gpus_there_is_no_simulated_training(simulated: Callable[..., Machine]) -> None:
-    with pytest.raises(SimulationError, match="choose one first: %gpu simulate A100"):
+    with pytest.raises(SimulationError, match="%gpu simulate A100"):
         TrainingJob("imagenet")
 
 
@@ -308,7 +299,7 @@ def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(
         for _ in job:
             if child.poll() is not None:
                 break
-        mean_w, limit_w, pid = (float(word) for word in child.communicate()[0].split())
+        mean_w, limit_w, pid = (float(answer) for answer in child.communicate()[0].split())
     assert (limit_w, pid) == (125.0, os.getpid())
     assert 60 < mean_w <= 160  # mostly at the new limit
     slow_s = iteration_s(machine.card(0), 125.0)
