@@ -178,8 +178,11 @@ class PowerLevelDetector:
         self.patience_s = min(2.0 * self.patience_s, 120.0)
 
     def begin(self, setting: Setting, from_s: float) -> None:
-        """Another setting is in force from now on, and the power settled from `from_s`."""
-        self.setting, self._off_s, self._checked_s = setting, math.nan, from_s
+        """Another setting is active from now on, and the power settled from `from_s`.
+
+        A power that is another than expected at one setting, and then at the next one, was so all the time.
+        """
+        self.setting, self._checked_s = setting, from_s
 
     def observe(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
         """A sentence, if the mean power over the last iterations was another for long enough.

@@ -232,8 +232,7 @@ class TunedJob:
             return ""
         ratio, sd, energy_ratio = self.belief.ratios(setting)
         iteration_s, power_w = ratio * self.baseline.iteration_s, self.baseline.power_w * energy_ratio / ratio
-        sd = 0.5 * self.params.known_sd if self.belief.visited(setting) else max(sd, 3 * self.params.known_sd)
-        return level.observe(now_s, iteration_s, power_w, sd)
+        return level.observe(now_s, iteration_s, power_w, max(sd, 0.5 * self.params.known_sd))
 
     def count(self, now_s: float) -> list[Counted]:
         """Stretches at the held setting whose energy is known by now."""
