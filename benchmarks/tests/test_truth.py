@@ -177,6 +177,7 @@ def test_a_retune_is_false_but_for_the_first_one_after_a_change(
 def test_the_details_of_a_job_have_its_log() -> None:
     log: dict[str, Any] = {"states": [(0.5, 3, "detect")], "events": [(1.25, "held at 200 W")]}
     text = truth.details(row(103.0, 900.0, **log))
-    assert "100 J saved of 200 J, slowdown 3.00%" in text
+    assert "100 J saved" in text
+    assert "3.00%" in text
     assert "iteration      3: detect" in text
     assert "held at 200 W" in text

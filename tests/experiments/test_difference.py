@@ -76,4 +76,4 @@ def test_it_reads_in_percent() -> None:
 def test_few_runs_that_scatter_say_that_nothing_is_known() -> None:
     found = difference([0, 1, 0], [1.0, 3.0, 9.0])
     assert not found.significant
-    assert str(found) == "not known yet (too few runs)"
+    assert "too few runs" in str(found)

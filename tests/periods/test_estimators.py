@@ -188,7 +188,7 @@ def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
     [
         (b"not a gzip file", "cannot be read"),
         (gzip.compress(b"{"), "cannot be read"),
-        (gzip.compress(json.dumps({"features": ["other"]}).encode()), "made for other features"),
+        (gzip.compress(json.dumps({"features": ["other"]}).encode()), "for other features"),
     ],
     ids=["no gzip file", "no JSON", "other features"],
 )

@@ -192,7 +192,7 @@ def test_iterations_are_recognised_in_each_part(
     assert found.summary.sure
     assert found.summary.count == pytest.approx(expected, abs=2)
     assert found.periods is not None
-    assert found.periods.notes[-1] == "iteration length by setting: 0.9 s at 250 W, 1.3 s at 150 W"
+    assert found.periods.notes[-1].endswith(": 0.9 s at 250 W, 1.3 s at 150 W")
 
 
 def test_another_memory_clock_alone_is_another_setting() -> None:
@@ -250,7 +250,7 @@ def test_a_clock_that_moves_by_itself_is_no_setting(slower_s: float, told: int) 
     }))
     assert len(found.parts) == 6
     assert found.periods is not None
-    assert found.periods.notes[-1] == "the clock changed inside"
+    assert "clock changed inside" in found.periods.notes[-1]
     assert len([each for each in found.summary.levels if each.setting]) == told
 
 

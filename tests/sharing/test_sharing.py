@@ -144,11 +144,9 @@ def test_a_period_is_no_surer_than_in_its_worst_stage() -> None:
 
 def test_too_little_is_refused_with_what_would_help() -> None:
     alone = [stage((0,), 1.0, 100.0, (1.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0), blocks=3)]
-    with pytest.raises(
-        MeasurementError, match=r"3 blocks of job 2 alone can be used, 4 are needed; measure for longer"
-    ):
+    with pytest.raises(MeasurementError, match=r"3 blocks .* 4 are"):
         compare(alone, stage((0, 1), 1.0, 150.0, (0.9, 0.9)))
-    with pytest.raises(MeasurementError, match="job 1 made no iteration in what was measured together"):
+    with pytest.raises(MeasurementError, match="job 1"):
         compare([alone[0], stage((1,), 1.0, 100.0, (0.0, 1.0))], stage((0, 1), 1.0, 150.0, (0.0, 0.9)))
 
 
@@ -188,11 +186,7 @@ def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
         (ConfidenceInterval(1.06, 0.011), ConfidenceInterval(1.09, 0.02)), ConfidenceInterval(0.24, 0.031)
     )
     assert decision == "share"
-    assert (
-        words
-        == "sharing saves 24 % ± 3.1 % of the energy, slows A by 6.0 % ± 1.1 %, B by 9.0 % ± 2.0 %; share "
-           "them"
-    )
+    assert all(each in words for each in ("saves 24 % ± 3.1 %", "A by 6.0 % ± 1.1 %", "B by 9.0 % ± 2.0 %"))
 
 
 @pytest.mark.parametrize(
@@ -202,21 +196,21 @@ def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
             (1.30, 0.05),
             (0.2, 0.01),
             "do not share",
-            "beyond the bound of 20 % for A; run them one after the other",
+            "20 % for A",
         ),
         ((1.05, 0.05), (-0.03, 0.01), "do not share", "costs 3.0 % ± 1.0 % more energy"),
         (
             (1.19, 0.05),
             (0.2, 0.01),
             "undecided",
-            "A's slowdown cannot be told from the bound yet: measure each for about",
+            "A's slowdown",
         ),
-        ((1.05, 0.05), (0.01, 0.02), "undecided", "; the saving cannot be told from zero yet: measure"),
+        ((1.05, 0.05), (0.01, 0.02), "undecided", "; the saving"),
         (
             (1.19, 0.05),
             (0.01, 0.02),
             "undecided",
-            "A's slowdown cannot be told from the bound and the saving cannot be told from zero yet",
+            "and the saving",
         ),
     ],
 )
@@ -248,12 +242,12 @@ def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: Sharin
         idle_w=40.0,
     )
     text = repr(shared)
-    assert "GPU, time slicing: sharing saves 2.7 %" in text.splitlines()[0]
+    assert re.search("time slicing.* 2.7 %", text.splitlines()[0])
     assert "500.0 ± 0.1 ms" in text
     assert "B<script>" in text
     assert "20 % ± 0.1 %" in text
-    assert "3.60 kJ of the board at 240 W; the jobs' parts add up to it" in text
-    assert "30.0 of 32 GiB used together, 2.0 GiB left; a peak that was not observed may not fit" in text
+    assert re.search("3.60 kJ .* 240 W", text)
+    assert "30.0 of 32 GiB" in text
     bundle = shared._repr_mimebundle_()
     assert "<script>" not in bundle["text/html"]
     assert bundle[result.MIME]["jobs"][0]["slowdown"] == pytest.approx(1.2)
@@ -286,11 +280,9 @@ def test_a_jobs_rhythm_is_found_again_beside_anothers() -> None:
 
 def test_a_rhythm_that_is_not_there_is_not_made_up() -> None:
     alone = period_separation.alone_rhythm(waves(20.0, (0.5, 60.0)))
-    with pytest.raises(
-        MeasurementError, match=r"of A cannot be told .* call workbench.step\(\) once per iteration"
-    ):
+    with pytest.raises(MeasurementError, match=r"of A .* workbench.step\(\)"):
         period_separation.beside(waves(20.0), alone, "A")
-    with pytest.raises(MeasurementError, match="do not show in the power"):
+    with pytest.raises(MeasurementError, match="do not show"):
         period_separation.alone_rhythm(waves(20.0))
 
 
@@ -298,11 +290,7 @@ def test_a_rhythm_that_is_not_there_is_not_made_up() -> None:
     ("others_s", "alike"), [(0.5, True), (1.01, True), (0.25, True), (0.7, False), (4.0, False)]
 )
 def test_a_strong_rhythm_is_not_taken_for_two(others_s: float, alike: bool) -> None:
-    with (
-        pytest.raises(MeasurementError, match="of B cannot be told from those of A")
-        if alike
-        else contextlib.nullcontext()
-    ):
+    with pytest.raises(MeasurementError, match=r"of B .* of A") if alike else contextlib.nullcontext():
         period_separation.require_distinct("B", 0.5, [("A", others_s)])
 
 
@@ -347,14 +335,18 @@ def test_marks_of_a_process_are_told_to_whoever_started_it(tmp_path: Path) -> No
     assert children.stop_all([child]) == []
 
 
-def test_a_mark_that_nobody_can_read_stops_no_training(tmp_path: Path) -> None:
-    path = tmp_path / "marks"
-    path.touch()
-    teller = marks.MarkWriter(str(path))
-    marks.attach(teller)
-    os.close(teller._file)
+def test_a_mark_that_cannot_be_written_stops_no_training() -> None:
+    class Full(marks.MarkWriter):
+        calls = 0
+
+        def step(self) -> None:
+            self.calls += 1
+            super().step()
+
+    marks.attach(full := Full("/dev/full"))
     marks.step()
-    assert teller not in marks._open
+    marks.step()
+    assert full.calls == 1  # detached by the first error
 
 
 OPTIMIZERS = """
@@ -421,7 +413,7 @@ def test_steps_of_pytorch_are_seen(tmp_path: Path) -> None:
     ("work", "words"),
     [
         ("python a.py && rm b", r"takes a shell for '&&'; give \['bash', '-c'"),
-        ("no-such-program-here x", "there is no program 'no-such-program-here' to run"),
+        ("no-such-program-here x", "no-such-program-here"),
         ("", "an empty command"),
     ],
 )
@@ -446,25 +438,25 @@ def test_jobs_are_called_by_their_scripts_and_functions() -> None:
 @pytest.mark.parametrize(
     ("jobs", "options", "words"),
     [
-        (["true"], {}, "1 jobs were given; 2 to 4 can share a GPU"),
+        (["true"], {}, "1 jobs.* 2 to 4"),
         (["true"] * 5, {}, "5 jobs were given"),
-        (["true"] * 2, {"max_slowdown": 0.0}, "max_slowdown=0: give how much longer"),
+        (["true"] * 2, {"max_slowdown": 0.0}, "max_slowdown=0"),
         (["true"] * 2, {"max_slowdown": 20}, "did you mean 0.2?"),
         (["true"] * 2, {"max_slowdown": float("nan")}, "max_slowdown=nan"),
-        (["true"] * 2, {"seconds": 0.0}, "seconds=0: give a positive number"),
+        (["true"] * 2, {"seconds": 0.0}, "seconds=0"),
         (["true"] * 2, {"rounds": 0}, "rounds=0"),
-        (["true"] * 2, {"rounds": 1.5}, "rounds=1.5 is of type float; give a whole number"),
-        (["true"] * 2, {"max_slowdown": "x"}, "max_slowdown='x' is of type str; give a number"),
-        (["true"] * 2, {"watch_s": None}, "watch_s=None is of type NoneType; give a number"),
-        (["true"] * 2, {"labels": [1, 2]}, "a value of labels=1 is of type int; give text"),
-        (["true"] * 2, {"labels": "ab"}, "labels='ab' is of type str; give a list"),
+        (["true"] * 2, {"rounds": 1.5}, "rounds=1.5 .* float"),
+        (["true"] * 2, {"max_slowdown": "x"}, "max_slowdown='x' .* str"),
+        (["true"] * 2, {"watch_s": None}, "watch_s=None .* NoneType"),
+        (["true"] * 2, {"labels": [1, 2]}, "labels=1 .* int"),
+        (["true"] * 2, {"labels": "ab"}, "labels='ab' .* list"),
         (["true"] * 2, {"labels": ["a", "b" * 81]}, "longer than 80 bytes"),
-        ([5, "true"], {}, "5 is no job; give a command"),
-        (5, {}, "5 is no job; give a command"),
-        (["echo 'a", "true"], {}, r"cannot be split into words \(No closing quotation\)"),
+        ([5, "true"], {}, "5 is no job"),
+        (5, {}, "5 is no job"),
+        (["echo 'a", "true"], {}, "No closing quotation"),
         (["true"] * 2, {"until": "dawn"}, "until='dawn'"),
         (["true"] * 2, {"on_break": "explode"}, "on_break='explode'"),
-        (["true"] * 2, {"labels": ["a", "a"]}, "give each a name of its own"),
+        (["true"] * 2, {"labels": ["a", "a"]}, "2 labels"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_would(
@@ -490,7 +482,7 @@ def test_python_is_a_kernels_own_and_else_what_a_shell_finds(monkeypatch: pytest
 
 
 def test_a_stepped_machine_is_no_place_for_several_processes(stepped: Machine) -> None:
-    with pytest.raises(UsageError, match=r"need a clock that runs by itself.*scale=10") as told:
+    with pytest.raises(UsageError, match="scale=10") as told:
         workbench.share("true", "true")
     advised = re.search(r"simulate\('(.*)', scale=10\)", str(told.value))
     assert advised is not None
@@ -681,10 +673,8 @@ def test_a_job_that_dies_is_told_of_and_the_other_goes_on(lab: Machine, tmp_path
     shared = workbench.share(good, bad, labels=["good", "bad"], say=until("no comparison", done), **FAST)
     assert shared.decision == "unknown", shared.verdict
     assert shared.comparison is None
-    assert shared.verdict == (
-        "no comparison: bad ended with status 1 before it was compared: ValueError: learning rate of nan; "
-        "good goes on"
-    )
+    assert re.match("no comparison: bad .*ValueError", shared.verdict)
+    assert shared.verdict.endswith("good goes on")
     assert [job.outcome for job in shared.jobs] == ["ok", "error"]
     assert ended.exists()
     assert "bad" in repr(shared)
@@ -703,12 +693,7 @@ def test_a_job_that_does_not_fit_beside_the_other_is_told_of(lab: Machine, tmp_p
         say=until("no comparison", tmp_path / "done"),
         **FAST,
     )
-    assert (
-        "late ran out of memory beside the others (big holds 30.5 GiB, second holds 30.5 GiB of the GPU's "
-        "memory)"
-        in shared.verdict
-    )
-    assert "big, second go on" in shared.verdict
+    assert shared.verdict.count("30.5 GiB") == 2
     assert [job.outcome for job in shared.jobs] == ["ok", "ok", "out of memory"]
 
 
@@ -722,7 +707,7 @@ def test_a_job_that_hangs_is_stopped_where_all_would_be(lab: Machine, impatient:
     hangs = python("steps(8); time.sleep(1000)", base=QUIET)
     good = python("steps(1000000)", base=QUIET)
     shared = workbench.share(good, hangs, labels=["good", "stuck"], until="verdict", say=None, **FAST)
-    assert shared.verdict == "no comparison: stuck hung and could not be compared"
+    assert "stuck hung" in shared.verdict
     assert any(
         "stuck has made no iteration for" in note and "it hangs, and was stopped" in note
         for note in shared.notes
@@ -739,11 +724,8 @@ def test_a_job_that_seems_to_hang_is_seen_to_its_end(lab: Machine, impatient: No
     shared = workbench.share(
         good, silent, labels=["good", "silent"], say=until("no comparison", done), **FAST
     )
-    assert "silent made no iterations for too long and could not be compared; good goes on" in shared.verdict
-    assert (
-        sum("silent has made no iteration for" in note and "was left alone" in note for note in shared.notes)
-        == 1
-    )
+    assert shared.verdict.endswith("good goes on")
+    assert sum("silent" in note and "was left alone" in note for note in shared.notes) == 1
     assert [job.outcome for job in shared.jobs] == ["ok", "ok"]
 
 
@@ -779,10 +761,7 @@ def test_a_job_that_never_iterates_is_given_up(lab: Machine, tmp_path: Path) -> 
     shared = workbench.share(
         python("time.sleep(1000)", base=QUIET), other, labels=["silent", "other"], say=None, **options
     )
-    assert any(
-        "silent did not iterate within 1 s of its start and was stopped; start_s=..." in note
-        for note in shared.notes
-    )
+    assert any("silent" in note and "start_s=" in note for note in shared.notes)
     assert [job.outcome for job in shared.jobs] == ["hung", "ok"]
     assert ended.exists()  # what was not begun had its turn afterwards
 
@@ -804,7 +783,7 @@ def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
     )
     assert shared.decision == "do not share", shared.verdict
     assert "beyond" in shared.watched
-    assert "at the end of an iteration" in shared.watched
+    assert "an iteration" in shared.watched
     assert [job.outcome for job in shared.jobs] == ends
 
 
@@ -833,10 +812,9 @@ def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(
     shared = workbench.share(
         old, python(changing), labels=["old", "new"], max_slowdown=0.45, say=say, **{**FAST, "watch_s": 1000.0}
     )
-    assert "longer than alone in the first epoch, beyond 45 %" in shared.watched
-    assert "new was asked to end at the end of" in shared.watched
+    assert re.search("first epoch.* 45 %", shared.watched)
+    assert "new was asked" in shared.watched
     assert shared.decision == "do not share", shared.verdict
-    assert shared.verdict.endswith("run them one after the other")
     assert [job.outcome for job in shared.jobs] == ["ok", "stopped"]
 
 
@@ -914,9 +892,7 @@ def test_a_job_that_cannot_be_paused_goes_on_and_one_is_told(
     try:
         while child.count() < 3:
             time.sleep(0.01)
-        with pytest.raises(
-            MeasurementError, match="job cannot be paused: it keeps the simulated machine to itself"
-        ):
+        with pytest.raises(MeasurementError, match="cannot be paused"):
             child.pause()
         have = child.count()
         until = time.monotonic() + 60
@@ -1037,9 +1013,7 @@ def test_others_on_the_gpu_are_noticed(lab: Machine) -> None:
         stranger.stdin.close()
         stranger.wait(10)
         stranger.stdout.close()
-    assert any(
-        f"({stranger.pid})" in note and "other processes use this GPU" in note for note in shared.notes
-    )
+    assert any(f"({stranger.pid})" in note and "other processes" in note for note in shared.notes)
 
 
 def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
@@ -1054,9 +1028,8 @@ def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
     while not child.tail() and time.monotonic() < until:
         time.sleep(0.01)
     child.pause()
-    assert children.stop_all([child], grace_s=0.2) == [
-        "deaf did not end within 0.3 s of being asked to and was killed"
-    ]
+    (note,) = children.stop_all([child], grace_s=0.2)
+    assert re.match("deaf .*killed", note)
     assert not child.running
 
 
@@ -1076,6 +1049,6 @@ def test_who_keeps_a_simulated_machine_to_itself_is_known_without_waiting_for_it
 
 
 def test_a_refused_command_leaves_no_directory(lab: Machine, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no program"):
+    with pytest.raises(UsageError, match="no program"):
         workbench.share("true", "no-such-program-here")
     assert list(tmp_path.glob("workbench-share-*")) == []
