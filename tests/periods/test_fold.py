@@ -16,6 +16,7 @@ from workbench.errors import UsageError
 from workbench.measurement.recorder import Recorder
 from workbench.periods import fold
 from workbench.records import Level
+from workbench.simulation import catalogue
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 
@@ -253,9 +254,8 @@ def test_the_idle_share_of_a_simulated_training_is_that_of_its_phases(
     marks = np.array(job.marks)
     seconds = float(np.diff(marks).mean())
     spans = pl.DataFrame({"start_s": marks[:-1], "end_s": marks[1:]})
-    waits_s = sum(phase.time_s for phase in job._lanes[0].iteration if phase.load is None) * options.get(
-        "accumulate", 1
-    )
+    phases = catalogue.iteration(machine.card(0), job.workload, job.batch_size)
+    waits_s = sum(phase.time_s for phase in phases if phase.load is None) * options.get("accumulate", 1)
     idle = fold.idle_share(trace, Level("iteration", seconds, 0.0, 1.0, marks[0], 1.0), spans)
     assert idle is not None
     assert idle.share == pytest.approx(waits_s / seconds, abs=0.012)

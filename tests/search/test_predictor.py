@@ -309,7 +309,7 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
 
 def test_a_model_of_another_card_is_refused_with_the_way_out(model: ClockModel, tmp_path: Path) -> None:
     path = model.save(tmp_path / f"card{SUFFIX}")
-    with pytest.raises(UsageError, match=r"Test Card.*A100.*profile-gpu"):
+    with pytest.raises(UsageError, match=r"Test Card.*profile-gpu"):
         ClockModel.load(path, gpu="NVIDIA A100-SXM4-80GB")
 
 

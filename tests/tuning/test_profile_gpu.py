@@ -17,9 +17,8 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from workbench import _paths
 from workbench.cli import main as command_line
-from workbench.device import lease, locks
+from workbench.device import journal, lease, locks
 from workbench.errors import (
     DeviceHeld,
     GpuLost,
@@ -82,7 +81,7 @@ def machine() -> Machine:
 def untouched(collector: Collector) -> bool:
     device = collector.device
     at_default = device.setting() == Setting(power_limit_w=device.limits.default_power_limit_w)
-    return at_default and lease.holder(device.uuid) == "" and not list(_paths.journals().glob("*.json"))
+    return at_default and lease.holder(device.uuid) == "" and journal.of(device.uuid) is None
 
 
 # what is measured
@@ -452,7 +451,7 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     assert models.find_model(gpu, "gpm") == models.model_path(gpu, "gpm")
     assert models.find_model(gpu, "nvml") == models.model_path(gpu, "nvml")
     assert (
-        models.find_model("NVIDIA H100 80GB HBM3", "gpm") is None
+        models.find_model(gpu.removesuffix(" (simulated)"), "gpm") is None
     )  # what was learnt on a simulated card is not for the real one
     kept = next(models.models_directory().glob("*.profile.csv"))
     rows = Rows(kept, gpu)
