@@ -165,7 +165,7 @@ def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable
 
 
 @pytest.mark.parametrize(
-    ("points", "said"),
+    ("points", "shown"),
     [
         ([], "no measured point"),
         ([Point(1000, None, None, 0.0, 100.0)], "not positive"),
@@ -177,8 +177,8 @@ def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable
         ([Point(1000, None, 200.0, 1.0, 100.0)], "a power limit"),
     ],
 )
-def test_measurements_that_say_nothing_are_refused(points: list[Point], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_measurements_that_say_nothing_are_refused(points: list[Point], shown: str) -> None:
+    with pytest.raises(UsageError, match=shown):
         Measured("kernel", points)
 
 

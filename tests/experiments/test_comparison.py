@@ -25,7 +25,7 @@ def job(machine: Machine, power_w: float, seconds: float = 2.0) -> Callable[[], 
     return train
 
 
-def test_two_functions_take_turns(machine: Machine) -> None:
+def test_two_functions_alternate(machine: Machine) -> None:
     found = workbench.compare(job(machine, 200), job(machine, 180), labels=("old", "new"), seed=1)
     assert found.energy.low - 1e-3 < 0.9 < found.energy.high + 1e-3
     assert found.energy.significant
@@ -61,14 +61,14 @@ def test_short_calls_are_put_together_to_a_run(machine: Machine) -> None:
 def test_settings_are_compared_and_put_back(machine: Machine) -> None:
     device = sessions.current().devices[0]
     before = device.setting()
-    seen: list[float | None] = []
+    observed: list[float | None] = []
 
     def train() -> None:
-        seen.append(limit_w := device.setting().power_limit_w)
+        observed.append(limit_w := device.setting().power_limit_w)
         job(machine, limit_w or 0.0)()
 
     found = workbench.compare(Setting(power_limit_w=200.0), Setting(power_limit_w=150.0), work=train, seed=1)
-    assert set(seen) == {200.0, 150.0}
+    assert set(observed) == {200.0, 150.0}
     assert found.energy.value == pytest.approx(0.75, rel=0.02)
     assert found.labels == ("200 W", "150 W")
     assert device.setting() == before
@@ -121,7 +121,7 @@ def test_labels_of_the_log_are_compared(machine: Machine) -> None:
         workbench.compare("old", "none")
 
 
-@pytest.mark.parametrize(("a", "b", "options", "words"), [
+@pytest.mark.parametrize(("a", "b", "options", "text"), [
     (1, 2, {}, "cannot be compared"),
     (print, "a", {}, "cannot be compared"),
     (Setting(), Setting(power_limit_w=200.0), {}, "give work="),
@@ -131,10 +131,10 @@ def test_labels_of_the_log_are_compared(machine: Machine) -> None:
     (print, repr, {"labels": ["ab"]}, "two names"),
     (print, repr, {"pairs": 1}, "at least 2 pairs"),
 ])
-def test_what_makes_no_sense_is_said(
-    machine: Machine, a: object, b: object, options: dict[str, object], words: str
+def test_invalid_arguments_are_refused(
+    machine: Machine, a: object, b: object, options: dict[str, object], text: str
 ) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=text):
         workbench.compare(a, b, **options)  # type: ignore[arg-type]
 
 

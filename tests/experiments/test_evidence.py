@@ -166,14 +166,14 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
     mine: session.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept(mine)
-    found, words = known_limits("train", device(mine), 64, LIMITS_W)
+    found, message = known_limits("train", device(mine), 64, LIMITS_W)
     assert found[-1] == (250.0, 1.0, 1.0)
     assert found[0] == pytest.approx((125.0, 1.5, 0.8))
-    assert words.startswith("6 settings")
-    assert words.endswith(day(1.79e9))
+    assert message.startswith("6 settings")
+    assert message.endswith(day(1.79e9))
     swept(mine, time_s=0.0)  # which makes no sense
     tuned(mine)
-    again, words = known_limits("train", device(mine), 64, LIMITS_W)
+    again, message = known_limits("train", device(mine), 64, LIMITS_W)
     assert again == pytest.approx(np.array(found))
     assert known_limits("other", device(mine), 64, LIMITS_W) == ((), "")
     given: list[Any] = []
@@ -189,10 +189,10 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
         with run:
             assert run.profile is not None
             (running,) = [each for each in run.job.study.attempts if not each.ended]
-            assert running.reason.endswith(words) is earlier
+            assert running.reason.endswith(message) is earlier
             run.report(reached=True)
-        assert run.reason.endswith(words) is earlier
-        assert run.attempt.reason.endswith(words) is earlier
+        assert run.reason.endswith(message) is earlier
+        assert run.attempt.reason.endswith(message) is earlier
     assert given[0] == pytest.approx(np.array(found))
     assert given[1] == ()
 

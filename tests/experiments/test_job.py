@@ -217,21 +217,21 @@ def test_several_gpus_have_one_limit_and_one_sum(
     _ = sessions.current().meter
     two.step(3.0)
     nightly = RecurringJob("two", [512], 512, target=TARGET, seed=1)
-    seen: set[tuple[float, float]] = set()
+    observed: set[tuple[float, float]] = set()
 
     def both(run: Recurrence) -> None:
         done = 0
         while not run.should_stop():
             for _ in TrainingJob("cifar100", 512, machine=two, gpu=(0, 1), seed=done):
                 workbench.step()
-                seen.add((limit_w(two, 0), limit_w(two, 1)))
+                observed.add((limit_w(two, 0), limit_w(two, 1)))
             done += 1
             run.epoch(0.61 if done > 12 else 0.1)
 
     start_s = two.clock()
     run = nightly.run(both)
-    assert all(a == b for a, b in seen)
-    assert len(seen) > 2
+    assert all(a == b for a, b in observed)
+    assert len(observed) > 2
     true_j = sum(two.true_energy_j(gpu, start_s, two.clock()) for gpu in (0, 1))
     assert run.measurement is not None
     assert run.measurement.energy_j == pytest.approx(true_j, rel=0.01)
@@ -247,15 +247,15 @@ def test_the_limit_that_was_there_before_is_put_back(machine: Machine, job: Made
     session = sessions.current()
     session.set_power_limit(session.devices[0].uuid, 225.0)
     nightly = job()
-    seen = set()
+    observed = set()
     with nightly.recurrence() as run:
         for number in range(4):
             for _ in TrainingJob("cifar100", 1024, machine=machine, seed=number):
                 run.step()
-                seen.add(limit_w(machine))
+                observed.add(limit_w(machine))
             run.epoch(0.1)
         run.report(reached=True)
-    assert len(seen) > 2
+    assert len(observed) > 2
     assert limit_w(machine) == 225.0
     with pytest.raises(KeyError), nightly.recurrence() as run:  # noqa: PT012
         TrainingJob("cifar100", run.batch_size, machine=machine, iterations=30).run()
@@ -272,9 +272,9 @@ def test_without_rights_it_says_so_and_goes_on(simulated: Simulated, monkeypatch
     run = nightly.run(lambda run: train(run, poor))
     assert run.reached
     assert run.power_limit_w is None
-    (said,) = [note for note in run.notes + nightly.notes if "the power limit stays as it is" in note]
-    assert "Tesla V100-PCIE-32GB" in said
-    assert "SYS_ADMIN" in said
+    (shown,) = [note for note in run.notes + nightly.notes if "the power limit stays as it is" in note]
+    assert "Tesla V100-PCIE-32GB" in shown
+    assert "SYS_ADMIN" in shown
     assert nightly.run(lambda run: train(run, poor)).reached
     sessions.current().close()
 

@@ -305,7 +305,7 @@ def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("space", "options", "words"),
+    ("space", "options", "message"),
     [
         ({}, {}, "nothing to choose"),
         ({"batch_size": []}, {}, "batch_size .* no values"),
@@ -315,8 +315,8 @@ def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
         (SPACE, {"order": "best"}, "'best'"),
     ],
 )
-def test_a_sweep_that_makes_no_sense_is_refused(space: Any, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_sweep_that_makes_no_sense_is_refused(space: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Sweep(train, space, **options)
 
 
@@ -389,7 +389,7 @@ def _interrupted(begun: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "words"),
+    ("space", "message"),
     [
         ({"batch_size": [32, 64.5]}, "batch_size .* 64.5"),
         ({"batch_size": [0]}, "batch_size .* 0"),
@@ -399,12 +399,12 @@ def _interrupted(begun: Path) -> None:
         ({"batch_size": "64"}, "batch_size='64'"),
     ],
 )
-def test_values_that_cannot_be_are_named(space: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_values_that_cannot_be_are_named(space: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         candidates(space)
 
 
-def test_work_that_returns_something_else_than_samples_is_said(stepped: session.Session) -> None:
+def test_work_that_returns_no_samples_is_an_error(stepped: session.Session) -> None:
     def work(batch_size: int | None) -> Any:
         train(batch_size)
         return {"loss": 0.1}

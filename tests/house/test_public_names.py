@@ -84,17 +84,17 @@ def test_errors_that_have_a_cousin_in_python_are_caught_as_such(name: str, base:
 
 def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
     drawn = {
-        word
-        for word in (errors.__doc__ or "").replace("─", " ").split()
-        if word[:1].isupper() and hasattr(errors, word)
+        term
+        for term in (errors.__doc__ or "").replace("─", " ").split()
+        if term[:1].isupper() and hasattr(errors, term)
     }
     assert drawn == {kind.__name__ for kind in ERRORS}
     assert all(kind.__doc__ for kind in ERRORS)
 
 
 def test_the_map_of_the_rooms_names_the_public_module_files() -> None:
-    for word in ("records", "device", "simulation", "meter", "session", "panels", "cli"):
-        assert word in (workbench.__doc__ or "")
+    for term in ("records", "device", "simulation", "meter", "session", "panels", "cli"):
+        assert term in (workbench.__doc__ or "")
 
 
 def test_public_functions_with_four_parameters_describe_them() -> None:

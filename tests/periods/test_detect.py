@@ -122,7 +122,7 @@ def test_two_periods_are_too_few() -> None:
     assert re.match("too short: .*2.5 such", found.reason)
 
 
-def test_missing_readings_are_left_out_and_told() -> None:
+def test_missing_readings_are_dropped_and_noted() -> None:
     power_w = square()["power_w"].to_numpy().copy()
     power_w[10:13], power_w[20] = math.nan, -5.0
     found = find_periods(square().with_columns(power_w=power_w))
@@ -131,7 +131,7 @@ def test_missing_readings_are_left_out_and_told() -> None:
     assert found.iteration.seconds == pytest.approx(2.0, rel=0.01)
 
 
-def test_unsorted_and_repeated_times_are_put_in_order_and_told() -> None:
+def test_unsorted_and_repeated_times_are_sorted_and_noted() -> None:
     trace = square()
     mixed = pl.concat([trace, trace.head(7)]).sample(fraction=1.0, shuffle=True, seed=4)
     found = find_periods(mixed)
@@ -140,7 +140,7 @@ def test_unsorted_and_repeated_times_are_put_in_order_and_told() -> None:
     assert found.iteration == find_periods(trace).iteration
 
 
-def test_a_missing_column_and_one_of_words_are_errors_that_say_so() -> None:
+def test_a_missing_and_a_text_column_are_refused() -> None:
     with pytest.raises(UsageError, match="has timestamp, power"):
         find_periods(pl.DataFrame({"timestamp": [1.0], "power": [2.0]}))
     with pytest.raises(UsageError, match="hold numbers"):

@@ -184,7 +184,7 @@ def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "shown"),
     [
         (b"not a gzip file", "cannot be read"),
         (gzip.compress(b"{"), "cannot be read"),
@@ -193,13 +193,13 @@ def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
     ids=["no gzip file", "no JSON", "other features"],
 )
 def test_a_damaged_or_foreign_model_file_is_refused_with_the_way_out(
-    tmp_path, monkeypatch, content: bytes, said: str
+    tmp_path, monkeypatch, content: bytes, shown: str
 ) -> None:
     (tmp_path / ranker.FILE).write_bytes(content)
     monkeypatch.setattr(ranker.resources, "files", lambda package: tmp_path)
     ranker.shipped.cache_clear()
     try:
-        with pytest.raises(WorkbenchError, match=f"{said}.*fit_period_ranker"):
+        with pytest.raises(WorkbenchError, match=f"{shown}.*fit_period_ranker"):
             ranker.shipped()
     finally:
         ranker.shipped.cache_clear()

@@ -84,7 +84,7 @@ def test_given_spans_follow_iterations_of_any_length() -> None:
     assert rigid.filter(pl.col("phase") < 0.5)["power_w"].n_unique() == 2  # a ruler has drifted off
 
 
-def test_an_iteration_that_was_hardly_seen_is_left_out_and_the_others_keep_their_numbers() -> None:
+def test_an_iteration_with_few_readings_is_dropped_and_others_keep_their_numbers() -> None:
     trace = square().filter(~pl.col("time_s").is_between(5.1, 5.9))
     spans = pl.DataFrame({"start_s": np.arange(0.0, 20.0), "end_s": np.arange(1.0, 21.0)})
     assert sorted(set(range(20)) - set(fold.fold(trace, ONE, spans)["iteration"])) == [5]
@@ -185,7 +185,7 @@ def test_a_thinned_spectrum_keeps_its_peak() -> None:
     [sine(1.0, length_s=1.0), sine(1.0).with_columns(pl.lit(200.0).alias("power_w"))],
     ids=["short", "flat"],
 )
-def test_where_nothing_can_be_told_the_spectrum_is_empty(trace: pl.DataFrame) -> None:
+def test_without_evidence_the_spectrum_is_empty(trace: pl.DataFrame) -> None:
     assert fold.spectrum(trace).height == 0
 
 
@@ -219,9 +219,9 @@ def test_a_deep_phase_with_kernels_running_is_no_wait() -> None:
     idle = fold.idle_share(waiting(used=1.0), ONE)
     assert idle is not None
     assert idle.share == 0.0
-    seen = fold.idle_share(waiting(used=0.75), ONE)
-    assert seen is not None
-    assert seen.share == pytest.approx(0.25, abs=0.01)
+    observed = fold.idle_share(waiting(used=0.75), ONE)
+    assert observed is not None
+    assert observed.share == pytest.approx(0.25, abs=0.01)
 
 
 def test_a_slow_sensor_says_nothing_about_waits() -> None:

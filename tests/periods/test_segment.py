@@ -108,7 +108,7 @@ def test_drift_is_followed() -> None:
     assert lengths(frame)[2:55] == pytest.approx(true[-len(lengths(frame)) :][2:55], abs=0.05)
 
 
-def test_what_looks_different_is_a_row_of_its_own() -> None:
+def test_a_different_setting_is_a_row_of_its_own() -> None:
     trace, _ = training([1.0] * 30, pauses={9: 3.3, 19: 3.3})
     frame = iterations(trace, known(1.0))
     assert lengths(frame, "pause") == pytest.approx([3.3, 3.3], abs=0.1)
@@ -155,7 +155,7 @@ def test_without_a_period_everything_is_something_else() -> None:
     )
 
 
-def test_bad_rows_are_left_out_and_too_few_are_said() -> None:
+def test_bad_rows_are_dropped_and_too_few_are_refused() -> None:
     trace, _ = training([1.0] * 10)
     bad = pl.concat(
         [
@@ -306,7 +306,7 @@ def test_a_compilation_is_a_long_iteration_also_where_the_others_vary() -> None:
     ([*[1.0] * 11, 5.0, *[1.0] * 12, 5.0, *[1.0] * 10, 5.0, *[1.0] * 11, 5.0], 12.0),  # nearly even
     ([*[1.0] * 11, 5.0] * 8 + [1.0] * 12 + [*[1.0] * 11, 5.0] * 2, 12.0),  # once it did not come
 ])
-def test_every_is_said_of_what_repeats(lengths_s: list[float], every: float | None) -> None:
+def test_repeating_phases_are_described_by_every(lengths_s: list[float], every: float | None) -> None:
     summary = per_iteration(from_marks(Marks((tuple(np.cumsum([0.0, *lengths_s]).tolist()),))), source="marks")
     (long,) = (cost for cost in summary.levels if cost.name == "long iteration")
     assert (long.count, long.each_s, long.every) == (lengths_s.count(5.0), pytest.approx(5.0), every)
@@ -326,7 +326,7 @@ def test_without_a_trace_marks_give_times_and_no_energy() -> None:
     ("marks_s", "sentence"),
     [([1.0], "there are 1"), ([], "there are 0"), ([2.0, 1.0], "grow")],
 )
-def test_marks_that_make_no_sense_are_said(marks_s: list[float], sentence: str) -> None:
+def test_impossible_steps_are_refused(marks_s: list[float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         from_marks(Marks((tuple(marks_s),)))
 

@@ -182,15 +182,15 @@ def verdict(
 
 
 def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
-    decision, words = verdict(
+    decision, message = verdict(
         (ConfidenceInterval(1.06, 0.011), ConfidenceInterval(1.09, 0.02)), ConfidenceInterval(0.24, 0.031)
     )
     assert decision == "share"
-    assert all(each in words for each in ("saves 24 % ± 3.1 %", "A by 6.0 % ± 1.1 %", "B by 9.0 % ± 2.0 %"))
+    assert all(each in message for each in ("saves 24 % ± 3.1 %", "A by 6.0 % ± 1.1 %", "B by 9.0 % ± 2.0 %"))
 
 
 @pytest.mark.parametrize(
-    ("slowdown", "saving", "decision", "words"),
+    ("slowdown", "saving", "decision", "message"),
     [
         (
             (1.30, 0.05),
@@ -215,13 +215,13 @@ def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
     ],
 )
 def test_a_verdict_is_no_surer_than_its_errors(
-    slowdown: tuple[float, float], saving: tuple[float, float], decision: str, words: str
+    slowdown: tuple[float, float], saving: tuple[float, float], decision: str, message: str
 ) -> None:
-    found, said = verdict(
+    found, shown = verdict(
         (ConfidenceInterval(*slowdown), ConfidenceInterval(1.0, 0.01)), ConfidenceInterval(*saving)
     )
     assert found == decision
-    assert words in said
+    assert message in shown
 
 
 def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: SharingEffect) -> None:
@@ -297,7 +297,7 @@ def test_a_strong_rhythm_is_not_taken_for_two(others_s: float, alike: bool) -> N
 # MPS
 
 
-def test_mps_is_told_from_a_daemon_that_is_alive(tmp_path: Path) -> None:
+def test_mps_is_detected_from_a_living_daemon(tmp_path: Path) -> None:
     pipes, daemon = tmp_path / "pipes", tmp_path / mps.DAEMON
     daemon.symlink_to(sys.executable)
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
@@ -315,7 +315,7 @@ def test_mps_is_told_from_a_daemon_that_is_alive(tmp_path: Path) -> None:
 # marks across processes
 
 
-def test_marks_of_a_process_are_told_to_whoever_started_it(tmp_path: Path) -> None:
+def test_steps_of_a_process_reach_its_parent(tmp_path: Path) -> None:
     code = (
         "import workbench\nfor _ in range(3): workbench.step()\nwith workbench.phase('evaluation'): pass\n"
         "with workbench.phase('mine'): pass\nwith workbench.phase('step'): pass\n"
@@ -371,7 +371,7 @@ def trained(tmp_path: Path, code: str, environment: dict[str, str]) -> JobProces
     return child
 
 
-def test_steps_of_an_optimizer_are_seen_without_a_change_to_the_training(tmp_path: Path) -> None:
+def test_optimizer_steps_are_counted_without_a_change_to_the_training(tmp_path: Path) -> None:
     """Of two that train in turn, those of the first; the environment's own sitecustomize is not lost; what
     is told goes before.
     """
@@ -385,17 +385,17 @@ def test_steps_of_an_optimizer_are_seen_without_a_change_to_the_training(tmp_pat
     code = (
         "import sys; assert sys.own == 'kept'\nfrom torch.optim.optimizer import SGD\na, b = SGD(), SGD()\n"
     )
-    seen = trained(tmp_path, code + "for _ in range(5): a.step(); b.step()", environment)
-    assert (seen.count(), seen.source) == (5, "optimizer")
+    observed = trained(tmp_path, code + "for _ in range(5): a.step(); b.step()", environment)
+    assert (observed.count(), observed.source) == (5, "optimizer")
     later = trained(tmp_path, code + "a.step()\nfor _ in range(30): b.step()", environment)
     assert later.count() == 1 + 20  # b counts from its eleventh step on, when a is taken to be done
-    told = trained(
+    reported = trained(
         tmp_path, code + "import workbench\nfor _ in range(3): a.step(); workbench.step()", environment
     )
-    assert (told.count(), told.source) == (3, "marks")
+    assert (reported.count(), reported.source) == (3, "marks")
 
 
-def test_steps_of_pytorch_are_seen(tmp_path: Path) -> None:
+def test_steps_of_pytorch_are_counted(tmp_path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
     code = (
@@ -410,15 +410,15 @@ def test_steps_of_pytorch_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "words"),
+    ("work", "message"),
     [
         ("python a.py && rm b", r"takes a shell for '&&'; give \['bash', '-c'"),
         ("no-such-program-here x", "no-such-program-here"),
         ("", "an empty command"),
     ],
 )
-def test_a_command_that_cannot_be_run_is_refused_before_anything_starts(work: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_command_that_cannot_be_run_is_refused_before_anything_starts(work: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         children.arguments_of(work)
 
 
@@ -437,7 +437,7 @@ def test_jobs_are_called_by_their_scripts_and_functions(lab: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "options", "words"),
+    ("jobs", "options", "message"),
     [
         (["true"], {}, "1 jobs.* 2 to 4"),
         (["true"] * 5, {}, "5 jobs were given"),
@@ -461,13 +461,13 @@ def test_jobs_are_called_by_their_scripts_and_functions(lab: Machine) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_would(
-    jobs: Any, options: dict[str, Any], words: str
+    jobs: Any, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         workbench.share(jobs, **options)
 
 
-def test_without_a_gpu_one_is_told_so(
+def test_without_a_gpu_it_names_a_simulated_one(
     monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]
 ) -> None:
     with pytest.raises(NoDriver, match="sim:A100"):
@@ -483,15 +483,15 @@ def test_python_is_a_kernels_own_and_else_what_a_shell_finds(monkeypatch: pytest
 
 
 def test_a_stepped_machine_is_no_place_for_several_processes(stepped: Machine) -> None:
-    with pytest.raises(UsageError, match="scale=10") as told:
+    with pytest.raises(UsageError, match="scale=10") as reported:
         workbench.share("true", "true")
-    advised = re.search(r"simulate\('(.*)', scale=10\)", str(told.value))
+    advised = re.search(r"simulate\('(.*)', scale=10\)", str(reported.value))
     assert advised is not None
     assert catalogue.card(advised[1]).key == "V100"  # what is advised works
 
 
 @pytest.mark.parametrize(
-    ("gpu", "visible", "seen"),
+    ("gpu", "visible", "observed"),
     [
         (0, None, "GPU-1"),
         (1, "GPU-2,GPU-1", "GPU-1"),
@@ -502,11 +502,11 @@ def test_a_stepped_machine_is_no_place_for_several_processes(stepped: Machine) -
     ],
 )
 def test_jobs_see_the_gpu_or_the_part_of_it_that_was_asked_for(
-    gpu: int | str, visible: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
+    gpu: int | str, visible: str | None, observed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert nvml.environment("GPU-1", str(gpu))["CUDA_VISIBLE_DEVICES"] == seen
+    assert nvml.environment("GPU-1", str(gpu))["CUDA_VISIBLE_DEVICES"] == observed
 
 
 def test_a_terminal_that_is_closed_interrupts_as_ctrl_c_does() -> None:
@@ -597,7 +597,7 @@ def _command(pid: int) -> bytes:
 
 
 def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
-    said: list[str] = []
+    shown: list[str] = []
     options = {**FAST, "keep": True}
     shared = workbench.share(
         python("train('cifar100', 1024)"),
@@ -605,7 +605,7 @@ def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
         labels=["cifar", "squad"],
         max_slowdown=0.6,
         until="verdict",
-        say=said.append,
+        say=shown.append,
         **options,
     )
     found = shared.comparison
@@ -626,7 +626,7 @@ def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
     assert shared.board is not None
     assert shared.board.energy_j is not None
     assert shared.board.energy_j > found.board_j
-    assert said[-1] == shared.verdict
+    assert shown[-1] == shared.verdict
     assert {members for members, _, _ in shared.spans} == {("cifar",), ("squad",), ("cifar", "squad")}
     assert shared.trace.height > 20
     assert sharing.last is shared
@@ -657,17 +657,17 @@ def test_functions_run_in_processes_of_their_own(lab: Machine, tmp_path: Path) -
     assert places[1].read_text() == lab.state.card(0, "uuid") == shared.uuid
 
 
-def until(words: str, path: Path) -> Callable[[str], None]:
+def until(message: str, path: Path) -> Callable[[str], None]:
     """Makes a file, which ends the jobs that look for it, once a sentence with any of these words is said."""
 
     def say(sentence: str) -> None:
-        if any(each in sentence for each in words.split("|")):
+        if any(each in sentence for each in message.split("|")):
             path.touch()
 
     return say
 
 
-def test_a_job_that_dies_is_told_of_and_the_other_goes_on(lab: Machine, tmp_path: Path) -> None:
+def test_a_job_that_dies_is_reported_and_the_other_continues(lab: Machine, tmp_path: Path) -> None:
     done, ended = tmp_path / "done", tmp_path / "ended"
     good = python(f"steps(1000000, done={str(done)!r})\nPath({str(ended)!r}).touch()", base=QUIET)
     bad = python("steps(5); raise ValueError('learning rate of nan')", base=QUIET)
@@ -681,7 +681,7 @@ def test_a_job_that_dies_is_told_of_and_the_other_goes_on(lab: Machine, tmp_path
     assert "bad" in repr(shared)
 
 
-def test_a_job_that_does_not_fit_beside_the_other_is_told_of(lab: Machine, tmp_path: Path) -> None:
+def test_a_job_that_does_not_fit_next_to_the_other_is_reported(lab: Machine, tmp_path: Path) -> None:
     big, late = (
         python(f"train('imagenet', 360, done={str(tmp_path / 'done')!r})"),
         python("train('imagenet', 256)"),
@@ -713,7 +713,7 @@ def test_a_job_that_hangs_is_stopped_where_all_would_be(lab: Machine, impatient:
     assert [job.outcome for job in shared.jobs] == ["stopped", "hung"]
 
 
-def test_a_job_that_seems_to_hang_is_seen_to_its_end(lab: Machine, impatient: None, tmp_path: Path) -> None:
+def test_a_job_that_seems_to_hang_is_followed_to_its_end(lab: Machine, impatient: None, tmp_path: Path) -> None:
     done = tmp_path / "done"
     silent = python(
         f"steps(8)\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\nsteps(3)", base=QUIET
@@ -791,20 +791,20 @@ def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(
     """The newcomer is light until the verdict is said and heavy from then on; it is taken off at its next
     checkpoint.
     """
-    said, done = tmp_path / "said", tmp_path / "done"
+    shown, done = tmp_path / "said", tmp_path / "done"
     changing = (
-        f"train('cifar100', 64, done={str(said)!r})\n"
+        f"train('cifar100', 64, done={str(shown)!r})\n"
         f"while not os.path.exists({str(done)!r}):\n    train('imagenet', 192, iterations=6)\n"
         "    with workbench.phase('checkpoint'): time.sleep(0.02)\n"
     )
 
     def say(sentence: str) -> None:
-        if any(words in sentence for words in ("asked to end", "no comparison", "bound held")):
+        if any(message in sentence for message in ("asked to end", "no comparison", "bound held")):
             done.touch()
         if "no comparison" in sentence:
-            said.touch()  # the test fails, and ends
+            shown.touch()  # the test fails, and ends
         elif sentence.startswith("sharing"):
-            said.touch()
+            shown.touch()
 
     old = python(f"train('imagenet', 192, done={str(done)!r})")
     shared = workbench.share(
@@ -881,7 +881,7 @@ def test_what_a_job_leaves_stopped_is_ended(tmp_path: Path) -> None:
     assert _left(pids) == []
 
 
-def test_a_job_that_cannot_be_paused_goes_on_and_one_is_told(
+def test_a_job_that_cannot_be_paused_continues_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = JobProcess("job", ENDLESS, tmp_path, dict(os.environ), writer=lambda: child.pid)
@@ -967,11 +967,11 @@ def test_the_command_line_says_the_verdict_and_writes_it_down(
         )
         == 0
     )
-    out, told = capsys.readouterr(), json.loads(path.read_text())
-    assert told["verdict"] in out.out
+    out, reported = capsys.readouterr(), json.loads(path.read_text())
+    assert reported["verdict"] in out.out
     assert "workbench: train 1 starts" in out.err
-    assert [row["label"] for row in told["jobs"]] == ["train 1", "train 2"]
-    assert told["total_j"] > told["board_j"] == pytest.approx(sum(row["part_j"] for row in told["jobs"]))
+    assert [row["label"] for row in reported["jobs"]] == ["train 1", "train 2"]
+    assert reported["total_j"] > reported["board_j"] == pytest.approx(sum(row["part_j"] for row in reported["jobs"]))
     assert main(["share", job]) == 2
     assert "1 jobs were given" in capsys.readouterr().err
 
@@ -1038,8 +1038,8 @@ def test_who_keeps_a_simulated_machine_to_itself_is_known_without_waiting_for_it
         "    print(1, flush=True)\n    sys.stdin.read()"
     )
     assert lab.state.holder() == 0
-    words = [sys.executable, "-c", hold, str(lab.state.path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    message = [sys.executable, "-c", hold, str(lab.state.path)]
+    with subprocess.Popen(message, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
         assert lab.state.holder() == other.pid
