@@ -80,20 +80,14 @@ def test_a_cliff_that_physics_alone_cannot_make_takes_no_whole_sweep(seed: int) 
         assert len(seen) <= 45
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("plain", ""),
-        ("capped", "usual curve"),
-    ],
-)
-def test_the_search_says_whether_the_card_follows_the_usual_curve(kind: str, words: str) -> None:
+@pytest.mark.parametrize("kind", ["plain", "capped"])
+def test_the_search_notes_a_card_off_the_usual_curve(kind: str) -> None:
     rng, search = np.random.default_rng(5), FrontierSearch(CLOCKS, rng=np.random.default_rng(0))
     assert search.note == ""
     for row in range(0, 60, 4):
         search.tell(row, *card(CLOCKS["sm_clock_mhz"][row], rng, kind))
     assert search.ask() is not None
-    assert search.note == words
+    assert ("usual curve" in search.note) is (kind == "capped")
     assert search.reason == ""
 
 
