@@ -118,14 +118,17 @@ def test_points_that_are_none_are_refused_with_a_sentence(frame: pl.DataFrame, s
 
 def test_the_default_is_the_drivers_own_setting_or_the_highest_at_its_fastest_batch_size() -> None:
     assert seen().reference == 0
+    assert "highest setting" in seen().why
     free = LIMITS.with_columns(power_limit_w=pl.Series([300.0, None, 200.0, 150.0]))
     assert seen(free).reference == 1
+    assert "own setting" in seen(free).why
     batches = pl.concat(
         [LIMITS.with_columns(batch_size=64, time_s=pl.col("time_s") * 2), LIMITS.with_columns(batch_size=128)]
     )
     found = seen(batches)
     assert found.reference is not None
     assert configuration(found.points, found.reference) == at(300.0, 128)
+    assert "fastest" in found.why
     given = analyse_frontier(collect(batches).points, default=at(250.0, 64))
     assert given.reference_time_s == 20.8
     with pytest.raises(UsageError, match="260 W, is none"):
