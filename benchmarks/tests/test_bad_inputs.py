@@ -23,9 +23,9 @@ def raises(error: BaseException) -> Callable[[], None]:
     return act
 
 
-def said(words: str, status: int) -> Callable[[], None]:
+def shown(text: str, status: int) -> Callable[[], None]:
     def act() -> None:
-        print(words, file=sys.stderr)
+        print(text, file=sys.stderr)
         raise SystemExit(status)
 
     return act
@@ -40,9 +40,9 @@ def said(words: str, status: int) -> Callable[[], None]:
         (raises(UsageError("")), "raw"),
         (raises(ValueError("inner")), "raw"),
         (raises(KeyboardInterrupt()), "raw"),
-        (said("workbench: no", 2), "refused"),
-        (said("", 2), "raw"),
-        (said("", 0), "accepted"),
+        (shown("workbench: no", 2), "refused"),
+        (shown("", 2), "raw"),
+        (shown("", 0), "accepted"),
         (lambda: print("Traceback (most recent call last):\n  x", file=sys.stderr), "raw"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-def test_on_measured_counters_it_beats_plain_trees_on_applications_never_seen(data_dir: Path) -> None:
+def test_on_measured_counters_it_beats_plain_trees_on_new_applications(data_dir: Path) -> None:
     if not list((data_dir / "counters").glob("*_microbenchmarks.csv")):
         pytest.skip("there are no measured counters here")
     from benchmarks.clocks_predictor import predictor

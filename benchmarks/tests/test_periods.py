@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,10 +102,10 @@ def test_factors(seconds: float, expected: str | None) -> None:
 
 def test_a_factor_that_is_a_true_level_is_no_factor_error_unless_counted_strictly() -> None:
     rows = [scored(level(0.25)), scored(level(3.0)), scored(level(1.0)), scored(level(9.0))]
-    told = summarise(rows)
-    assert told["factor_errors"] == 0.25
-    assert told["factor_errors_strict"] == 0.5
-    assert told["factors"] == {"x3": 1}
+    reported = summarise(rows)
+    assert reported["factor_errors"] == 0.25
+    assert reported["factor_errors_strict"] == 0.5
+    assert reported["factors"] == {"x3": 1}
 
 
 def test_the_summary_of_every_kind_of_case() -> None:
@@ -122,18 +123,18 @@ def test_the_summary_of_every_kind_of_case() -> None:
         scored(level(3.0), sure=False, truth=negative),
         scored(sure=False, truth=negative),
     ]
-    told = summarise(rows)
-    assert (told["observable"], told["unobservable"], told["negatives"]) == (5, 3, 3)
-    assert told["iteration_exact"] == 2 / 5
-    assert told["level_exact"] == 3 / 5
-    assert told["false_levels"] == 1 / 5
-    assert told["sure_share"] == 3 / 5
-    assert told["wrong_but_sure"] == 2 / 3
-    assert told["no_level_but_sure"] == 1 / 3
-    assert told["false_alarms"] == 1 / 3
-    assert told["named_on_negatives"] == 2 / 3
-    assert (told["unobservable_wrong"], told["unobservable_claims"]) == (1, 1 / 3)
-    assert told["cpu_ms"] == pytest.approx(4.0)
+    reported = summarise(rows)
+    assert (reported["observable"], reported["unobservable"], reported["negatives"]) == (5, 3, 3)
+    assert reported["iteration_exact"] == 2 / 5
+    assert reported["level_exact"] == 3 / 5
+    assert reported["false_levels"] == 1 / 5
+    assert reported["sure_share"] == 3 / 5
+    assert reported["wrong_but_sure"] == 2 / 3
+    assert reported["no_level_but_sure"] == 1 / 3
+    assert reported["false_alarms"] == 1 / 3
+    assert reported["named_on_negatives"] == 2 / 3
+    assert (reported["unobservable_wrong"], reported["unobservable_claims"]) == (1, 1 / 3)
+    assert reported["cpu_ms"] == pytest.approx(4.0)
 
 
 def test_no_cases_give_no_shares() -> None:
@@ -144,20 +145,20 @@ def test_a_detector_that_fails_has_no_answer_and_is_counted() -> None:
     def failing(trace: pl.DataFrame) -> Periods:
         raise ValueError("nothing here")
 
-    told = score_cases(failing, [case()])["summary"]
-    assert (told["crashes"], told["iteration_exact"], told["sure_share"]) == (1, 0.0, 0.0)
-    assert guarded(failing)(EMPTY).reason == "crashed: ValueError: nothing here"
+    reported = score_cases(failing, [case()])["summary"]
+    assert (reported["crashes"], reported["iteration_exact"], reported["sure_share"]) == (1, 0.0, 0.0)
+    assert guarded(failing)(EMPTY).reason.startswith("crashed: ValueError")
 
 
 def test_a_detector_is_given_the_trace_and_nothing_else() -> None:
-    seen: list[object] = []
+    observed: list[object] = []
 
     def spying(*everything: object) -> Periods:
-        seen.append(everything)
+        observed.append(everything)
         return Periods()
 
     score_cases(spying, [case(trace=wave(1.0))])
-    assert [[list(frame.columns) for frame in given] for given in seen] == [
+    assert [[list(frame.columns) for frame in given] for given in observed] == [
         [["time_s", "power_w", "utilisation", "memory_utilisation"]]
     ]  # type: ignore[attr-defined]
 
@@ -207,7 +208,7 @@ def test_cases_are_found_by_the_names_of_files_and_hide_their_truth(tmp_path: Pa
     assert published_answers(tmp_path) is None
 
 
-def test_cases_may_have_names_and_truth_in_words(tmp_path: Path) -> None:
+def test_cases_may_have_names_and_truth_as_text(tmp_path: Path) -> None:
     write_cases(tmp_path / "period")
     for path, read, write in (
         ("other_traces.parquet", pl.read_parquet, "write_parquet"),
@@ -231,7 +232,7 @@ def test_without_iteration_starts_no_cycle_is_known(tmp_path: Path) -> None:
 def test_a_directory_without_truth_says_so(tmp_path: Path) -> None:
     write_cases(tmp_path / "period")
     (tmp_path / "period" / "truth_7.csv").unlink()
-    with pytest.raises(UsageError, match=r"holds no truth .*--data DIR"):
+    with pytest.raises(UsageError, match="--data DIR"):
         load_cases(tmp_path)
 
 
@@ -240,7 +241,7 @@ def test_the_cycle_of_a_run_that_ended_before_the_first_one_is_not_known() -> No
     assert cycle_s(np.array([0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0]), every=3) == 5.0
 
 
-def test_a_quick_look_keeps_the_mixture() -> None:
+def test_a_quick_run_keeps_the_mixture() -> None:
     cases = [case(family=family, name=f"{family}{i}") for family in ("plain", "neg") for i in range(6)]
     assert [each.name for each in stratified(cases, 3)] == ["plain0", "plain3", "neg0", "neg3"]
 
@@ -319,10 +320,10 @@ def test_until_sure_counts_the_seconds_until_it_is_sure_and_right() -> None:
         sure_after(4.0, lambda past_s: 2.0 if past_s > 12 else 5.0), cases
     )
     assert wrong_first["seconds"] > 12
-    told = period_generated.tell_until_sure([right, wrong_first, right | {"seconds": None}])
-    assert told["got_there"] == 2 / 3
-    assert told["right_when_first_sure"] == 2 / 3
-    assert told["median_periods_of_all"] == wrong_first["periods"]
+    reported = period_generated.tell_until_sure([right, wrong_first, right | {"seconds": None}])
+    assert reported["got_there"] == 2 / 3
+    assert reported["right_when_first_sure"] == 2 / 3
+    assert reported["median_periods_of_all"] == wrong_first["periods"]
 
 
 @NEEDS_DATA
@@ -360,7 +361,7 @@ def test_pauses_are_not_part_of_an_iteration() -> None:
     assert period_endtoend.true_lengths(marks_s, [(3.0, 5.0)]).tolist() == [1.0, 1.0, 1.0]
 
 
-def test_a_training_on_a_simulated_gpu_is_told_against_its_marks(simulated: Callable[..., Machine]) -> None:
+def test_a_simulated_training_is_scored_against_its_steps(simulated: Callable[..., Machine]) -> None:
     from workbench.simulation.catalogue import WORKLOADS
 
     machine = simulated("A100", stepped=True)
@@ -411,7 +412,7 @@ def test_the_whole_benchmark_writes_its_summary(
     assert result["generated"]["mixture"]["cases"] == 12
     assert result["generated"]["negatives"]["negatives"] == 4
     assert all(row["limit"][:2] in (">=", "<=") for row in result["limits"])
-    assert "holds no answers of GPOEO" in capsys.readouterr().out
+    assert "answers of GPOEO" in capsys.readouterr().out
     assert "<svg" in (pictures / "period-reliability.svg").read_text()
     assert "evalckpt (1)" in (pictures / "period-families.svg").read_text()
 
@@ -421,9 +422,7 @@ def test_a_detector_that_fails_does_not_pass_for_a_careful_one(capsys: Captured)
         raise KeyError("power_w")
 
     periods._show({"ours": score_cases(failing, [case(), case()])})
-    assert (
-        "ours raised an error on 2 cases; the first crashed: KeyError: 'power_w'" in capsys.readouterr().out
-    )
+    assert re.search("on 2 cases.* KeyError", capsys.readouterr().out)
 
 
 def test_without_data_the_simulated_part_still_runs(
@@ -433,5 +432,5 @@ def test_without_data_the_simulated_part_still_runs(
         monkeypatch.setattr(periods, name, value)
     monkeypatch.setattr(periods.endtoend, "CARDS", ())
     periods.main(["--data", str(tmp_path), "--quick", "--json", str(tmp_path / "out.json")])
-    assert "That part is left out" in capsys.readouterr().out
+    assert "left out" in capsys.readouterr().out
     assert json.loads((tmp_path / "out.json").read_text())["summary"] == {}

@@ -77,5 +77,5 @@ def test_batch_sizes_and_workloads_without_trainings_are_left_out(tmp_path: Path
 def test_a_batch_size_that_was_never_measured_stops_the_replay_by_name() -> None:
     job = Job("squad", "x1", Space((8,), 8, (100.0, 200.0)), np.full((1, 2), np.nan), np.full((1, 2), 90.0),
               [[Training(4.0)]], 250.0)
-    with pytest.raises(ValueError, match="squad x1: batch size 8 was measured at no power limit"):
+    with pytest.raises(ValueError, match=r"squad x1: .* 8"):
         replay(KnowledgeGradient(), job, zeus_cost(job, 0.5), 0, 2)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import sharing
 
 
-def test_the_truth_lies_in_the_interval_about_as_often_as_is_said() -> None:
+def test_the_interval_covers_the_truth_at_its_level() -> None:
     shape, trials, held = sharing.SETS["restless"], 12, []
     true = sharing.truth(shape, 250.0)
     for seed in range(1, trials + 1):

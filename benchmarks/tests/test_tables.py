@@ -133,7 +133,7 @@ def test_the_driver_pairs_each_memory_clock_with_the_sm_clocks_that_were_measure
     assert list(clocks) == [5000, 800]
     assert (clocks[5000][0], clocks[5000][-1]) == (2000, 500)
     assert (clocks[800][0], clocks[800][-1]) == (1000, 500)
-    with pytest.raises(OutOfRange, match="no SM clock of 1500 MHz"):
+    with pytest.raises(OutOfRange, match="clock of 1500 MHz"):
         device.write(Setting(sm_clock_mhz=1500, mem_clock_mhz=800))
 
 
@@ -165,35 +165,35 @@ def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable
 
 
 @pytest.mark.parametrize(
-    ("points", "said"),
+    ("points", "shown"),
     [
         ([], "no measured point"),
         ([Point(1000, None, None, 0.0, 100.0)], "not positive"),
         ([Point(1000, None, None, 1.0, math.inf)], "not positive"),
         (
             [Point(1000, None, None, 1.0, 100.0), Point(900, 800, None, 1.0, 100.0)],
-            "all or none a memory clock",
+            "a memory clock",
         ),
-        ([Point(1000, None, 200.0, 1.0, 100.0)], "or all a power limit"),
+        ([Point(1000, None, 200.0, 1.0, 100.0)], "a power limit"),
     ],
 )
-def test_measurements_that_say_nothing_are_refused(points: list[Point], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_measurements_that_say_nothing_are_refused(points: list[Point], shown: str) -> None:
+    with pytest.raises(UsageError, match=shown):
         Measured("kernel", points)
 
 
 def test_a_card_needs_sweeps_of_one_kind_that_meet_and_a_key_of_its_own() -> None:
     high = Measured("high", [Point(2000, None, None, 1.0, 100.0)])
     low = Measured("low", [Point(1000, None, None, 1.0, 100.0)])
-    with pytest.raises(UsageError, match="no setting in common"):
+    with pytest.raises(UsageError, match="in common"):
         measured_card("PAPER", [high, low])
-    with pytest.raises(UsageError, match="all be by clock or all by power limit"):
+    with pytest.raises(UsageError, match="or all by"):
         measured_card("PAPER", [sweep(), by_limit()])
     with pytest.raises(UsageError, match="needs some"):
         measured_card("PAPER", [])
     with pytest.raises(UsageError, match="1 to 15 letters"):
         measured_card("A100", [sweep()])
-    with pytest.raises(UsageError, match="larger steps than 1 MHz"):
+    with pytest.raises(UsageError, match="than 1 MHz"):
         measured_card("PAPER", [sweep()], step_mhz=1)
 
 
@@ -201,11 +201,11 @@ def test_what_was_measured_on_one_card_runs_on_no_other(simulated: Callable[...,
     work = sweep()
     job = measured_workload(measured_card("PAPER", [work]), "job", [(work, 0.5)])
     simulated("PAPER,V100", stepped=True)
-    with pytest.raises(UsageError, match="was not measured on Tesla V100"):
+    with pytest.raises(UsageError, match="on Tesla V100"):
         TrainingJob(job, gpu=1)
-    with pytest.raises(UsageError, match="was not measured on PAPER"):
+    with pytest.raises(UsageError, match="on PAPER"):
         TrainingJob("imagenet", gpu=0)
-    with pytest.raises(UsageError, match="positive number of seconds"):
+    with pytest.raises(UsageError, match="number of seconds"):
         measured_workload(catalogue.card("PAPER"), "job", [])
 
 

@@ -113,18 +113,19 @@ def test_other_methods_process_every_iteration_once() -> None:
 
 
 def row(
-    time_s: float, energy_j: float, *, told: bool = True, said: tuple[float, float] | None = None, **more: Any
+    time_s: float, energy_j: float, reported: bool = True, shown: tuple[float, float] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     return {
-        "told": told, "default_s": 100.0, "default_j": 1000.0, "gain": 1.0, "observable": True,
+        "told": reported, "default_s": 100.0, "default_j": 1000.0, "gain": 1.0, "observable": True,
         "methods": {truth.TUNER: [time_s, energy_j], "oracle": [104.0, 800.0]},
-        "said": None if said is None else {"energy_j": said[0], "uncertainty_j": said[1]},
+        "said": None if shown is None else {"energy_j": shown[0], "uncertainty_j": shown[1]},
         "false_retunes": 0, "error": "", **more,
     }
 
 
 def test_the_bound_counts_whole_jobs() -> None:
-    rows = [row(105.0, 900.0), row(107.0, 900.0), row(100.0, 900.0, told=False)]
+    rows = [row(105.0, 900.0), row(107.0, 900.0), row(100.0, 900.0, reported=False)]
     found = truth.summary(rows)
     assert found["bound_kept_marked"] == 0.5
     assert found["bound_kept_unmarked"] == 1.0
@@ -133,8 +134,8 @@ def test_the_bound_counts_whole_jobs() -> None:
 
 def test_the_share_of_the_oracle_is_of_sums_and_leaves_out_what_cannot_be_observed() -> None:
     rows = [
-        row(100.0, 900.0), row(100.0, 1000.0), row(100.0, 850.0, told=False),
-        row(100.0, 1000.0, told=False, observable=False),
+        row(100.0, 900.0), row(100.0, 1000.0), row(100.0, 850.0, reported=False),
+        row(100.0, 1000.0, reported=False, observable=False),
     ]
     found = truth.summary(rows)
     assert found["share_of_oracle_marked"] == pytest.approx(0.25)
@@ -144,8 +145,8 @@ def test_the_share_of_the_oracle_is_of_sums_and_leaves_out_what_cannot_be_observ
 
 def test_a_report_without_a_saving_is_right_and_an_interval_must_cover_the_truth() -> None:
     rows = [
-        row(100.0, 900.0), row(100.0, 900.0, said=(110.0, 20.0)), row(100.0, 900.0, said=(110.0, 5.0)),
-        row(100.0, 900.0, said=(90.0, 95.0)),
+        row(100.0, 900.0), row(100.0, 900.0, shown=(110.0, 20.0)), row(100.0, 900.0, shown=(110.0, 5.0)),
+        row(100.0, 900.0, shown=(90.0, 95.0)),
     ]
     assert [truth.covered(each) for each in rows] == [True, True, False, True]
     assert not truth.covered(row(100.0, 900.0, error="failed"))
@@ -156,7 +157,7 @@ def test_a_report_without_a_saving_is_right_and_an_interval_must_cover_the_truth
 
 
 def test_the_sensors_gain_is_no_error_of_the_report() -> None:
-    assert truth.covered(row(100.0, 900.0, said=(105.0, 1.0), gain=1.05))
+    assert truth.covered(row(100.0, 900.0, shown=(105.0, 1.0), gain=1.05))
 
 
 def test_a_job_is_worse_if_it_uses_more_energy_and_is_not_faster() -> None:
@@ -177,6 +178,7 @@ def test_a_retune_is_false_but_for_the_first_one_after_a_change(
 def test_the_details_of_a_job_have_its_log() -> None:
     log: dict[str, Any] = {"states": [(0.5, 3, "detect")], "events": [(1.25, "held at 200 W")]}
     text = truth.details(row(103.0, 900.0, **log))
-    assert "100 J saved of 200 J, slowdown 3.00%" in text
+    assert "100 J saved" in text
+    assert "3.00%" in text
     assert "iteration      3: detect" in text
     assert "held at 200 W" in text

@@ -20,7 +20,7 @@ def runs(count: int, effect: float, *, noise: float = 0.003, warming: float = 0.
     return way, 100 * np.exp(logs), np.round(warm)
 
 
-def test_turns_are_fair_over_four_runs() -> None:
+def test_the_order_is_fair_over_four_runs() -> None:
     turns = list(itertools.islice(order(1), 400))
     blocks = {tuple(turns[start:start + 4]) for start in range(0, 400, 4)}
     assert blocks == {(0, 1, 1, 0), (1, 0, 0, 1)}
@@ -50,7 +50,7 @@ def test_a_large_difference_needs_no_narrow_interval() -> None:
     assert enough(*runs(12, math.log(2.0), noise=0.05), 0.02)
 
 
-def test_runs_that_did_not_take_turns_say_so() -> None:
+def test_runs_that_did_not_alternate_are_noted() -> None:
     way = np.repeat([0, 1], 8)
     found = difference(way, 100 + 10.0 * way + np.tile([0.1, -0.1], 8), np.linspace(30, 60, 16))
     assert found.value == pytest.approx(1.1, rel=0.01)
@@ -76,4 +76,4 @@ def test_it_reads_in_percent() -> None:
 def test_few_runs_that_scatter_say_that_nothing_is_known() -> None:
     found = difference([0, 1, 0], [1.0, 3.0, 9.0])
     assert not found.significant
-    assert str(found) == "not known yet (too few runs)"
+    assert "too few runs" in str(found)

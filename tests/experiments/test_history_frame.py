@@ -42,7 +42,7 @@ def test_a_frame_of_what_is_needed_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "words"),
+    ("column", "value", "text"),
     [
         ("state", "flying", "row 1 .*flying"),
         ("batch_size", 0, "row 1 .*batch size 0"),
@@ -50,11 +50,11 @@ def test_a_frame_of_what_is_needed_is_enough() -> None:
         ("time_s", None, "row 1 .*time_s"),
     ],
 )
-def test_a_row_that_cannot_be_is_named(column: str, value: object, words: str) -> None:
+def test_a_row_that_cannot_be_is_named(column: str, value: object, text: str) -> None:
     frame = as_frame(ATTEMPTS).with_columns(
         pl.when(pl.col("number") == 1).then(pl.lit(value)).otherwise(pl.col(column)).alias(column)
     )
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=text):
         of_frame(frame)
     with pytest.raises(UsageError, match=column):
         of_frame(frame.drop(column))

@@ -72,7 +72,7 @@ def test_a_limit_in_joules_has_three_verdicts() -> None:
 def test_a_limit_is_kept_or_fails_with_a_table(tmp_path: Path) -> None:
     kept = run(tmp_path, "\ndef test_kept(energy):\n    energy.assert_at_most(train, joules=500)\n")
     assert "1 passed" in kept
-    assert "against 500 J on Tesla V100" in kept
+    assert "against 500 J" in kept
     assert ": not worse" in kept
     broken = run(tmp_path, "\ndef test_broken(energy):\n    energy.assert_at_most(train, joules=300)\n")
     assert "1 failed" in broken

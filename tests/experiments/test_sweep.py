@@ -162,7 +162,7 @@ def test_the_grid_is_measured_once_each_and_in_order(stepped: session.Session) -
     done = here(order="grid")
     assert done.trials.select("batch_size", "power_limit_w").rows() == candidates(SPACE).rows()
     assert done.trials["outcome"].unique().to_list() == ["ok"]
-    assert done.reason == "all configurations are measured"
+    assert done.reason.startswith("all configurations")
 
 
 def test_a_trial_for_another_unit_of_work_is_not_compared_with_those_before(stepped: session.Session) -> None:
@@ -189,7 +189,7 @@ def test_higher_limits_are_faster_and_lower_ones_draw_less(stepped: session.Sess
 def test_the_frontier_needs_no_more_than_the_budget_and_says_why_it_ended(stepped: session.Session) -> None:
     done = here(budget=3)
     assert len(done.points) == 3
-    assert done.reason == "the budget is spent"
+    assert "budget" in done.reason
     assert done.belief.height == 6
 
 
@@ -296,26 +296,27 @@ def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
 
     done = here(work, SPACE, order="grid", name="night")
     assert len(done.points) == 2
-    assert "the data is gone" in done.reason
+    assert "data is gone" in done.reason
     calls += [1] * 20
     again = here(work, SPACE, order="grid", name="night")
     assert len(again.points) == 6
-    assert (again.reason, again.failure) == ("all configurations are measured", "")
+    assert again.reason.startswith("all configurations")
+    assert again.failure == ""
 
 
 @pytest.mark.parametrize(
-    ("space", "options", "words"),
+    ("space", "options", "message"),
     [
-        ({}, {}, "nothing to choose from"),
-        ({"batch_size": []}, {}, "batch_size has no values"),
+        ({}, {}, "nothing to choose"),
+        ({"batch_size": []}, {}, "batch_size .* no values"),
         ({"batchsize": [1]}, {}, "no axis 'batchsize'"),
-        ({"batch_size": ["many"]}, {}, "a value of batch_size=.many. is of type str; give a number"),
+        ({"batch_size": ["many"]}, {}, "batch_size=.many. .* str"),
         (SPACE, {"budget": 0}, "budget of 0"),
-        (SPACE, {"order": "best"}, "the order is 'best'"),
+        (SPACE, {"order": "best"}, "'best'"),
     ],
 )
-def test_a_sweep_that_makes_no_sense_is_refused(space: Any, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_sweep_that_makes_no_sense_is_refused(space: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Sweep(train, space, **options)
 
 
@@ -333,7 +334,7 @@ def test_each_gpu_has_one_trial_at_a_time_and_a_process_that_dies_costs_no_confi
 
 
 def test_without_a_gpu_there_is_no_executor() -> None:
-    with pytest.raises(UsageError, match="no GPU to run trials on"):
+    with pytest.raises(UsageError, match="no GPU"):
         LocalExecutor([])
 
 
@@ -388,29 +389,29 @@ def _interrupted(begun: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "words"),
+    ("space", "message"),
     [
-        ({"batch_size": [32, 64.5]}, "batch_size cannot be 64.5"),
-        ({"batch_size": [0]}, "batch_size cannot be 0"),
-        ({"power_limit_w": [100.0, float("nan")]}, "power_limit_w cannot be nan"),
-        ({"sm_clock_mhz": [-5]}, "sm_clock_mhz cannot be -5"),
+        ({"batch_size": [32, 64.5]}, "batch_size .* 64.5"),
+        ({"batch_size": [0]}, "batch_size .* 0"),
+        ({"power_limit_w": [100.0, float("nan")]}, "power_limit_w .* nan"),
+        ({"sm_clock_mhz": [-5]}, "sm_clock_mhz .* -5"),
         ({"batch_size": 64}, "batch_size=64"),
         ({"batch_size": "64"}, "batch_size='64'"),
     ],
 )
-def test_values_that_cannot_be_are_named(space: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_values_that_cannot_be_are_named(space: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         candidates(space)
 
 
-def test_work_that_returns_something_else_than_samples_is_said(stepped: session.Session) -> None:
+def test_work_that_returns_no_samples_is_an_error(stepped: session.Session) -> None:
     def work(batch_size: int | None) -> Any:
         train(batch_size)
         return {"loss": 0.1}
 
     row, observation = trial.run(Configuration(Setting(), 64), work, stepped.devices[0], stepped.meter)
     assert (row["outcome"], observation) == ("error", None)
-    assert "the work returns a dict" in row["reason"]
+    assert "a dict" in row["reason"]
 
 
 def test_a_trial_that_an_interrupt_ended_is_begun_again_by_the_next_pass(stepped: session.Session) -> None:

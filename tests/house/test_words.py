@@ -59,13 +59,13 @@ def _texts() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(REPOSITORY)), "\n".join(cell.source for cell in cells)
 
 
-def private_words() -> list[str]:
+def private_terms() -> list[str]:
     """Where a private expression stands: "file: expression"."""
     return [f"{name}: {found.group().lower()}" for name, text in _texts() for found in _FOUND.finditer(text)]
 
 
 def test_no_screen_and_no_document_speaks_a_language_of_its_own() -> None:
-    assert private_words() == []
+    assert private_terms() == []
 
 
 IDENTIFIERS = {"told", "said", "seen", "look", "looks", "looked", "hand", "words", "purse", "turn", "turns", "world", "worlds"}

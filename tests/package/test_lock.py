@@ -42,4 +42,4 @@ def test_a_part_that_is_not_there_is_named() -> None:
     asked = [sys.executable, "-m", "tools.lock", "--parts", "plain,nowhere"]
     done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "requirements.lock has no part for 'nowhere': make lock KEEP=--keep\n"
+    assert "'nowhere'" in done.stderr

@@ -31,17 +31,17 @@ def sensed(
 
 
 @pytest.mark.parametrize(
-    ("true_s", "seen_s", "share"), [(3.0, 3.0, 1.0), (0.7, 0.7, 1.0), (0.104, 2.6, 0.04), (0.11, 1.1, 0.1)]
+    ("true_s", "observed_s", "share"), [(3.0, 3.0, 1.0), (0.7, 0.7, 1.0), (0.104, 2.6, 0.04), (0.11, 1.1, 0.1)]
 )
-def test_the_counter_swings_with_a_true_rhythm_only(true_s: float, seen_s: float, share: float) -> None:
+def test_the_counter_swings_with_a_true_rhythm_only(true_s: float, observed_s: float, share: float) -> None:
     """In a beat, an average over 0.1 s keeps 0.1 s / 2.6 s of the swing (sinc near its first zero), of 1.1
     s a tenth.
     """
-    seen = aliasing.testimony(sensed(true_s), seen_s)
-    assert seen is not None
-    assert seen.share == pytest.approx(share, rel=0.12, abs=0.01)
-    believed = aliasing.check_aliasing(sensed(true_s), seen_s)
-    assert (believed == "") is (true_s == seen_s)
+    observed = aliasing.testimony(sensed(true_s), observed_s)
+    assert observed is not None
+    assert observed.share == pytest.approx(share, rel=0.12, abs=0.01)
+    believed = aliasing.check_aliasing(sensed(true_s), observed_s)
+    assert (believed == "") is (true_s == observed_s)
 
 
 def polled(true_s: float, pace_s: float, from_s: float, to_s: float) -> np.ndarray:
@@ -52,13 +52,14 @@ def polled(true_s: float, pace_s: float, from_s: float, to_s: float) -> np.ndarr
     return rows
 
 
-@pytest.mark.parametrize(("true_s", "seen_s", "waited_s"), [(0.0976, 4.07, 2.0), (0.0892, 0.826, 2.5)])
+@pytest.mark.parametrize(("true_s", "observed_s", "waited_s"), [(0.0976, 4.07, 2.0), (0.0892, 0.826, 2.5)])
 def test_a_rhythm_predicts_its_readings_at_another_pace_and_a_beat_does_not(
-    true_s: float, seen_s: float, waited_s: float
+    true_s: float, observed_s: float, waited_s: float
 ) -> None:
-    for load_s, there in ((seen_s, True), (true_s, False)):
-        before, after = polled(load_s, 0.1, 0.0, 4 * seen_s), polled(load_s, 0.073, 4 * seen_s, 4 * seen_s + waited_s)
-        found = aliasing.at_another_pace(before, after, seen_s)
+    for load_s, there in ((observed_s, True), (true_s, False)):
+        start_s = 4 * observed_s
+        before, after = polled(load_s, 0.1, 0.0, start_s), polled(load_s, 0.073, start_s, start_s + waited_s)
+        found = aliasing.at_another_pace(before, after, observed_s)
         assert found is not None
         assert found.before > 0.7
         assert (found.predicted > 0.5, found.moved) == (there, not there)
@@ -95,10 +96,10 @@ def test_too_few_readings_to_tell_are_no_evidence() -> None:
     assert aliasing.at_another_pace(polled(1.0, 0.1, 0.0, 4.0), polled(1.0, 0.073, 4.5, 5.5), 1.0) is None
 
 
-def test_a_beat_that_the_sensor_itself_averages_is_told_by_its_weakness() -> None:
+def test_a_beat_averaged_by_the_sensor_is_found_by_its_weakness() -> None:
     weak = aliasing.check_aliasing(sensed(0.104, window_s=STEP_S), 2.6)
     assert weak is not None
-    assert weak.startswith("aliasing suspected: readings swing by ")
+    assert weak.startswith("aliasing suspected")
     assert aliasing.check_aliasing(sensed(2.6, window_s=STEP_S), 2.6) == ""
 
 
@@ -106,11 +107,7 @@ def test_without_a_counter_there_is_no_testimony() -> None:
     assert aliasing.testimony(sensed(3.0, counter=False), 3.0) is None
     assert aliasing.check_aliasing(sensed(3.0, counter=False), 3.0) == ""
     near = aliasing.check_aliasing(sensed(0.35, counter=False), 0.35)
-    assert (
-        near
-        == "aliasing suspected: 0.35 s is too near the 0.1 s at which this sensor refreshes, and there is no "
-           "second witness"
-    )
+    assert near.startswith("aliasing suspected: 0.35 s")
     assert aliasing.check_aliasing(sensed(0.35, counter=False), 0.35, guarded=False) == ""
 
 
@@ -138,11 +135,11 @@ def test_what_is_near_the_limit(seconds: float, near: bool) -> None:
     assert aliasing.near_limit(seconds, math.nan, 0.1) is near
 
 
-def test_looks_and_refreshes_are_counted_apart() -> None:
+def test_readings_and_refreshes_are_counted_separately() -> None:
     rows = np.repeat(sensed(3.0), 3)
     rows["time_s"] = rows["tick_s"] + np.tile([0.01, 0.04, 0.07], 600)
-    look_s, refresh_s = aliasing.intervals(rows)
-    assert look_s == pytest.approx(0.03)
+    reading_s, refresh_s = aliasing.intervals(rows)
+    assert reading_s == pytest.approx(0.03)
     assert refresh_s == pytest.approx(0.1)
     rows["power_tick_s"] = math.nan  # then the readings' own changes tell
     assert aliasing.intervals(rows) == (pytest.approx(0.03), pytest.approx(0.1))

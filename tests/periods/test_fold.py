@@ -4,6 +4,7 @@ trainings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from workbench.errors import UsageError
 from workbench.measurement.recorder import Recorder
 from workbench.periods import fold
 from workbench.records import Level
+from workbench.simulation import catalogue
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 
@@ -82,7 +84,7 @@ def test_given_spans_follow_iterations_of_any_length() -> None:
     assert rigid.filter(pl.col("phase") < 0.5)["power_w"].n_unique() == 2  # a ruler has drifted off
 
 
-def test_an_iteration_that_was_hardly_seen_is_left_out_and_the_others_keep_their_numbers() -> None:
+def test_an_iteration_with_few_readings_is_dropped_and_others_keep_their_numbers() -> None:
     trace = square().filter(~pl.col("time_s").is_between(5.1, 5.9))
     spans = pl.DataFrame({"start_s": np.arange(0.0, 20.0), "end_s": np.arange(1.0, 21.0)})
     assert sorted(set(range(20)) - set(fold.fold(trace, ONE, spans)["iteration"])) == [5]
@@ -119,7 +121,7 @@ def test_nothing_to_fold_is_an_empty_frame() -> None:
 
 
 def test_impossible_questions_get_a_sentence() -> None:
-    with pytest.raises(UsageError, match="positive number of seconds, not 0"):
+    with pytest.raises(UsageError, match="seconds, not 0"):
         fold.uniform_grid(square(), Level("iteration", 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
@@ -183,7 +185,7 @@ def test_a_thinned_spectrum_keeps_its_peak() -> None:
     [sine(1.0, length_s=1.0), sine(1.0).with_columns(pl.lit(200.0).alias("power_w"))],
     ids=["short", "flat"],
 )
-def test_where_nothing_can_be_told_the_spectrum_is_empty(trace: pl.DataFrame) -> None:
+def test_without_evidence_the_spectrum_is_empty(trace: pl.DataFrame) -> None:
     assert fold.spectrum(trace).height == 0
 
 
@@ -202,26 +204,24 @@ def test_the_idle_share_is_what_is_below_half_way_to_the_waiting_level(busy: flo
     assert idle.share == pytest.approx(1 - busy, abs=0.01)
     assert idle.longest_s == pytest.approx(1 - busy, abs=0.01)
     assert idle.at_s == pytest.approx(busy, abs=0.03)
-    assert idle.text == (
-        f"{100 * (1 - busy):.0f} % of each iteration waits for data or the host, the longest wait "
-        f"{1000 * idle.longest_s:.0f} ms, "
-        f"{1000 * idle.at_s:.0f} ms after its start"
-    )
+    shown = [f"{100 * (1 - busy):.0f} %", f"{1000 * idle.longest_s:.0f} ms", f"{1000 * idle.at_s:.0f} ms"]
+    assert re.findall(r"\d+ (?:%|ms)", idle.text) == shown
 
 
 def test_a_light_phase_is_no_wait() -> None:
     idle = fold.idle_share(waiting(low_w=160.0), ONE)
     assert idle is not None
-    assert (idle.share, idle.text) == (0.0, "no drop of the power within an iteration lasts 75 ms or longer")
+    assert idle.share == 0.0
+    assert "75 ms" in idle.text
 
 
 def test_a_deep_phase_with_kernels_running_is_no_wait() -> None:
     idle = fold.idle_share(waiting(used=1.0), ONE)
     assert idle is not None
     assert idle.share == 0.0
-    seen = fold.idle_share(waiting(used=0.75), ONE)
-    assert seen is not None
-    assert seen.share == pytest.approx(0.25, abs=0.01)
+    observed = fold.idle_share(waiting(used=0.75), ONE)
+    assert observed is not None
+    assert observed.share == pytest.approx(0.25, abs=0.01)
 
 
 def test_a_slow_sensor_says_nothing_about_waits() -> None:
@@ -254,9 +254,8 @@ def test_the_idle_share_of_a_simulated_training_is_that_of_its_phases(
     marks = np.array(job.marks)
     seconds = float(np.diff(marks).mean())
     spans = pl.DataFrame({"start_s": marks[:-1], "end_s": marks[1:]})
-    waits_s = sum(phase.time_s for phase in job._lanes[0].iteration if phase.load is None) * options.get(
-        "accumulate", 1
-    )
+    phases = catalogue.iteration(machine.card(0), job.workload, job.batch_size)
+    waits_s = sum(phase.time_s for phase in phases if phase.load is None) * options.get("accumulate", 1)
     idle = fold.idle_share(trace, Level("iteration", seconds, 0.0, 1.0, marks[0], 1.0), spans)
     assert idle is not None
     assert idle.share == pytest.approx(waits_s / seconds, abs=0.012)

@@ -38,17 +38,17 @@ def test_parts_of_a_fold_without_readings_lie_between_their_neighbours() -> None
 
 
 @pytest.mark.parametrize("late", [-0.2, -0.07, 0.0, 0.11, 0.24])
-def test_how_late_an_iteration_is_can_be_told(late: float) -> None:
+def test_the_lateness_of_an_iteration_is_measured(late: float) -> None:
     lock = learned()
     time_s = 30 + np.arange(0, 1.5, 0.05)
-    seen = compare(lock, time_s, wave(time_s - late))
-    assert seen.late == pytest.approx(late, abs=0.03)  # readings are 0.05 apart
-    assert seen.likeness > 0.97
-    assert seen.height == pytest.approx(1.0, abs=0.05)
-    assert phase_lock.oddness(lock, seen) < 1.0
+    observed = compare(lock, time_s, wave(time_s - late))
+    assert observed.late == pytest.approx(late, abs=0.03)  # readings are 0.05 apart
+    assert observed.likeness > 0.97
+    assert observed.height == pytest.approx(1.0, abs=0.05)
+    assert phase_lock.oddness(lock, observed) < 1.0
 
 
-def test_power_is_told_apart_from_the_part_of_the_iteration_that_was_seen() -> None:
+def test_power_and_the_observed_part_of_an_iteration_are_separated() -> None:
     """Half an iteration too much draws more than the mean, and yet nothing has changed."""
     lock = learned()
     time_s = 30.25 + np.arange(0, 1.6, 0.05)

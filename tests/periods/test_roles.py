@@ -84,18 +84,18 @@ def test_a_rhythm_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() 
     (cycle,) = (level for level in summary.levels if level.name == "cycle")
     assert cycle.each_s == pytest.approx(13.2, rel=0.02)
     assert not [level for level in summary.levels if level.name == "iteration"]
-    words = describe_iterations(summary)
-    assert "J per 13." in words
-    assert "s cycle" in words
-    assert words.endswith(HIDDEN)
-    assert "an iteration" not in words
+    text = describe_iterations(summary)
+    assert "J per 13." in text
+    assert "s cycle" in text
+    assert text.endswith(HIDDEN)
+    assert "an iteration" not in text
 
 
 def test_the_period_view_names_a_rhythm_as_what_it_is() -> None:
-    seen = period_view(checkpoints(), replace(known(CYCLE, cycle_sure=True), reason=HIDDEN))
-    assert seen.sure
-    assert seen.headline.startswith("A rhythm of 13.2")
-    assert seen.headline.endswith("; the iterations inside it are too fast for this sensor")
+    observed = period_view(checkpoints(), replace(known(CYCLE, cycle_sure=True), reason=HIDDEN))
+    assert observed.sure
+    assert observed.headline.startswith("A rhythm of 13.2")
+    assert observed.headline.endswith("for this sensor")
 
 
 def test_a_second_sensor_settles_that_a_rhythm_is_there_and_leaves_its_role() -> None:
@@ -103,7 +103,7 @@ def test_a_second_sensor_settles_that_a_rhythm_is_there_and_leaves_its_role() ->
     assert (clear.sure, clear.reason) == (True, "")
     unclear = confirmed(known(Level("iteration", 0.4, 0.01, 0.2, 0.0, 0.5, 0.8)))
     assert (unclear.sure, unclear.rhythm_sure) == (False, True)
-    assert unclear.reason == "a rhythm of 0.4 s; not sure that it is the iteration"
+    assert "rhythm of 0.4 s" in unclear.reason
 
 
 def scored(periods: Periods, *, observable: bool) -> dict[str, object]:
@@ -114,8 +114,8 @@ def scored(periods: Periods, *, observable: bool) -> dict[str, object]:
 
 def test_the_scores_tell_a_rhythm_from_its_role() -> None:
     mistaken = known(replace(CYCLE, name="iteration"), sure=True)
-    seen = scored(mistaken, observable=True)
-    assert (seen["rhythm_sure"], seen["rhythm_wrong"], seen["role_sure"], seen["role_wrong"]) == (1, 0, 1, 1)
+    found = scored(mistaken, observable=True)
+    assert (found["rhythm_sure"], found["rhythm_wrong"], found["role_sure"], found["role_wrong"]) == (1, 0, 1, 1)
     right = scored(known(CYCLE, cycle_sure=True), observable=True)
     assert (right["role_sure"], right["role_wrong"], right["level_exact"]) == (1, 0, 1)
     assert scored(mistaken, observable=False)["unobservable_sure_wrong"] == 1
@@ -124,7 +124,7 @@ def test_the_scores_tell_a_rhythm_from_its_role() -> None:
     assert scored(beat, observable=False)["unobservable_sure_wrong"] == 1
 
 
-def test_the_world_keeps_four_tenths_of_jobs_that_suit_their_sensor() -> None:
+def test_four_tenths_of_random_jobs_suit_their_sensor() -> None:
     families = [random_world(RNG([3, number])).family for number in range(60)]
     today = sum(family in PERIODIC or family in APERIODIC for family in families)
     assert 0.3 < today / 60 < 0.6

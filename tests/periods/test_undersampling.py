@@ -23,7 +23,7 @@ def test_even_readings_a_second_apart_do_not_tell_a_period_from_its_alias(true_s
     assert not found.sure
     assert not found.rhythm_sure
     assert found.iteration is not None  # as a guess
-    assert "aliasing suspected: readings 1 s apart cannot tell" in found.reason
+    assert "readings 1 s apart" in found.reason
 
 
 def test_the_faster_period_is_named() -> None:

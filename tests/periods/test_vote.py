@@ -35,7 +35,7 @@ def test_gpus_that_are_sure_of_different_periods_leave_the_role_open() -> None:
     found = vote([answer(2.0, 0.95, 0.9, sure=True), answer(13.2, 0.95, 0.9, sure=True)])
     assert not found.sure
     assert not found.role_sure
-    assert found.reason == "the GPUs of the job do not agree: 2 s and 13.2 s"
+    assert found.reason.endswith("2 s and 13.2 s")
 
 
 @pytest.mark.parametrize("founds", [[answer(2.0, 0.7, 0.5)], [Periods(reason="flat"), Periods(reason="idle")]])

@@ -171,7 +171,7 @@ def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_o
     outlook = seen(
         [ran(0, 64), ran(1, 128, state="crashed", oom=True, time_s=1.0, energy_j=100.0, profile=())]
     )
-    assert outlook.believed["barred"].to_list() == ["", "", "batch size 128 ran out of memory"]
+    assert [bool(why) for why in outlook.believed["barred"]] == [False, False, True]
     assert outlook.believed["cost"][2] is None
     assert outlook.batch_size != 128
     assert outlook.default is None  # it cannot be run, so nothing is saved against it
@@ -181,11 +181,8 @@ def test_without_a_policy_the_best_believed_is_shown_and_the_reason_said() -> No
     made = Recorded([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)], SPACE, ETA)
     policy = OptunaPolicy(optuna.samplers.RandomSampler(seed=1))
     outlook = outlook_of(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, policy)
-    assert (outlook.proposal, outlook.reason, outlook.batch_size) == (
-        None,
-        "a sampler of Optuna's chooses the next batch size",
-        64,
-    )
+    assert (outlook.proposal, outlook.batch_size) == (None, 64)
+    assert "Optuna" in outlook.reason
 
 
 # against the default
@@ -284,7 +281,7 @@ def test_what_is_added_to_a_record_is_added_once(tmp_path: Path) -> None:
 
 
 def test_an_empty_record_needs_a_space() -> None:
-    with pytest.raises(UsageError, match=r"no attempt.*give space=Space"):
+    with pytest.raises(UsageError, match="space=Space"):
         Recorded([])
     assert Recorded([], SPACE).length == 0
     assert math.isclose(space_of([ran(0, 128)]).default, 128)

@@ -76,7 +76,8 @@ def test_settings_must_agree_but_for_the_unit_and_more_so_the_lower_they_are() -
 
 def test_what_is_contradicted_is_gone_and_nothing_else_is_tried_first() -> None:
     runs = EarlierRuns([curve({250.0: (1.0, 1.0), 200.0: (1.1, 0.9)}), curve({250.0: (1.0, 1.0), 150.0: (1.3, 0.8)})])
-    assert runs.text == "3 settings of this job are known from yesterday"
+    assert runs.text.startswith("3 settings")
+    assert runs.text.endswith("yesterday")
     assert runs.first() is runs.open[0]
     top, middle, low = (LIMITS_W.index(limit) for limit in (250.0, 200.0, 150.0))
     assert runs.see(measured((top, 1.0, 1.0), (middle, 1.3, 0.9))) == [("yesterday", False)]

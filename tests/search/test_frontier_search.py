@@ -44,7 +44,7 @@ def test_a_third_of_the_grid_shows_99_percent_of_the_frontier_and_soon_it_stops(
     early = measured[:12]
     assert len(measured) <= 16
     assert area(time_s[early], energy_j[early], *worst) > 0.98 * area(time_s, energy_j, *worst)
-    assert search.reason.startswith("the frontier is known")
+    assert search.reason.startswith("the frontier")
     assert search.reason.endswith("less than 0.2 %")
 
 
@@ -80,20 +80,14 @@ def test_a_cliff_that_physics_alone_cannot_make_takes_no_whole_sweep(seed: int) 
         assert len(seen) <= 45
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("plain", ""),
-        ("capped", "this card does not follow the usual curve: measuring more"),
-    ],
-)
-def test_the_search_says_whether_the_card_follows_the_usual_curve(kind: str, words: str) -> None:
+@pytest.mark.parametrize("kind", ["plain", "capped"])
+def test_the_search_notes_a_card_off_the_usual_curve(kind: str) -> None:
     rng, search = np.random.default_rng(5), FrontierSearch(CLOCKS, rng=np.random.default_rng(0))
     assert search.note == ""
     for row in range(0, 60, 4):
         search.tell(row, *card(CLOCKS["sm_clock_mhz"][row], rng, kind))
     assert search.ask() is not None
-    assert search.note == words
+    assert ("usual curve" in search.note) is (kind == "capped")
     assert search.reason == ""
 
 
@@ -145,7 +139,7 @@ def test_when_all_is_measured_there_is_nothing_to_ask_for() -> None:
     search.tell(0, 2.0, 10.0)
     search.tell(1, 1.0, 20.0)
     assert search.ask() is None
-    assert search.reason == "every configuration is measured or cannot be"
+    assert search.reason.startswith("every configuration")
 
 
 def test_prior_samples_obey_physics() -> None:
@@ -167,9 +161,9 @@ def test_a_knob_that_is_left_to_the_driver_counts_as_the_highest() -> None:
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (pl.DataFrame({"limit": [1.0]}), "none of the columns"),
+        (pl.DataFrame({"limit": [1.0]}), "of the columns"),
         (SPACE.clear(), "no candidate configurations"),
-        (pl.DataFrame({"power_limit_w": [100.0, -5.0]}), "power_limit_w is -5"),
+        (pl.DataFrame({"power_limit_w": [100.0, -5.0]}), "power_limit_w .* -5"),
     ],
 )
 def test_a_space_that_is_none_is_refused(space: pl.DataFrame, words: str) -> None:

@@ -60,7 +60,7 @@ class Machine:
                 proposal = policy.ask(self.evidence, objective, self.rng)
                 if proposal.purpose == "slice":
                     column = self.evidence.column(proposal.power_limit_w)
-                    self._profile(proposal.batch_size, [column])
+                    self.profile(proposal.batch_size, [column])
                     self.evidence.add_slice(3.0, 3.0 * WATTS[column])
                 elif self._run(policy, objective, proposal, len(self.costs)):
                     break
@@ -70,7 +70,7 @@ class Machine:
             self.costs.append(float(objective.cost(*spent)))
             self.chosen.append(proposal.batch_size)
 
-    def _profile(self, size: int, columns: list[int]) -> None:
+    def profile(self, size: int, columns: list[int]) -> None:
         for column in columns:
             self.evidence.add_profile(
                 SIZES.index(size), LIMITS[column], epoch_s(size, column, self.scale), WATTS[column]
@@ -82,7 +82,7 @@ class Machine:
         size = proposal.batch_size
         arm = SIZES.index(size)
         if proposal.power_limit_w is None:
-            self._profile(size, [0, 1, 2])
+            self.profile(size, [0, 1, 2])
         column = self.evidence.column(proposal.power_limit_w)
         needed = (
             math.inf if size < self.never_below else round(mean_epochs(size) * self.rng.lognormal(0, 0.05))
@@ -158,7 +158,7 @@ def test_where_epochs_are_far_cheaper_elsewhere_the_first_run_is_there() -> None
 def test_a_first_run_elsewhere_that_does_not_get_there_is_followed_by_the_default() -> None:
     machine = Machine(Space(SIZES, 16, LIMITS))
     while (proposal := KnowledgeGradient().ask(machine.evidence, COST, machine.rng)).purpose == "slice":
-        machine._profile(proposal.batch_size, [2])
+        machine.profile(proposal.batch_size, [2])
     # It may cost no more than the default in all its epochs.
     assert proposal.stop_after_epochs <= 100
     machine.evidence.add(

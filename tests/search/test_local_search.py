@@ -159,12 +159,12 @@ def test_a_reference_that_cannot_be_set_ends_it_with_the_reason(name: str) -> No
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ((0, 1.0, 1.0), "one whole iteration or more"),
+        ((0, 1.0, 1.0), "whole iteration"),
         ((5, float("nan"), 1.0), "time is nan"),
         ((5, 1.0, -2.0), "energy is -2"),
         ((5, 1.0, 0.0), "shows nothing"),
-        ((5, 1.0, 1.0, -1.0), "uncertain by 0 J or more"),
-        ((5, 1.0, 1.0, 0.0, float("nan")), "scatter by 0 s or more"),
+        ((5, 1.0, 1.0, -1.0), "uncertain by 0 J"),
+        ((5, 1.0, 1.0, 0.0, float("nan")), "scatter by 0 s"),
     ],
 )
 def test_what_cannot_have_been_measured_changes_nothing(name: str, told: tuple[Any, ...], says: str) -> None:
@@ -176,26 +176,26 @@ def test_what_cannot_have_been_measured_changes_nothing(name: str, told: tuple[A
 
 @pytest.mark.parametrize("name", ["model-guided", "gpoeo"])
 def test_before_a_probe_there_is_no_choice(name: str) -> None:
-    with pytest.raises(MeasurementError, match="probe the reference first"):
+    with pytest.raises(MeasurementError, match="the reference first"):
         searching(name).choice()
 
 
 def test_bad_questions_get_a_sentence() -> None:
-    with pytest.raises(UsageError, match="no search named 'simplex'; choose model-guided, gpoeo"):
+    with pytest.raises(UsageError, match=r"'simplex'.* model-guided, gpoeo"):
         searching("simplex")
-    with pytest.raises(UsageError, match=r"the allowed slowdown is -5 %"):
+    with pytest.raises(UsageError, match="-5 %"):
         searching("model-guided", bound=-0.05)
-    with pytest.raises(UsageError, match=r"the allowed slowdown is 500 %"):
+    with pytest.raises(UsageError, match="500 %"):
         searching("gpoeo", bound=5)
-    with pytest.raises(UsageError, match=r"the allowed slowdown is 200 %"):
+    with pytest.raises(UsageError, match="200 %"):
         searching("gpoeo", objective=EnergyWithin(3.0, 1.0), bound=None)
     other = space_of([Setting(sm_clock_mhz=clock) for clock in range(1800, 1800 - len(CLOCKS), -1)])
     with pytest.raises(UsageError, match="for other settings"):
         searching("model-guided", prior=SimpleNamespace(space=other, frame=other.frame()))
     for horizon_s in (0.0, -5.0, float("nan")):
-        with pytest.raises(UsageError, match="a job cannot go on for"):
+        with pytest.raises(UsageError, match="cannot go on"):
             searching("model-guided", horizon_s=horizon_s)
-    with pytest.raises(UsageError, match="not one of the"):
+    with pytest.raises(UsageError, match="not one of"):
         searching("model-guided").tell(Setting(sm_clock_mhz=7), 1, 1.0, 1.0)
 
 
@@ -318,7 +318,7 @@ def test_it_says_what_it_estimates_why_it_stops_and_that_a_card_is_unusual() -> 
     other = searching("model-guided", LIMITS)
     for row in (LIMITS.reference_row, 1, 2, 4, 6, 8):
         jumps.tell(other, LIMITS.settings[row])
-    assert "this card does not follow the usual curve" in other.next().reason  # type: ignore[union-attr]
+    assert "usual curve" in other.next().reason  # type: ignore[union-attr]
 
 
 def test_its_belief_has_a_row_for_every_setting_and_sharpens_where_it_has_probed() -> None:

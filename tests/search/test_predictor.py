@@ -184,7 +184,7 @@ def test_a_missing_feature_stays_missing_and_the_prediction_goes_on(model: Clock
 
 def test_power_alone_is_enough_and_none_at_all_is_refused(model: ClockModel) -> None:
     assert model.predict({}, space(), power_w=180.0).frame["log_time"].is_not_null().all()
-    with pytest.raises(UsageError, match=r"power_w, or the feature power_share"):
+    with pytest.raises(UsageError, match="power_share"):
         model.predict({"dram_active": 0.5}, space())
 
 
@@ -303,22 +303,20 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
     with pytest.raises(UsageError, match="cannot be read"):
         ClockModel.load(path)
     (tmp_path / "no-folder").touch()
-    with pytest.raises(UsageError, match=r"cannot be written to .*name another place"):
+    with pytest.raises(UsageError, match="cannot be written"):
         model.save(tmp_path / "no-folder" / f"card{SUFFIX}")
 
 
 def test_a_model_of_another_card_is_refused_with_the_way_out(model: ClockModel, tmp_path: Path) -> None:
     path = model.save(tmp_path / f"card{SUFFIX}")
-    with pytest.raises(
-        UsageError, match=r"model of the NVIDIA Test Card, this GPU is a NVIDIA A100.*profile-gpu"
-    ):
+    with pytest.raises(UsageError, match=r"Test Card.*profile-gpu"):
         ClockModel.load(path, gpu="NVIDIA A100-SXM4-80GB")
 
 
 def test_bad_training_sets_say_what_is_wrong() -> None:
     frame = training(count=10)
     for change, words in (
-        (frame.drop("iteration_s"), "iteration_s is not there"),
+        (frame.drop("iteration_s"), "iteration_s is not"),
         (frame.drop("sm_clock_mhz", "mem_clock_mhz", "power_limit_w"), "one setting only"),
         (
             frame.with_columns(
@@ -331,11 +329,11 @@ def test_bad_training_sets_say_what_is_wrong() -> None:
             frame.filter((pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])),
             "one setting only",
         ),
-        (frame.with_columns(gpu=pl.lit("Other Card")), "is of Other Card"),
+        (frame.with_columns(gpu=pl.lit("Other Card")), "of Other Card"),
     ):
         with pytest.raises(UsageError, match=words):
             ClockModel.train(change, gpu=GPU)
-    with pytest.raises(UsageError, match="choose one of nvml, gpm"):
+    with pytest.raises(UsageError, match="nvml, gpm"):
         ClockModel.train(frame, gpu=GPU, feature_set="cupti")
 
 
@@ -343,7 +341,7 @@ def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
     frame = training().filter((pl.col("workload") != "w5") | (pl.col("sm_clock_mhz") < SM[0]))
     curves = curves_of(frame, FEATURE_SETS["gpm"])
     assert len(curves) == 47
-    assert curves.dropped == ("w5: not measured at the reference",)
+    assert [each.partition(":")[0] for each in curves.dropped] == ["w5"]
 
 
 def test_holes_in_a_training_set_are_no_zeros() -> None:
@@ -357,7 +355,7 @@ def test_holes_in_a_training_set_are_no_zeros() -> None:
 
 
 def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> None:
-    with pytest.raises(UsageError, match="dram_active cannot be -1"):
+    with pytest.raises(UsageError, match=r"dram_active .* -1"):
         model.predict({"dram_active": -1.0}, space(), power_w=200.0)
     with pytest.raises(UsageError, match="power of 0 W"):
         model.predict({}, space(), power_w=0.0)

@@ -171,9 +171,9 @@ def test_other_workloads_of_the_card_tell_what_physics_alone_cannot() -> None:
 def test_a_library_that_knows_nothing_here_says_so() -> None:
     time_s, energy_j = truth()
     time_s[REFERENCE] = np.nan
-    with pytest.raises(UsageError, match="no workload was measured at the reference"):
+    with pytest.raises(UsageError, match="no workload"):
         library_of(SPACE, [{"time_s": time_s, "energy_j": energy_j}])
-    with pytest.raises(UsageError, match="one value a setting"):
+    with pytest.raises(UsageError, match="one value"):
         library_of(SPACE, [{"time_s": time_s[1:], "energy_j": energy_j[1:]}])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import polars as pl
 import pytest
@@ -93,21 +94,20 @@ def test_a_row_that_cannot_have_been_measured_is_left_out_and_said(
     frame = LIMITS.with_columns(energy_j=pl.Series([3000.0, value, 2200.0, 2400.0], dtype=pl.Float64))
     points, said = collect(frame)[:2]
     assert points["power_limit_w"].to_list() == [300.0, 200.0, 150.0]
-    assert said == (
-        "1 of 4 observations is left out for want of a finite time and energy above 0 (row 1 has "
-        f"{words_of_it} energy_j)",
-    )
+    (note,) = said
+    assert note.startswith("1 of 4")
+    assert note.endswith(f"{words_of_it} energy_j)")
 
 
 @pytest.mark.parametrize(
     ("frame", "sentence"),
     [
-        (LIMITS.clear(), "there are no points yet; measure at least one configuration"),
-        (LIMITS.drop("energy_j"), "the points have no column 'energy_j'"),
-        (LIMITS.with_columns(energy_j=pl.lit("much")), "time_s and energy_j are numbers"),
+        (LIMITS.clear(), "no points"),
+        (LIMITS.drop("energy_j"), "'energy_j'"),
+        (LIMITS.with_columns(energy_j=pl.lit("much")), "are numbers"),
         (
             LIMITS.with_columns(time_s=pl.lit(math.nan)),
-            "row 0 has a time_s of nan s; a run takes a finite time_s above 0 s",
+            "row 0 .* time_s of nan",
         ),
     ],
 )
@@ -117,26 +117,28 @@ def test_points_that_are_none_are_refused_with_a_sentence(frame: pl.DataFrame, s
 
 
 def test_the_default_is_the_drivers_own_setting_or_the_highest_at_its_fastest_batch_size() -> None:
-    assert (seen().reference, seen().why) == (0, "the highest setting measured")
+    assert seen().reference == 0
+    assert "highest setting" in seen().why
     free = LIMITS.with_columns(power_limit_w=pl.Series([300.0, None, 200.0, 150.0]))
-    assert (seen(free).reference, seen(free).why) == (1, "the driver's own setting")
+    assert seen(free).reference == 1
+    assert "own setting" in seen(free).why
     batches = pl.concat(
         [LIMITS.with_columns(batch_size=64, time_s=pl.col("time_s") * 2), LIMITS.with_columns(batch_size=128)]
     )
     found = seen(batches)
     assert found.reference is not None
     assert configuration(found.points, found.reference) == at(300.0, 128)
-    assert found.why == "the highest setting measured, at the batch size that is fastest there"
+    assert "fastest" in found.why
     given = analyse_frontier(collect(batches).points, default=at(250.0, 64))
     assert given.reference_time_s == 20.8
-    with pytest.raises(UsageError, match="the default, 260 W, is none of the 4 points"):
+    with pytest.raises(UsageError, match="260 W, is none"):
         analyse_frontier(collect(LIMITS).points, default=at(260.0))
 
 
 def test_without_knobs_nothing_is_known_to_be_the_default_and_nothing_is_saved() -> None:
     found = seen(LIMITS.drop("power_limit_w"))
     assert found.reference is None
-    assert found.why == "no point names its setting, so none is known to be the default"
+    assert "no point" in found.why
     assert savings(found, 1, Work(), Tariff(0.3)) == []
 
 
@@ -162,11 +164,11 @@ def test_choices_in_python() -> None:
     assert choose(LIMITS) == at(200.0)
     assert choose(LIMITS, max_slowdown=0.05) == at(250.0)
     assert choose(LIMITS, eta=0.0) == at(300.0)
-    with pytest.raises(UsageError, match=r"a slowdown of -0.1 is no bound"):
+    with pytest.raises(UsageError, match=r"slowdown of -0\.1"):
         choose(LIMITS, max_slowdown=-0.1)
-    with pytest.raises(UsageError, match=r"eta is 2; it lies in 0..1"):
+    with pytest.raises(UsageError, match="eta is 2"):
         choose(LIMITS, eta=2.0)
-    with pytest.raises(UsageError, match="the frame holds several gpus"):
+    with pytest.raises(UsageError, match="several gpus"):
         choose(LIMITS.with_columns(gpu=pl.Series(["A", "A", "B", "B"])))
 
 
@@ -191,7 +193,7 @@ def test_a_configuration_is_found_by_its_knobs_and_any_batch_size_where_none_is_
     assert configuration(points, find(points, at(200.0, 64)) or 0) == at(200.0, 64)
     assert configuration(points, find(points, at(200.0)) or 0) == at(200.0, 128)
     assert find(points, at(199.0)) is None
-    assert describe(at(None, 64)) == "the driver's own setting, batch size 64"
+    assert describe(at(None, 64)).endswith(", batch size 64")
 
 
 # savings, worked out on paper
@@ -232,9 +234,9 @@ def test_savings_have_the_errors_of_both_and_the_default_has_none() -> None:
 
 
 def test_a_work_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(UsageError, match="the points are for one 'week'"):
+    with pytest.raises(UsageError, match="'week'"):
         Work("week")
-    with pytest.raises(UsageError, match="epochs is 0; it is a number above 0"):
+    with pytest.raises(UsageError, match="epochs is 0"):
         Work("epoch", epochs=0)
 
 
@@ -245,12 +247,14 @@ def test_a_choice_that_is_gone_or_beaten_goes_to_the_nearest_and_says_so() -> No
     before = seen()
     assert follow(before, 1, seen(LIMITS.reverse())) == (2, "")
     gone = follow(before, 1, seen(LIMITS.filter(pl.col("power_limit_w") != 250.0)))
-    assert gone == (0, "250 W is no longer among the points; the choice has moved to the nearest, 300 W")
+    assert gone[0] == 0
+    assert re.search("^250 W .* 300 W$", gone[1])
     better = pl.concat(
         [LIMITS, pl.DataFrame({"power_limit_w": [240.0], "time_s": [10.3], "energy_j": [2500.0]})]
     )
     beaten = follow(before, 1, seen(better))
-    assert beaten == (4, "250 W is not on the frontier any more; the choice has moved to the nearest, 240 W")
+    assert beaten[0] == 4
+    assert re.search("^250 W .* 240 W$", beaten[1])
 
 
 def test_a_beaten_point_that_was_chosen_on_purpose_stays_chosen() -> None:

@@ -67,10 +67,10 @@ def test_a_client_is_killed_only_after_the_service_has_ended_its_work(
     while not job.tail():
         time.sleep(0.01)
     (tmp_path / "clients").write_text(f"{job.pid}\n12\n")
-    (said,) = stop_all([job], grace_s=0.1)
+    (shown,) = stop_all([job], grace_s=0.1)
     assert log.read_text().splitlines() == ["get_server_list", "get_client_list 77", f"terminate_client 77 {job.pid}"]
     assert job.running is not ended
-    assert ("was killed" if ended else "killing a client of MPS may take others with it") in said
+    assert ("was killed" if ended else "killing a client") in shown
     if not ended:
         os.killpg(job.pid, signal.SIGKILL)
         job.client = False
@@ -100,8 +100,8 @@ def test_the_clients_of_a_service_are_seen_and_its_server_is_nobody(simulated: C
         machine.state.set_process(0, os.getpid(), 2**30)
         machine.state.set_process(0, other.pid, 2**30)
         machine.state.set_card(0, "mps", 2**22 + 5)  # in another container: no name here
-        seen = {each.pid for each in workbench.open_device(0).processes()}
-        assert seen == {os.getpid(), other.pid}
+        observed = {each.pid for each in workbench.open_device(0).processes()}
+        assert observed == {os.getpid(), other.pid}
         other.communicate(b"\n")
 
 

@@ -19,10 +19,9 @@ LOWER = [Setting(power_limit_w=200.0), Setting(sm_clock_mhz=1005), Setting(sm_cl
 
 @pytest.fixture(autouse=True)
 def own_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sessions, "_current", None)
+    sessions.current().close()
     yield
-    if sessions._current is not None:
-        sessions._current.close()
+    sessions.current().close()
 
 
 def arrivals(machine: Machine, settings: list[Setting]) -> Iterator[tuple[float, float]]:

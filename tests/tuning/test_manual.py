@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ NO_PERMISSION, LOST = 4, 15
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(sessions, "_current", None)
+    sessions.current().close()
     workbench.chosen.choose(None)
     yield
     lease._held.clear()
@@ -61,8 +62,7 @@ def machine(simulated: Simulated) -> Iterator[Machine]:
     made.state.clear_faults()
     made.lose(0, 0)
     lease.restore_all()
-    if sessions._current is not None:
-        sessions._current.close()
+    sessions.current().close()
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_a_gpu_that_nobody_touched_is_at_the_drivers_default(hand: ManualControl
 
 
 def test_a_gpu_that_the_session_does_not_measure_is_no_gpu(hand: ManualControl) -> None:
-    with pytest.raises(UnknownGpu, match="there is no GPU 7 here"):
+    with pytest.raises(UnknownGpu, match="GPU 7"):
         manual.control(7)
-    with pytest.raises(UsageError, match="one GPU at a time"):
+    with pytest.raises(UsageError, match="one GPU"):
         manual.control([])
 
 
@@ -95,9 +95,9 @@ def test_it_says_whose_setting_is_in_force(machine: Machine, hand: ManualControl
     assert hand.active().origin == "program"
     applied = hand.apply(Setting(150.0))
     assert hand.active().origin == "applied"
-    assert hand.active().text == f"applied from this workbench at {applied.at}"
+    assert hand.active().text.endswith(str(applied.at))
     machine.state.change_setting(0, limit_w=180.0)
-    assert hand.active().text == "another program, or an administrator (this workbench had set 150 W)"
+    assert re.match("another program.*150 W", hand.active().text)
     machine.lose(0, LOST)
     lost = hand.active()
     assert (lost.setting, lost.origin) == (None, "lost")
@@ -121,12 +121,13 @@ def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: 
         Setting(150.0, 1005),
         (150.0, 1005),
     )
-    assert first.text == ("power limit 250 W (default) → 150 W", "SM clock driver default → 1005 MHz")
+    assert [text.partition(" → ")[2] for text in first.text] == ["150 W", "1005 MHz"]
+    assert "250 W (default)" in first.text[0]
     second = hand.apply(Setting(sm_clock_mhz=900))  # the limit goes back to the driver
     assert (second.after, truth(machine)) == (Setting(250.0, 900), (250.0, 900))
     third = hand.apply(Configuration(Setting(175.0)))
     assert (third.after, truth(machine)) == (Setting(175.0), (175.0, 0))
-    assert hand.apply(Setting(175.0)).text == ("the GPU was at this setting already",)
+    assert "already" in hand.apply(Setting(175.0)).text[0]
     assert [each.after for each in hand.history] == [
         Setting(150.0, 1005),
         Setting(250.0, 900),
@@ -143,10 +144,10 @@ def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: Manu
     hand.apply(Setting(sm_clock_mhz=900))
     hand.restore_default()
     assert truth(machine) == (250.0, 0)
-    assert hand.undo() == "undone: 250 W, SM 900 MHz is active again"
+    assert "250 W, SM 900 MHz" in hand.undo()
     hand.undo()
     assert truth(machine) == (150.0, 1005)
-    assert hand.undo() == "undone: 200 W is active again"
+    assert "200 W" in hand.undo()
     assert truth(machine) == (200.0, 0)
     assert lease.holder(hand.device.uuid) == ""
     with pytest.raises(UsageError, match="nothing to undo"):
@@ -203,7 +204,7 @@ def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand:
     session = sessions.current()
     session.set_power_limit(hand.device.uuid, 170.0)
     applied = hand.apply(Setting(150.0))
-    assert applied.text[0] == "the limit slider of the live view handed over"
+    assert "the limit slider" in applied.text[0]
     assert applied.before == Setting(250.0)
     session.restore()
     assert truth(machine) == (150.0, 0)
@@ -217,7 +218,7 @@ def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand:
 
 def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, hand: ManualControl) -> None:
     with lease.applied(hand.device, Setting(200.0)):
-        assert hand.apply(Setting(150.0)).text[0].startswith("a run of this process holds the GPU too")
+        assert "a run" in hand.apply(Setting(150.0)).text[0]
         hand.undo()
         assert truth(machine) == (200.0, 0)
         hand.apply(Setting(150.0))
@@ -235,7 +236,7 @@ def test_a_tuner_at_work_is_stopped(machine: Machine, hand: ManualControl) -> No
     else:
         pytest.fail("the tuner never held the GPU")
     applied = hand.apply(Setting(150.0))
-    assert applied.text[0] == "the tuner of 'train' was told to stop"
+    assert "tuner of 'train'" in applied.text[0]
     assert tuner.ended
     driver.end()
     assert truth(machine) == (150.0, 0)
@@ -252,7 +253,7 @@ def test_another_process_that_holds_the_gpu_is_named(
         assert other.stdout is not None
         other.stdout.readline()
         assert hand.active().origin == "process"
-        with pytest.raises(DeviceHeld, match="is being changed by process"):
+        with pytest.raises(DeviceHeld, match="by process"):
             hand.apply(Setting(150.0))
         other.communicate("\n")
     assert truth(machine) == (250.0, 0)
@@ -264,10 +265,10 @@ def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(
     hand.apply(Setting(200.0))
     hand.apply(Setting(150.0, 1005))
     machine.state.change_setting(0, limit_w=180.0)
-    assert hand.undo().startswith("left alone at 180 W: another program has set it meanwhile")
+    assert re.search("180 W: another program", hand.undo())
     assert truth(machine) == (180.0, 0)
     machine.state.change_setting(0, limit_w=190.0)
-    assert "left alone at 190 W" in hand.undo_all()
+    assert "190 W" in hand.undo_all()
 
 
 def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine, hand: ManualControl) -> None:
@@ -280,7 +281,7 @@ def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine,
     with pytest.raises(GpuLost):
         hand.undo()
     machine.lose(0, 0)
-    assert hand.undo() == "put back: 250 W is active again"
+    assert "250 W" in hand.undo()
     assert truth(machine) == (250.0, 0)
 
 
@@ -291,17 +292,14 @@ def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: ManualContro
     job = RecurringJob("nightly", [32, 64, 128], 128, target=0.6, seed=1)
     assert job.next().batch_size == 128
     applied = hand.apply(Configuration(Setting(200.0), 64), jobs=(job,))
-    assert applied.text[-1] == (
-        "batch size 64 cannot change inside a job that runs: it is in workbench.chosen.batch_size, "
-        "and the next recurrence of 'nightly' takes it"
-    )
+    assert re.match("batch size 64 .* 'nightly'", applied.text[-1])
     assert (workbench.chosen.batch_size, job.next().batch_size) == (64, 64)
     assert [attempt.state for attempt in job.study.attempts if attempt.ended] == ["withdrawn"]
     hand.undo()
     assert workbench.chosen.batch_size is None
-    with pytest.raises(UsageError, match="48 is not one of those of 'nightly': 32, 64, 128"):
+    with pytest.raises(UsageError, match="32, 64, 128"):
         hand.apply(Configuration(Setting(150.0), 48), jobs=(job,))
-    with pytest.raises(UsageError, match="48 is not one of those"):
+    with pytest.raises(UsageError, match="48 is not"):
         job.choose(48)
     assert hand.history == ()
 
@@ -319,18 +317,18 @@ def test_the_power_follows_the_limit(machine: Machine, hand: ManualControl) -> N
     assert followed.before_w is not None
     assert followed.after_w == pytest.approx(125.0, rel=0.05)
     assert followed.before_w > 180.0
-    assert followed.text.startswith(f"the power went from {followed.before_w:.0f} W to 1")
+    assert followed.text.count(f"{followed.before_w:.0f} W to 1")
 
 
 @pytest.mark.parametrize(
     ("power", "text"),
-    [(np.where(np.arange(80) < 30, 200.0, 150.0), "the power went from 200 W to 150 W within 0.1 s"),
-     (np.full(80, 200.0), "the power stays at 200 W"),
-     (np.full(30, 200.0), "no reading of the power since the change yet"),
-     (np.full(0, 200.0), "the power before the change was not recorded")],
+    [(np.where(np.arange(80) < 30, 200.0, 150.0), "200 W to 150 W"),
+     (np.full(80, 200.0), "stays at 200 W"),
+     (np.full(30, 200.0), "no reading"),
+     (np.full(0, 200.0), "not recorded")],
 )
 def test_what_is_said_of_the_power(power: np.ndarray, text: str) -> None:
-    assert control.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).text == text
+    assert text in control.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).text
 
 
 def test_the_zeus_daemons_rights_are_said_to_be_lent(

@@ -43,7 +43,7 @@ def stepped(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # locks of other runs have the same UUIDs
 
     def make(card: str) -> Machine:
-        monkeypatch.setattr(sessions, "_current", None)
+        sessions.current().close()
         machine = simulated(card, stepped=True)
         _ = sessions.current().meter
         machine.step(3.0)
@@ -52,8 +52,7 @@ def stepped(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     yield make
     for each in list(running()):
         each.end()
-    if sessions._current is not None:
-        sessions._current.close()
+    sessions.current().close()
 
 
 def train(machine: Machine, tuner: Tuner, iterations: int, until: Callable[[], bool]) -> None:
@@ -145,5 +144,5 @@ def test_a_search_that_only_keeps_the_protocol_tunes_a_job(
 def test_zeus_cost_needs_the_highest_power_limit() -> None:
     assert resolve_objective(EnergyDelay(3), None, 2) == EnergyDelay(3)
     assert resolve_objective(ZeusCost(0.3, 300.0), None, 2) == ZeusCost(0.3, 300.0, gpus=2)
-    with pytest.raises(UsageError, match=r"give ZeusCost\(0.5, max_power_w=...\)"):
+    with pytest.raises(UsageError, match="max_power_w="):
         resolve_objective("zeus", None, 1)

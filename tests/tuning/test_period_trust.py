@@ -126,7 +126,7 @@ def test_times_that_the_clocks_allow_are_right(seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [0.93, 1.15])
 def test_times_that_the_clocks_do_not_allow_are_wrong(seconds: float) -> None:
     _, read = period_test()
-    assert read(seconds, 1600.0).startswith(f"it became {seconds:.3f} times as long")
+    assert read(seconds, 1600.0).count(f"{seconds:.3f} times")
 
 
 def test_a_time_is_also_compared_with_those_at_other_lower_clocks() -> None:

@@ -5,9 +5,9 @@ happens.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,9 +17,8 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from workbench import _paths
 from workbench.cli import main as command_line
-from workbench.device import lease, locks
+from workbench.device import journal, lease, locks
 from workbench.errors import (
     DeviceHeld,
     GpuLost,
@@ -82,7 +81,7 @@ def machine() -> Machine:
 def untouched(collector: Collector) -> bool:
     device = collector.device
     at_default = device.setting() == Setting(power_limit_w=device.limits.default_power_limit_w)
-    return at_default and lease.holder(device.uuid) == "" and not list(_paths.journals().glob("*.json"))
+    return at_default and lease.holder(device.uuid) == "" and journal.of(device.uuid) is None
 
 
 # what is measured
@@ -307,17 +306,15 @@ def test_a_file_of_another_gpu_or_of_something_else_is_refused(
 ) -> None:
     path = tmp_path / "rows.csv"
     Rows(path, "Tesla T4").add(1, "w", "g", None, {"iteration_s": 1.0, "power_w": 50.0})
-    with pytest.raises(
-        UsageError, match=r"has measurements of Tesla T4 and this GPU is NVIDIA A100.*choose another --output"
-    ):
+    with pytest.raises(UsageError, match=r"Tesla T4.*--output"):
         bench(path)
     path.write_text("time,power\n1,2\n")
-    with pytest.raises(UsageError, match="is no profile of this version"):
+    with pytest.raises(UsageError, match="of this version"):
         bench(path)
-    path.write_text("one line without an end, and nothing else")
-    with pytest.raises(UsageError, match="is no profile of this version"):
+    path.write_text("one line")
+    with pytest.raises(UsageError, match="of this version"):
         bench(path)
-    assert path.read_text() == "one line without an end, and nothing else"
+    assert path.read_text() == "one line"
     path.write_text("run,gpu,work")  # a header that was cut off as it was written
     assert bench(path).rows.height == 0
     with pytest.raises(StoreError, match="cannot be written"):
@@ -344,9 +341,10 @@ def test_rights_are_found_out_without_setting_anything(
     collector = bench(tmp_path / "rows.csv")
     machine().inject("nvmlDeviceSetPowerManagementLimit", 4)
     machine().inject("nvmlDeviceSetGpuLockedClocks", 4)
-    with contextlib.ExitStack() as stack:
-        collector._try_rights(stack)
-        assert lease.holder(collector.device.uuid) == "this process"
+    run = collector.run()
+    next(run)
+    assert lease.holder(collector.device.uuid) == "this process"
+    run.close()
     assert not lease.holder(collector.device.uuid)
     assert not collector.notes  # "2 settings were left out" where they were tried
 
@@ -361,7 +359,7 @@ def test_with_a_right_to_limits_alone_it_learns_about_limits(
     frame = collector.rows.frame()
     assert frame.filter(~pl.col("reference")).select(KNOBS).rows() == [(200.0, None, None)]
     assert len(collector.notes) == 1
-    assert "1 setting was left out: locking the SM clock" in collector.notes[0]
+    assert re.match("1 setting .* SM clock", collector.notes[0])
     assert bench(tmp_path / "rows.csv", workloads=1).done == 4  # it is not tried again for ever
 
 
@@ -372,7 +370,7 @@ def test_a_gpu_that_others_use_is_not_measured(
     monkeypatch.setattr("workbench.measurement.foreign.is_ours", lambda pid: False)  # not even our children
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         machine().state.set_process(0, other.pid, 1 << 30)
-        with pytest.raises(MeasurementError, match=rf"other processes use NVIDIA A100.*\({other.pid}\)"):
+        with pytest.raises(MeasurementError, match=rf"other processes.*\({other.pid}\)"):
             list(collector.run())
         other.communicate(b"\n")
 
@@ -397,7 +395,7 @@ def test_a_plan_that_cannot_be_measured_is_refused(seconds: float) -> None:
 def test_a_workload_that_does_not_fit_is_left_out_and_said(
     bench: Callable[..., Collector], tmp_path: Path
 ) -> None:
-    collector = bench(tmp_path / "rows.csv", workloads=2)
+    fits = bench(tmp_path / "rows.csv", workloads=2)
     big = dataclasses.replace(catalogue.WORKLOADS["squad"], fixed_bytes=1 << 50, phases=(), card="")
 
     def too_big() -> object:
@@ -405,11 +403,12 @@ def test_a_workload_that_does_not_fit_is_left_out_and_said(
 
         return TrainingJob(big, machine=machine())
 
-    first = collector._left[0]
-    collector._left[0] = dataclasses.replace(first, running=too_big)  # type: ignore[arg-type]
+    first, *others = fits.plan.workloads
+    plan = dataclasses.replace(fits.plan, workloads=(dataclasses.replace(first, running=too_big), *others))
+    collector = Collector(fits.meter, plan, tmp_path / "rows.csv")
     for _ in collector.run():
         pass
-    assert collector.notes == [f"{first.name} does not fit this GPU's memory and was left out"]
+    assert re.match(f"{first.name} .*memory", "".join(collector.notes))
     assert (collector.done, collector.rows.height) == (8, 4)
 
 
@@ -444,18 +443,15 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     assert command.run(options)[0] == 0
     said = capsys.readouterr()
     gpu = "NVIDIA H100 80GB HBM3 (simulated)"
-    assert (
-        f"{gpu}: 9 workloads at the default and 5 other settings; 63 of 63 measurements are to be made"
-        in said.out
-    )
-    assert "gpm: learnt from 9 workloads and" in said.out
-    assert "nvml: learnt from 9 workloads and 3 features; held-out error" in said.out
+    assert re.search("9 workloads .* 63 of 63", said.out)
+    assert re.search("gpm: .* 9 workloads", said.out)
+    assert re.search("nvml: .* 9 workloads .* 3 features", said.out)
     assert "63/63" in said.err
     # the models
     assert models.find_model(gpu, "gpm") == models.model_path(gpu, "gpm")
     assert models.find_model(gpu, "nvml") == models.model_path(gpu, "nvml")
     assert (
-        models.find_model("NVIDIA H100 80GB HBM3", "gpm") is None
+        models.find_model(gpu.removesuffix(" (simulated)"), "gpm") is None
     )  # what was learnt on a simulated card is not for the real one
     kept = next(models.models_directory().glob("*.profile.csv"))
     rows = Rows(kept, gpu)
@@ -474,7 +470,7 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     before = kept.read_text()
     options = arguments("--simulate", "H100", "--seconds", "0.3", "--list")
     assert command.run(options)[0] == 0
-    assert "0 of 63 measurements are to be made" in capsys.readouterr().out
+    assert "0 of 63" in capsys.readouterr().out
     assert kept.read_text() == before
 
 
@@ -488,7 +484,7 @@ def test_a_model_needs_workloads(tmp_path: Path) -> None:
             setting,
             {"iteration_s": 1.0, "power_w": 50.0, "power_share": 0.5, "feature_set": "nvml"},
         )
-    with pytest.raises(UsageError, match=r"8 workloads.*this training set has 1"):
+    with pytest.raises(UsageError, match=r"8 workloads.*has 1"):
         command.train(rows.frame(), "a GPU")
 
 
@@ -514,7 +510,7 @@ def test_a_source_that_was_there_for_a_few_workloads_only_costs_no_other_model()
     notes: list[str] = []
     made = command.train(pl.DataFrame(rows, infer_schema_length=None), "A card", notes)
     assert [(model.feature_set, model.workloads) for _, model in made] == [("nvml", 10)]
-    assert notes[0].startswith("no model from gpm: a model needs 8 workloads")
+    assert re.search("gpm: .* 8 workloads", notes[0])
 
 
 def test_an_interrupt_says_how_to_go_on(
@@ -531,7 +527,7 @@ def test_an_interrupt_says_how_to_go_on(
     options = arguments("--simulate", "A100", "--seconds", "0.3")
     assert command.run(options)[0] == 130
     assert "stopped: 6 of" in (said := capsys.readouterr().err)
-    assert "the GPU is as it was; the same command goes on from there" in said
+    assert "the same command" in said
 
 
 def test_the_command_line_has_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -568,7 +564,7 @@ def test_a_waiting_kernel_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_pytorch_or_a_device_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(NotSupported, match=r"pip install torch.*--simulate A100"):
+    with pytest.raises(NotSupported, match=r"install torch.*--simulate"):
         graded.kernels()
 
 
@@ -583,19 +579,18 @@ def test_kernels_run_on_the_gpu_that_is_measured_or_not_at_all(
         get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index]),
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=seen))
-    device = SimpleNamespace(uuid="GPU-aaaa", name="a GPU")
+    monkeypatch.setattr(graded, "kernels", lambda where: where)
+    device = SimpleNamespace(uuid="GPU-aaaa", name="a GPU", simulated=False)
     if answer is None:
-        with pytest.raises(
-            NotSupported, match=r"none of the 1 devices that PyTorch sees.*CUDA_VISIBLE_DEVICES"
-        ):
-            graded._cuda_index(device)  # type: ignore[arg-type]
+        with pytest.raises(NotSupported, match="CUDA_VISIBLE_DEVICES"):
+            graded.workloads(device)  # type: ignore[arg-type]
     else:
-        assert graded._cuda_index(device) == answer  # type: ignore[arg-type]
+        assert graded.workloads(device) == f"cuda:{answer}"  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_without_cuda_it_says_what_else_there_is() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
-    with pytest.raises(NotSupported, match="finds no CUDA device"):
+    with pytest.raises(NotSupported, match="no CUDA device"):
         graded.kernels()

@@ -20,7 +20,6 @@ import polars as pl
 import pytest
 
 import workbench
-from workbench import _paths
 from workbench.device import lease
 from workbench.errors import UsageError
 from workbench.logbook.store import OBSERVATIONS, Store
@@ -130,7 +129,7 @@ def lab(
     made: list[Lab] = []
 
     def make(card: str = "A100", **options: object) -> Lab:
-        monkeypatch.setattr(sessions, "_current", None)
+        sessions.current().close()
         made.append(Lab(simulated(card, stepped=True, **options)))
         _ = sessions.current().meter
         made[-1].machine.step(3.0)
@@ -139,8 +138,7 @@ def lab(
     yield make
     for each in list(running()):
         each.end()
-    if sessions._current is not None:
-        sessions._current.close()
+    sessions.current().close()
 
 
 def costs(lab: Lab, iterations: int, tuner: Tuner | None, **options: object) -> tuple[float, float]:
@@ -249,12 +247,12 @@ def test_a_counter_that_fails_costs_itself_only(lab: Callable[..., Lab]) -> None
 
     counter = Counter(broken, lambda: 0.0)
     counter.sample(1.0)
-    assert "OSError: no such file" in counter.failed
+    assert "OSError" in counter.failed
     falling = iter([3.0, 2.0])
     counter = Counter(lambda: next(falling), lambda: 0.0)
     counter.sample(1.0)
     counter.sample(2.0)
-    assert "must be a number that grows, and is now 2" in counter.failed
+    assert "now 2" in counter.failed
 
 
 def test_a_job_without_iterations_is_tuned_by_a_rate_that_errs_on_the_safe_side(
@@ -287,7 +285,7 @@ def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[.
         until=lambda t: t.state in ("hold", "watch"),
     )
     told = [text for _, text in tuner.log.events]
-    assert any("beat of the sensor" in text or "aliasing suspected" in text for text in told)
+    assert any("beat of" in text or "aliasing suspected" in text for text in told)
     assert tuner.result.source == "rate"
     tuner.end()
     assert here.as_found
@@ -381,7 +379,7 @@ def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_b
     first = job_of(tuner).choice
     probes = tuner.result.probes
     here.train(tuner, 300, workload="squad", batch_size=32)
-    assert any("the job has changed" in text for _, text in tuner.log.events)
+    assert any("job has changed" in text for _, text in tuner.log.events)
     assert tuner.state == "watch", tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.retuned == 1
@@ -455,7 +453,7 @@ def test_a_checkpoint_does_not_restart_the_first_measurements_of_reported_steps(
     here.machine.clock.on_step.remove(beside)
     here.until(tuner, "search")
     assert "detect" not in here.states[here.states.index("baseline") :]
-    assert any(text == "the GPU works again" for _, text in tuner.log.events)
+    assert any(text.endswith("works again") for _, text in tuner.log.events)
     tuner.end()
 
 
@@ -470,7 +468,7 @@ def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     for _ in range(100):
         here.machine.step(0.1)
     here.machine.clock.on_step.remove(beside)
-    assert tuner.text == "the GPU is idle: tuning waits until it works again"
+    assert "is idle" in tuner.text
     assert work_of(tuner).gpus.current == held
     before = tuner.log.accounts.saved()
     here.train(tuner, 60)
@@ -489,7 +487,7 @@ def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> N
     stranger = workbench.records.Process(1, "init")
     here.device.processes = lambda: (stranger,)
     here.train(tuner, 60)
-    assert "other processes use this GPU (init (1))" in tuner.text
+    assert "init (1)" in tuner.text
     assert here.as_found  # the neighbour is not slowed down
     here.device.processes = lambda: real(here.device)
     here.train(tuner, 150)
@@ -505,7 +503,7 @@ def test_a_limit_that_another_program_sets_is_left_alone(lab: Callable[..., Lab]
     here.device.write(Setting(power_limit_w=222.0))
     here.train(tuner, 60)
     assert tuner.state == "refused"
-    assert "another program, or a person, has set the power limit of" in tuner.refused
+    assert "another program" in tuner.refused
     assert here.device.setting().power_limit_w == 222.0
 
 
@@ -602,7 +600,7 @@ def test_a_counter_that_does_not_move_is_said(lab: Callable[..., Lab]) -> None:
     tuner = here.tuner()
     here.train(tuner, 120)
     assert tuner.state == "refused"
-    assert "energy could not be measured" in tuner.refused
+    assert "energy could not" in tuner.refused
     assert here.as_found
 
 
@@ -634,8 +632,8 @@ def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., La
         ({"max_slowdown": 5}, r"did you mean 0\.05"),
         ({"max_slowdown": 150}, "share from 0 to 1"),
         ({"max_slowdown": math.nan}, "share from 0 to 1"),
-        ({"objective": "joy"}, "choose energy, edp, ed2p"),
-        ({"over": "fans"}, "choose power, clocks, both"),
+        ({"objective": "joy"}, "energy, edp, ed2p"),
+        ({"over": "fans"}, "power, clocks, both"),
         ({"search": "guess"}, "choose model-guided"),
     ],
 )
@@ -648,7 +646,7 @@ def test_bad_input_is_told_before_anything_runs(
 
 
 def test_a_process_without_gpus_runs_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_current", None)
+    sessions.current().close()
     monkeypatch.setattr(sessions, "devices", list)
     with pytest.warns(RuntimeWarning, match="not tuned"), workbench.tune() as tuning:
         pass
@@ -661,7 +659,7 @@ def test_a_model_that_cannot_be_read_is_one_sentence(lab: Callable[..., Lab], tm
     here = lab()
     tuner = here.tuner(model=broken)
     here.until(tuner, "search")
-    assert any("tuning goes on without a model" in text for _, text in tuner.log.events), tuner.log.events
+    assert any("without a model" in text for _, text in tuner.log.events), tuner.log.events
     tuner.end()
 
 
@@ -677,7 +675,7 @@ def test_a_person_can_pause_step_and_hold(lab: Callable[..., Lab]) -> None:
     tuner.pause()
     here.train(tuner, 20)
     assert tuner.view().paused
-    assert tuner.text == "paused at the default setting"
+    assert "paused" in tuner.text
     before = tuner.view().probes.height
     tuner.step_once()
     here.train(tuner, 25)
@@ -840,7 +838,7 @@ def test_a_change_of_a_tenth_is_noticed_above_the_noise() -> None:
     for length, power in np.exp(0.01 * rng.standard_normal((300, 2))).tolist():
         assert feed(watch, length, 200.0 * power) == ""
     told = [feed(watch, 1.10) for _ in range(6)]
-    assert any("an iteration takes 1.1 s" in text for text in told)
+    assert any("1.1 s" in text for text in told)
 
 
 def test_heavy_tailed_stretches_are_no_other_job() -> None:
@@ -902,9 +900,9 @@ def test_a_bound_is_a_share() -> None:
 def test_a_result_says_no_more_than_it_knows() -> None:
     saved = Saved(5.0, 40.0, 0.001, 0.008, 0.01, 0.008, 100.0)
     text = TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks").text
-    assert text.startswith("no measurable saving (tuning included")
-    assert "settled after 12 s / 30 iterations at SM 1200 MHz" in text
-    assert TuningResult("detect", reason="no iterations").text == "not tuned: no iterations"
+    assert text.startswith("no measurable saving")
+    assert re.search("12 s .* 1200 MHz", text)
+    assert TuningResult("detect", reason="unmarked").text == "not tuned: unmarked"
 
 
 # what may go wrong beside it
@@ -975,7 +973,7 @@ def test_a_baseline_is_of_the_job_alone(lab: Callable[..., Lab]) -> None:
     real = type(here.device).processes
     here.device.processes = lambda: (workbench.records.Process(1, "init"),)
     here.train(tuner, 60)
-    assert "other processes use this GPU" in tuner.text
+    assert "other processes" in tuner.text
     here.device.processes = lambda: real(here.device)
     alone_s: list[float] = []
 
@@ -1005,9 +1003,7 @@ def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
 
     tuner = here.tuner(progress=progress)
     here.train(tuner, 120, marked=False, each=each)
-    assert any("counter of iterations failed: RuntimeError: gone" in text for _, text in tuner.log.events), (
-        tuner.log.events
-    )
+    assert any("RuntimeError: gone" in text for _, text in tuner.log.events), tuner.log.events
     tuner.end()
 
 
@@ -1053,13 +1049,13 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
 
 def test_what_a_result_lacks_is_said_with_it() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
-    result = TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",))
-    assert result.text.endswith("; the model is of another card")
+    result = TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("another card",))
+    assert result.text.endswith("; another card")
 
 
 def test_a_model_that_is_none_is_told_before_anything_runs(lab: Callable[..., Lab]) -> None:
     here = lab()
-    with pytest.raises(UsageError, match="is no model of a GPU"):
+    with pytest.raises(UsageError, match="no model"):
         here.tuner(model=7)
 
 
@@ -1092,7 +1088,7 @@ def test_a_gpu_is_tuned_by_one_at_a_time(lab: Callable[..., Lab]) -> None:
     here.until(first, "search")
     second.advance()
     assert second.state == "refused"
-    assert "(the cell) is being tuned on this GPU by this process already" in second.refused
+    assert "(the cell)" in second.refused
     here.until(first, "watch")
     assert first.end().settled_s is not None
     assert here.as_found
@@ -1113,7 +1109,7 @@ def test_a_bound_may_be_any_number() -> None:
 def test_a_job_that_was_made_worse_is_said_to_be() -> None:
     saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
     text = TuningResult("watch", None, saved, 12.0, 30, "marks").text
-    assert text.startswith("spent 12.0 ± 3.0 % more (tuning included)")
+    assert text.startswith("spent 12.0 ± 3.0 %")
 
 
 def test_a_long_stretch_takes_little_memory() -> None:
@@ -1137,7 +1133,7 @@ def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
     most, whole = (
         TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=elapsed_s).text for elapsed_s in (100.0, 45.0)
     )
-    assert ", counted over 40 s of 100 s)" in most
+    assert re.search("counted .*100 s", most)
     assert "counted" not in whole
 
 
@@ -1156,7 +1152,7 @@ def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> N
 def test_a_power_limit_is_suggested_for_a_running_job_at_the_default_limit_only(lab: Callable[..., Lab]) -> None:
     here = lab("V100")
     meter = sessions.current().meter
-    assert list(advice(meter)) == ["GPU 0: no suggestion: the GPU is idle; ask again while the job runs"]
+    assert re.match("GPU 0: .* idle", "".join(advice(meter)))
     said: list[str] = []
 
     def ask(iteration: int) -> None:
@@ -1187,7 +1183,7 @@ def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
         baseline, measured = account.baseline()[::2], account.belief.measured()
         tuner.end()
         if source == "a sweep":  # the same points, as a sweep keeps them
-            shutil.rmtree(_paths.home()[0] / "observations")
+            shutil.rmtree(Store().directory / "observations")
             Store().observe("a sweep", "my training", pl.DataFrame([
                 dict.fromkeys(OBSERVATIONS) | {
                     "power_limit_w": setting.power_limit_w or 250.0, "time_s": cost[0] / 256,
@@ -1197,8 +1193,8 @@ def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
             ], schema=OBSERVATIONS))
     (first, before), (second, after) = made
     assert not any("of this job" in text for text in before)
-    assert any(f"of this job are known from {source} of 20" in text for text in after)
-    assert any(text.endswith("as this run measures") for text in after)
+    assert any(f"from {source}" in text for text in after)
+    assert any(text.endswith("this run measures") for text in after)
     assert not any("measures otherwise" in text for text in after)
     assert second <= first
 
