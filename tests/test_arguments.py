@@ -88,7 +88,7 @@ def test_a_value_of_thousands_of_letters_leaves_the_way_out_in_the_sentence() ->
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path, path: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (named_file, workbench.read_log, read_jobs):
-        with pytest.raises(UsageError, match="is no regular file"):
+        with pytest.raises(UsageError, match="no regular file"):
             read(tmp_path / path)
 
 
@@ -97,19 +97,19 @@ def test_a_setting_holds_numbers_only(value: Any) -> None:
     for knob in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"):
         with pytest.raises(UsageError, match=f"{knob}=.*; give a"):
             Setting(**{knob: value})
-    with pytest.raises(UsageError, match=r"batch_size=.*; give a whole number or None"):
+    with pytest.raises(UsageError, match=r"batch_size=.*whole number"):
         Configuration(batch_size=value)
     assert Setting(np.float32(200.0), np.int64(1410)) == Setting(200.0, 1410)  # type: ignore[arg-type]
 
 
 def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
     tens = range(1, 10**7)
-    with pytest.raises(UsageError, match="batch_size has more than 100,000 values"):
+    with pytest.raises(UsageError, match=r"batch_size .*100,000 values"):
         candidates({"batch_size": tens, "power_limit_w": tens, "sm_clock_mhz": tens})
-    with pytest.raises(UsageError, match="1,000,000 configurations are too many; give up to 100,000"):
+    with pytest.raises(UsageError, match="1,000,000 configurations"):
         candidates({"batch_size": range(1, 1001), "power_limit_w": range(1, 1001)})
     for space in (1410, "power", [("batch_size", 1)], object()):
-        with pytest.raises(UsageError, match="a space is a frame, or value lists by axis"):
+        with pytest.raises(UsageError, match="a space is"):
             candidates(space)  # type: ignore[arg-type]
 
 

