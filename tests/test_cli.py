@@ -55,12 +55,12 @@ def test_a_command_is_measured_and_its_status_is_ours(
     )
     options = ["--simulate", "V100,A100", "--label", "nightly", "--json", str(target)]
     status = main(["run", *options, "--", PYTHON, "-c", code])
-    told = capfd.readouterr()
+    reported = capfd.readouterr()
     assert status == 3
-    assert told.out == "True\n"  # the command has its output to itself, and sees the same GPUs
-    assert told.err.startswith("nightly: ")
-    assert " ± " in told.err
-    assert all(part in told.err for part in ("2 GPUs", "error", "simulated"))
+    assert reported.out == "True\n"  # the command has its output to itself, and sees the same GPUs
+    assert reported.err.startswith("nightly: ")
+    assert " ± " in reported.err
+    assert all(part in reported.err for part in ("2 GPUs", "error", "simulated"))
     values = json.loads(target.read_text())
     assert (values["label"], values["outcome"], values["simulated"]) == ("nightly", "error", True)
     assert values["time_s"] >= 0.3
@@ -81,7 +81,7 @@ def test_one_gpu_of_several_is_counted_when_asked_for(
     assert [gpu.name.split()[0] for gpu in Store().find(Path(PYTHON).name).gpus] == ["NVIDIA"]
 
 
-def test_the_period_is_looked_for_from_three_seconds_on_or_when_asked_for(
+def test_the_period_is_detected_from_three_seconds_on_or_when_asked_for(
     simulated: Simulated, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     simulated("V100", scale=0.25)  # an interpreter starts in far less than twelve seconds
@@ -96,14 +96,14 @@ def test_the_period_is_looked_for_from_three_seconds_on_or_when_asked_for(
     assert "; no iterations found (" in capfd.readouterr().err
 
 
-def test_without_a_gpu_the_command_runs_and_the_reason_is_told(
+def test_without_a_gpu_the_command_runs_and_the_reason_is_printed(
     no_gpu: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", PYTHON, "-c", "pass"]) == 0
-    told = capfd.readouterr().err
-    assert "no energy: " in told
-    assert "no driver; --simulate A100" in told
-    assert "J," not in told
+    reported = capfd.readouterr().err
+    assert "no energy: " in reported
+    assert "no driver; --simulate A100" in reported
+    assert "J," not in reported
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -132,10 +132,10 @@ def test_an_interrupted_command_is_measured_all_the_same() -> None:
     assert process.stdout.readline() == "started\n"
     time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=240)
+    _, reported = process.communicate(timeout=240)
     assert process.returncode == 130
-    assert "stopped: " in told
-    assert "interrupted, simulated" in told
+    assert "stopped: " in reported
+    assert "interrupted, simulated" in reported
     assert Store().find("stopped").outcome == "interrupted"
 
 
@@ -146,10 +146,10 @@ def test_a_signal_goes_to_the_command_and_what_it_cost_is_kept(number: signal.Si
     assert process.stdout is not None
     child = int(process.stdout.readline())
     process.send_signal(number)
-    _, told = process.communicate(timeout=240)
+    _, reported = process.communicate(timeout=240)
     assert process.returncode == 128 + number
     assert not alive(child)
-    assert "interrupted, simulated" in told
+    assert "interrupted, simulated" in reported
     assert Store().find("ended").outcome == "interrupted"
 
 
@@ -187,15 +187,15 @@ def test_the_command_can_be_interrupted_and_what_was_ignored_stays_so(
         (["log", "--export", "/dev/null/e.csv"], "directory /dev/null"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
+def test_an_impossible_command_prints_one_line(
     capfd: pytest.CaptureFixture[str], arguments: list[str], part: str
 ) -> None:
     assert main(arguments) == 2
-    told = capfd.readouterr()
-    assert told.err.startswith("workbench: ")
-    assert part in told.err
-    assert told.err.count("\n") == 1
-    assert told.out == ""
+    reported = capfd.readouterr()
+    assert reported.err.startswith("workbench: ")
+    assert part in reported.err
+    assert reported.err.count("\n") == 1
+    assert reported.out == ""
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["log", "--last", "many"]])
@@ -242,7 +242,7 @@ def test_an_empty_log_is_shown_too(capfd: pytest.CaptureFixture[str]) -> None:
     assert "Nothing is measured" in capfd.readouterr().out
 
 
-def test_a_damaged_file_in_the_log_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_in_the_log_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     directory = Store().directory / "measurements"
     directory.mkdir(parents=True)
     (directory / "m-bad.parquet").write_text("no")
@@ -255,13 +255,13 @@ def test_the_gpus_are_listed_with_what_they_can(
 ) -> None:
     simulated("V100,P100,A100", stepped=True)
     assert main(["gpus"]) == 0
-    told = capfd.readouterr().out
-    assert told.count("GPU ") >= 3
+    reported = capfd.readouterr().out
+    assert reported.count("GPU ") >= 3
     for part in ("100..250 W", "no energy counter", "every 20 ms", "every 101 ms", "without: lock_mem_clock"):
-        assert part in told
+        assert part in reported
 
 
-def test_a_machine_without_gpus_is_told_how_to_get_one(
+def test_without_gpus_the_list_names_the_simulated_ones(
     no_gpu: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["gpus"]) == 0
@@ -299,13 +299,13 @@ def test_a_command_is_tuned_and_the_gpu_is_put_back(
     written = tmp_path / "train.json"
     options = ["--simulate", "A100", "--tune", "--max-slowdown", "3", "--json", str(written)]
     status = main(["run", *options, "--", PYTHON, "-c", JOB])
-    told = capfd.readouterr().err
+    reported = capfd.readouterr().err
     assert status == 0
-    assert "workbench: not tuned: " in told  # six iterations are no time to find anything
+    assert "workbench: not tuned: " in reported  # six iterations are no time to find anything
     assert sessions.current().devices[0].setting().power_limit_w == 400.0
     tuning = json.loads(written.read_text(encoding="utf-8"))["tuning"]
     assert tuning["settled_s"] is None
-    assert tuning["reason"] in told
+    assert tuning["reason"] in reported
 
 
 @pytest.mark.parametrize(
@@ -316,13 +316,13 @@ def test_a_command_is_tuned_and_the_gpu_is_put_back(
         (["--objective", "edp"], "belongs to --tune"),
     ],
 )
-def test_what_cannot_be_tuned_for_is_said_before_anything_runs(
+def test_a_bad_tuning_option_is_reported_before_anything_runs(
     capfd: pytest.CaptureFixture[str], no_gpu: None, options: list[str], part: str
 ) -> None:
     assert main(["run", *options, "--", PYTHON, "-c", "print('ran')"]) == 2
-    told = capfd.readouterr()
-    assert part in told.err
-    assert told.out == ""
+    reported = capfd.readouterr()
+    assert part in reported.err
+    assert reported.out == ""
 
 
 # what comes after the command never takes its status
@@ -412,7 +412,7 @@ def test_a_run_is_called_by_its_script(
     assert Store().log()["label"].to_list() == [label]
 
 
-def test_the_lab_hands_what_it_does_not_know_to_jupyter_lab_and_opens_the_first_notebook(
+def test_the_lab_passes_unknown_options_to_jupyter_lab_and_opens_the_first_notebook(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_gpu: None
 ) -> None:
     (tmp_path / "01_first.ipynb").write_text("{}")

@@ -84,10 +84,10 @@ def test_a_command_has_examples_that_are_understood(name: str, monkeypatch: pyte
 
 
 def test_the_first_help_names_all_commands_examples_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
-    told = help_of()
+    reported = help_of()
     assert set(COMMANDS) >= SILENT | {"run", "log", "report", "gpus"}
-    assert examples(told)
-    assert "Exit status" in told
+    assert examples(reported)
+    assert "Exit status" in reported
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"workbench {workbench.__version__}\n"
@@ -126,12 +126,12 @@ def test_every_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]
 # --json
 
 
-def answer(capfd: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, object]:
+def answer(capfd: pytest.CaptureFixture[str], *text: str, status: int = 0) -> dict[str, object]:
     """What a command writes to standard output: one JSON object, whatever it has to say besides."""
     capfd.readouterr()
-    assert main(list(words)) == status
+    assert main(list(text)) == status
     found = json.loads(capfd.readouterr().out)
-    assert found["command"] == words[0]
+    assert found["command"] == text[0]
     assert found["schema"] == SCHEMA
     return found
 
@@ -188,9 +188,9 @@ def test_a_report_is_verified_and_notebooks_are_copied(capfd: pytest.CaptureFixt
     assert answer(capfd, "notebooks", str(tmp_path / "books"), "--json")["kept"] == copied["copied"]
 
 
-def printed(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+def printed(capfd: pytest.CaptureFixture[str], *text: str) -> str:
     capfd.readouterr()
-    assert main(list(words)) == 0
+    assert main(list(text)) == 0
     return capfd.readouterr().out
 
 
@@ -203,6 +203,6 @@ def test_a_profile_is_planned(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_errors_stay_off_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "/nowhere.md", "--json"]) == 2
-    told = capfd.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("workbench: ")
+    reported = capfd.readouterr()
+    assert reported.out == ""
+    assert reported.err.startswith("workbench: ")

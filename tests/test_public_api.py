@@ -117,7 +117,7 @@ def test_a_type_is_a_type(name: str) -> None:
 def test_notebooks_import_from_the_workbench_and_its_simulation_only(path: Path) -> None:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     lines = [line for cell in cells if cell["cell_type"] == "code" for line in "".join(cell["source"]).split("\n")]
-    found = {words[1] for line in lines if (words := line.split()) and words[0] in ("import", "from")}
+    found = {text[1] for line in lines if (text := line.split()) and text[0] in ("import", "from")}
     ours = {name for name in found if name.split(".")[0] in ("workbench", "kernels_ext")}
     assert ours <= {"workbench"} | {name for name in ours if name.startswith("workbench.simulation")}
 
@@ -187,7 +187,7 @@ def test_gpus_have_one_way_to_be_named(two: Any, gpus: Any, cards: list[str]) ->
 
 
 @pytest.mark.parametrize("gpus", [True, 1.5, "", " , ", [None]])
-def test_what_names_no_gpu_is_said(two: Any, gpus: Any) -> None:
+def test_a_name_of_no_gpu_is_refused(two: Any, gpus: Any) -> None:
     with pytest.raises(UsageError, match="names no GPU"):
         workbench.devices(gpus)
 
@@ -266,8 +266,8 @@ def test_whatever_a_cell_returns_shows_itself_and_has_a_panel_where_there_is_one
         assert "<script" not in page
         assert "<train>" not in page, name
         assert repr(value)
-    said = ("block", "measurement", "loop", "job", "sweep", "tuned", "device", "session", "gpu")
-    for name in said:
+    marked = ("block", "measurement", "loop", "job", "sweep", "tuned", "device", "session", "gpu")
+    for name in marked:
         assert "simulated" in html(results[name]), name
 
     kinds = {
@@ -291,7 +291,7 @@ def test_whatever_a_cell_returns_shows_itself_and_has_a_panel_where_there_is_one
         assert type(workbench.show(tmp_path / name)).__name__ == kind
 
 
-def test_a_log_of_another_tool_and_a_job_log_are_told_apart(tmp_path: Path) -> None:
+def test_a_log_of_another_tool_and_a_job_log_are_distinguished(tmp_path: Path) -> None:
     rows = [f"2026/11/20 10:00:{n // 10:02d}.{n % 10}00, 0, {200 + 50 * (n % 7 < 3)} W" for n in range(100)]
     smi = tmp_path / "smi.csv"
     smi.write_text("\n".join(["timestamp, index, power.draw [W]", *rows]), encoding="utf-8")
@@ -318,6 +318,6 @@ def test_a_run_of_a_cluster_shows_itself_and_opens_the_panel() -> None:
 
 
 @pytest.mark.parametrize("what", [5, object(), [], {}, pl.DataFrame({"x": [1]}), "no such label", Path("no.csv")])
-def test_what_has_no_panel_is_said_with_what_has(what: Any, tmp_path: Path) -> None:
+def test_an_object_without_a_panel_is_refused(what: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         workbench.show(what)

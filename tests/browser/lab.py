@@ -246,17 +246,17 @@ class Notebook:
         )
         self.wait("name => document.body.dataset.jpThemeName === name", argument=name)
 
-    def look(self) -> dict[str, Any] | None:
+    def observe(self) -> dict[str, Any] | None:
         """What the live panel shows, None where there is none."""
         return self.page.evaluate(LOOK)  # type: ignore[no-any-return]
 
-    def until(self, condition: str, timeout_s: float = PATIENCE_S, *, look: str = LOOK) -> dict[str, Any]:
+    def until(self, condition: str, timeout_s: float = PATIENCE_S, *, observe: str = LOOK) -> dict[str, Any]:
         """Wait for a condition (JavaScript) on what `look` returns, `it`; returns what fulfilled it."""
-        script = f"() => {{ const it = ({look})(); return it !== null && ({condition}) && it; }}"
+        script = f"() => {{ const it = ({observe})(); return it !== null && ({condition}) && it; }}"
         try:
             return self.wait(script, timeout_s).json_value()  # type: ignore[no-any-return]
         except TimeoutError as error:
-            error.add_note(f"looked at last: {json.dumps(self.page.evaluate(look))[:3000]}")
+            error.add_note(f"looked at last: {json.dumps(self.page.evaluate(observe))[:3000]}")
             raise
 
     def wait(self, script: str, timeout_s: float = PATIENCE_S, argument: object = None) -> JSHandle:

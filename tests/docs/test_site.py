@@ -76,10 +76,10 @@ def test_every_public_name_is_documented() -> None:
     for module in site_parts.MODULES:
         names |= {f"{module}.{name}" for name in site_parts.public(module)}
     assert names - documented == set()
-    words = site_parts.error_list()
+    texts = site_parts.error_list()
     for name, error in vars(workbench.errors).items():
         if inspect.isclass(error) and issubclass(error, workbench.WorkbenchError):
-            assert f"workbench.errors.{name}" in words
+            assert f"workbench.errors.{name}" in texts
 
 
 def test_public_names_say_what_they_are() -> None:

@@ -85,7 +85,7 @@ def test_options_are_understood(line: str, options: Options) -> None:
         ("'open", "No closing quotation"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_told_in_a_sentence(line: str, part: str) -> None:
+def test_a_bad_line_is_refused_with_the_option_named(line: str, part: str) -> None:
     with pytest.raises(BadOptions) as caught:
         parse(line)
     assert part in str(caught.value)

@@ -135,7 +135,7 @@ def stepped(kernel: Kernel) -> Iterator[Kernel]:
     kernel("%gpu simulate V100")
 
 
-def test_a_cell_that_marks_its_iterations_is_told_what_one_costs(stepped: Kernel) -> None:
+def test_a_cell_with_steps_reports_the_cost_of_an_iteration(stepped: Kernel) -> None:
     kernel = stepped
     ran = kernel(f"%%energy -o cost stepped{STEPS}")
     found = ran.report["iterations"]
@@ -152,7 +152,7 @@ def test_a_cell_that_marks_its_iterations_is_told_what_one_costs(stepped: Kernel
     assert log.value == "(6, 'marks')"
 
 
-def test_iterations_are_not_looked_for_where_that_is_not_wanted(stepped: Kernel) -> None:
+def test_iterations_are_not_detected_where_that_is_switched_off(stepped: Kernel) -> None:
     kernel = stepped
     assert kernel(f"%%energy --no-period{STEPS}").report["iterations"] is None
     kernel("%config EnergyMagics.period = False")
@@ -164,7 +164,7 @@ def test_iterations_are_not_looked_for_where_that_is_not_wanted(stepped: Kernel)
     assert kernel("%%energy\n1").report["iterations"] is None  # too short to be kept waiting
 
 
-def test_an_idle_gpu_has_no_iterations_and_that_is_said(kernel: Kernel) -> None:
+def test_an_idle_gpu_reports_no_iterations(kernel: Kernel) -> None:
     ran = kernel("%%energy\nimport time\ntime.sleep(3.1)")
     assert ran.report["iterations"]["count"] == 0
     assert (
@@ -321,14 +321,14 @@ def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel)
 # options
 
 
-def test_an_option_that_is_not_one_is_said_and_the_cell_runs(kernel: Kernel) -> None:
+def test_an_unknown_option_is_reported_and_the_cell_runs(kernel: Kernel) -> None:
     ran = kernel("%%energy --bogus\n3")
     assert (ran.status, ran.value) == ("ok", "3")
     assert ran.text.startswith("%%energy --bogus: ")
     assert len(ran.reports) == 1
 
 
-def test_a_gpu_that_is_not_there_is_said_and_all_are_counted(kernel: Kernel) -> None:
+def test_a_missing_gpu_is_reported_and_all_are_counted(kernel: Kernel) -> None:
     ran = kernel("%%energy --gpus 9\n3")
     assert ran.text.startswith("--gpus 9: ")
     assert (ran.value, len(ran.report["gpus"])) == ("3", 1)
@@ -342,7 +342,7 @@ def test_a_cell_can_be_repeated(kernel: Kernel) -> None:
     assert "mean of 3 runs" in ran.reports[0]["text/plain"]
 
 
-def test_a_repetition_that_fails_is_left_out_and_said(kernel: Kernel) -> None:
+def test_a_repetition_that_fails_is_left_out_and_reported(kernel: Kernel) -> None:
     ran = kernel("%%energy --repeat 4\nk = globals().get('k', 0) + 1\nif k == 3: raise ValueError('third')")
     assert ran.status == "ok"
     assert ran.report["repeats"] == 2
@@ -414,12 +414,12 @@ def test_the_log_is_a_frame_and_can_be_narrowed_and_exported(kernel: Kernel) -> 
     assert found.value == "(3, ['logged'])"
     assert kernel("%energy_log --last 2").status == "ok"
     assert kernel("_.height").value == "2"
-    said = kernel(
+    exported = kernel(
         "log = %energy_log --label logged --export logged.csv\nimport os; os.path.abspath('logged.csv')"
     )
-    assert said.text.startswith("3 ")
-    assert "logged.csv" in said.text
-    assert pl.read_csv(str(said.value).strip("'"))["label"].to_list() == ["logged"] * 3
+    assert exported.text.startswith("3 ")
+    assert "logged.csv" in exported.text
+    assert pl.read_csv(str(exported.value).strip("'"))["label"].to_list() == ["logged"] * 3
 
 
 def test_two_measurements_are_compared(kernel: Kernel) -> None:
@@ -588,7 +588,7 @@ def test_without_a_gpu_there_is_a_time_the_reason_and_never_a_joule(start: Calla
     assert kernel("%gpu restore").status == "ok"
 
 
-def test_a_machine_that_was_chosen_before_is_said_at_once(
+def test_simulated_gpus_chosen_before_are_reported_on_load(
     start: Callable[..., Kernel], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     from workbench.simulation import machine as machines

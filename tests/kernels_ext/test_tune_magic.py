@@ -72,7 +72,7 @@ def test_a_cell_too_short_to_be_tuned_says_so(kernel: Kernel) -> None:
         ("--over clocks", "belongs to --tune"),
     ],
 )
-def test_bad_options_are_said_and_the_cell_runs(kernel: Kernel, line: str, part: str) -> None:
+def test_bad_options_are_reported_and_the_cell_runs(kernel: Kernel, line: str, part: str) -> None:
     ran = kernel(f"%%energy {line}\n40 + 2")
     assert part in ran.text
     assert ran.value == "42"

@@ -9,7 +9,7 @@ from IPython.core.formatters import MimeBundleFormatter
 from workbench.panels._core.live import LivePanel
 
 
-class Said:
+class Browser:
     """Takes what a panel sends, in place of a browser that has said hello."""
 
     def __init__(self, panel: LivePanel) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import workbench
 import workbench.panels
-from tests.panels.listening import Said, ask, bundle, later
+from tests.panels.listening import Browser, ask, bundle, later
 from workbench.device import lease, watchdog
 from workbench.device.nvml import NvmlDevice
 from workbench.errors import DriverError, NotPermitted, UsageError
@@ -71,11 +71,11 @@ def test_it_says_what_is_active_what_is_chosen_and_the_difference(machine: Machi
 
 def test_the_buttons_apply_undo_and_restore(machine: Machine) -> None:
     panel = ApplyPanel()
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "apply")
-    assert "nothing is chosen" in said.last("problem")["text"]
+    assert "nothing is chosen" in browser.last("problem")["text"]
     ask(panel, "choose", power_limit_w=150, sm_clock_mhz=None, mem_clock_mhz="", batch_size=None)
-    assert said.last("news")["wanted"] == {
+    assert browser.last("news")["wanted"] == {
         "power_limit_w": 150.0,
         "sm_clock_mhz": None,
         "mem_clock_mhz": None,
@@ -84,33 +84,33 @@ def test_the_buttons_apply_undo_and_restore(machine: Machine) -> None:
     assert limit_w(machine) == 250.0
     ask(panel, "apply")
     assert limit_w(machine) == 150.0
-    news = said.last("news")
+    news = browser.last("news")
     assert news["done"].endswith(": 150 W")
     facts = dict(news["view"]["facts"])
     assert facts["Active"].startswith("150 W (")
     assert facts["Difference"] == SAME
     assert news["view"]["can_undo"]
-    assert said.last("problem")["text"] == ""
+    assert browser.last("problem")["text"] == ""
     ask(panel, "default")
     assert limit_w(machine) == 250.0
     ask(panel, "undo")
     assert limit_w(machine) == 150.0
     ask(panel, "undo")
     assert limit_w(machine) == 250.0
-    assert not said.last("news")["view"]["can_undo"]
+    assert not browser.last("news")["view"]["can_undo"]
     ask(panel, "undo")
-    assert "nothing to undo" in said.last("problem")["text"]
+    assert "nothing to undo" in browser.last("problem")["text"]
 
 
 def test_without_rights_it_shows_the_command(machine: Machine) -> None:
     machine.inject("nvmlDeviceSetPowerManagementLimit", NO_PERMISSION)
     panel = ApplyPanel(Setting(150.0))
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "apply")
-    seen = said.last("news")["view"]
-    assert seen["command"] == f"sudo nvidia-smi -i {panel.control.device.uuid} -pl 150"
-    assert "it takes root" in said.last("problem")["text"]
-    assert seen["command"] in panel.html()
+    view = browser.last("news")["view"]
+    assert view["command"] == f"sudo nvidia-smi -i {panel.control.device.uuid} -pl 150"
+    assert "it takes root" in browser.last("problem")["text"]
+    assert view["command"] in panel.html()
     assert limit_w(machine) == 250.0
 
 
@@ -125,15 +125,15 @@ def test_without_rights_it_shows_the_command(machine: Machine) -> None:
 )
 def test_what_cannot_be_applied_is_a_sentence(machine: Machine, choice: dict[str, Any], value: str) -> None:
     panel = ApplyPanel(Setting(150.0))
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "choose", **choice)
-    if not any(message["kind"] == "problem" for message in said.messages):
+    if not any(message["kind"] == "problem" for message in browser.messages):
         ask(panel, "apply")
-    assert value in said.last("problem")["text"]
+    assert value in browser.last("problem")["text"]
     assert limit_w(machine) == 250.0
 
 
-def test_a_lost_gpu_is_said_and_nothing_can_be_applied(machine: Machine) -> None:
+def test_a_lost_gpu_is_reported_and_nothing_can_be_applied(machine: Machine) -> None:
     panel = ApplyPanel(Setting(150.0))
     machine.lose(0, LOST)
     panel.refresh()
@@ -211,22 +211,22 @@ POINTS = pl.DataFrame({
 
 def test_a_step_on_the_frontier_is_applied_and_undone_where_it_is_chosen(machine: Machine) -> None:
     panel = workbench.panels.frontier(POINTS)
-    said = Said(panel)
+    browser = Browser(panel)
     greeted, _ = panel.snapshot()
     assert (": 250 W · " in greeted["applied"]["view"]["status"], greeted["applied"]["view"]["can_undo"]) == (True, False)
     ask(panel, "apply", row=1, rule="hand", eta=0.5, slowdown=None, version=greeted["choice"]["version"])
     assert limit_w(machine) == 150.0
-    assert said.last("applied")["done"].endswith(": 150 W")
-    assert (": 150 W · " in said.last("applied")["view"]["status"], said.last("applied")["view"]["can_undo"]) == (True, True)
+    assert browser.last("applied")["done"].endswith(": 150 W")
+    assert (": 150 W · " in browser.last("applied")["view"]["status"], browser.last("applied")["view"]["can_undo"]) == (True, True)
     ask(panel, "undo")
     assert limit_w(machine) == 250.0
-    assert not said.last("applied")["view"]["can_undo"]
+    assert not browser.last("applied")["view"]["can_undo"]
     panel.apply()
     assert limit_w(machine) == 150.0
     panel.undo()
 
 
-def test_a_default_that_was_not_measured_is_the_origin_and_said_to_be_predicted(machine: Machine) -> None:
+def test_a_default_that_was_not_measured_is_the_origin_and_marked_as_predicted(machine: Machine) -> None:
     panel = workbench.panels.frontier(POINTS, eta=1.0)
     assert panel.summary().splitlines()[1].startswith("−20 % energy")
     assert "250 W (predicted" in panel.summary()
@@ -315,9 +315,9 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
 
 
 def test_the_next_kernel_says_what_the_one_before_had_applied(machine: Machine) -> None:
-    hand = ApplyPanel(Setting(150.0)).control
-    hand.apply(Setting(150.0))
-    device, at = hand.device, hand.history[-1].at
+    manual = ApplyPanel(Setting(150.0)).control
+    manual.apply(Setting(150.0))
+    device, at = manual.device, manual.history[-1].at
     lease.restore_all()  # as at the end of a kernel
     earlier = ManualControl(device).earlier
     assert all(part in earlier for part in ("150 W", str(at), "250 W"))

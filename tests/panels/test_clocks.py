@@ -18,7 +18,7 @@ import pytest
 import workbench.panels
 import workbench.tuning.api
 import workbench.tuning.state_machine
-from tests.panels.listening import Said, ask, bundle, later
+from tests.panels.listening import Browser, ask, bundle, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import marks
@@ -143,20 +143,20 @@ def tuning(tried: list[dict[str, Any]] = TRIED, **changes: Any) -> TuningView:
 class Tuner:
     """A tuner whose views are given, and which remembers what it was asked for."""
 
-    def __init__(self, seen: TuningView | None = None) -> None:
-        self.seen = seen or tuning()
+    def __init__(self, shown: TuningView | None = None) -> None:
+        self.current_view = shown or tuning()
         self.asked: list[Any] = []
 
     def view(self) -> TuningView:
-        return self.seen
+        return self.current_view
 
     def pause(self) -> None:
         self.asked.append("pause")
-        self.seen = replace(self.seen, paused=True)
+        self.current_view = replace(self.current_view, paused=True)
 
     def resume(self) -> None:
         self.asked.append("resume")
-        self.seen = replace(self.seen, paused=False)
+        self.current_view = replace(self.current_view, paused=False)
 
     def step_once(self) -> None:
         self.asked.append("one probe")
@@ -166,13 +166,13 @@ class Tuner:
 
     def stop(self) -> None:
         self.asked.append("stop")
-        self.seen = replace(self.seen, state="done", text="Stopped")
+        self.current_view = replace(self.current_view, state="done", text="Stopped")
 
     def change(self, **changes: Any) -> None:
         self.asked.append(changes)
         if (changes.get("max_slowdown") or 0) > 1:
             raise UsageError("a job cannot be more than 100 % slower")
-        self.seen = replace(self.seen, **changes)
+        self.current_view = replace(self.current_view, **changes)
 
 
 # what is said
@@ -190,7 +190,7 @@ def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved()
     assert all(part in line for line, row in zip(lines, parts, strict=True) for part in row)
 
 
-def test_what_tuning_has_not_paid_back_is_said_to_be_spent() -> None:
+def test_a_tuning_cost_not_yet_saved_is_shown_as_spent() -> None:
     more = Saved(-300.0, 40.0, -0.004, 0.0, -0.01, 0.002, 300.0)
     spent = describe(tuning(saved=more)).saved
     assert all(part in spent for part in ("300 ± 40 J", "spent more", "0.4 %", "1.0 % faster"))
@@ -211,7 +211,7 @@ def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
     assert "%" not in held
 
 
-def test_a_refusal_gives_its_reason_and_a_pause_is_said() -> None:
+def test_a_refusal_gives_its_reason_and_a_pause_is_shown() -> None:
     refused = describe(tuning(state="refused", refused="no rights", belief=None, choice=None))
     assert refused.headline.endswith("no rights")
     assert not any(refused.commands.values())
@@ -330,9 +330,9 @@ STAGES = [
 ]
 
 
-@pytest.mark.parametrize("seen", STAGES)
-def test_the_picture_is_an_svg_without_scripts_that_says_simulated(seen: TuningView) -> None:
-    panel = workbench.panels.clocks(Tuner(seen))
+@pytest.mark.parametrize("shown", STAGES)
+def test_the_picture_is_an_svg_without_scripts_that_says_simulated(shown: TuningView) -> None:
+    panel = workbench.panels.clocks(Tuner(shown))
     picture = "".join(ElementTree.fromstring(panel.svg()).itertext())
     assert panel.title() in picture
     assert "(simulated)" in picture
@@ -356,7 +356,7 @@ def test_outside_of_a_front_end_it_is_a_picture_and_never_a_widget() -> None:
     assert set(bundle(workbench.panels.clocks(Tuner()))) == {"text/html", "text/plain"}
 
 
-def test_at_its_end_it_leaves_the_last_words_and_once_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_its_end_it_leaves_the_summary_once(capsys: pytest.CaptureFixture[str]) -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
     panel.start()
@@ -372,7 +372,7 @@ def test_at_its_end_it_leaves_the_last_words_and_once_only(capsys: pytest.Captur
 # views
 
 
-def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -> None:
+def test_a_new_view_gets_everything_and_then_only_changes() -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
     about, buffers = panel.snapshot()
@@ -384,55 +384,55 @@ def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -
 
     _, buffers = later(panel) or ({}, [])
     assert buffers == []
-    tuner.seen = replace(tuner.seen, text="Measuring", spent_s=36.0)
+    tuner.current_view = replace(tuner.current_view, text="Measuring", spent_s=36.0)
     content, buffers = later(panel) or ({}, [])
     assert content["words"]["headline"] == "Measuring"
     assert ("drawing" in content, buffers) == (False, [])
     assert later(panel) is None  # nothing is new
 
-    tuner.seen = replace(tuner.seen, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
+    tuner.current_view = replace(tuner.current_view, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
     content, buffers = later(panel) or ({}, [])
     text = [layer for layer in content["drawing"]["figure"][0][0]["layers"] if layer["kind"] == "text"]
     assert {"1", "2", "3"} <= {text for layer in text for text in layer["rows"]["text"]}
     panel.end()
 
 
-def test_buttons_ask_the_tuner_and_the_view_is_told_at_once() -> None:
+def test_buttons_call_the_tuner_and_update_the_view_immediately() -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
-    said = Said(panel)
+    browser = Browser(panel)
     for kind in ("pause", "start", "step", "hold", "stop"):
         ask(panel, kind)
     assert tuner.asked == ["pause", "resume", "one probe", "hold", "stop"]
-    assert said.last("news")["words"]["headline"] == "Stopped"
-    assert not any(said.last("news")["words"]["commands"].values())
+    assert browser.last("news")["words"]["headline"] == "Stopped"
+    assert not any(browser.last("news")["words"]["commands"].values())
 
 
 def test_the_slider_moves_the_bound_and_its_end_takes_it_away() -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "slowdown", percent=12.5, asked=7)
     assert tuner.asked == [{"max_slowdown": 0.125}]
-    assert (said.last("news")["asked"], said.last("news")["words"]["bound"]) == (7, 12.5)
+    assert (browser.last("news")["asked"], browser.last("news")["words"]["bound"]) == (7, 12.5)
     ask(panel, "slowdown", percent=None, asked=8)
     assert tuner.asked[-1] == {"max_slowdown": None}
     ask(panel, "objective", name="edp")
     assert tuner.asked[-1] == {"objective": "edp"}
-    assert said.last("news")["words"]["objective"] == "edp"
+    assert browser.last("news")["words"]["objective"] == "edp"
 
 
 def test_what_goes_wrong_is_shown_under_the_plot_and_the_slider_is_answered_all_the_same() -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "slowdown", percent=300, asked=3)
-    assert "100 %" in said.last("problem")["text"]
-    assert said.last("news")["asked"] == 3
-    assert said.last("news")["words"]["bound"] == 5.0
+    assert "100 %" in browser.last("problem")["text"]
+    assert browser.last("news")["asked"] == 3
+    assert browser.last("news")["words"]["bound"] == 5.0
     ask(panel, "stop")
     ask(panel, "start")
-    assert "tuning is over" in said.last("problem")["text"]
+    assert "tuning is over" in browser.last("problem")["text"]
 
 
 # a tuner at work
@@ -453,7 +453,7 @@ def working(simulated: Callable[..., Machine]) -> Iterator[TrueTuner]:
     recorder.stop()
 
 
-def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTuner) -> None:
+def test_a_running_tuner_is_shown_from_its_start_to_its_end(working: TrueTuner) -> None:
     panel = workbench.panels.clocks(working)
     title, headline = panel.summary().splitlines()[:2]
     assert all(part in title for part in ("train", "A100", "(simulated)"))
@@ -465,9 +465,9 @@ def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTu
             states.append(working.state)
     assert states[:2] == ["wait", "detect"], working.text
     assert {"baseline", "search"} <= set(states)
-    seen = panel.tuning
-    assert seen is not None
-    drawn = drawing(seen)
+    shown = panel.tuning
+    assert shown is not None
+    drawn = drawing(shown)
     assert drawn.knobs == ("sm",)  # the card has one memory clock
     assert max(probe.n or 0 for probe in drawn.probes) >= 1
     assert drawn.default.setting.sm_clock_mhz == 1410
@@ -512,16 +512,16 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
     monkeypatch.setattr(workbench.tuning.state_machine, "latest", lambda: None)
     monkeypatch.setattr(workbench.tuning.api, "tune", tune)
     panel = ClocksPanel(live=True)
-    said = Said(panel)
+    browser = Browser(panel)
     assert panel.summary().splitlines() == ["Tuning", NOTHING]
     assert "<svg" in panel.svg()
     ask(panel, "stop")
-    assert "press Start" in said.last("problem")["text"]
+    assert "press Start" in browser.last("problem")["text"]
     ask(panel, "slowdown", percent=10, asked=1)
     ask(panel, "objective", name="edp")
     ask(panel, "start")
     assert begun == [(0.1, "edp")]
-    assert said.last("news")["words"]["state"] == "search"
+    assert browser.last("news")["words"]["state"] == "search"
     ask(panel, "stop")
     assert (tuner.asked, begun[1:]) == (["stop"], ["ended"])
 
@@ -543,14 +543,14 @@ def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(
     assert "Stopped" in capsys.readouterr().out
 
 
-def test_only_a_tuner_can_be_looked_at() -> None:
+def test_only_a_tuner_has_a_panel() -> None:
     with pytest.raises(UsageError, match="str"):
         workbench.panels.clocks("train")
 
     class Handle:
         tuner = Tuner()
 
-    assert workbench.panels.clocks(Handle()).tuning is Handle.tuner.seen
+    assert workbench.panels.clocks(Handle()).tuning is Handle.tuner.current_view
 
 
 def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way_or_the_other() -> None:

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import workbench.panels
-from tests.panels.listening import Said, ask, bundle, later
+from tests.panels.listening import Browser, ask, bundle, later
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
@@ -91,7 +91,7 @@ def test_a_beaten_point_and_a_prediction_are_called_what_they_are(panel: Frontie
     assert all(part in panel.summary() for part in ("+100 % time", "(predicted)", "Dominated", "200 J less", "8 s less"))
 
 
-def test_one_point_is_shown_and_said_to_be_one() -> None:
+def test_a_single_point_is_shown_as_one() -> None:
     alone = workbench.panels.frontier(POINTS.head(1))
     assert "One configuration only" in alone.summary()
     assert alone.step() == alone.step(-1) == at(300.0)
@@ -103,8 +103,8 @@ def test_one_point_is_shown_and_said_to_be_one() -> None:
     [
         (POINTS.clear(), "no points"),
         ([], "no points"),
-        (POINTS.with_columns(energy_j=pl.lit(-1.0)), "row 0 .*energy_j of -1"),
-        (POINTS.with_columns(time_s=pl.lit(math.inf)), "row 0 .*time_s of inf"),
+        (POINTS.with_columns(energy_j=pl.lit(-1.0)), "row 0 .*-1"),
+        (POINTS.with_columns(time_s=pl.lit(math.inf)), "row 0 .*inf"),
         (3, "this is int"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_cannot_be_shown_is_refused_with_a_sentence(given: Any, part: str) 
         workbench.panels.frontier(given)
 
 
-def test_single_bad_rows_are_left_out_and_said() -> None:
+def test_single_bad_rows_are_left_out_and_reported() -> None:
     panel = workbench.panels.frontier(
         POINTS.with_columns(time_s=pl.when(pl.int_range(8) == 6).then(math.nan).otherwise(pl.col("time_s")))
     )
@@ -146,7 +146,7 @@ def test_steps_go_along_the_frontier_within_the_bound(panel: FrontierPanel) -> N
     assert panel.choose(eta=0.0) == at(300.0)
 
 
-def test_every_new_choice_is_told_to_those_who_asked(panel: FrontierPanel) -> None:
+def test_every_new_choice_reaches_its_callbacks(panel: FrontierPanel) -> None:
     heard: list[Configuration] = []
     end = panel.on_choice(heard.append)
     panel.step(-1)
@@ -159,22 +159,22 @@ def test_every_new_choice_is_told_to_those_who_asked(panel: FrontierPanel) -> No
 
 
 def test_an_error_of_a_listener_is_shown_and_the_choice_is_kept(panel: FrontierPanel) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     panel.on_choice(lambda chosen: 1 // 0)
     assert panel.step(-1) == at(300.0)
-    assert said.last("problem")["text"].startswith("ZeroDivisionError")
+    assert browser.last("problem")["text"].startswith("ZeroDivisionError")
 
 
 def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_few_bytes(
     panel: FrontierPanel,
 ) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     tell(panel, row=2, rule="hand", asked=7)
     assert panel.chosen == at(200.0)
-    answer = said.last("choice")
+    answer = browser.last("choice")
     assert (answer["asked"], answer["row"]) == (7, 2)
     assert "power_limit_w=200" in answer["python"]
-    assert [message["kind"] for message in said.messages] == ["pong", "choice"]
+    assert [message["kind"] for message in browser.messages] == ["pong", "choice"]
     assert len(str(answer)) < 3000
 
 
@@ -187,34 +187,34 @@ def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_f
         ({"slowdown": -3}, "a slowdown of -0.03"),
     ],
 )
-def test_nonsense_from_the_browser_is_said_and_changes_nothing(
+def test_a_bad_message_of_the_browser_is_reported_and_changes_nothing(
     panel: FrontierPanel, change: dict[str, Any], part: str
 ) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     tell(panel, **change)
-    assert part in said.last("problem")["text"]
+    assert part in browser.last("problem")["text"]
     assert panel.chosen == at(250.0)
-    assert said.last("choice")["row"] == panel.choice.row
+    assert browser.last("choice")["row"] == panel.choice.row
 
 
 def test_a_click_on_points_that_have_been_replaced_chooses_nothing(panel: FrontierPanel) -> None:
     old, chosen = version(panel), panel.chosen
     panel.update(POINTS.reverse())
-    said = Said(panel)
+    browser = Browser(panel)
     tell(panel, row=0, rule="hand", version=old)
     assert panel.chosen == chosen
-    assert said.last("choice")["row"] == panel.choice.row
+    assert browser.last("choice")["row"] == panel.choice.row
 
 
 def test_a_stale_choice_goes_to_the_nearest_and_says_so(panel: FrontierPanel) -> None:
     heard: list[Configuration] = []
     panel.choose(at(250.0))
     panel.on_choice(heard.append)
-    said = Said(panel)
+    browser = Browser(panel)
     panel.update(POINTS.filter(pl.col("power_limit_w") != 250.0))
     assert panel.chosen == at(300.0)
     assert heard == [at(300.0)]
-    note = said.last("points")["choice"]["note"]
+    note = browser.last("points")["choice"]["note"]
     assert re.search("250 W.*300 W", note)
     assert note in panel.summary()
 
@@ -444,7 +444,7 @@ def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path:
 # views and pictures
 
 
-def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) -> None:
+def test_a_new_view_gets_all_points_once(panel: FrontierPanel) -> None:
     content, (buffer,) = panel.snapshot()
     view, choice = content["view"], content["choice"]
     columns = {column["name"]: column for column in view["table"]}
@@ -458,18 +458,18 @@ def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) ->
     assert (choice["rule"], choice["slowdown"], choice["row"], choice["allowed"]) == ("slowdown", 5.0, 1, 2)
 
 
-def test_a_step_has_the_words_that_the_kernel_says_of_it_later(panel: FrontierPanel) -> None:
-    said = Said(panel)
+def test_a_step_shows_the_text_that_the_kernel_sends_later(panel: FrontierPanel) -> None:
+    browser = Browser(panel)
     view = panel.snapshot()[0]["view"]
     panel.choose(max_slowdown=None)
     for place, row in enumerate(view["front"]):
         panel.choose(row)
-        answer = said.last("choice")
+        answer = browser.last("choice")
         assert (answer["place"], answer["on"]) == (place, True)
         assert {name: answer[name] for name in view["steps"][place]} == view["steps"][place]
     panel.choose(at(150.0))  # predicted and dominated
-    assert not said.last("choice")["on"]
-    assert said.last("choice")["place"] == 2  # the nearest of the frontier
+    assert not browser.last("choice")["on"]
+    assert browser.last("choice")["place"] == 2  # the nearest of the frontier
 
 
 def moved(panel: FrontierPanel, shape: str) -> tuple[float, float]:
@@ -488,17 +488,17 @@ def test_the_ring_is_at_the_choice_and_the_line_of_equal_cost_goes_through_the_o
     assert (y0 - y1) / (x1 - x0) == pytest.approx(0.3 / 0.7 * 300.0 / 1000, rel=1e-3)
 
 
-def test_the_best_of_an_eta_between_the_slider_s_steps_is_told(panel: FrontierPanel) -> None:
-    said = Said(panel)
+def test_the_best_point_of_an_eta_between_the_steps_of_the_slider_is_reported(panel: FrontierPanel) -> None:
+    browser = Browser(panel)
     panel.choose(eta=0.537)
-    assert (said.last("choice")["best"], said.last("choice")["eta"]) == (True, 0.537)
+    assert (browser.last("choice")["best"], browser.last("choice")["eta"]) == (True, 0.537)
 
 
 @pytest.mark.parametrize("what", ["svg", "png", "csv", "parquet"])
 def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "export", what=what, view="a view")
-    content, (data,) = said.messages[-1], said.buffers[-1]
+    content, (data,) = browser.messages[-1], browser.buffers[-1]
     assert (content["kind"], content["name"], content["view"]) == (
         "file",
         f"frontier.{what}",
@@ -507,13 +507,13 @@ def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None
     assert data.startswith({"csv": b"time_s", "parquet": b"PAR1"}.get(what, b"<svg"))
 
 
-def test_axes_that_one_view_changes_are_told_to_the_others(panel: FrontierPanel) -> None:
-    said = Said(panel)
+def test_axes_that_one_view_changes_reach_the_others(panel: FrontierPanel) -> None:
+    browser = Browser(panel)
     ask(panel, "axes", relative=True, whole=True)
-    told = said.last("points")
-    assert told["relative"]
-    assert told["whole"]
-    title = told["view"]["figure"][0][0]["title"]
+    reported = browser.last("points")
+    assert reported["relative"]
+    assert reported["whole"]
+    title = reported["view"]["figure"][0][0]["title"]
     assert "default (%)" in title
     assert title in panel.svg()
 
@@ -551,7 +551,7 @@ def test_ten_thousand_points_make_a_small_picture() -> None:
     assert "no point names" in panel.summary()
 
 
-def test_outside_of_a_front_end_it_is_a_picture_with_table_words_and_code(panel: FrontierPanel) -> None:
+def test_outside_of_a_front_end_it_is_a_picture_with_table_text_and_code(panel: FrontierPanel) -> None:
     displayed = bundle(panel)
     assert set(displayed) == {"text/html", "text/plain"}
     for part in ("<table", "<summary>", "workbench.Setting(power_limit_w=250)"):

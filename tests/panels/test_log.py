@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.panels.listening import Said, ask, later
+from tests.panels.listening import Browser, ask, later
 from workbench import trace
 from workbench.errors import UsageError
 from workbench.logbook.store import Store
@@ -41,7 +41,7 @@ def panel() -> LogPanel:
 
 def act(panel: LogPanel, name: str, value: str) -> str:
     """What a person does; returns the page that they are told."""
-    browser = Said(panel)
+    browser = Browser(panel)
     ask(panel, "act", name=name, value=value)
     assert not [message for message in browser.messages if message["kind"] == "problem"]
     return page(panel)
@@ -63,7 +63,7 @@ def test_a_runs_picture_names_new_limits_and_what_a_training_named() -> None:
     rows = [{"iteration": None, "kind": "evaluation", "start_s": 5.0, "end_s": 6.0, "time_s": 1.0,
              "energy_j": None, "mean_power_w": None}]
     drawn = run_picture(Measurement("a", "one", 0.0, 20.0, (GPU,)), frame, pl.DataFrame(rows, schema=SEGMENTS))
-    assert all(words in drawn for words in (">175 W<", ">evaluation<", "Temperature (°C)"))
+    assert all(text in drawn for text in (">175 W<", ">evaluation<", "Temperature (°C)"))
 
 
 def test_the_newest_run_stands_first_and_a_heading_sorts(panel: LogPanel) -> None:
@@ -73,7 +73,7 @@ def test_the_newest_run_stands_first_and_a_heading_sorts(panel: LogPanel) -> Non
     assert "energy ▲" in page(panel)
 
 
-def test_the_filter_finds_words_and_tags(panel: LogPanel) -> None:
+def test_the_filter_finds_labels_and_tags(panel: LogPanel) -> None:
     assert "third" not in act(panel, "filter", "limit 250")
     act(panel, "tag a2", "before the fix")
     shown = act(panel, "filter", "BEFORE")
@@ -81,7 +81,7 @@ def test_the_filter_finds_words_and_tags(panel: LogPanel) -> None:
     assert "1 of 3 runs" in shown
 
 
-def test_a_run_is_looked_at_and_two_are_compared_in_a_chart_with_the_interval(panel: LogPanel) -> None:
+def test_one_run_is_shown_and_two_are_compared_with_the_interval(panel: LogPanel) -> None:
     one = act(panel, "choose", "a0")
     assert one.count("<svg") == 1
     assert "100.0 ± 1.0 J" in one

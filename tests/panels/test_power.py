@@ -81,28 +81,28 @@ def until(condition: Callable[[], bool], timeout_s: float = 240.0) -> None:
         time.sleep(0.01)
 
 
-def test_the_greeting_tells_all_that_was_seen(make: Make) -> None:
+def test_the_greeting_has_all_readings(make: Make) -> None:
     view, sent = make(label="train", set_power_limit=lambda uuid, watts: watts)
     view.machine.step(5.0)
     hello(view)
     assert kinds(sent) == ["pong", "greeting"]
-    words = sent[1][0]
+    parts = sent[1][0]
     rows = table(sent[1])
     assert 200 < len(rows) < 300  # a V100's sensor steps every 20 ms
     assert 0 <= rows[0, 0] < 0.1
     assert 4.9 < rows[-1, 0] <= 5.0
     assert rows[-1, 1] == pytest.approx(view.machine.card(0).idle_w, rel=0.05)
     assert rows[-1, 2] == 250.0
-    assert words["title"] == f"train · {view.devices[0].name}"
-    assert words["gpus"][0]["simulated"]
-    assert (words["gpus"][0]["low"], words["gpus"][0]["high"], words["gpus"][0]["reason"]) == (
+    assert parts["title"] == f"train · {view.devices[0].name}"
+    assert parts["gpus"][0]["simulated"]
+    assert (parts["gpus"][0]["low"], parts["gpus"][0]["high"], parts["gpus"][0]["reason"]) == (
         100.0,
         250.0,
         "",
     )
-    assert words["elapsed"] == pytest.approx(5.0, abs=0.01)
-    assert words["energy"][0] == pytest.approx(5 * view.machine.card(0).idle_w, rel=0.05)
-    assert (words["state"], words["stop"], words["slider"]) == ("running", False, True)
+    assert parts["elapsed"] == pytest.approx(5.0, abs=0.01)
+    assert parts["energy"][0] == pytest.approx(5 * view.machine.card(0).idle_w, rel=0.05)
+    assert (parts["state"], parts["stop"], parts["slider"]) == ("running", False, True)
 
 
 def test_news_are_what_came_since_in_one_message_however_long_ago(make: Make) -> None:
@@ -120,7 +120,7 @@ def test_news_are_what_came_since_in_one_message_however_long_ago(make: Make) ->
     assert view.changes() is None  # nothing has come
 
 
-def test_a_page_that_comes_back_is_told_everything_again(make: Make) -> None:
+def test_a_reloaded_page_gets_everything_again(make: Make) -> None:
     view, sent = make()
     for _ in range(3):
         view.machine.step(1.0)
@@ -253,7 +253,7 @@ def test_a_new_limit_is_named_in_the_picture_and_a_drag_by_its_end(make: Make) -
     assert "140 W" not in texts
 
 
-def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(make: Make) -> None:
+def test_an_error_is_shown_and_cleared_when_the_next_call_works(make: Make) -> None:
     problem = "setting a limit needs root"
     problems = [NotPermitted(problem)]
 
@@ -423,7 +423,7 @@ def test_the_picture_of_a_long_cell_stays_small(count: int, bytes_at_most: int) 
 # without a front end
 
 
-def test_outside_of_a_notebook_the_words_are_printed(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_of_a_notebook_the_result_is_printed(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     view, _ = make()
     view.show()
     view.start()
@@ -451,7 +451,7 @@ recorder.stop()
 """
 
 
-def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_words() -> None:
+def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_result() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
     nbclient.NotebookClient(notebook, kernel_name="python3", timeout=240).execute()
     (output,) = notebook.cells[0].outputs
@@ -526,8 +526,8 @@ def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> 
         throttle=pl.when(pl.col("time_s") < 15.0).then(4).otherwise(0).cast(pl.UInt64))
     shown = conditions([GpuTrace(0, "GPU 0", frame)], 5.0, 45.0)
     assert shown.startswith("<details><summary")
-    for words in ("Temperature (°C)", "Memory busy (%)", "throttled by power cap, 25 %"):
-        assert words in shown
+    for parts in ("Temperature (°C)", "Memory busy (%)", "power cap, 25 %"):
+        assert parts in shown
     assert "Memory clock" not in shown  # nothing is known of it
     assert len(shown) < 25_000
     calm = frame.with_columns(throttle=pl.lit(0, pl.UInt64))

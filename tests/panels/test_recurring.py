@@ -20,7 +20,7 @@ import optuna
 import pytest
 
 import workbench.panels
-from tests.panels.listening import Said, ask, bundle, later
+from tests.panels.listening import Browser, ask, bundle, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.experiments.history.attempts import Attempt
@@ -173,7 +173,7 @@ def test_after_a_change_the_saving_counts_from_the_change_on_and_says_so() -> No
     assert "nan" not in panel.svg().lower()
 
 
-def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) -> None:
+def test_the_summary_names_the_running_recurrence_and_failed_batch_sizes(study: JobStudy) -> None:
     finish(study)
     study.end(study.ask(), state="stopped", purpose="run", epochs=1.0, time_s=1.0, energy_j=1.0)
     panel = recurring(study)
@@ -186,7 +186,7 @@ def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) ->
 
 
 @pytest.mark.parametrize(
-    ("objective", "words", "unit"),
+    ("objective", "text", "unit"),
     [
         (Energy(), "energy", "kJ"),
         (Time(), "time", "s"),
@@ -195,10 +195,10 @@ def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) ->
         (EnergyWithin(1.05, 100.0), "least energy within 5 % more time", "kJ"),
     ],
 )
-def test_other_objectives_have_their_words_and_units(objective: Any, words: str, unit: str) -> None:
+def test_other_objectives_have_their_names_and_units(objective: Any, text: str, unit: str) -> None:
     panel = panel_of(many(6), objective=objective)
-    seen = view(panel.outlook)
-    assert (seen.eta, seen.objective, seen.unit) == (None, words, unit)
+    shown = view(panel.outlook)
+    assert (shown.eta, shown.objective, shown.unit) == (None, text, unit)
 
 
 def test_amounts_have_three_digits_and_a_unit() -> None:
@@ -252,9 +252,9 @@ def test_a_job_runs_by_the_eta_that_was_chosen(study: JobStudy) -> None:
 def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path) -> None:
     finish(study)
     panel, other = recurring(study), recurring(study)
-    said, beside = Said(panel), Said(other)
+    browser, beside = Browser(panel), Browser(other)
     ask(panel, "eta", eta=0.9)
-    assert said.last("news")["view"]["eta"] == 0.9  # at once, to every view of this panel
+    assert browser.last("news")["view"]["eta"] == 0.9  # at once, to every view of this panel
     assert later(panel) is None
     message = later(other)
     assert message is not None
@@ -267,14 +267,14 @@ def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path
     assert len(drawn_recurrences(message[0])) == 2
 
 
-def test_an_eta_that_is_none_is_said_and_nothing_changes() -> None:
+def test_an_eta_out_of_range_is_reported_and_changes_nothing() -> None:
     panel = panel_of(many(6))
-    said = Said(panel)
+    browser = Browser(panel)
     panel.receive({"kind": "eta", "eta": 1.5, "asked": 7})
-    assert all(part in said.last("problem")["text"] for part in ("eta is 1.5", "0..1"))
-    assert (said.last("news")["asked"], said.last("news")["view"]["eta"]) == (7, 0.5)
+    assert all(part in browser.last("problem")["text"] for part in ("eta is 1.5", "0..1"))
+    assert (browser.last("news")["asked"], browser.last("news")["view"]["eta"]) == (7, 0.5)
     panel.receive({"kind": "eta", "eta": 1.0, "asked": 8})
-    assert said.last("problem")["text"] == ""
+    assert browser.last("problem")["text"] == ""
 
 
 # running
@@ -290,13 +290,13 @@ def test_buttons_run_recurrences_of_a_study_and_stop_after_one(study: JobStudy) 
             panel.stop()
 
     panel = recurring(study, run)
-    said = Said(panel)
+    browser = Browser(panel)
     panel.run(2)
     assert panel.outlook.recurrences.height == 2
     panel.run(5)
     assert len(runs) == 4
-    assert said.last("news")["left"] == 0
-    assert drawn_recurrences(said.last("news")) == [1, 2, 3, 4]
+    assert browser.last("news")["left"] == 0
+    assert drawn_recurrences(browser.last("news")) == [1, 2, 3, 4]
 
 
 def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(
@@ -342,11 +342,11 @@ def test_what_goes_wrong_in_a_training_ends_the_row_and_is_shown_and_raised(stud
         raise RuntimeError("no data")
 
     panel = recurring(study, run)
-    said = Said(panel)
+    browser = Browser(panel)
     with pytest.raises(RuntimeError, match="no data"):
         panel.run(3)
-    assert said.last("problem")["text"] == "RuntimeError: no data"
-    assert said.last("news")["left"] == 0
+    assert browser.last("problem")["text"] == "RuntimeError: no data"
+    assert browser.last("news")["left"] == 0
     assert panel.svg()
 
 
@@ -380,7 +380,7 @@ def test_without_a_training_it_says_how_to_give_one(study: JobStudy) -> None:
         recurring(3)  # type: ignore[arg-type]
 
 
-def test_what_others_add_to_the_history_is_seen(study: JobStudy, tmp_path: Path) -> None:
+def test_rows_that_others_add_to_the_history_are_shown(study: JobStudy, tmp_path: Path) -> None:
     panel = recurring(study)
     other = JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", seed=2)
     finish(other)
@@ -403,10 +403,10 @@ def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
         for n, b in enumerate((128, 64, 64))
     ]
     panel = recurring(Recorded(rows, space, Time()))
-    seen = view(panel.outlook)
-    assert "(time −" in seen.details[1]
-    assert "energy" not in " ".join(seen.details)
-    assert (seen.profile, seen.unit) == ([], "s")
+    shown = view(panel.outlook)
+    assert "(time −" in shown.details[1]
+    assert "energy" not in " ".join(shown.details)
+    assert (shown.profile, shown.unit) == ([], "s")
     assert "An epoch" not in panel.svg()
 
 
@@ -440,8 +440,8 @@ def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
         assert "nan" not in panel.svg().lower()
     texts = "".join(ElementTree.fromstring(panel_of(many(12)).svg()).itertext())
     assert all(
-        words in texts
-        for words in (
+        text in texts
+        for text in (
             "Estimated cost",
             "best: ",
             "Saved against",
@@ -454,7 +454,7 @@ def test_outside_of_a_front_end_it_is_a_picture_and_never_a_widget() -> None:
     assert set(bundle(panel_of(many(4)))) == {"text/html", "text/plain"}
 
 
-def test_a_view_that_says_hello_is_told_everything() -> None:
+def test_a_new_view_gets_everything() -> None:
     panel = panel_of(many(700), live=True)
     about, buffers = panel.snapshot()
     panel.end()
