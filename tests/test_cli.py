@@ -1,4 +1,4 @@
-"""The command line: what it says, and the exit status it ends with."""
+"""The command line: its output and its exit status."""
 
 from __future__ import annotations
 

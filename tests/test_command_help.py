@@ -53,7 +53,7 @@ def examples(page: str) -> list[str]:
 
 
 def arguments_of(example: str) -> list[str]:
-    """The words behind `workbench` in a line of a shell."""
+    """The arguments of `workbench` in a line of a shell."""
     line = example.removeprefix('eval "$(').replace(')"', "").partition(" | ")[0]
     return shlex.split(line, comments=True)[1:]
 

@@ -190,7 +190,7 @@ class Notebook:
             self.theme(LIGHT)
 
     def open(self) -> None:
-        """Load the page, anew where it is loaded already."""
+        """Load the page, again where it is loaded already."""
         self.page.goto(f"{self.lab.url}{self.lab.tree}/{self.path.name}?reset&token={self.lab.token}")
         self.wait(
             """() => {
@@ -230,7 +230,7 @@ class Notebook:
         self.flag("enough", yes)
 
     def flag(self, name: str, up: bool) -> None:
-        """Make or remove a file that a cell looks for."""
+        """Make or remove a file that a cell waits for."""
         path = self.lab.notebooks / name
         if up:
             path.touch()
@@ -251,12 +251,12 @@ class Notebook:
         return self.page.evaluate(LOOK)  # type: ignore[no-any-return]
 
     def until(self, condition: str, timeout_s: float = PATIENCE_S, *, observe: str = LOOK) -> dict[str, Any]:
-        """Wait for a condition (JavaScript) on what `look` returns, `it`; returns what fulfilled it."""
+        """Wait for a condition (JavaScript) on what `observe` returns, `it`; returns what fulfilled it."""
         script = f"() => {{ const it = ({observe})(); return it !== null && ({condition}) && it; }}"
         try:
             return self.wait(script, timeout_s).json_value()  # type: ignore[no-any-return]
         except TimeoutError as error:
-            error.add_note(f"looked at last: {json.dumps(self.page.evaluate(observe))[:3000]}")
+            error.add_note(f"observed last: {json.dumps(self.page.evaluate(observe))[:3000]}")
             raise
 
     def wait(self, script: str, timeout_s: float = PATIENCE_S, argument: object = None) -> JSHandle:

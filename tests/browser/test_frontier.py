@@ -66,7 +66,7 @@ _ = ctypes.PyDLL(None).open(b"pipe", os.O_RDONLY)
 
 
 def state_when(notebook: Notebook, condition: str) -> dict[str, Any]:
-    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
+    """Wait for a condition (JavaScript) on the state of the view, `it`; returns it."""
     return notebook.until(condition, observe=SEE)
 
 

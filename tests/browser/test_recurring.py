@@ -57,7 +57,7 @@ job = RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, stora
 
 
 def state_when(notebook: Notebook, condition: str) -> dict[str, Any]:
-    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
+    """Wait for a condition (JavaScript) on the state of the view, `it`; returns it."""
     return notebook.until(condition, observe=SEE)
 
 

@@ -1,4 +1,4 @@
-"""Reading a `%%energy` line: where it stands, what it asks for, and what is wrong with it."""
+"""Reading a `%%energy` line: its place, its options, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`%%energy` in a real kernel: the cell behaves as it would without it, and one line says what it cost."""
+"""`%%energy` in a real kernel: the cell behaves as it would without it, and one line shows its cost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_semicolon_hides_the_value(kernel: Kernel) -> None:
 
 
 def test_an_error_is_the_cells_own_and_what_it_cost_is_kept(kernel: Kernel) -> None:
-    """The reply says error: that is what stops "Run all" in a front end."""
+    """The reply has the status "error", which stops "Run all" in a front end."""
     ran = kernel("%%energy -o cost\nx = 1\n1 / 0")
     assert (ran.status, ran.error) == ("error", "ZeroDivisionError: division by zero")
     assert ran.report["outcome"] == "error"

@@ -10,7 +10,7 @@ from workbench.panels._core.live import LivePanel
 
 
 class Browser:
-    """Takes what a panel sends, in place of a browser that has said hello."""
+    """Takes what a panel sends, in place of a browser whose view is open."""
 
     def __init__(self, panel: LivePanel) -> None:
         self.messages: list[dict[str, Any]] = []

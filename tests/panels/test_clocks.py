@@ -1,11 +1,9 @@
-"""The panel of a tuner without a browser: what it says, draws, asks for and leaves behind."""
+"""The panel of a tuner, without a browser."""
 
 from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -175,7 +173,7 @@ class Tuner:
         self.current_view = replace(self.current_view, **changes)
 
 
-# what is said
+# the summary
 
 
 def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved() -> None:
@@ -551,20 +549,6 @@ def test_only_a_tuner_has_a_panel() -> None:
         tuner = Tuner()
 
     assert workbench.panels.clocks(Handle()).tuning is Handle.tuner.current_view
-
-
-def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way_or_the_other() -> None:
-    code = (
-        "import sys, workbench.panels as p; p.clocks; from workbench.panels._views.clocks.panel import "
-        "clocks; assert callable(p.clocks);"
-        "print([m for m in ('bokeh', 'optuna', 'lightgbm') if m in sys.modules])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
 
 
 def test_no_joules_are_named_where_no_saving_is_measurable() -> None:

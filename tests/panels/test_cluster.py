@@ -1,4 +1,4 @@
-"""The cluster panel without a browser: what it says, draws, is told, refuses, and leaves behind."""
+"""The cluster panel, without a browser."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ran() -> ClusterPanel:
     return panel
 
 
-# what is said
+# the summary
 
 
 def test_it_says_who_needs_least_what_that_costs_and_that_all_of_it_is_simulated(ran: ClusterPanel) -> None:

@@ -1,4 +1,4 @@
-"""A picture is said once: as SVG, and as layers that a browser draws."""
+"""A picture has one description, for SVG and for layers that a browser draws."""
 
 from __future__ import annotations
 

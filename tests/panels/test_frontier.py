@@ -1,4 +1,4 @@
-"""The panel of a frontier without a browser: what it says, draws, is told, tells, and leaves behind."""
+"""The panel of a frontier, without a browser."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def tell(panel: FrontierPanel, **change: Any) -> None:
     )
 
 
-# what is said
+# the summary
 
 
 def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: FrontierPanel) -> None:

@@ -1,4 +1,4 @@
-"""The log as a panel: sorted, filtered, tagged; one run is looked at, two are compared."""
+"""The log as a panel: sorted, filtered, tagged; one run is shown, two are compared."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def panel() -> LogPanel:
 
 
 def act(panel: LogPanel, name: str, value: str) -> str:
-    """What a person does; returns the page that they are told."""
+    """Act as a person; returns the page that the panel sends."""
     browser = Browser(panel)
     ask(panel, "act", name=name, value=value)
     assert not [message for message in browser.messages if message["kind"] == "problem"]

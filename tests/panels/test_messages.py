@@ -1,4 +1,4 @@
-"""What views are told, as TypeScript knows it."""
+"""The messages to views, as TypeScript declares them."""
 
 from __future__ import annotations
 

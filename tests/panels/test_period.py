@@ -71,7 +71,7 @@ class Tracker:
 
 
 class Following:
-    """Stands where `following.Following` stands."""
+    """Takes the place of `following.Following`."""
 
     def __init__(self, recorder: Recorder, uuid: str, from_s: float) -> None:
         self.uuid, self.from_s, self.tracker, self.ended = uuid, from_s, Tracker(), False
@@ -340,7 +340,7 @@ def test_a_short_cell_shows_no_period(watched: Any) -> None:
 
 @pytest.fixture
 def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A power view whose tracker is told by `tell` what a detector would have to find."""
+    """A power view whose tracker finds what a test gives."""
     machine = simulated("V100", stepped=True)
     gpus = devices()
     recorder = Recorder(gpus)

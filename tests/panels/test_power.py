@@ -1,4 +1,4 @@
-"""The power view without a browser: what it says, what it hears, what it leaves behind."""
+"""The power view, without a browser."""
 
 from __future__ import annotations
 
@@ -467,6 +467,11 @@ def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_result() -
     [
         ("workbench.panels", ("bokeh", "ipywidgets", "anywidget", "polars")),
         ("workbench.panels._views.power.panel", ("bokeh", "polars")),
+        (
+            "workbench.panels as p; p.recurring; p.clocks; from workbench.panels._views.clocks.panel import clocks; "
+            "assert callable(p.clocks)",
+            ("bokeh", "optuna", "lightgbm"),
+        ),
     ],
 )
 def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:

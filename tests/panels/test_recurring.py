@@ -1,12 +1,8 @@
-"""The panel of a recurring job without a browser: what it says, runs, scores anew, exports and leaves
-behind.
-"""
+"""The panel of a recurring job, without a browser."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -126,7 +122,7 @@ def study(tmp_path: Path) -> JobStudy:
     return JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", seed=1)
 
 
-# what is said
+# the summary
 
 
 def test_before_the_first_run_it_says_what_comes_first() -> None:
@@ -376,6 +372,8 @@ def test_without_a_training_it_says_how_to_give_one(study: JobStudy) -> None:
         recurring(study).run()
     with pytest.raises(UsageError, match="nothing to run"):
         recurring(many(3), run=finish)
+    with pytest.raises(UsageError, match="nothing to run"):
+        panel_of(many(5)).run(1)
     with pytest.raises(UsageError, match="int"):
         recurring(3)  # type: ignore[arg-type]
 
@@ -387,13 +385,6 @@ def test_rows_that_others_add_to_the_history_are_shown(study: JobStudy, tmp_path
     assert panel.refresh()
     assert panel.outlook.recurrences.height == 1
     assert not panel.refresh()
-
-
-def test_a_history_has_nothing_to_run() -> None:
-    panel = panel_of(many(5))
-    assert panel.outlook.recurrences.height == 5
-    with pytest.raises(UsageError, match="nothing to run"):
-        panel.run(1)
 
 
 def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
@@ -463,19 +454,6 @@ def test_a_new_view_gets_everything() -> None:
     assert about["view"]["figure"][0][1]["title"].startswith("An epoch ")
     assert len(drawn_recurrences(about)) == 600  # of 700: more would not be seen
     assert drawn_recurrences(about)[-1] == 700
-
-
-def test_the_package_of_panels_loads_no_plotting_library() -> None:
-    code = (
-        "import sys, workbench.panels as p; p.recurring; print([m for m in ('bokeh', 'optuna', 'lightgbm') "
-        "if m in sys.modules])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
 
 
 def test_a_cost_is_in_joules_only_where_it_is_an_energy() -> None:
