@@ -231,7 +231,7 @@ def test_valid_rows_are_kept_when_asked() -> None:
         ({"kind": "TPU"}, "'TPU'"),
         ({"policies": ("none",)}, "'none'"),
         ({"part": "busiest week"}, "'busiest week'.*whole log"),
-        ({"log": 3}, "3"),
+        ({"log": 3}, "int"),
         ({"log": {}}, "no job log"),
         ({"workers": 0}, "workers is 0"),
     ],
@@ -338,17 +338,16 @@ def test_news_come_only_when_there_is_something_new(ran: ClusterPanel) -> None:
 
 def test_progress_and_results_come_while_it_runs() -> None:
     panel = made()
-    Browser(panel)
+    browser = Browser(panel)
     panel.begin()
     assert panel.comparison.runs is not None
     assert panel.comparison.runs.wait(60)
-    news = later(panel)
-    assert news is not None
-    content, _ = news
-    assert len(content["drawn"]["lines"]) == 3
-    assert content["drawn"]["figure"]
-    assert content["run"]["each"] == [{"policy": name, "share": 1.0} for name in POLICIES]
-    assert content["run"]["state"] in ("running", "done")
+    contents = [*browser.messages, *(content for content, _ in filter(None, [later(panel)]))]
+    drawn = next(content["drawn"] for content in reversed(contents) if "drawn" in content)
+    assert len(drawn["lines"]) == 3
+    assert drawn["figure"]
+    assert contents[-1]["run"]["each"] == [{"policy": name, "share": 1.0} for name in POLICIES]
+    assert contents[-1]["run"]["state"] in ("running", "done")
     panel.end()
 
 

@@ -73,7 +73,7 @@ def test_a_job_log_that_is_none_is_refused_before_anything_is_held(
 ) -> None:
     opened, held = workbench.panels.open(), []
     monkeypatch.setattr(Recorder, "hold", lambda *arguments, **options: held.append(arguments))
-    with pytest.raises(UsageError, match="3"):
+    with pytest.raises(UsageError, match="int"):
         workbench.panels.open(log=3)
     assert held == []
     monkeypatch.undo()
