@@ -49,33 +49,33 @@ def test_numbers_of_other_kinds_become_pythons_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "text"),
     [
-        ({"count": "x"}, "count='x' is of type str; give a whole number"),
-        ({"count": True}, "count=True is of type bool; give a whole number"),
-        ({"count": 1.5}, "count=1.5 is of type float; give a whole number"),
-        ({"count": 10**30}, "give a whole number"),
-        ({"count": 1, "share": [1]}, r"share=\[1\] is of type list; give a number or None"),
-        ({"count": 1, "share": 10**400}, "give a number or None"),
-        ({"count": 1, "path": 3}, "path=3 is of type int; give the path of a file"),
-        ({"count": 1, "path": "a\0b"}, "is no path of a file: it has a letter none can have"),
-        ({"count": 1, "path": "~nobody-of-this-name/x"}, "names a user who is not there"),
-        ({"count": 1, "values": "12"}, "values='12' is of type str; give a list, each of it a number"),
-        ({"count": 1, "values": [1, "x"]}, "a value of values='x' is of type str; give a number"),
-        ({"count": 1, "values": range(10**7)}, f"values has more than {MOST_VALUES:,} values"),
-        ({"count": 1, "keep": 1}, "keep=1 is of type int; give True or False"),
-        ({"count": 1, "seed": -1}, "seed=-1 is of type int; give a whole number of 0 or more"),
+        ({"count": "x"}, "count='x'.*whole number"),
+        ({"count": True}, "count=True"),
+        ({"count": 1.5}, r"count=1\.5"),
+        ({"count": 10**30}, "whole number"),
+        ({"count": 1, "share": [1]}, r"share=\[1\].*number or None"),
+        ({"count": 1, "share": 10**400}, "number or None"),
+        ({"count": 1, "path": 3}, "path=3"),
+        ({"count": 1, "path": "a\0b"}, "no path"),
+        ({"count": 1, "path": "~nobody-of-this-name/x"}, "a user"),
+        ({"count": 1, "values": "12"}, "values='12'.*list"),
+        ({"count": 1, "values": [1, "x"]}, "value of values='x'"),
+        ({"count": 1, "values": range(10**7)}, f"values .*{MOST_VALUES:,}"),
+        ({"count": 1, "keep": 1}, "keep=1.*True or False"),
+        ({"count": 1, "seed": -1}, "seed=-1.*0 or more"),
     ],
 )
-def test_what_is_of_another_type_is_named(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_what_is_of_another_type_is_named(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
         called(**arguments)
 
 
 def test_a_value_of_thousands_of_letters_leaves_the_way_out_in_the_sentence() -> None:
-    words = str(WorkbenchError(f"there is no {'x' * 10_000}; give another"))
-    assert len(words) < 1000
-    assert words.endswith("; give another")
+    text = str(WorkbenchError(f"there is no {'x' * 10_000}; give another"))
+    assert len(text) < 1000
+    assert text.endswith("; give another")
     assert len(shown("x" * 10_000)) <= 80
     deep: list[Any] = []
     for _ in range(5000):
@@ -88,7 +88,7 @@ def test_a_value_of_thousands_of_letters_leaves_the_way_out_in_the_sentence() ->
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path, path: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (named_file, workbench.read_log, read_jobs):
-        with pytest.raises(UsageError, match="is no regular file"):
+        with pytest.raises(UsageError, match="no regular file"):
             read(tmp_path / path)
 
 
@@ -97,81 +97,81 @@ def test_a_setting_holds_numbers_only(value: Any) -> None:
     for knob in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"):
         with pytest.raises(UsageError, match=f"{knob}=.*; give a"):
             Setting(**{knob: value})
-    with pytest.raises(UsageError, match=r"batch_size=.*; give a whole number or None"):
+    with pytest.raises(UsageError, match=r"batch_size=.*whole number"):
         Configuration(batch_size=value)
     assert Setting(np.float32(200.0), np.int64(1410)) == Setting(200.0, 1410)  # type: ignore[arg-type]
 
 
 def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
     tens = range(1, 10**7)
-    with pytest.raises(UsageError, match="batch_size has more than 100,000 values"):
+    with pytest.raises(UsageError, match=r"batch_size .*100,000 values"):
         candidates({"batch_size": tens, "power_limit_w": tens, "sm_clock_mhz": tens})
-    with pytest.raises(UsageError, match="1,000,000 configurations are too many; give up to 100,000"):
+    with pytest.raises(UsageError, match="1,000,000 configurations"):
         candidates({"batch_size": range(1, 1001), "power_limit_w": range(1, 1001)})
     for space in (1410, "power", [("batch_size", 1)], object()):
-        with pytest.raises(UsageError, match="a space is a frame, or value lists by axis"):
+        with pytest.raises(UsageError, match="a space is"):
             candidates(space)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("act", "words"),
+    ("act", "text"),
     [
-        (lambda: workbench.choose(ValueError("x")), "points are a frame with time_s and energy_j"),  # type: ignore[arg-type]
+        (lambda: workbench.choose(ValueError("x")), "time_s and energy_j"),  # type: ignore[arg-type]
         (lambda: workbench.choose(POINTS, default=[1]), "is no Configuration"),  # type: ignore[arg-type]
-        (lambda: workbench.frontier(POINTS, by="speed"), "no column 'speed'; they have time_s, energy_j"),
+        (lambda: workbench.frontier(POINTS, by="speed"), "'speed'.*time_s, energy_j"),
         (lambda: workbench.trace_of(7), "7 is no measurement"),  # type: ignore[arg-type]
         (lambda: workbench.iterations_of([None]), "is no measurement"),  # type: ignore[arg-type]
-        (lambda: workbench.devices(range(10**7)), "there is no GPU|no GPU"),
+        (lambda: workbench.devices(range(10**7)), "no GPU"),
         (lambda: workbench.devices(np.array(3)), "names no GPU"),  # type: ignore[arg-type]
-        (lambda: workbench.tune(over=[1]), r"over=\[1\] is of type list; give text"),  # type: ignore[arg-type]
+        (lambda: workbench.tune(over=[1]), r"over=\[1\]"),  # type: ignore[arg-type]
         (lambda: workbench.share("true", "true", labels=3.5), "labels=3.5"),  # type: ignore[arg-type]
-        (lambda: workbench.simulate("A100", scale="x"), "scale='x' is of type str; give a number"),  # type: ignore[arg-type]
+        (lambda: workbench.simulate("A100", scale="x"), "scale='x'"),  # type: ignore[arg-type]
         (lambda: workbench.example_training(iterations="3"), "iterations='3'"),  # type: ignore[arg-type]
     ],
 )
-def test_a_function_says_what_it_takes(simulated: Simulated, act: Callable[[], object], words: str) -> None:
+def test_a_function_says_what_it_takes(simulated: Simulated, act: Callable[[], object], text: str) -> None:
     simulated("A100")
-    with pytest.raises(WorkbenchError, match=words):
+    with pytest.raises(WorkbenchError, match=text):
         act()
 
 
 def test_the_doctor_takes_minutes_and_not_days(simulated: Simulated) -> None:
     simulated("A100", stepped=True)
     device = workbench.open_device(0)
-    for seconds, load, words in ((1e6, None, "at most 300"), (math.nan, None, "more than 0"), (1.0, 3, "load=3")):
-        with pytest.raises(UsageError, match=words):
+    for seconds, load, text in ((1e6, None, "at most 300"), (math.nan, None, "more than 0"), (1.0, 3, "load=3")):
+        with pytest.raises(UsageError, match=text):
             doctor.gpu_findings(device, load, seconds=seconds)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
-        ({"retries": -1}, "retries=-1 runs nothing; give 1 or more"),
+        ({"retries": -1}, "retries=-1"),
         ({"retries": math.nan}, "retries=nan"),
         ({"retries": "x"}, "retries='x'"),
         ({"retries": [0]}, r"retries=\[0\]"),
         ({"max_epochs": math.nan}, "max_epochs=nan"),
         ({"max_epochs": True}, "max_epochs=True"),
-        ({"batch_sizes": [1.5]}, "a value of batch_sizes=1.5"),
+        ({"batch_sizes": [1.5]}, "value of batch_sizes=1.5"),
         ({"batch_sizes": "64"}, "batch_sizes='64'"),
         ({"storage": True}, "storage=True"),
         ({"storage": (8, 16)}, r"storage=\(8, 16\)"),
         ({"power_limits_w": -1}, "power_limits_w=-1"),
         ({"target": range(3)}, r"target=range\(0, 3\)"),
-        ({"policy": 3}, "there is no policy 3"),
+        ({"policy": 3}, "policy 3"),
         ({"objective": "A100"}, "eta='A100'"),
         ({"name": None}, "name=None"),
     ],
 )
 def test_each_argument_of_a_recurring_job_is_checked(
-    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], words: str
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], text: str
 ) -> None:
-    monkeypatch.setattr(session, "_current", None)
+    session.current().close()
     monkeypatch.chdir(tmp_path)
     simulated("V100", stepped=True)
     given = {"name": "job", "batch_sizes": [32, 64], "storage": tmp_path / "runs.db", "gpus": 0, **options}
     try:
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=text):
             workbench.RecurringJob(given.pop("name"), given.pop("batch_sizes"), **given)
     finally:
         session.current().close()

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from workbench import _paths
 from workbench.device.journal import Journal
+from workbench.logbook.store import Store
 
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes of files are POSIX's")
 
 WORK = """
@@ -69,19 +70,18 @@ def test_the_home_in_the_temporary_directory_is_the_users_own(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = os.umask(0)
     try:
-        used, note = _paths.home()
+        store = Store()
     finally:
         os.umask(before)
-    assert used.parent == tmp_path
-    assert used.stat().st_mode & 0o777 == 0o700
-    assert "is used instead" in note
+    assert store.directory.parent == tmp_path
+    assert store.directory.stat().st_mode & 0o777 == 0o700
+    assert str(store.directory) in store.problem
 
 
-def test_a_journal_names_its_host_by_boot_and_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench import _processes
-
+@pytest.mark.skipif(not BOOT.exists(), reason="only Linux names a start of the machine")
+def test_a_journal_names_its_host_by_boot_and_gpu() -> None:
     here = {"uuid": "GPU-1", "name": "A100", "pid": 1, "started": "1", "before_w": 400.0, "simulated": ""}
-    journal = Journal(**here, host="another-name", boot_id=_processes.boot_id())  # type: ignore[arg-type]
+    journal = Journal(**here, host="another-name", boot_id=BOOT.read_text().strip())  # type: ignore[arg-type]
     assert journal.of_this_host  # a container's host name changes with every start
     assert journal.path.name == "GPU-1.json"
     elsewhere = Journal(**here, host="another-name", boot_id="another boot")  # type: ignore[arg-type]
@@ -89,26 +89,26 @@ def test_a_journal_names_its_host_by_boot_and_gpu(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_pipe_or_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
+    pipe = tmp_path / "tags" / "a1"
+    pipe.parent.mkdir()
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with _paths.replacing(pipe) as file:
-            file.write(b"whole")
+        Store(tmp_path).tag("a1", "whole")
         assert os.read(reader, 100) == b"whole"
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+    assert list(pipe.parent.iterdir()) == [pipe]
 
 
-def test_a_symbolic_link_stays_and_what_it_names_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    target, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
+def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    for name in ("elsewhere", "tags"):
+        (tmp_path / name).mkdir()
+    target, link = tmp_path / "elsewhere" / "file", tmp_path / "tags" / "a1"
     link.symlink_to(target)
-    for content in (b"made", b"replaced"):
-        with _paths.replacing(link) as file:
-            file.write(content)
+    for content in ("made", "replaced"):
+        Store(tmp_path).tag("a1", content)
         assert link.is_symlink()
-        assert target.read_bytes() == content
-    assert [each.name for each in target.parent.iterdir()] == ["file"]
+        assert target.read_text() == content
+    assert list(target.parent.iterdir()) == [target]

@@ -77,7 +77,7 @@ class Lab:
 
     def __init__(self, directory: Path, front_end: str = "jupyterlab", options: Sequence[str] = ()) -> None:
         self.directory = directory
-        self.front_end, self._options = front_end, options
+        self.front_end, self.options = front_end, options
         self.tree = {"jupyterlab": "lab/tree", "notebook": "notebooks"}[front_end]
         self.notebooks = directory / "notebooks"
         self.token = secrets.token_hex(16)
@@ -108,7 +108,7 @@ class Lab:
         (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
         paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
-        self._log = open(self.directory / "server.log", "w")
+        self.log = open(self.directory / "server.log", "w")
         command = [
             sys.executable,
             "-m",
@@ -121,31 +121,31 @@ class Lab:
             "--LabApp.expose_app_in_browser=True",
             "--JupyterNotebookApp.expose_app_in_browser=True",
             "--ServerApp.allow_root=True",
-            *self._options,
+            *self.options,
         ]
-        self._process = subprocess.Popen(
-            command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=self.log, stderr=self.log, start_new_session=True
         )
         try:
-            self._find(Path(environment["JUPYTER_RUNTIME_DIR"]))
+            self.find(Path(environment["JUPYTER_RUNTIME_DIR"]))
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def _find(self, runtime: Path) -> None:
+    def find(self, runtime: Path) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and self.process.poll() is None:
             for info in runtime.glob("jpserver-*.json"):
                 with contextlib.suppress(ValueError, OSError):
                     self.url = json.loads(info.read_text())["url"]
-                    self._ask("api/status")
+                    self.ask("api/status")
                     return
             time.sleep(0.1)
-        self._log.flush()
+        self.log.flush()
         raise RuntimeError(f"JupyterLab did not start: {(self.directory / 'server.log').read_text()[-2000:]}")
 
-    def _ask(self, path: str, method: str = "GET") -> bytes:
+    def ask(self, path: str, method: str = "GET") -> bytes:
         request = urllib.request.Request(
             f"{self.url}{path}", method=method, headers={"Authorization": f"token {self.token}"}
         )
@@ -153,22 +153,22 @@ class Lab:
             return bytes(answer.read())
 
     def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGINT)
+        self.process.send_signal(signal.SIGINT)
         time.sleep(0.1)
-        self._process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(10)
+            self.process.wait(10)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._log.close()
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.log.close()
 
     def stop_kernels(self) -> None:
-        for session in json.loads(self._ask("api/sessions")):
+        for session in json.loads(self.ask("api/sessions")):
             try:
-                self._ask(f"api/sessions/{session['id']}", "DELETE")
+                self.ask(f"api/sessions/{session['id']}", "DELETE")
             except urllib.error.HTTPError as error:
-                self._log.flush()
+                self.log.flush()
                 error.add_note(f"{error.read()!r}\n{(self.directory / 'server.log').read_text()[-5000:]}")
                 raise
 
@@ -190,7 +190,7 @@ class Notebook:
             self.theme(LIGHT)
 
     def open(self) -> None:
-        """Load the page, anew where it is loaded already."""
+        """Load the page, again where it is loaded already."""
         self.page.goto(f"{self.lab.url}{self.lab.tree}/{self.path.name}?reset&token={self.lab.token}")
         self.wait(
             """() => {
@@ -230,7 +230,7 @@ class Notebook:
         self.flag("enough", yes)
 
     def flag(self, name: str, up: bool) -> None:
-        """Make or remove a file that a cell looks for."""
+        """Make or remove a file that a cell waits for."""
         path = self.lab.notebooks / name
         if up:
             path.touch()
@@ -246,17 +246,17 @@ class Notebook:
         )
         self.wait("name => document.body.dataset.jpThemeName === name", argument=name)
 
-    def look(self) -> dict[str, Any] | None:
+    def observe(self) -> dict[str, Any] | None:
         """What the live panel shows, None where there is none."""
         return self.page.evaluate(LOOK)  # type: ignore[no-any-return]
 
-    def until(self, condition: str, timeout_s: float = PATIENCE_S, *, look: str = LOOK) -> dict[str, Any]:
-        """Wait for a condition (JavaScript) on what `look` returns, `it`; returns what fulfilled it."""
-        script = f"() => {{ const it = ({look})(); return it !== null && ({condition}) && it; }}"
+    def until(self, condition: str, timeout_s: float = PATIENCE_S, *, observe: str = LOOK) -> dict[str, Any]:
+        """Wait for a condition (JavaScript) on what `observe` returns, `it`; returns what fulfilled it."""
+        script = f"() => {{ const it = ({observe})(); return it !== null && ({condition}) && it; }}"
         try:
             return self.wait(script, timeout_s).json_value()  # type: ignore[no-any-return]
         except TimeoutError as error:
-            error.add_note(f"looked at last: {json.dumps(self.page.evaluate(look))[:3000]}")
+            error.add_note(f"observed last: {json.dumps(self.page.evaluate(observe))[:3000]}")
             raise
 
     def wait(self, script: str, timeout_s: float = PATIENCE_S, argument: object = None) -> JSHandle:

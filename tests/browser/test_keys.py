@@ -123,7 +123,7 @@ def test_no_key_in_any_panel_starts_a_command_of_jupyterlab_and_saving_still_wor
     made.wait(f"() => document.querySelectorAll('.workbench-tabs .lm-TabBar-tab').length === {len(TABS)}")
     made.wait("() => document.querySelector('.workbench-do-cancel:enabled')")
     acted: dict[str, dict[str, list[str]]] = {}
-    seen = 0
+    state_when = 0
     for name in ["Sweep", *TABS]:
         if name in TABS:
             tabs.filter(has_text=name).click()
@@ -131,10 +131,10 @@ def test_no_key_in_any_panel_starts_a_command_of_jupyterlab_and_saving_still_wor
         sheet = ".workbench-panel:has(.workbench-do-cancel)"
         found = controls(made, ".workbench-tabs .workbench-panel:visible" if name in TABS else sheet)
         assert found or name == "Log", name
-        seen += len(found)
+        state_when += len(found)
         acted[name] = begun(made, found)
     acted["titles of tabs"] = begun(made, tabs.element_handles())
-    assert seen > 60
+    assert state_when > 60
     assert {name: each for name, each in acted.items() if each} == {}
 
     tabs.filter(has_text=TABS[0]).click()

@@ -40,9 +40,9 @@ def cells() -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
+def state_when(notebook: Notebook, condition: str) -> dict[str, Any]:
     """Wait for a condition (JavaScript) on what the panel shows, `it`; returns that."""
-    return notebook.until(condition, look=SEE)
+    return notebook.until(condition, observe=SEE)
 
 
 def press(notebook: Notebook, name: str) -> None:
@@ -52,14 +52,14 @@ def press(notebook: Notebook, name: str) -> None:
 @pytest.mark.slow
 def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: Make) -> None:
     code = cells()
-    words = {"panel": "panels.apply(", "run": "%%energy while it runs"}
-    at = {name: next(n for n, cell in enumerate(code) if each in cell) for name, each in words.items()}
+    text = {"panel": "panels.apply(", "run": "%%energy while it runs"}
+    at = {name: next(n for n, cell in enumerate(code) if each in cell) for name, each in text.items()}
     # The notebook's clock steps as fast as the machine works it out; a person's does not.
     assert "train(300)" in code[at["run"]]
     code[at["run"]] = code[at["run"]].replace("train(300)", SLOWLY)
     made = notebook(code)
     made.execute(*range(at["panel"] + 1))
-    first = seen(made, "it.can_apply && it.view.status.includes(': 250 W')")
+    first = state_when(made, "it.can_apply && it.view.status.includes(': 250 W')")
     assert not first["can_undo"]
 
     made.run(at["run"])
@@ -75,16 +75,16 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     made.page.mouse.move(box["x"] + box["width"] - 4, middle, steps=8)
     made.page.mouse.move(box["x"] + 8, middle, steps=8)
     made.page.mouse.up()
-    seen(made, "it.wanted?.power_limit_w === 250")  # the left end, whatever was passed on the way
+    state_when(made, "it.wanted?.power_limit_w === 250")  # the left end, whatever was passed on the way
     made.page.keyboard.press("ArrowRight")
-    seen(made, "it.wanted.power_limit_w < 250")
+    state_when(made, "it.wanted.power_limit_w < 250")
     assert made.page.locator(".workbench-frontier").first.inner_text() != table
     assert made.count(at["run"]) is None  # all this while the cell runs
 
     press(made, "apply")
-    wanted = seen(made, "it.can_undo && it.view.status.includes(`: ${it.wanted.power_limit_w} W`)")
-    assert "applied from this workbench" in wanted["view"]["status"]
-    fallen = seen(made, "it.view.status.includes('the power went from ')")
+    wanted = state_when(made, "it.can_undo && it.view.status.includes(`: ${it.wanted.power_limit_w} W`)")
+    assert "from this workbench" in wanted["view"]["status"]
+    fallen = state_when(made, "it.view.status.includes('the power went from ')")
     assert "<path" in fallen["plot"]
     before, after = (
         float(word) for word in fallen["view"]["status"].split("the power went from ")[1].replace(" W", "").split() if word.isdigit()
@@ -92,7 +92,7 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     assert after < before
     assert after < wanted["wanted"]["power_limit_w"] + 10
     press(made, "undo")
-    back = seen(made, "it.view.status.includes(': 250 W') && !it.can_undo")
+    back = state_when(made, "it.view.status.includes(': 250 W') && !it.can_undo")
     assert (back["problem"], back["waits"]) == ("", "")
     assert made.count(at["run"]) is None
     made.enough()

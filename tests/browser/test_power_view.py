@@ -56,7 +56,7 @@ def started(notebook: Make, run: str, *more: str) -> Notebook:
     return made
 
 
-def test_a_blocking_cell_is_seen_stopped_and_left_as_a_picture(notebook: Make) -> None:
+def test_a_blocking_cell_is_shown_stopped_and_left_as_a_picture(notebook: Make) -> None:
     made = started(notebook, "train()")
     first = made.until("it.state === 'running' && it.badge && !it.disabled")
     assert first["title"] == "train · Tesla V100-PCIE-32GB"

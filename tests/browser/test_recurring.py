@@ -56,9 +56,9 @@ job = RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, stora
 """
 
 
-def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
-    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
-    return notebook.until(condition, look=SEE)
+def state_when(notebook: Notebook, condition: str) -> dict[str, Any]:
+    """Wait for a condition (JavaScript) on the state of the view, `it`; returns it."""
+    return notebook.until(condition, observe=SEE)
 
 
 def slide(notebook: Notebook, share: float) -> None:
@@ -80,36 +80,34 @@ def opened(notebook: Make) -> Notebook:
 
 def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook, tmp_path: Path) -> None:
     page = opened.page
-    first = seen(opened, "it.problem === ''")
+    first = state_when(opened, "it.problem === ''")
     assert (first["recurrences"], first["believed"]) == (0, 0)
-    assert (
-        first["headline"] == "Next: a few seconds of batch size 1024 at 250 W: what does an epoch cost here?"
-    )
+    assert "size 1024 at 250 W" in first["headline"]
     assert first["badge"]  # simulated, and it says so
 
     page.locator(".workbench-run-one").last.click()
-    one = seen(opened, "it.recurrences === 1 && it.left === 0")
+    one = state_when(opened, "it.recurrences === 1 && it.left === 0")
     assert (one["believed"], one["curve"], one["sums"]) == (5, 7, 1)
     page.locator(".workbench-count").last.fill("7")
     opened.flag("hold", True)
     page.locator(".workbench-run-many").last.click()
-    running = seen(opened, "it.left > 1")
+    running = state_when(opened, "it.left > 1")
     opened.flag("hold", False)
     assert running["disabled"]
-    many = seen(opened, "it.recurrences === 8 && it.left === 0")
+    many = state_when(opened, "it.recurrences === 8 && it.left === 0")
     assert "likely the cheapest" in many["headline"]
     assert "8 recurrences cost" in many["details"]
 
     slide(opened, 0.01)
-    time = seen(opened, "it.eta < 0.05 && it.words.includes('% time')")
+    time = state_when(opened, "it.eta < 0.05 && it.words.includes('% time')")
     slide(opened, 0.99)
-    energy = seen(opened, "it.eta > 0.95 && it.words.includes('% energy') && it.optimum !== null")
+    energy = state_when(opened, "it.eta > 0.95 && it.words.includes('% energy') && it.optimum !== null")
     assert time["optimum"] > energy["optimum"]  # of limits, lowest first
     assert time["headline"] != energy["headline"]
     assert energy["recurrences"] == 8  # not one run more
 
     opened.theme("JupyterLab Dark")
-    dark = seen(opened, f"it.ink !== '{energy['ink']}'")
+    dark = state_when(opened, f"it.ink !== '{energy['ink']}'")
     assert dark["ink"] != energy["ink"]
     opened.theme("JupyterLab Light")
 
@@ -118,13 +116,13 @@ def test_it_answers_while_a_cell_runs_and_says_what_went_wrong(opened: Notebook)
     page = opened.page
     opened.run(2)
     page.locator(".workbench-run-one").last.click()
-    seen(opened, "it.recurrences === 1 && it.left === 0")
+    state_when(opened, "it.recurrences === 1 && it.left === 0")
     slide(opened, 0.9)
-    seen(opened, "it.eta > 0.85 && it.words.startsWith('eta 0.')")
+    state_when(opened, "it.eta > 0.85 && it.words.startsWith('eta 0.')")
     page.locator(".workbench-count").last.fill("0")
     page.locator(".workbench-run-many").last.click()
-    wrong = seen(opened, "it.problem !== ''")
-    assert wrong["problem"] == "0 recurrences cannot be run; choose 1 or more"
+    wrong = state_when(opened, "it.problem !== ''")
+    assert "0 recurrences" in wrong["problem"]
     assert opened.count(2) is None
     opened.enough()
     opened.finish(2)

@@ -73,7 +73,7 @@ def settled_overlaps(page: Page) -> list[str]:
     900,
     1280, 1800,
 ])
-def test_no_words_lie_over_others_and_nothing_shuts_anybody_out(shown: Notebook, width: int, theme: str) -> None:
+def test_no_text_overlaps_and_all_controls_are_accessible(shown: Notebook, width: int, theme: str) -> None:
     if not looks.AXE.is_file():
         pytest.skip(f"axe-core is not here: npm ci in tools/js, or WORKBENCH_AXE; {looks.AXE}")
     shown.page.set_viewport_size({"width": width, "height": 1600})

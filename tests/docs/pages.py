@@ -44,7 +44,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def pages() -> list[Path]:
-    """Every page of the site, and what stands beside it in the repository."""
+    """Every page of the site, and the files next to it in the repository."""
     return sorted(DOCS.rglob("*.md")) + sorted((DOCS / "tutorials").glob("*.ipynb"))
 
 

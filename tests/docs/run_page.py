@@ -47,11 +47,11 @@ def commands(body: str) -> list[int]:
     lines = [shlex.split(line, comments=True) for line in body.replace("\\\n", " ").splitlines()]
     here = Path(sys.executable).name
     statuses = []
-    for program, *words in filter(None, lines):
+    for program, *arguments in filter(None, lines):
         if program != "workbench":
             raise SystemExit(f"{program}: only `workbench` is run here; mark the block as not run, with the reason")
-        words = [sys.executable if word in ("python", here) else word for word in words]
-        statuses.append(cli.main(words))
+        arguments = [sys.executable if each in ("python", here) else each for each in arguments]
+        statuses.append(cli.main(arguments))
     return statuses
 
 

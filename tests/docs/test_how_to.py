@@ -1,4 +1,4 @@
-"""Every block of code on a how-to page runs, or says why it cannot run here."""
+"""Every block of code on a how-to page runs, or names the reason why it cannot run here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""Reading a `%%energy` line: where it stands, what it asks for, and what is wrong with it."""
+"""Reading a `%%energy` line: its place, its options, and its errors."""
 
 from __future__ import annotations
+
+import argparse
+from typing import Any
 
 import pytest
 
@@ -71,22 +74,28 @@ def test_options_are_understood(line: str, options: Options) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "part"),
     [
-        ("--bogus", "%%energy --bogus: unrecognized arguments: --bogus; %%energy? lists the options"),
-        ("--repeat many", "invalid int value: 'many'"),
-        ("--repeat 0", "--repeat 0: a cell runs at least once"),
-        ("-o 1st", "-o 1st: that is no name for a variable"),
-        ("-o for", "-o for: that is no name for a variable"),
+        ("--bogus", "%%energy?"),
+        ("--repeat many", "'many'"),
+        ("--repeat 0", "--repeat 0: "),
+        ("-o 1st", "-o 1st: "),
+        ("-o for", "-o for: "),
         ("--gpu", "expected one argument"),
         ("'open", "No closing quotation"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_told_in_a_sentence(line: str, sentence: str) -> None:
+def test_a_bad_line_is_refused_with_the_option_named(line: str, part: str) -> None:
     with pytest.raises(BadOptions) as caught:
         parse(line)
-    assert sentence in str(caught.value)
+    assert part in str(caught.value)
 
 
 def test_every_option_is_explained() -> None:
-    assert all(action.help for action in parser()._actions)
+    given: list[Any] = []
+    patch = pytest.MonkeyPatch()
+    patch.setattr(argparse.HelpFormatter, "add_arguments", lambda formatter, actions: given.extend(actions))
+    parser().format_help()
+    patch.undo()
+    assert given
+    assert all(action.help for action in given)

@@ -1,4 +1,4 @@
-"""`%%energy` in a real kernel: the cell behaves as it would without it, and one line says what it cost."""
+"""`%%energy` in a real kernel: the cell behaves as it would without it, and one line shows its cost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ def kernel(start: Callable[..., Kernel]) -> Kernel:
     """A kernel with the extension and a simulated V100; live views are the panels' tests."""
     made = start()
     assert made("%load_ext kernels_ext").text == ""
-    shown = made("%gpu simulate V100")
-    assert shown.text.startswith(
-        "this kernel now measures simulated GPUs: their energy is not real\nGPU 0: Tesla V100"
-    )
+    note, listed = made("%gpu simulate V100").text.splitlines()[:2]
+    assert "simulated GPUs" in note
+    assert listed.startswith("GPU 0: Tesla V100")
     made("%config EnergyMagics.live = False")
     return made
 
@@ -56,7 +55,7 @@ def test_a_semicolon_hides_the_value(kernel: Kernel) -> None:
 
 
 def test_an_error_is_the_cells_own_and_what_it_cost_is_kept(kernel: Kernel) -> None:
-    """The reply says error: that is what stops "Run all" in a front end."""
+    """The reply has the status "error", which stops "Run all" in a front end."""
     ran = kernel("%%energy -o cost\nx = 1\n1 / 0")
     assert (ran.status, ran.error) == ("error", "ZeroDivisionError: division by zero")
     assert ran.report["outcome"] == "error"
@@ -136,14 +135,14 @@ def stepped(kernel: Kernel) -> Iterator[Kernel]:
     kernel("%gpu simulate V100")
 
 
-def test_a_cell_that_marks_its_iterations_is_told_what_one_costs(stepped: Kernel) -> None:
+def test_a_cell_with_steps_reports_the_cost_of_an_iteration(stepped: Kernel) -> None:
     kernel = stepped
     ran = kernel(f"%%energy -o cost stepped{STEPS}")
     found = ran.report["iterations"]
     assert (found["count"], found["source"]) == (6, "marks")
     assert found["seconds"] == pytest.approx(0.05)
     assert found["energy_j"] == pytest.approx(26.0 * found["seconds"], rel=0.1)  # it idled
-    assert " J an iteration, 6 iterations (marks)" in ran.reports[0]["text/plain"]
+    assert "6 iterations (marks)" in ran.reports[0]["text/plain"]
     assert kernel("cost.iterations.count").value == "6"
     frame = kernel(
         "found = workbench.iterations_of(cost).frame\nfound.filter(found['iteration'].is_not_null()).height"
@@ -153,7 +152,7 @@ def test_a_cell_that_marks_its_iterations_is_told_what_one_costs(stepped: Kernel
     assert log.value == "(6, 'marks')"
 
 
-def test_iterations_are_not_looked_for_where_that_is_not_wanted(stepped: Kernel) -> None:
+def test_iterations_are_not_detected_where_that_is_switched_off(stepped: Kernel) -> None:
     kernel = stepped
     assert kernel(f"%%energy --no-period{STEPS}").report["iterations"] is None
     kernel("%config EnergyMagics.period = False")
@@ -165,7 +164,7 @@ def test_iterations_are_not_looked_for_where_that_is_not_wanted(stepped: Kernel)
     assert kernel("%%energy\n1").report["iterations"] is None  # too short to be kept waiting
 
 
-def test_an_idle_gpu_has_no_iterations_and_that_is_said(kernel: Kernel) -> None:
+def test_an_idle_gpu_reports_no_iterations(kernel: Kernel) -> None:
     ran = kernel("%%energy\nimport time\ntime.sleep(3.1)")
     assert ran.report["iterations"]["count"] == 0
     assert (
@@ -227,7 +226,7 @@ def beside(cell):
 def test_a_cell_in_another_thread_does_not_end_it(kernel: Kernel) -> None:
     kernel(IN_A_THREAD)
     ran = kernel("%%energy outer\nimport time\nbeside('y = 1')\nbeside('%%energy\\n2')\ntime.sleep(0.3)")
-    assert "this cell is not measured: another one is being measured" in ran.text
+    assert "not measured: another" in ran.text
     assert ran.report["label"] == "outer"
     assert ran.report["time_s"] >= 0.3
 
@@ -260,7 +259,7 @@ def test_an_interrupt_before_the_cell_leaves_it_unmeasured(kernel: Kernel) -> No
     kernel("interrupt('open')")
     ran = kernel("%%energy\n6 * 7")
     assert (ran.value, ran.reports) == ("42", [])
-    assert "this cell is not measured: it was interrupted before it began" in ran.text
+    assert "not measured" in ran.text
     assert len(kernel("%%energy\n1").reports) == 1
 
 
@@ -286,7 +285,7 @@ def test_an_interrupt_while_a_cell_is_closed_loses_nothing(kernel: Kernel, name:
         "1\nmine.set_power_limit(mine.devices[0].uuid, 150.0)"
     )
     assert ran.report["repeats"] == 1
-    assert "run 2 of 3 was interrupted and is left out" in ran.reports[0]["text/plain"]
+    assert "run 2 of 3" in ran.reports[0]["text/plain"]
     assert kernel("kept.repeats, mine.devices[0].setting().power_limit_w").value == "(1, 250.0)"
 
 
@@ -313,13 +312,8 @@ def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel)
         "os.kill(session.current().recorder.pid, signal.SIGKILL); time.sleep(0.3)"
     )
     assert ran.report["energy_j"] is not None
-    assert (
-        int(
-            kernel("from workbench.logbook.store import Store; Store().trace(orphan.id).height").value
-            or 0
-        )
-        > 3
-    )
+    height = kernel("from workbench.logbook.store import Store; Store().trace(orphan.id).height").value
+    assert int(height or 0) > 3
     assert kernel("%%energy\n1").report["gpus"][0]["samples"] >= 0
     assert kernel("session.current().recorder.running").value == "True"
 
@@ -327,20 +321,16 @@ def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel)
 # options
 
 
-def test_an_option_that_is_not_one_is_said_and_the_cell_runs(kernel: Kernel) -> None:
+def test_an_unknown_option_is_reported_and_the_cell_runs(kernel: Kernel) -> None:
     ran = kernel("%%energy --bogus\n3")
     assert (ran.status, ran.value) == ("ok", "3")
-    assert ran.text == (
-        "%%energy --bogus: unrecognized arguments: --bogus; %%energy? lists the options. "
-        "The cell runs and is measured without options.\n"
-    )
+    assert ran.text.startswith("%%energy --bogus: ")
     assert len(ran.reports) == 1
 
 
-def test_a_gpu_that_is_not_there_is_said_and_all_are_counted(kernel: Kernel) -> None:
+def test_a_missing_gpu_is_reported_and_all_are_counted(kernel: Kernel) -> None:
     ran = kernel("%%energy --gpus 9\n3")
     assert ran.text.startswith("--gpus 9: ")
-    assert ran.text.endswith(" All GPUs are counted.\n")
     assert (ran.value, len(ran.report["gpus"])) == ("3", 1)
 
 
@@ -352,17 +342,17 @@ def test_a_cell_can_be_repeated(kernel: Kernel) -> None:
     assert "mean of 3 runs" in ran.reports[0]["text/plain"]
 
 
-def test_a_repetition_that_fails_is_left_out_and_said(kernel: Kernel) -> None:
+def test_a_repetition_that_fails_is_left_out_and_reported(kernel: Kernel) -> None:
     ran = kernel("%%energy --repeat 4\nk = globals().get('k', 0) + 1\nif k == 3: raise ValueError('third')")
     assert ran.status == "ok"
     assert ran.report["repeats"] == 2
-    assert "run 3 of 4 ended with an error and is left out" in ran.reports[0]["text/plain"]
+    assert "run 3 of 4" in ran.reports[0]["text/plain"]
 
 
 def test_a_cell_that_awaits_is_measured_once(kernel: Kernel) -> None:
     ran = kernel("%%energy --repeat 3\nimport asyncio\nawait asyncio.sleep(0)")
     assert ran.report["repeats"] == 1
-    assert "--repeat does not work with top-level await" in ran.reports[0]["text/plain"]
+    assert "top-level await" in ran.reports[0]["text/plain"]
 
 
 def test_quiet_shows_nothing_and_keeps_everything(kernel: Kernel) -> None:
@@ -401,20 +391,17 @@ def test_a_statement_can_be_repeated_and_can_fail(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "part"),
     [
-        (
-            "%energy",
-            "%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell",
-        ),
-        ("%energy --bogus f()", "unrecognized arguments: --bogus"),
-        ("%energy --repeat 0 f()", "a cell runs at least once"),
+        ("%energy", "`%energy train()`"),
+        ("%energy --bogus f()", "--bogus"),
+        ("%energy --repeat 0 f()", "--repeat 0: "),
     ],
 )
-def test_a_line_that_makes_no_sense_is_a_usage_error(kernel: Kernel, line: str, sentence: str) -> None:
+def test_a_line_that_makes_no_sense_is_a_usage_error(kernel: Kernel, line: str, part: str) -> None:
     ran = kernel(line)
     assert ran.reply["ename"] == "UsageError"
-    assert sentence in ran.reply["evalue"]
+    assert part in ran.reply["evalue"]
 
 
 # %energy_log and %gpu
@@ -423,17 +410,16 @@ def test_a_line_that_makes_no_sense_is_a_usage_error(kernel: Kernel, line: str, 
 def test_the_log_is_a_frame_and_can_be_narrowed_and_exported(kernel: Kernel) -> None:
     for number in range(3):
         kernel(f"%%energy logged -q\n{number}")
-    assert (
-        kernel("log = %energy_log --label logged\nlog.height, log['label'].unique().to_list()").value
-        == "(3, ['logged'])"
-    )
+    found = kernel("log = %energy_log --label logged\nlog.height, log['label'].unique().to_list()")
+    assert found.value == "(3, ['logged'])"
     assert kernel("%energy_log --last 2").status == "ok"
     assert kernel("_.height").value == "2"
-    said = kernel(
+    exported = kernel(
         "log = %energy_log --label logged --export logged.csv\nimport os; os.path.abspath('logged.csv')"
     )
-    assert said.text == "3 measurements written to logged.csv\n"
-    assert pl.read_csv(str(said.value).strip("'"))["label"].to_list() == ["logged"] * 3
+    assert exported.text.startswith("3 ")
+    assert "logged.csv" in exported.text
+    assert pl.read_csv(str(exported.value).strip("'"))["label"].to_list() == ["logged"] * 3
 
 
 def test_two_measurements_are_compared(kernel: Kernel) -> None:
@@ -447,29 +433,29 @@ def test_two_measurements_are_compared(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "part"),
     [
-        ("%energy_log --compare short nobody", "no measurement is called 'nobody'; the latest are "),
-        ("%energy_log --export e.xlsx", "'e.xlsx' ends in none of .parquet, .csv, .json"),
-        ("%energy_log --last many", "invalid int value: 'many'"),
-        ("%energy_log --bogus", "unrecognized arguments: --bogus"),
+        ("%energy_log --compare short nobody", "'nobody'"),
+        ("%energy_log --export e.xlsx", ".parquet, .csv, .json"),
+        ("%energy_log --last many", "'many'"),
+        ("%energy_log --bogus", "--bogus"),
         ("%energy_log 'open", "No closing quotation"),
         ("%gpu simulate Z9000", "Z9000"),
-        ("%gpu simulate", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"),
-        ("%gpu advise much", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"),
-        ("%gpu nonsense", "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"),
+        ("%gpu simulate", "`simulate CARD[,CARD...]`"),
+        ("%gpu advise much", "`simulate CARD[,CARD...]`"),
+        ("%gpu nonsense", "`simulate CARD[,CARD...]`"),
     ],
 )
-def test_what_cannot_be_done_is_a_usage_error_in_a_sentence(kernel: Kernel, line: str, sentence: str) -> None:
+def test_what_cannot_be_done_is_a_usage_error_in_a_sentence(kernel: Kernel, line: str, part: str) -> None:
     kernel("%%energy short -q\n1")
     ran = kernel(line)
     assert (ran.status, ran.reply["ename"]) == ("error", "UsageError")
-    assert sentence in ran.reply["evalue"]
+    assert part in ran.reply["evalue"]
 
 
 def test_the_gpus_are_listed_and_put_back(kernel: Kernel) -> None:
     shown = kernel("%gpu").text
-    assert "power limit 250 W, can be 100..250 W, default 250 W" in shown
+    assert "100..250 W" in shown
     assert "(simulated)" in shown
     limit = (
         "from workbench.measurement import session; mine = session.current(); "
@@ -477,12 +463,12 @@ def test_the_gpus_are_listed_and_put_back(kernel: Kernel) -> None:
     )
     assert kernel(limit).value == "150.0"
     assert "power limit 150 W" in kernel("%gpu").text
-    assert kernel("%gpu restore").text == "all settings are as they were found\n"
+    kernel("%gpu restore")
     assert "power limit 250 W" in kernel("%gpu").text
 
 
 def test_a_gpu_that_is_idle_is_given_no_advice(kernel: Kernel) -> None:
-    assert kernel("%gpu advise").text == "GPU 0: no suggestion: the GPU is idle; ask again while the job runs\n"
+    assert "is idle" in kernel("%gpu advise").text
 
 
 # configuration, help, completion
@@ -502,7 +488,7 @@ def test_quiet_can_be_the_default(kernel: Kernel) -> None:
 
 
 def test_a_trait_of_the_wrong_kind_is_refused(kernel: Kernel) -> None:
-    assert "expected a boolean, not the str 'perhaps'" in kernel("%config EnergyMagics.live = 'perhaps'").text
+    assert "'perhaps'" in kernel("%config EnergyMagics.live = 'perhaps'").text
     assert kernel("%config EnergyMagics.live").value == "False"
     kernel("%config EnergyMagics.live = False")
 
@@ -571,9 +557,8 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
         "mine.set_power_limit(mine.devices[0].uuid, 150.0)\n"
         "sampler = mine.recorder.pid"
     )
-    assert (
-        kernel("left()").value == "(2, 1, ['energy', 'energy', 'energy_log', 'gpu'], 2, 2, 1)"
-    )  # sampler and watchdog
+    magics = ["energy", "energy", "energy_log", "gpu"]
+    assert kernel("left()").value == str((2, 1, magics, 2, 2, 1))  # sampler and watchdog
     assert kernel("%unload_ext workbench").text == ""
     assert kernel("left()").value == before == "(0, 0, [], 0, 0, 0)"
     assert kernel("%%energy\n1").reply["ename"] == "UsageError"  # there is no such magic any more
@@ -588,27 +573,22 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
 def test_without_a_gpu_there_is_a_time_the_reason_and_never_a_joule(start: Callable[..., Kernel]) -> None:
     kernel = start()
     kernel(
-        "import workbench.measurement.session, "
-        "workbench.device.discovery\nworkbench.measurement.session.devices = list\n"
-        "workbench.measurement.session.why_no_gpu = lambda: 'there is no NVIDIA driver here'"
+        "from workbench.measurement import session\nsession.devices, session.why_no_gpu = list, lambda: 'no driver'"
     )
     kernel("%load_ext kernels_ext")
     ran = kernel("%%energy train\n7")
     assert ran.value == "7"
     assert (ran.report["energy_j"], ran.report["gpus"]) == (None, [])
     (shown,) = ran.reports
-    assert shown["text/plain"].endswith(
-        "no energy: there is no NVIDIA driver here; a simulated GPU can be chosen with %gpu simulate A100"
-    )
+    assert "energy: no driver" in shown["text/plain"]
     assert " J" not in shown["text/plain"]
-    assert (
-        kernel("%gpu").text
-        == "there is no NVIDIA driver here. A simulated GPU can be chosen: %gpu simulate A100\n"
-    )
-    assert kernel("%gpu restore").text == "all settings are as they were found\n"
+    for text in (shown["text/plain"], kernel("%gpu").text):
+        assert "no driver" in text
+        assert "%gpu simulate" in text
+    assert kernel("%gpu restore").status == "ok"
 
 
-def test_a_machine_that_was_chosen_before_is_said_at_once(
+def test_simulated_gpus_chosen_before_are_reported_on_load(
     start: Callable[..., Kernel], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     from workbench.simulation import machine as machines
@@ -616,10 +596,7 @@ def test_a_machine_that_was_chosen_before_is_said_at_once(
     path = tmp_path_factory.mktemp("machine") / "gpus"
     machines.create("H100,A40", path)
     kernel = start(WORKBENCH_SIMULATED_GPUS=str(path))
-    assert (
-        "the GPUs of this kernel are simulated (chosen by name before it started)"
-        in kernel("%load_ext kernels_ext").text
-    )
+    assert "simulated" in kernel("%load_ext kernels_ext").text
     kernel("%config EnergyMagics.live = False")
     both = kernel("%%energy\n1").report
     assert [gpu["name"].split()[1] for gpu in both["gpus"]] == ["H100", "A40"]
@@ -648,7 +625,7 @@ def test_a_kernel_that_ends_takes_everything_with_it(start: Callable[..., Kernel
 def test_a_kernel_whose_simulated_gpus_are_gone_gets_new_ones(start: Callable[..., Kernel]) -> None:
     kernel = start(WORKBENCH_SIMULATED_GPUS="/dev/shm/workbench-gpus-1-gone")
     kernel("%load_ext workbench")
-    assert "`%gpu simulate A100` in a notebook" in (kernel("%gpu").error or "")
+    assert "`%gpu simulate A100`" in (kernel("%gpu").error or "")
     assert "GPU 0: NVIDIA A100" in kernel("%gpu simulate A100").text
     assert kernel("%gpu").text.startswith("GPU 0: NVIDIA A100")
 
@@ -661,7 +638,7 @@ def test_two_functions_are_compared(kernel: Kernel) -> None:
     kernel("import time\ndef short():\n    time.sleep(0.1)\ndef long():\n    time.sleep(0.3)", silent=True)
     ran = kernel("%energy_compare short long --paired 2")
     assert ran.status == "ok", ran.error
-    assert any(words in ran.value for words in ("long takes", "long against short", "cannot be compared yet"))
+    assert any(part in ran.value for part in ("long takes", "long against short", "compared yet"))
     assert kernel("_.runs.height").value in ("2", "4")
 
 

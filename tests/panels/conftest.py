@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tools.js.messages import SAID, troubles
+from workbench.measurement import session as sessions
 from workbench.panels._core.live import LivePanel
 from workbench.panels._core.persistent import Displayed
 from workbench.panels._views.apply.panel import ApplyPanel
@@ -51,7 +52,7 @@ def declared_messages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, "snapshot", checked)
 
     def assign(self: LivePanel, name: str, value: Any) -> None:
-        if name in ("_say", "send"):  # a test listens
+        if name == "send":  # a test listens
             heard = value
 
             def value(content: dict[str, Any], buffers: Any = None) -> Any:
@@ -65,6 +66,14 @@ def declared_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LivePanel, "__setattr__", assign, raising=False)
 
 
+@pytest.fixture
+def own_session(simulated: Callable[..., Any]) -> Iterator[None]:
+    """No session of another test before this one, none of this test after it."""
+    sessions.current().close()
+    yield
+    sessions.current().close()
+
+
 OUTSIDE = re.compile(r"<script|javascript:|\bon\w+=|<(?:img|link|iframe|use)\b|@import|url\((?!#)|\b(?:src|href)=[\"']?https?:")
 
 
@@ -74,15 +83,16 @@ def complete_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     its words and a picture, which needs no script and nothing from outside. Every picture of these tests is held
     against that.
     """
-    drawn = Displayed._picture
+    def watch(kind: type[Displayed], drawn: Callable[[Displayed], str]) -> None:
+        def checked(self: Displayed) -> str:
+            html = drawn(self)
+            assert html.strip()
+            assert self.summary().strip()
+            found = OUTSIDE.search(html)
+            assert not found, html[found.start() - 80:found.end() + 80]
+            return html
 
-    def checked(self: Displayed) -> dict[str, Any]:
-        bundle = drawn(self)
-        assert set(bundle) == {"text/html", "text/plain"}
-        assert bundle["text/plain"].strip()
-        assert bundle["text/html"].strip()
-        found = OUTSIDE.search(bundle["text/html"])
-        assert not found, bundle["text/html"][found.start() - 80:found.end() + 80]
-        return bundle
+        monkeypatch.setattr(kind, "html", checked)
 
-    monkeypatch.setattr(Displayed, "_picture", checked)
+    for kind in PANELS:
+        watch(kind, kind.html)

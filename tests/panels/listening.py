@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
+
+from IPython.core.formatters import MimeBundleFormatter
 
 from workbench.panels._core.live import LivePanel
 
 
-class Said:
-    """Takes what a panel sends, in place of a browser that has said hello."""
+class Browser:
+    """Takes what a panel sends, in place of a browser whose view is open."""
 
     def __init__(self, panel: LivePanel) -> None:
         self.messages: list[dict[str, Any]] = []
         self.buffers: list[list[bytes]] = []
-        panel._greeted["a view"] = 0.0
-        panel._say = self._take  # type: ignore[method-assign]
+        panel.start = lambda: None  # type: ignore[method-assign]  # a test publishes itself
+        panel.send = self.take
+        panel.receive({"kind": "hello", "view": "a view"})
+        self.messages.clear()
+        self.buffers.clear()
 
-    def _take(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+    def take(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         self.messages.append(content)
         self.buffers.append(buffers or [])
 
@@ -32,6 +36,15 @@ def ask(panel: LivePanel, kind: str, **content: Any) -> None:
 
 
 def later(panel: LivePanel) -> Any:
-    """What a panel publishes when it is time to look at its source again."""
-    panel._read_s = -math.inf
-    return panel.changes()
+    """What a panel publishes when it is time to read its source again."""
+    panel.due = lambda: True  # type: ignore[method-assign]
+    try:
+        return panel.changes()
+    finally:
+        del panel.due
+
+
+def bundle(shown: Any) -> dict[str, Any]:
+    """What IPython displays of an object."""
+    found, _ = MimeBundleFormatter()(shown)
+    return dict(found)

@@ -1,11 +1,7 @@
-"""The panel that applies a setting, without a browser: what it says, does on a button, draws and leaves
-behind.
-"""
+"""The panel that applies a setting, without a browser."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
@@ -17,7 +13,7 @@ import pytest
 
 import workbench
 import workbench.panels
-from tests.panels.listening import Said, ask, later
+from tests.panels.listening import Browser, ask, bundle, later
 from workbench.device import lease, watchdog
 from workbench.device.nvml import NvmlDevice
 from workbench.errors import DriverError, NotPermitted, UsageError
@@ -38,18 +34,15 @@ NO_PERMISSION, LOST = 4, 15
 
 @pytest.fixture
 def machine(
-    simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulated: Callable[..., Machine], own_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Machine]:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(sessions, "_current", None)
     made = simulated("V100", stepped=True)
     yield made
     made.state.clear_faults()
     made.lose(0, 0)
-    lease.restore_all()
-    if sessions._current is not None:
-        sessions._current.close()
+    sessions.current().close()
     watchdog.stop()
     workbench.chosen.choose(None)
 
@@ -59,28 +52,26 @@ def limit_w(machine: Machine) -> float:
 
 
 def test_it_says_what_is_active_what_is_chosen_and_the_difference(machine: Machine) -> None:
-    assert workbench.panels.apply().summary().splitlines()[1:] == [
-        "Active: 250 W (the driver's default)", f"Chosen: {NOTHING}", "Difference: Nothing would change",
-        "Rights: simulated GPU: no privileges needed",
-    ]
-    lines = workbench.panels.apply(Configuration(Setting(150.0, 1005), 64)).summary().splitlines()
-    assert lines[2:5] == [
-        "Chosen: 150 W, SM 1005 MHz, memory clock: driver default, batch size 64",
-        "Difference: power limit 250 W (default) → 150 W; SM clock driver default → 1005 MHz",
-        "Batch size 64 cannot change inside a job that runs; it goes to "
-        "workbench.chosen.batch_size",
-    ]
+    facts = dict(line.split(": ", 1) for line in workbench.panels.apply().summary().splitlines()[1:])
+    assert facts["Active"].startswith("250 W")
+    assert (facts["Chosen"], facts["Difference"]) == (NOTHING, SAME)
+    assert "simulated" in facts["Rights"]
+    chosen, difference, note = workbench.panels.apply(Configuration(Setting(150.0, 1005), 64)).summary().splitlines()[2:5]
+    assert all(part in chosen for part in ("150 W", "1005 MHz", "batch size 64"))
+    assert "→ 150 W" in difference
+    assert "→ 1005 MHz" in difference
+    assert "workbench.chosen.batch_size" in note
     with pytest.raises(UsageError, match="not str"):
         workbench.panels.apply("150 W")
 
 
 def test_the_buttons_apply_undo_and_restore(machine: Machine) -> None:
     panel = ApplyPanel()
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "apply")
-    assert "nothing is chosen yet" in said.last("problem")["text"]
+    assert "nothing is chosen" in browser.last("problem")["text"]
     ask(panel, "choose", power_limit_w=150, sm_clock_mhz=None, mem_clock_mhz="", batch_size=None)
-    assert said.last("news")["wanted"] == {
+    assert browser.last("news")["wanted"] == {
         "power_limit_w": 150.0,
         "sm_clock_mhz": None,
         "mem_clock_mhz": None,
@@ -89,60 +80,60 @@ def test_the_buttons_apply_undo_and_restore(machine: Machine) -> None:
     assert limit_w(machine) == 250.0
     ask(panel, "apply")
     assert limit_w(machine) == 150.0
-    news = said.last("news")
-    assert news["done"] == "applied, and read back: 150 W"
+    news = browser.last("news")
+    assert news["done"].endswith(": 150 W")
     facts = dict(news["view"]["facts"])
     assert facts["Active"].startswith("150 W (")
     assert facts["Difference"] == SAME
     assert news["view"]["can_undo"]
-    assert said.last("problem")["text"] == ""
+    assert browser.last("problem")["text"] == ""
     ask(panel, "default")
     assert limit_w(machine) == 250.0
     ask(panel, "undo")
     assert limit_w(machine) == 150.0
     ask(panel, "undo")
     assert limit_w(machine) == 250.0
-    assert not said.last("news")["view"]["can_undo"]
+    assert not browser.last("news")["view"]["can_undo"]
     ask(panel, "undo")
-    assert "nothing to undo" in said.last("problem")["text"]
+    assert "nothing to undo" in browser.last("problem")["text"]
 
 
 def test_without_rights_it_shows_the_command(machine: Machine) -> None:
     machine.inject("nvmlDeviceSetPowerManagementLimit", NO_PERMISSION)
     panel = ApplyPanel(Setting(150.0))
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "apply")
-    seen = said.last("news")["view"]
-    assert seen["command"] == f"sudo nvidia-smi -i {panel.control.device.uuid} -pl 150"
-    assert "it takes root" in said.last("problem")["text"]
-    assert seen["command"] in panel.html()
+    view = browser.last("news")["view"]
+    assert view["command"] == f"sudo nvidia-smi -i {panel.control.device.uuid} -pl 150"
+    assert "it takes root" in browser.last("problem")["text"]
+    assert view["command"] in panel.html()
     assert limit_w(machine) == 250.0
 
 
 @pytest.mark.parametrize(
-    ("choice", "words"),
+    ("choice", "value"),
     [
-        ({"power_limit_w": 900}, "900 W is outside 100..250 W"),
-        ({"power_limit_w": "much"}, "'much' is no number"),
-        ({"sm_clock_mhz": 3}, "no SM clock of 3 MHz"),
-        ({"batch_size": 0}, "a batch size of 0 is none"),
+        ({"power_limit_w": 900}, "100..250 W"),
+        ({"power_limit_w": "much"}, "'much'"),
+        ({"sm_clock_mhz": 3}, "3 MHz"),
+        ({"batch_size": 0}, "batch size of 0"),
     ],
 )
-def test_what_cannot_be_applied_is_a_sentence(machine: Machine, choice: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_applied_is_a_sentence(machine: Machine, choice: dict[str, Any], value: str) -> None:
     panel = ApplyPanel(Setting(150.0))
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "choose", **choice)
-    if not any(message["kind"] == "problem" for message in said.messages):
+    if not any(message["kind"] == "problem" for message in browser.messages):
         ask(panel, "apply")
-    assert words in said.last("problem")["text"]
+    assert value in browser.last("problem")["text"]
     assert limit_w(machine) == 250.0
 
 
-def test_a_lost_gpu_is_said_and_nothing_can_be_applied(machine: Machine) -> None:
+def test_a_lost_gpu_is_reported_and_nothing_can_be_applied(machine: Machine) -> None:
     panel = ApplyPanel(Setting(150.0))
     machine.lose(0, LOST)
     panel.refresh()
-    assert "Active: not known (nobody knows: the GPU does not answer" in panel.summary()
+    assert "Active: not known" in panel.summary()
     assert panel.applier.view is not None
     assert not panel.applier.view.can_apply
 
@@ -158,7 +149,7 @@ def test_it_takes_over_what_is_chosen_on_a_frontier(machine: Machine) -> None:
     panel = workbench.panels.apply(frontier)
     assert panel.chosen == Configuration(Setting(200.0))
     frontier.callback(Configuration(Setting(175.0)))
-    assert "power limit 250 W (default) → 175 W" in panel.summary()
+    assert "→ 175 W" in panel.summary()
 
 
 def test_the_power_is_watched_and_drawn(machine: Machine) -> None:
@@ -169,7 +160,7 @@ def test_the_power_is_watched_and_drawn(machine: Machine) -> None:
             assert panel.applier.follows
     assert not panel.applier.follows
     panel.refresh()
-    assert "the power went from " in panel.summary()
+    assert "power went from" in panel.summary()
     drawing = ElementTree.fromstring(power(panel.applier.followed))
     path = [each for each in drawing.iter() if each.tag.endswith("path")][-1]
     assert path.attrib["d"].count("L") > 100
@@ -198,12 +189,7 @@ def test_the_picture_escapes_and_needs_no_script(machine: Machine) -> None:
     panel.report_error("<script>")
     assert "<script" not in panel.html()
     assert "&lt;script&gt;" in panel.html()
-    assert "text/html" in panel._repr_mimebundle_()
-
-
-def test_importing_the_panels_loads_no_plotting_library() -> None:
-    code = "import sys, workbench.panels; assert not {'bokeh', 'anywidget', 'polars'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
+    assert "text/html" in bundle(panel)
 
 
 # in the frontier's panel
@@ -216,31 +202,30 @@ POINTS = pl.DataFrame({
 
 def test_a_step_on_the_frontier_is_applied_and_undone_where_it_is_chosen(machine: Machine) -> None:
     panel = workbench.panels.frontier(POINTS)
-    said = Said(panel)
+    browser = Browser(panel)
     greeted, _ = panel.snapshot()
     assert (": 250 W · " in greeted["applied"]["view"]["status"], greeted["applied"]["view"]["can_undo"]) == (True, False)
     ask(panel, "apply", row=1, rule="hand", eta=0.5, slowdown=None, version=greeted["choice"]["version"])
     assert limit_w(machine) == 150.0
-    assert said.last("applied")["done"] == "applied, and read back: 150 W"
-    assert (": 150 W · " in said.last("applied")["view"]["status"], said.last("applied")["view"]["can_undo"]) == (True, True)
+    assert browser.last("applied")["done"].endswith(": 150 W")
+    assert (": 150 W · " in browser.last("applied")["view"]["status"], browser.last("applied")["view"]["can_undo"]) == (True, True)
     ask(panel, "undo")
     assert limit_w(machine) == 250.0
-    assert not said.last("applied")["view"]["can_undo"]
+    assert not browser.last("applied")["view"]["can_undo"]
     panel.apply()
     assert limit_w(machine) == 150.0
     panel.undo()
 
 
-def test_a_default_that_was_not_measured_is_the_origin_and_said_to_be_predicted(machine: Machine) -> None:
+def test_a_default_that_was_not_measured_is_the_origin_and_marked_as_predicted(machine: Machine) -> None:
     panel = workbench.panels.frontier(POINTS, eta=1.0)
-    assert panel.summary().splitlines()[1] == "−20 % energy for +40 % time: 150 W"
-    assert "the default is 250 W (predicted, not measured)" in panel.summary()
+    assert panel.summary().splitlines()[1].startswith("−20 % energy")
+    assert "250 W (predicted" in panel.summary()
 
 
 def test_all_gpus_are_changed_together_or_none(
-    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+    simulated: Callable[..., Machine], own_session: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_current", None)
     machine = simulated("V100,V100", stepped=True)
 
     def limits() -> list[float]:
@@ -252,7 +237,7 @@ def test_all_gpus_are_changed_together_or_none(
     applier.apply()
     assert limits() == [200.0, 200.0]
     applier.refresh()
-    assert applier.state()["done"] == "applied, and read back: 200 W on 2 GPUs"
+    assert applier.state()["done"].endswith("on 2 GPUs")
     applier.undo()
     assert limits() == [250.0, 250.0]
     refuses = applier.controls[1].device
@@ -268,15 +253,11 @@ def test_all_gpus_are_changed_together_or_none(
     with pytest.raises(NotPermitted):
         applier.apply()
     assert limits() == [250.0, 250.0]
-    monkeypatch.undo()
-    lease.restore_all()
-    sessions._current = None
 
 
 def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_no_other(
-    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+    simulated: Callable[..., Machine], own_session: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_current", None)
     machine = simulated("V100,V100,V100", stepped=True)
 
     def limits() -> list[float]:
@@ -299,7 +280,7 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
         return undo(self)
 
     monkeypatch.setattr(ManualControl, "undo", no)
-    with pytest.raises(DriverError, match="GPU 2 does not answer; GPU 1 does not answer"):
+    with pytest.raises(DriverError, match=r"GPU 2 .*GPU 1 "):
         applier.undo()
     assert limits() == [250.0, 200.0, 200.0]
     fails.clear()
@@ -315,25 +296,22 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
 
     fails.append(applier.controls[1])
     monkeypatch.setattr(NvmlDevice, "write", refused)
-    with pytest.raises(NotPermitted, match="it takes root; GPU 1 does not answer"):
+    with pytest.raises(NotPermitted, match="root; GPU 1"):
         applier.apply()
     assert limits() == [250.0, 200.0, 250.0]
     fails.clear()
     applier.undo()
     assert limits() == [250.0, 250.0, 250.0]
-    lease.restore_all()
-    sessions._current = None
     workbench.chosen.choose(None)
 
 
 def test_the_next_kernel_says_what_the_one_before_had_applied(machine: Machine) -> None:
-    hand = ApplyPanel(Setting(150.0)).control
-    hand.apply(Setting(150.0))
-    device, at = hand.device, hand.history[-1].at
+    manual = ApplyPanel(Setting(150.0)).control
+    manual.apply(Setting(150.0))
+    device, at = manual.device, manual.history[-1].at
     lease.restore_all()  # as at the end of a kernel
-    assert ManualControl(device).earlier == (
-        f"the kernel before this one had applied 150 W at {at}; when it ended, the GPU was restored to 250 W"
-    )
+    earlier = ManualControl(device).earlier
+    assert all(part in earlier for part in ("150 W", str(at), "250 W"))
     again = ManualControl(device)
     again.apply(Setting(200.0))
     assert again.earlier == ""

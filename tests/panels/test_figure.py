@@ -1,4 +1,4 @@
-"""A picture is said once: as SVG, and as layers that a browser draws."""
+"""A picture has one description, for SVG and for layers that a browser draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def described(draw: Any) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def test_lines_of_one_look_are_one_layer_with_gaps_between_them() -> None:
+def test_lines_of_one_style_are_one_layer_with_gaps_between_them() -> None:
     def draw(frame: Any) -> None:
         frame.line([0, 1, 2], [100.0, math.nan, 120.0], Pen("red"), hover={"power": ["100 W", "", "120 W"]})
         frame.line([5, 6], [1, 2], Pen("red"), hover={"power": ["1 W", "2 W"]})

@@ -1,11 +1,13 @@
-"""The panel of a frontier without a browser: what it says, draws, is told, tells, and leaves behind."""
+"""The panel of a frontier, without a browser."""
 
 from __future__ import annotations
 
 import io
 import math
+import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
+from concurrent.futures import Executor, Future
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ import polars as pl
 import pytest
 
 import workbench.panels
-from tests.panels.listening import Said, ask, later
+from tests.panels.listening import Browser, ask, bundle, later
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
+from workbench.experiments.trial import TRIALS
 from workbench.logbook.store import as_frame, export
 from workbench.panels._views.frontier.panel import FrontierPanel
 from workbench.panels._views.frontier.sources import of_attempts, source
@@ -69,66 +72,53 @@ def tell(panel: FrontierPanel, **change: Any) -> None:
     )
 
 
-# what is said
+# the summary
 
 
 def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: FrontierPanel) -> None:
-    assert panel.summary().splitlines() == [
-        "Energy against time",
-        "−13 % energy for +4.0 % time: 250 W, batch size 64",
-        "Least energy at most 5 % slower: 10.4 s and 2.600 ± 0.020 kJ an epoch; the default is 300 W, batch size 64 "
-        "(the highest setting measured, at the batch size that is fastest there)",
-        "Per hour of baseline work it saves 0.0400 ± 0.0028 kWh, 0.012 EUR, 16 gCO2 and "
-        "takes 2 min 24 s more time",
-        "Per epoch it saves 0.1111 ± 0.0077 Wh, less than 0.001 EUR, 0.044 gCO2 and takes 0.4 s more time",
-        "Per job it saves 0.01000 ± 0.00069 kWh, 0.0030 EUR, 4.0 gCO2 and takes 36 s more time",
-        "Pareto-optimal",
-        "6 configurations measured, 2 predicted; 3 on the frontier",
-        "chosen = workbench.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # "
-        "least energy at most 5 % slower",
+    parts = [
+        (), ("−13 % energy", "+4.0 % time", "250 W", "batch size 64"),
+        ("5 % slower", "10.4 s", "2.600 ± 0.020 kJ", "300 W"), ("0.0400 ± 0.0028 kWh", "0.012 EUR", "16 gCO2", "2 min 24 s"),
+        ("0.1111 ± 0.0077 Wh", "0.001 EUR", "0.044 gCO2", "0.4 s"), ("0.01000 ± 0.00069 kWh", "0.0030 EUR", "4.0 gCO2", "36 s"),
+        ("Pareto-optimal",), ("6 ", "2 predicted", "3 on"),
+        ("workbench.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)",),
     ]
+    assert all(part in line for line, row in zip(panel.summary().splitlines(), parts, strict=True) for part in row)
 
 
 def test_a_beaten_point_and_a_prediction_are_called_what_they_are(panel: FrontierPanel) -> None:
     panel.choose(at(150.0))
-    assert "−20 % energy for +100 % time: 150 W, batch size 64 (predicted)" in panel.summary()
-    assert (
-        "Dominated: one at most as slow needs 200 J less, one at most as hungry takes 8 s less"
-        in panel.summary()
-    )
+    assert all(part in panel.summary() for part in ("+100 % time", "(predicted)", "Dominated", "200 J less", "8 s less"))
 
 
-def test_one_point_is_shown_and_said_to_be_one() -> None:
+def test_a_single_point_is_shown_as_one() -> None:
     alone = workbench.panels.frontier(POINTS.head(1))
-    assert "One configuration only, so there is nothing to step to; measure another" in alone.summary()
+    assert "One configuration only" in alone.summary()
     assert alone.step() == alone.step(-1) == at(300.0)
     ElementTree.fromstring(alone.svg())
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "part"),
     [
-        (POINTS.clear(), "there are no points yet"),
-        ([], "there are no points yet"),
-        (POINTS.with_columns(energy_j=pl.lit(-1.0)), "row 0 has a energy_j of -1 J"),
-        (POINTS.with_columns(time_s=pl.lit(math.inf)), "row 0 has a time_s of inf s"),
+        (POINTS.clear(), "no points"),
+        ([], "no points"),
+        (POINTS.with_columns(energy_j=pl.lit(-1.0)), "row 0 .*-1"),
+        (POINTS.with_columns(time_s=pl.lit(math.inf)), "row 0 .*inf"),
         (3, "this is int"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_with_a_sentence(given: Any, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+def test_what_cannot_be_shown_is_refused_with_a_sentence(given: Any, part: str) -> None:
+    with pytest.raises(UsageError, match=part):
         workbench.panels.frontier(given)
 
 
-def test_single_bad_rows_are_left_out_and_said() -> None:
+def test_single_bad_rows_are_left_out_and_reported() -> None:
     panel = workbench.panels.frontier(
         POINTS.with_columns(time_s=pl.when(pl.int_range(8) == 6).then(math.nan).otherwise(pl.col("time_s")))
     )
-    assert (
-        "1 of 8 observations is left out for want of a finite time and energy above 0 (row 6 has nan as its "
-        "time_s)"
-        in panel.summary()
-    )
+    assert "1 of 8" in panel.summary()
+    assert "row 6 has nan" in panel.summary()
 
 
 def test_arguments_that_make_no_sense_are_refused(panel: FrontierPanel) -> None:
@@ -136,11 +126,11 @@ def test_arguments_that_make_no_sense_are_refused(panel: FrontierPanel) -> None:
         ({"eta": 2.0}, "eta is 2"),
         ({"max_slowdown": -1.0}, "a slowdown of -1"),
         ({"unit": "week"}, "for one 'week'"),
-        ({"default": at(99.0)}, "the default, 99 W, batch size 64, is none"),
+        ({"default": at(99.0)}, "99 W"),
     ):
         with pytest.raises(UsageError, match=sentence):
             workbench.panels.frontier(POINTS, **wrong)
-    with pytest.raises(UsageError, match="175 W, batch size 64 is none of the 8 points"):
+    with pytest.raises(UsageError, match=r"175 W.*8 points"):
         panel.choose(at(175.0))
 
 
@@ -156,7 +146,7 @@ def test_steps_go_along_the_frontier_within_the_bound(panel: FrontierPanel) -> N
     assert panel.choose(eta=0.0) == at(300.0)
 
 
-def test_every_new_choice_is_told_to_those_who_asked(panel: FrontierPanel) -> None:
+def test_every_new_choice_reaches_its_callbacks(panel: FrontierPanel) -> None:
     heard: list[Configuration] = []
     end = panel.on_choice(heard.append)
     panel.step(-1)
@@ -169,67 +159,64 @@ def test_every_new_choice_is_told_to_those_who_asked(panel: FrontierPanel) -> No
 
 
 def test_an_error_of_a_listener_is_shown_and_the_choice_is_kept(panel: FrontierPanel) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     panel.on_choice(lambda chosen: 1 // 0)
     assert panel.step(-1) == at(300.0)
-    assert said.last("problem")["text"].startswith("ZeroDivisionError")
+    assert browser.last("problem")["text"].startswith("ZeroDivisionError")
 
 
 def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_few_bytes(
     panel: FrontierPanel,
 ) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     tell(panel, row=2, rule="hand", asked=7)
     assert panel.chosen == at(200.0)
-    answer = said.last("choice")
+    answer = browser.last("choice")
     assert (answer["asked"], answer["row"]) == (7, 2)
     assert "power_limit_w=200" in answer["python"]
-    assert [message["kind"] for message in said.messages] == ["pong", "choice"]
+    assert [message["kind"] for message in browser.messages] == ["pong", "choice"]
     assert len(str(answer)) < 3000
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "part"),
     [
-        ({"row": 99, "rule": "hand"}, "there is no point 99; there are 8"),
+        ({"row": 99, "rule": "hand"}, "no point 99"),
         ({"rule": "luck"}, "not by 'luck'"),
         ({"eta": math.nan}, "eta is nan"),
         ({"slowdown": -3}, "a slowdown of -0.03"),
     ],
 )
-def test_nonsense_from_the_browser_is_said_and_changes_nothing(
-    panel: FrontierPanel, change: dict[str, Any], sentence: str
+def test_a_bad_message_of_the_browser_is_reported_and_changes_nothing(
+    panel: FrontierPanel, change: dict[str, Any], part: str
 ) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     tell(panel, **change)
-    assert sentence in said.last("problem")["text"]
+    assert part in browser.last("problem")["text"]
     assert panel.chosen == at(250.0)
-    assert said.last("choice")["row"] == panel.choice.row
+    assert browser.last("choice")["row"] == panel.choice.row
 
 
 def test_a_click_on_points_that_have_been_replaced_chooses_nothing(panel: FrontierPanel) -> None:
     old, chosen = version(panel), panel.chosen
     panel.update(POINTS.reverse())
-    said = Said(panel)
+    browser = Browser(panel)
     tell(panel, row=0, rule="hand", version=old)
     assert panel.chosen == chosen
-    assert said.last("choice")["row"] == panel.choice.row
+    assert browser.last("choice")["row"] == panel.choice.row
 
 
 def test_a_stale_choice_goes_to_the_nearest_and_says_so(panel: FrontierPanel) -> None:
     heard: list[Configuration] = []
     panel.choose(at(250.0))
     panel.on_choice(heard.append)
-    said = Said(panel)
+    browser = Browser(panel)
     panel.update(POINTS.filter(pl.col("power_limit_w") != 250.0))
     assert panel.chosen == at(300.0)
     assert heard == [at(300.0)]
-    words = (
-        "250 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 300 W, "
-        "batch size 64"
-    )
-    assert said.last("points")["choice"]["note"] == words
-    assert words in panel.summary()
+    note = browser.last("points")["choice"]["note"]
+    assert re.search("250 W.*300 W", note)
+    assert note in panel.summary()
 
 
 def test_a_rule_follows_new_points_and_says_where_it_went(panel: FrontierPanel) -> None:
@@ -245,10 +232,7 @@ def test_a_rule_follows_new_points_and_says_where_it_went(panel: FrontierPanel) 
     )
     panel.update(pl.concat([POINTS, better], how="diagonal_relaxed"))
     assert panel.chosen == at(240.0)
-    assert (
-        "with the new points the choice has moved from 250 W, batch size 64 to 240 W, batch size 64"
-        in panel.summary()
-    )
+    assert re.search("250 W.* to 240 W", panel.summary())
 
 
 def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel) -> None:
@@ -257,7 +241,7 @@ def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel
     assert panel.analysis.points["batch_size"].unique().to_list() == [32]
     panel.select(predicted=False)
     assert len(panel.analysis.points) == 3
-    with pytest.raises(UsageError, match="there is no batch_size 48 here; there are 32, 64"):
+    with pytest.raises(UsageError, match=r"batch_size 48.*32, 64"):
         panel.select(batch_size=48)
     panel.select(batch_size="all", predicted=True)
     assert len(panel.analysis.points) == 8
@@ -269,22 +253,23 @@ def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel
         ]
     )
     other = workbench.panels.frontier(several)
-    assert other.title() == "Energy against time: x, A"  # the commonest of each
+    assert other.title().endswith(": x, A")  # the commonest of each
     other.select(gpu="all")
     assert other.analysis is not None
     assert len(other.analysis.points) == 11
-    with pytest.raises(UsageError, match="there is no job 'all' here"):
+    with pytest.raises(UsageError, match="no job 'all'"):
         other.select(job="all")  # different work cannot be compared
-    with pytest.raises(UsageError, match="no point is left"):
+    with pytest.raises(UsageError, match="no point"):
         other.select(gpu="B", job="y")
     assert len(other.analysis.points) == 11
 
 
 def test_a_default_that_is_not_selected_gives_way_to_one_that_is() -> None:
     panel = workbench.panels.frontier(POINTS, default=at(250.0, 64))
-    assert "the default is 250 W, batch size 64 (as given)" in panel.summary()
+    assert "(as given)" in panel.summary()
     panel.select(batch_size=32)
-    assert "the default is 300 W, batch size 32 (the highest setting measured)" in panel.summary()
+    assert "default is 300 W" in panel.summary()
+    assert "(as given)" not in panel.summary()
 
 
 # sources
@@ -321,12 +306,12 @@ def test_the_log_tells_setting_job_gpu_error_and_measurement() -> None:
     for given in (log, as_frame(log)):
         panel = workbench.panels.frontier(given)
         assert panel.analysis is not None
-        assert panel.title() == "Energy against time: train, A card (simulated)"
+        assert panel.title().endswith(": train, A card (simulated)")
         assert panel.analysis.points.select("power_limit_w", "time_s", "energy_sd_j", "measurements").rows() == [
             (300.0, 10.0, 1.0, ["a"]),
             (200.0, 12.0, 1.0, ["b"]),
         ]
-    with pytest.raises(UsageError, match="none of the 1 measurements ended well"):
+    with pytest.raises(UsageError, match="1 measurements"):
         workbench.panels.frontier([measured("c", 200.0, 13.0, 2300.0, outcome="error")])
 
 
@@ -343,7 +328,7 @@ def test_a_log_that_was_exported_is_shown_as_the_log_itself(tmp_path: Path, endi
 def test_a_log_whose_nested_columns_are_no_json_is_an_error_with_its_name(tmp_path: Path) -> None:
     path = export(as_frame([measured("a", None, 10.0, 3000.0)]), tmp_path / "energy.csv")
     path.write_text(path.read_text().replace("[{", "{{"))
-    with pytest.raises(UsageError, match=r"energy\.csv cannot be read as Parquet, CSV or JSON"):
+    with pytest.raises(UsageError, match=r"energy\.csv"):
         workbench.panels.frontier(path)
 
 
@@ -380,75 +365,63 @@ def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions()
     panel = workbench.panels.frontier(attempts, eta=1.0)
     assert panel.work.unit == "job"
     assert panel.chosen == at(200.0)
-    assert "2 configurations" not in panel.summary()
-    assert "1 configurations measured, 1 predicted; 2 on the frontier" in panel.summary()
+    assert "1 predicted" in panel.summary()
 
 
-def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
-    sweep = Sweep(lambda batch_size: 1.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
+class Given(Executor):
+    """Ends trials at once, with given outcomes."""
+
+    def __init__(self, *rows: dict[str, Any]) -> None:
+        self.rows = list(rows)
+
+    def submit(self, function: Any, configuration: Configuration, /, *others: Any) -> Future[dict[str, Any]]:
+        done: Future[dict[str, Any]] = Future()
+        asked = {**asdict(configuration.setting), "batch_size": configuration.batch_size}
+        done.set_result({**dict.fromkeys(TRIALS), **asked, **self.rows.pop(0)})
+        return done
+
+
+FAILED = {"outcome": "error", "reason": "ValueError: no data", "raised_at": "/home/me/train.py:3"}
+OK = {"outcome": "ok", "reason": "", "gpu": "A card", "samples": 1000.0, "simulated": True, "measurement": "m",
+      "time_s": 0.01, "energy_j": 2.0}
+
+
+def swept(*rows: dict[str, Any], **options: Any) -> Sweep:
+    space = {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]}
+    return Sweep(lambda batch_size: 1000.0, space, executor=Given(*rows), **options)
+
+
+def test_a_sweep_whose_work_fails_shows_the_error_in_place_of_points() -> None:
+    sweep = swept(*[FAILED] * 4, order="grid")
     panel = workbench.panels.frontier(sweep, live=True)
-    failed = {"outcome": "error", "reason": "ValueError: no data", "raised_at": "/home/me/train.py:3",
-              "power_limit_w": 150.0}
-    for number, batch_size in enumerate((32, 32, 32, 64)):
-        sweep._take({**dict.fromkeys(sweep.trials.columns), **failed, "batch_size": batch_size})
+    for _ in sweep:
         message = later(panel)
         assert message is not None
-        assert "raised ValueError: no data (/home/me/train.py:3)" in message[0]["said"], number
-    assert "4 trials in a row failed" in panel.summary()
-    ok = {
-        **failed,
-        "outcome": "ok",
-        "reason": "",
-        "time_s": 1.0,
-        "energy_j": 2.0,
-        "gpu": "A card",
-        "samples": 1.0,
-        "simulated": True,
-        "measurement": "m",
-    }
-    sweep._take({**dict.fromkeys(sweep.trials.columns), **ok, "batch_size": 64})
-    panel.refresh()
+        assert "no data (/home/me/train.py:3)" in message[0]["said"]
+    assert "4 trials" in panel.summary()
+    steps = iter(mixed := swept(FAILED, OK))
+    next(steps), next(steps)
+    panel = workbench.panels.frontier(mixed)
     assert panel.chosen is not None
-    assert "raised ValueError: no data" in panel.summary()
+    assert "ValueError: no data" in panel.summary()
 
 
-def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() -> None:
-    sweep = Sweep(lambda batch_size: 1000.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
+def test_a_sweep_fills_the_frontier_and_viewing_it_does_not_change_its_order() -> None:
+    rows = [OK, {**OK, "time_s": 0.012}, OK]
+    sweep, alone = swept(*rows), swept(*rows)
     panel = workbench.panels.frontier(sweep, live=True)
     assert panel.chosen is None
-    assert "Nothing is measured yet: run a cell under %%energy or a sweep; each measurement becomes a point" in panel.summary()
+    assert "Nothing is measured" in panel.summary()
     ElementTree.fromstring(panel.svg())
-    said = Said(panel)
-    told = {
-        "outcome": "ok",
-        "reason": "",
-        "power_limit_w": 250.0,
-        "sm_clock_mhz": None,
-        "mem_clock_mhz": None,
-        "gpu": "A card",
-        "samples": 1000.0,
-        "simulated": True,
-        "measurement": "m",
-    }
-    before = sweep._search._rng.bit_generator.state
-    for batch_size, time_s in ((64, 0.01), (32, 0.012)):
-        sweep._take(
-            {
-                **dict.fromkeys(sweep.trials.columns),
-                **told,
-                "batch_size": batch_size,
-                "time_s": time_s,
-                "energy_j": 2.0,
-            }
-        )
+    steps, others = iter(sweep), iter(alone)
+    trials = [next(steps), next(steps)]
     message = later(panel)
     assert message is not None
-    assert len(message[0]["view"]["table"][0]["values"]) == 6  # two measured, four believed
+    assert len(message[0]["view"]["table"][0]["values"]) == 6  # two measured, four predicted
     assert panel.work.unit == "sample"
     assert panel.title().endswith("(simulated)")
-    assert sweep._search._rng.bit_generator.state == before  # a look does not change where the sweep goes
-    assert not said.messages
     assert later(panel) is None  # nothing new
+    assert [*trials, next(steps)] == [next(others) for _ in rows]
 
 
 def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path: Path) -> None:
@@ -460,18 +433,18 @@ def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path:
     table = pl.read_csv(io.BytesIO((tmp_path / "f.csv").read_bytes()))
     assert table.filter("chosen")["power_limit_w"].to_list() == [250.0]
     assert table["on_frontier"].sum() == 3
-    with pytest.raises(UsageError, match=r"not as .png; the panel's own button makes PNG"):
+    with pytest.raises(UsageError, match=r"\.png"):
         panel.export(tmp_path / "f.png")
-    with pytest.raises(StoreError, match="could not be written"):
+    with pytest.raises(StoreError, match=r"f\.csv"):
         panel.export(tmp_path / "nowhere" / "f.csv")
-    with pytest.raises(UsageError, match="cannot be read as Parquet, CSV or JSON"):
+    with pytest.raises(UsageError, match=r"none\.csv"):
         workbench.panels.frontier(tmp_path / "none.csv")
 
 
 # views and pictures
 
 
-def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) -> None:
+def test_a_new_view_gets_all_points_once(panel: FrontierPanel) -> None:
     content, (buffer,) = panel.snapshot()
     view, choice = content["view"], content["choice"]
     columns = {column["name"]: column for column in view["table"]}
@@ -485,18 +458,18 @@ def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) ->
     assert (choice["rule"], choice["slowdown"], choice["row"], choice["allowed"]) == ("slowdown", 5.0, 1, 2)
 
 
-def test_a_step_has_the_words_that_the_kernel_says_of_it_later(panel: FrontierPanel) -> None:
-    said = Said(panel)
+def test_a_step_shows_the_text_that_the_kernel_sends_later(panel: FrontierPanel) -> None:
+    browser = Browser(panel)
     view = panel.snapshot()[0]["view"]
     panel.choose(max_slowdown=None)
     for place, row in enumerate(view["front"]):
         panel.choose(row)
-        answer = said.last("choice")
+        answer = browser.last("choice")
         assert (answer["place"], answer["on"]) == (place, True)
         assert {name: answer[name] for name in view["steps"][place]} == view["steps"][place]
     panel.choose(at(150.0))  # predicted and dominated
-    assert not said.last("choice")["on"]
-    assert said.last("choice")["place"] == 2  # the nearest of the frontier
+    assert not browser.last("choice")["on"]
+    assert browser.last("choice")["place"] == 2  # the nearest of the frontier
 
 
 def moved(panel: FrontierPanel, shape: str) -> tuple[float, float]:
@@ -515,17 +488,17 @@ def test_the_ring_is_at_the_choice_and_the_line_of_equal_cost_goes_through_the_o
     assert (y0 - y1) / (x1 - x0) == pytest.approx(0.3 / 0.7 * 300.0 / 1000, rel=1e-3)
 
 
-def test_the_best_of_an_eta_between_the_slider_s_steps_is_told(panel: FrontierPanel) -> None:
-    said = Said(panel)
+def test_the_best_point_of_an_eta_between_the_steps_of_the_slider_is_reported(panel: FrontierPanel) -> None:
+    browser = Browser(panel)
     panel.choose(eta=0.537)
-    assert (said.last("choice")["best"], said.last("choice")["eta"]) == (True, 0.537)
+    assert (browser.last("choice")["best"], browser.last("choice")["eta"]) == (True, 0.537)
 
 
 @pytest.mark.parametrize("what", ["svg", "png", "csv", "parquet"])
 def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None:
-    said = Said(panel)
+    browser = Browser(panel)
     ask(panel, "export", what=what, view="a view")
-    content, (data,) = said.messages[-1], said.buffers[-1]
+    content, (data,) = browser.messages[-1], browser.buffers[-1]
     assert (content["kind"], content["name"], content["view"]) == (
         "file",
         f"frontier.{what}",
@@ -534,14 +507,15 @@ def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None
     assert data.startswith({"csv": b"time_s", "parquet": b"PAR1"}.get(what, b"<svg"))
 
 
-def test_axes_that_one_view_changes_are_told_to_the_others(panel: FrontierPanel) -> None:
-    said = Said(panel)
+def test_axes_that_one_view_changes_reach_the_others(panel: FrontierPanel) -> None:
+    browser = Browser(panel)
     ask(panel, "axes", relative=True, whole=True)
-    told = said.last("points")
-    assert told["relative"]
-    assert told["whole"]
-    assert told["view"]["figure"][0][0]["title"].startswith("Energy against the default (%)")
-    assert "Energy against the default (%)" in panel.svg()
+    reported = browser.last("points")
+    assert reported["relative"]
+    assert reported["whole"]
+    title = reported["view"]["figure"][0][0]["title"]
+    assert "default (%)" in title
+    assert title in panel.svg()
 
 
 @pytest.mark.parametrize(
@@ -559,7 +533,7 @@ def test_the_picture_is_an_svg_without_scripts(options: dict[str, Any]) -> None:
     assert any("default" in text for text in texts)
     assert any(f"{watts:.0f} W" in text for text in texts)
     assert any(
-        text.startswith("Energy against the default" if relative else "Energy (kJ)")
+        "default (%)" in text if relative else text.startswith("Energy (kJ)")
         for text in texts
     )
     assert "script" not in picture
@@ -574,18 +548,14 @@ def test_ten_thousand_points_make_a_small_picture() -> None:
     )
     panel = workbench.panels.frontier(many)
     assert len(panel.svg()) < 60_000
-    assert "no point names its setting, so none is known to be the default" in panel.summary()
+    assert "no point names" in panel.summary()
 
 
-def test_outside_of_a_front_end_it_is_a_picture_with_table_words_and_code(panel: FrontierPanel) -> None:
-    bundle = panel._repr_mimebundle_()
-    assert set(bundle) == {"text/html", "text/plain"}
-    for part in (
-        "<summary>the frontier in a table</summary>",
-        "<summary>in words</summary>",
-        "workbench.Setting(power_limit_w=250)",
-    ):
-        assert part in bundle["text/html"]
+def test_outside_of_a_front_end_it_is_a_picture_with_table_text_and_code(panel: FrontierPanel) -> None:
+    displayed = bundle(panel)
+    assert set(displayed) == {"text/html", "text/plain"}
+    for part in ("<table", "<summary>", "workbench.Setting(power_limit_w=250)"):
+        assert part in displayed["text/html"]
 
 
 def test_runs_that_counted_tokens_are_points_for_a_million_of_them() -> None:

@@ -1,4 +1,4 @@
-"""What views are told, as TypeScript knows it."""
+"""The messages to views, as TypeScript declares them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_message_that_is_not_as_declared_is_found(found: dict[str, object], tr
     assert list(troubles(found, FrontierFile, "it")) == trouble
 
 
-def test_parts_of_a_message_are_looked_into() -> None:
+def test_parts_of_a_message_are_checked() -> None:
     period = {"gpu": 0, "since": None, "headline": "", "details": [1], "sure": True, "levels": [], "level": None,
               "spans": 0, "figure": [], "range": [1.0]}
     assert list(troubles(period, Period, "it")) == ["it.details[]: 1 is no str", "it.range: [1.0] has 1 parts"]

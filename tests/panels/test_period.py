@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.panels.listening import bundle
 from workbench import trace as traces
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
@@ -31,6 +32,7 @@ from workbench.panels._views.period.figure import rhythm
 from workbench.panels._views.period.follower import PACE_S, PeriodFollower
 from workbench.panels._views.period.model import PeriodView, period_view
 from workbench.panels._views.period.panel import PeriodPanel, period
+from workbench.panels._views.power import panel as power_panel
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.power.series import WINDOW_S
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
@@ -55,16 +57,10 @@ def square(
 
 
 class Tracker:
-    """Says what it is told to."""
+    """Finds the periods that a test gives."""
 
     def __init__(self) -> None:
-        self.periods, self.version, self.state, self.words, self.since_s = (
-            Periods(reason="too short"),
-            0,
-            "looking",
-            "",
-            -np.inf,
-        )
+        self.periods, self.version, self.state, self.since_s = Periods(reason="too short"), 0, "looking", -np.inf
 
     def find(self, periods: Periods) -> None:
         self.periods, self.version, self.state = (
@@ -75,7 +71,7 @@ class Tracker:
 
 
 class Following:
-    """Stands where `following.Following` stands."""
+    """Takes the place of `following.Following`."""
 
     def __init__(self, recorder: Recorder, uuid: str, from_s: float) -> None:
         self.uuid, self.from_s, self.tracker, self.ended = uuid, from_s, Tracker(), False
@@ -128,27 +124,26 @@ def periods_of(job: TrainingJob) -> Periods:
 # what is shown
 
 
-def test_a_look_has_words_iterations_fold_and_spectrum() -> None:
-    seen = period_view(square(), SURE, start_s=-5.0)
-    assert seen.sure
-    assert re.match(r"One iteration takes (99\d\.\d|1\.00\d) ", seen.headline)
-    assert seen.headline.endswith(" J, 97 % sure")
-    assert "24 % of each iteration waits for data or the host" in seen.details[1]
-    assert seen.level == ONE
-    starts = [span.start_s for span in seen.spans]
+def test_a_view_has_text_iterations_fold_and_spectrum() -> None:
+    observed = period_view(square(), SURE, start_s=-5.0)
+    assert observed.sure
+    assert re.search(r" (99\d\.\d|1\.00\d) .* J, 97 % sure$", observed.headline)
+    assert "24 % of each iteration" in observed.details[1]
+    assert observed.level == ONE
+    starts = [span.start_s for span in observed.spans]
     assert np.diff(starts) == pytest.approx(1.0, abs=0.03)
     assert 5.0 <= starts[0] <= 6.1  # on the view's clock
-    assert seen.waits == pytest.approx((0.75, 1.0), abs=0.04)
-    assert seen.shape[seen.shape[:, 0] < 0.7, 2] == pytest.approx(250.0, abs=2)
-    assert np.isnan(seen.folded[:, 0]).sum() == len(seen.spans) - 1  # the pen is lifted between two
-    assert seen.spectrum[np.argmax(seen.spectrum[:, 1]), 0] == pytest.approx(1.0, rel=0.02)
+    assert observed.waits == pytest.approx((0.75, 1.0), abs=0.04)
+    assert observed.shape[observed.shape[:, 0] < 0.7, 2] == pytest.approx(250.0, abs=2)
+    assert np.isnan(observed.folded[:, 0]).sum() == len(observed.spans) - 1  # the pen is lifted between two
+    assert observed.spectrum[np.argmax(observed.spectrum[:, 1]), 0] == pytest.approx(1.0, rel=0.02)
 
 
 def test_a_pause_is_no_iteration() -> None:
-    seen = period_view(square(30.0, pause=(12.0, 15.0)), SURE)
-    (pause,) = [span for span in seen.spans if span.pause]
+    observed = period_view(square(30.0, pause=(12.0, 15.0)), SURE)
+    (pause,) = [span for span in observed.spans if span.pause]
     assert (pause.start_s, pause.end_s) == pytest.approx((12.0, 15.0), abs=0.3)
-    assert len([span for span in seen.spans if not span.pause]) >= 25
+    assert len([span for span in observed.spans if not span.pause]) >= 25
 
 
 def test_a_wait_before_a_pause_counts_within_its_iteration_only() -> None:
@@ -158,27 +153,26 @@ def test_a_wait_before_a_pause_counts_within_its_iteration_only() -> None:
         .otherwise(pl.col("power_w"))
         .alias("power_w")
     )
-    assert "24 % of each iteration waits" in period_view(trace, SURE).details[1]
+    assert "24 % of each" in period_view(trace, SURE).details[1]
 
 
-def test_a_guess_is_said_to_be_one_and_not_drawn_as_known() -> None:
+def test_a_guess_is_marked_as_one_and_not_drawn_as_known() -> None:
     guess = Periods((ONE,), reason="aperiodic: no rhythm stands out", longer_s=7.0)
-    seen = period_view(square(), guess)
-    assert seen.headline == (
-        "Perhaps one iteration takes 1.00 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would "
-        "probably do"
-    )
-    assert (seen.sure, seen.spans, seen.waits) == (False, (), None)
-    assert len(seen.folded) > 0
+    observed = period_view(square(), guess)
+    assert all(part in observed.headline for part in ("Perhaps", "1.00 s (97 % sure)", guess.reason, "7 s more"))
+    assert (observed.sure, observed.spans, observed.waits) == (False, (), None)
+    assert len(observed.folded) > 0
     live = period_view(square(), guess, looking=True)
-    assert live.headline.endswith(": looking for the iteration, for about 7 s more")
+    assert live.headline.endswith(" 7 s more")
+    assert guess.reason not in live.headline
 
 
-def test_where_nothing_is_found_the_reason_is_said_and_the_spectrum_shown() -> None:
-    seen = period_view(square(), Periods(reason="flat: the power hardly changes"))
-    assert seen.headline == "No iteration found: flat: the power hardly changes"
-    assert (len(seen.folded), len(seen.shape), seen.level) == (0, 0, None)
-    assert len(seen.spectrum) > 50
+def test_without_an_iteration_the_view_shows_the_reason_and_the_spectrum() -> None:
+    reason = "flat: the power hardly changes"
+    observed = period_view(square(), Periods(reason=reason))
+    assert observed.headline == f"No iteration found: {reason}"
+    assert (len(observed.folded), len(observed.shape), observed.level) == (0, 0, None)
+    assert len(observed.spectrum) > 50
 
 
 def test_another_level_can_be_folded() -> None:
@@ -186,48 +180,48 @@ def test_another_level_can_be_folded() -> None:
     power = np.where(times % 0.25 < 0.2, 250.0, 50.0) + np.where(
         times % 1.0 > 0.9, 20.0, 0.0
     )  # each fourth is a little different
-    seen = period_view(pl.DataFrame({"time_s": times, "power_w": power}), SURE, level=MICRO)
-    assert seen.level == MICRO
-    assert re.match(r"One micro-step takes 2(49|50)\.\d", seen.headline)
-    assert np.nanmax(seen.folded[:, 0]) <= 0.25
+    observed = period_view(pl.DataFrame({"time_s": times, "power_w": power}), SURE, level=MICRO)
+    assert observed.level == MICRO
+    assert re.search(r"micro-step takes 2(49|50)\.\d", observed.headline)
+    assert np.nanmax(observed.folded[:, 0]) <= 0.25
 
 
 def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
-    seen = period_view(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
-    assert seen.headline == "Folded at 900 ms, a period of your own"
-    assert seen.cycle_name == "cycle"
-    assert seen.marks[-1] == ("yours 900 ms", 0.9, True)
-    assert not any("each iteration" in words for words in seen.details)  # no iteration is meant
-    assert np.diff([span.start_s for span in seen.spans]) == pytest.approx(0.9)
+    observed = period_view(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
+    assert observed.headline.startswith("Folded at 900 ms")
+    assert observed.cycle_name == "cycle"
+    assert observed.marks[-1] == ("yours 900 ms", 0.9, True)
+    assert not any("each iteration" in message for message in observed.details)  # no iteration is meant
+    assert np.diff([span.start_s for span in observed.spans]) == pytest.approx(0.9)
     # The shape is blurred: at every phase some iterations were busy, at the right period none is at its end.
-    assert seen.shape[:, 3].min() > 150.0
+    assert observed.shape[:, 3].min() > 150.0
     assert period_view(square(), SURE).shape[:, 3].min() < 60.0
 
 
 def test_a_marked_iteration_stands_in_the_spectrum_beside_what_was_detected() -> None:
     marked = Level("iteration", 0.7389, 0.001, 1.0, 0.0, 0.0)
-    seen = PeriodView(level=marked, levels=(Level("iteration", 0.185, 0.001, 0.9, 0.0, 0.9),))
-    assert [(words, chosen) for words, _, chosen in seen.marks] == [("detected 185 ms", False), ("iteration 739 ms", True)]
+    observed = PeriodView(level=marked, levels=(Level("iteration", 0.185, 0.001, 0.9, 0.0, 0.9),))
+    assert [(message, chosen) for message, _, chosen in observed.marks] == [("detected 185 ms", False), ("iteration 739 ms", True)]
 
 
 def test_a_fast_long_trace_stays_a_small_message() -> None:
     fast = Periods((Level("iteration", 0.25, 0.001, 0.9, 0.0, 0.9),), sure=True)
-    seen = period_view(square(WINDOW_S), fast)
-    assert sum(table.nbytes for table in (seen.folded, seen.shape, seen.spectrum)) < 40_000
+    observed = period_view(square(WINDOW_S), fast)
+    assert sum(table.nbytes for table in (observed.folded, observed.shape, observed.spectrum)) < 40_000
 
 
 def test_marks_beat_what_the_power_says() -> None:
     trace, at = square(), tuple(np.arange(1.5, 19.0))
     frame = from_marks(Marks((at,)), energies=energies_of([trace]), within_s=(0.0, 20.0))
     known = SegmentedIterations(frame, per_iteration(frame, source="marks"), SURE)
-    seen = period_view(trace, Periods(reason="too short"), known=known)
-    assert seen.sure
-    assert seen.headline.endswith(", by its marks")
-    assert [span.start_s for span in seen.spans] == pytest.approx(at[:-1])
+    observed = period_view(trace, Periods(reason="too short"), known=known)
+    assert observed.sure
+    assert observed.headline.endswith(", by its marks")
+    assert [span.start_s for span in observed.spans] == pytest.approx(at[:-1])
 
 
 @pytest.mark.parametrize(
-    ("seconds", "error", "words"),
+    ("seconds", "error", "message"),
     [
         (0.4123, 0.0031, "412.3 ± 3.1 ms"),
         (12.34, 0.21, "12.34 ± 0.21 s"),
@@ -236,9 +230,9 @@ def test_marks_beat_what_the_power_says() -> None:
     ],
 )
 def test_a_period_is_written_to_the_digit_that_its_error_has(
-    seconds: float, error: float | None, words: str
+    seconds: float, error: float | None, message: str
 ) -> None:
-    assert format_seconds(seconds, error) == words
+    assert format_seconds(seconds, error) == message
 
 
 # live
@@ -248,7 +242,7 @@ def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: An
     rhythm, machine, followed = watched()
     machine.step(1.0)
     assert rhythm.update(machine.clock())
-    assert rhythm.view.headline.startswith("Looking for the iteration")
+    assert rhythm.view.headline.startswith("Looking for")
     assert not rhythm.update(machine.clock())
     job = train(machine)
     followed[0].tracker.find(periods_of(job))
@@ -333,7 +327,7 @@ def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -
     assert rhythm.view.details[0].startswith("11 iterations")
 
 
-def test_a_short_cell_is_not_told_that_it_has_no_iterations(watched: Any) -> None:
+def test_a_short_cell_shows_no_period(watched: Any) -> None:
     rhythm, machine, _ = watched()
     machine.step(1.5)
     rhythm.update(machine.clock())
@@ -346,18 +340,20 @@ def test_a_short_cell_is_not_told_that_it_has_no_iterations(watched: Any) -> Non
 
 @pytest.fixture
 def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A power view whose tracker is told by `tell` what a detector would have to find."""
+    """A power view whose tracker finds what a test gives."""
     machine = simulated("V100", stepped=True)
     gpus = devices()
     recorder = Recorder(gpus)
-    shown: Any = PowerView(recorder, gpus, label="train")
-    shown.sent, shown.followed = [], []
+    followed: list[Following] = []
 
     def follow(*arguments: Any) -> Following:
-        shown.followed.append(Following(*arguments))
-        return shown.followed[-1]
+        followed.append(Following(*arguments))
+        return followed[-1]
 
-    shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow)
+    follower = PeriodFollower(recorder, gpus, recorder.clock(), follow=follow)
+    monkeypatch.setattr(power_panel, "PeriodFollower", lambda *_: follower)
+    shown: Any = PowerView(recorder, gpus, label="train")
+    shown.sent, shown.followed, shown.follower = [], followed, follower
     shown.send = lambda content, buffers=None: shown.sent.append((content, buffers or []))
     shown.machine = machine
     monkeypatch.setattr(counting, "detect", lambda trace: shown.followed[0].tracker.periods)
@@ -379,17 +375,17 @@ def watch(view: Any, iterations: int) -> list[Any]:
 
 
 def test_the_iterations_travel_with_the_power_in_one_message(view: Any) -> None:
-    told = []
+    reported = []
     for content, buffers in watch(view, 30):
         assert len(buffers) == 1
         if "period" in content:
-            told.append(content["period"])
-            assert len(buffers[0]) == 4 * (5 * sum(content["counts"]) + 3 * told[-1]["spans"])
+            reported.append(content["period"])
+            assert len(buffers[0]) == 4 * (5 * sum(content["counts"]) + 3 * reported[-1]["spans"])
             assert len(json.dumps(content)) < 60_000
             assert len(buffers[0]) < 60_000
-    assert told[-1]["sure"]
-    assert told[-1]["level"]["seconds"] == pytest.approx(0.70, rel=0.03)
-    assert 10 < len(told) < 30
+    assert reported[-1]["sure"]
+    assert reported[-1]["level"]["seconds"] == pytest.approx(0.70, rel=0.03)
+    assert 10 < len(reported) < 30
 
 
 def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
@@ -398,12 +394,12 @@ def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
     content = view.sent[-1][0]
     assert content["kind"] == "greeting"
     assert content["period"]["since"] is None
-    assert content["period"]["spans"] == len(view._rhythm.view.spans) > 10
+    assert content["period"]["spans"] == len(view.follower.view.spans) > 10
 
 
-def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
+def test_an_error_in_the_period_part_leaves_the_power_visible(view: Any) -> None:
     view.machine.step(1.0)
-    view._rhythm.update = lambda now_s: 1 / 0
+    view.follower.update = lambda now_s: 1 / 0
     view.receive({"kind": "hello", "n": 1, "view": "a"})
     assert view.sent[-1][0]["kind"] == "greeting"
     assert "ZeroDivisionError" in view.sent[-1][0]["problem"]
@@ -420,11 +416,11 @@ def test_the_picture_that_is_left_has_the_iterations_and_needs_nothing(view: Any
     watch(view, 25)
     view.finish("caption")
     svg = view.svg()
-    words = texts(svg)
-    assert any(re.match(r"One iteration takes (69|70)\d\.\d ± ", text) for text in words)
-    assert any(text.endswith("bands: iterations") for text in words)
-    assert "Spectrum of the power" in words
-    assert "waits" in words
+    message = texts(svg)
+    assert any(re.search(r"iteration takes (69|70)\d\.\d ± ", text) for text in message)
+    assert any(text.endswith("bands: iterations") for text in message)
+    assert any(text.startswith("Spectrum") for text in message)
+    assert "waits" in message
     for foreign in ("<script", "http:", "https:", "url(", "@import"):
         assert foreign not in svg.replace("http://www.w3.org/2000/svg", "")
     assert len(svg) < 60_000
@@ -438,10 +434,10 @@ def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
     unsure = Periods((ONE,), reason=long)
     picture = Picture("")
     rhythm(picture, period_view(square(), unsure), 0)
-    words = texts(picture.svg())[1:]  # after the title
-    assert words[0].startswith("Perhaps one iteration takes")
-    assert words[1].endswith("that this sensor can show")
-    assert all(len(line) <= 112 for line in words[:2])
+    message = texts(picture.svg())[1:]  # after the title
+    assert message[0].startswith("Perhaps")
+    assert message[1].endswith("sensor can show")
+    assert all(len(line) <= 112 for line in message[:2])
 
 
 def test_choosing_the_idle_one_of_two_gpus_sends_small_messages_of_finite_numbers(
@@ -451,15 +447,15 @@ def test_choosing_the_idle_one_of_two_gpus_sends_small_messages_of_finite_number
     gpus = devices()
     recorder = Recorder(gpus)
     shown: Any = PowerView(recorder, gpus)
-    told = []
+    reported = []
     for batch in TrainingJob("imagenet", iterations=24):
         if batch.iteration == 16:
             shown.receive({"kind": "follow", "n": 1, "gpu": 1})
         content, (buffer,) = shown.changes()
         if "period" in content:
-            told.append((content, np.frombuffer(buffer, np.float32)))
-    assert [content["period"]["gpu"] for content, _ in told[-2:]] == [1, 1]
-    for content, values in told[-2:]:
+            reported.append((content, np.frombuffer(buffer, np.float32)))
+    assert [content["period"]["gpu"] for content, _ in reported[-2:]] == [1, 1]
+    for content, values in reported[-2:]:
         assert len(values) < 6000
         assert np.isfinite(values[5 * sum(content["counts"]) :]).all()
         assert content["period"]["since"] in (None, 0.0)  # nothing of the other GPU's iterations is kept
@@ -469,7 +465,7 @@ def test_choosing_the_idle_one_of_two_gpus_sends_small_messages_of_finite_number
     shown.close()
 
 
-def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., Machine]) -> None:
+def test_without_the_period_part_no_period_is_sent(simulated: Callable[..., Machine]) -> None:
     machine = simulated("V100", stepped=True)
     recorder = Recorder(devices())
     shown: Any = PowerView(recorder, devices(), period=False)
@@ -477,7 +473,7 @@ def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., 
     assert not shown.snapshot()[0]["follows"]
     machine.step(1.0)
     assert "period" not in shown.changes()[0]
-    assert "Spectrum of the power" not in texts(shown.svg())
+    assert not any(text.startswith("Spectrum") for text in texts(shown.svg()))
     shown.end()
     recorder.stop()
     shown.close()
@@ -486,17 +482,15 @@ def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., 
 # the inspection view
 
 
-def test_a_frame_is_looked_at_as_a_picture_where_no_front_end_has_widgets() -> None:
+def test_a_frame_is_shown_as_a_picture_where_no_front_end_has_widgets() -> None:
     assert not has_widgets()
     shown = period(square())
-    assert not shown._shown.widget
-    bundle = shown._repr_mimebundle_()
-    assert bundle["text/plain"] == shown.summary()
-    assert re.search(
-        r"\nOne iteration takes (999\.\d ± [\d.]+ ms|1\.00\d ± [\d.]+ s) and 20[12]\.\d", bundle["text/plain"]
-    )
-    assert "Spectrum of the power" in bundle["text/html"]
-    assert period(square(), live=True)._shown.widget
+    displayed = bundle(shown)
+    assert set(displayed) == {"text/html", "text/plain"}
+    assert displayed["text/plain"] == shown.summary()
+    assert re.search(r" (99\d\.\d ± [\d.]+ ms|1\.00\d ± [\d.]+ s) and 20[12]\.\d", displayed["text/plain"])
+    assert "Spectrum" in displayed["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in bundle(period(square(), live=True))
 
 
 def panel(frames: Any, **more: Any) -> tuple[PeriodPanel, list[Any]]:
@@ -516,19 +510,13 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
     assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
     made.receive({"kind": "seconds", "n": 3, "seconds": 2.0})
     assert sent[-1][0]["period"]["level"]["seconds"] == 2.0
-    assert sent[-1][0]["period"]["headline"] == "Folded at 2.00 s, a period of your own"
+    assert sent[-1][0]["period"]["headline"].startswith("Folded at 2.00 s")
     for wrong, why in (
-        (
-            {"kind": "level", "name": "epoch"},
-            "no level is called 'epoch' here; there are micro-step, iteration",
-        ),
-        (
-            {"kind": "seconds", "seconds": 15.0},
-            "cannot be seen twice in 20 s of trace; give one up to 9.99 s",
-        ),
+        ({"kind": "level", "name": "epoch"}, "'epoch'.*micro-step, iteration"),
+        ({"kind": "seconds", "seconds": 15.0}, "20 s .*9.99 s"),
     ):
         made.receive({"n": 4, **wrong})
-        assert why in sent[-1][0]["text"]
+        assert re.search(why, sent[-1][0]["text"])
 
 
 def test_of_several_gpus_the_busiest_is_shown_first_and_any_can_be_chosen() -> None:
@@ -540,7 +528,7 @@ def test_of_several_gpus_the_busiest_is_shown_first_and_any_can_be_chosen() -> N
     assert (sent[-1][0]["title"], sent[-1][0]["period"]["gpu"]) == ("GPU 0 (simulated)", 0)
 
 
-def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(
+def test_a_measurement_is_found_by_itself_its_label_or_its_id(
     simulated: Callable[..., Machine], tmp_path: Path
 ) -> None:
     machine = simulated("V100", stepped=True)
@@ -555,24 +543,24 @@ def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(
     assert keep(measurement, window, meter, store) == []
     recorder.stop()
     for what in (measurement, "train", measurement.id):
-        words = repr(period(what, store=store))
-        assert re.match(r"train · Tesla V100-PCIE-32GB \(simulated\)\nOne iteration takes (69|70)\d", words)
-    with pytest.raises(UsageError, match="no measurement is called 'trian'"):
+        message = repr(period(what, store=store))
+        assert re.match(r"train · .* \(simulated\)\n.* (69|70)\d", message)
+    with pytest.raises(UsageError, match="'trian'"):
         period("trian", store=store)
     next((tmp_path / "traces").glob("t-*")).unlink()
-    with pytest.raises(UsageError, match="no trace of train is kept"):
+    with pytest.raises(UsageError, match="no trace"):
         period("train", store=store)
 
 
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        (pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "has no power_w, only time_s, watts"),
-        ({}, "there is no trace"),
+        (pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "power_w.* time_s, watts"),
+        ({}, "no trace"),
         (7, "not int"),
     ],
 )
-def test_what_cannot_be_looked_at_gets_a_sentence(what: Any, why: str) -> None:
+def test_an_input_without_a_trace_is_refused(what: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         period(what)
 
@@ -582,9 +570,9 @@ FLAT = square().with_columns(pl.lit(100.0).alias("power_w"))
 
 @pytest.mark.parametrize("trace", [square(0.3), FLAT, square().clear()], ids=["short", "flat", "empty"])
 def test_a_trace_without_a_rhythm_is_shown_with_the_reason(trace: pl.DataFrame) -> None:
-    words = repr(period(trace))
-    assert "No iteration found: " in words
-    assert "<svg" in period(trace)._repr_mimebundle_()["text/html"]
+    displayed = bundle(period(trace))
+    assert "No iteration found: " in displayed["text/plain"]
+    assert "<svg" in displayed["text/html"]
 
 
 def test_the_panels_are_there_by_name_and_load_late() -> None:
@@ -599,7 +587,7 @@ def test_the_panels_are_there_by_name_and_load_late() -> None:
 
 def test_without_arguments_it_shows_the_newest_measurement_that_has_a_trace() -> None:
     store = Store()
-    with pytest.raises(UsageError, match="nothing is measured yet"):
+    with pytest.raises(UsageError, match="nothing is measured"):
         period(store=store)
     times = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
     whole = times.with_columns(pl.lit(None, kind).alias(name) for name, kind in traces.SCHEMA.items() if name not in times.columns)
@@ -611,6 +599,6 @@ def test_without_arguments_it_shows_the_newest_measurement_that_has_a_trace() ->
 
 def test_a_trace_whose_name_says_simulated_has_the_badge() -> None:
     frame = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
-    panel = period({"V100 (simulated), read from a CSV": frame})
+    panel = period({"V100 (simulated), of a CSV": frame})
     assert panel.about()["simulated"]
-    assert panel.title() == "V100 (simulated), read from a CSV"
+    assert panel.title().count("(simulated)") == 1

@@ -1,4 +1,4 @@
-"""The power view without a browser: what it says, what it hears, what it leaves behind."""
+"""The power view, without a browser."""
 
 from __future__ import annotations
 
@@ -81,28 +81,28 @@ def until(condition: Callable[[], bool], timeout_s: float = 240.0) -> None:
         time.sleep(0.01)
 
 
-def test_the_greeting_tells_all_that_was_seen(make: Make) -> None:
+def test_the_greeting_has_all_readings(make: Make) -> None:
     view, sent = make(label="train", set_power_limit=lambda uuid, watts: watts)
     view.machine.step(5.0)
     hello(view)
     assert kinds(sent) == ["pong", "greeting"]
-    words = sent[1][0]
+    parts = sent[1][0]
     rows = table(sent[1])
     assert 200 < len(rows) < 300  # a V100's sensor steps every 20 ms
     assert 0 <= rows[0, 0] < 0.1
     assert 4.9 < rows[-1, 0] <= 5.0
     assert rows[-1, 1] == pytest.approx(view.machine.card(0).idle_w, rel=0.05)
     assert rows[-1, 2] == 250.0
-    assert words["title"] == "train · Tesla V100-PCIE-32GB (simulated)"
-    assert words["gpus"][0]["simulated"]
-    assert (words["gpus"][0]["low"], words["gpus"][0]["high"], words["gpus"][0]["reason"]) == (
+    assert parts["title"] == f"train · {view.devices[0].name}"
+    assert parts["gpus"][0]["simulated"]
+    assert (parts["gpus"][0]["low"], parts["gpus"][0]["high"], parts["gpus"][0]["reason"]) == (
         100.0,
         250.0,
         "",
     )
-    assert words["elapsed"] == pytest.approx(5.0, abs=0.01)
-    assert words["energy"][0] == pytest.approx(5 * view.machine.card(0).idle_w, rel=0.05)
-    assert (words["state"], words["stop"], words["slider"]) == ("running", False, True)
+    assert parts["elapsed"] == pytest.approx(5.0, abs=0.01)
+    assert parts["energy"][0] == pytest.approx(5 * view.machine.card(0).idle_w, rel=0.05)
+    assert (parts["state"], parts["stop"], parts["slider"]) == ("running", False, True)
 
 
 def test_news_are_what_came_since_in_one_message_however_long_ago(make: Make) -> None:
@@ -120,7 +120,7 @@ def test_news_are_what_came_since_in_one_message_however_long_ago(make: Make) ->
     assert view.changes() is None  # nothing has come
 
 
-def test_a_page_that_comes_back_is_told_everything_again(make: Make) -> None:
+def test_a_reloaded_page_gets_everything_again(make: Make) -> None:
     view, sent = make()
     for _ in range(3):
         view.machine.step(1.0)
@@ -253,8 +253,9 @@ def test_a_new_limit_is_named_in_the_picture_and_a_drag_by_its_end(make: Make) -
     assert "140 W" not in texts
 
 
-def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(make: Make) -> None:
-    problems = [NotPermitted("setting a power limit needs root here")]
+def test_an_error_is_shown_and_cleared_when_the_next_call_works(make: Make) -> None:
+    problem = "setting a limit needs root"
+    problems = [NotPermitted(problem)]
 
     def change(uuid: str, watts: float) -> float:
         if problems:
@@ -265,13 +266,9 @@ def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(ma
     message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
     hello(view, view="one")
     view.receive(message)
-    assert {"kind": "problem", "text": "setting a power limit needs root here"} in [
-        content for content, _ in sent
-    ]
+    assert {"kind": "problem", "text": problem} in [content for content, _ in sent]
     hello(view, view="two")
-    assert (
-        sent[-1][0]["problem"] == "setting a power limit needs root here"
-    )  # a page that comes later sees it too
+    assert sent[-1][0]["problem"] == problem  # a page that comes later shows it too
     view.receive(message)
     assert {"kind": "problem", "text": ""} in [content for content, _ in sent]
 
@@ -282,9 +279,10 @@ def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(
     view, sent = make(stop=lambda: 1 / 0)
     hello(view)
     view.receive({"kind": "stop", "n": 2})
-    assert sent[-1][0] == {"kind": "problem", "text": "ZeroDivisionError: division by zero"}
+    problem = sent[-1][0]["text"]
+    assert problem.startswith("ZeroDivisionError")
     view.finish("12 J")
-    assert capsys.readouterr().out == "12 J\nZeroDivisionError: division by zero\n"
+    assert capsys.readouterr().out == f"12 J\n{problem}\n"
 
 
 def test_stop_is_for_a_running_cell(make: Make) -> None:
@@ -306,10 +304,8 @@ def test_a_limit_that_comes_after_the_cell_is_refused_in_a_sentence(
     end(view)
     view.receive({"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200})
     assert asked == []
-    assert sent[-1][0] == {
-        "kind": "problem",
-        "text": "200 W was not set: the cell has ended, and the limit that it began with is back",
-    }
+    assert sent[-1][0]["kind"] == "problem"
+    assert sent[-1][0]["text"].startswith("200 W was not")
 
 
 def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
@@ -375,7 +371,7 @@ def test_the_picture_says_what_it_shows_and_needs_nothing(make: Make) -> None:
     view.mark(view.start_s + 1.0, "200 W")
     svg = view.svg()
     texts = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[0] == "a <b> & c · Tesla V100-PCIE-32GB (simulated)"
+    assert texts[0] == f"a <b> & c · {view.devices[0].name}"
     assert "200 W" in texts
     assert any(text and text.startswith("Power (W)") for text in texts)
     assert "currentColor" in svg
@@ -384,15 +380,16 @@ def test_the_picture_says_what_it_shows_and_needs_nothing(make: Make) -> None:
 
 
 def test_a_gap_lifts_the_pen(make: Make) -> None:
-    view, _ = make()
-    view.machine.step(1.0)
-    view.drain()
-    lines_before = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
-    with view._lock:
-        series = view._gpus[0].series
-        series.append(series.rows[-20:] + np.float32([[3, 0, 0, 0, 0]]))
-    lines_after = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
-    assert lines_after > lines_before
+    view, _ = make(period=False)
+    lines = []
+    for lost in (False, True):
+        view.machine.lose(0, 15 if lost else 0)
+        view.machine.step(2.5)
+        view.drain()
+        view.machine.lose(0, 0)
+        view.machine.step(2.5)
+        lines.append(sum(path.count("M") for path in paths(view.svg()) if len(path) > 60))
+    assert lines[1] > lines[0]
 
 
 def test_the_limit_is_drawn_as_steps(make: Make) -> None:
@@ -413,26 +410,20 @@ def test_the_limit_is_drawn_as_steps(make: Make) -> None:
     assert (heights[1] - heights[0]) / (heights[1] - heights[2]) == pytest.approx(2.0, abs=0.02)
 
 
-@pytest.mark.parametrize(("cards", "bytes_at_most"), [("V100", 40_000), (",".join(["A100"] * 8), 120_000)])
-def test_the_picture_of_a_long_cell_stays_small(make: Make, cards: str, bytes_at_most: int) -> None:
-    view, _ = make(cards)
-    times = np.arange(0, 3600, 0.05, np.float32)
-    rng = np.random.default_rng(1)
-    for gpu in view._gpus:
-        noise = rng.normal(300, 40, len(times))
-        gpu.series.append(
-            np.stack([times, noise, 0 * times + 400, 1300 + noise / 10, noise / 500], axis=1).astype(
-                np.float32
-            )
-        )
-    view._end_s = view.start_s + 3600
-    assert len(view.svg()) < bytes_at_most
+@pytest.mark.parametrize(("count", "bytes_at_most"), [(1, 40_000), (8, 120_000)])
+def test_the_picture_of_a_long_cell_stays_small(count: int, bytes_at_most: int) -> None:
+    times, rng, lines = np.arange(0, 3600, 0.05, np.float32), np.random.default_rng(1), []
+    for number in range(count):
+        noise, series = rng.normal(300, 40, len(times)), Series(1.0)
+        series.append(np.stack([times, noise, 0 * times + 400, 1300 + noise / 10, noise / 500], axis=1).astype(np.float32))
+        lines.append(TraceLine(number, f"GPU {number}", series.rows, series.seconds))
+    assert len(trace_picture("a run", lines, (), 3600.0).svg()) < bytes_at_most
 
 
 # without a front end
 
 
-def test_outside_of_a_notebook_the_words_are_printed(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_of_a_notebook_the_result_is_printed(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     view, _ = make()
     view.show()
     view.start()
@@ -460,7 +451,7 @@ recorder.stop()
 """
 
 
-def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_words() -> None:
+def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_result() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
     nbclient.NotebookClient(notebook, kernel_name="python3", timeout=240).execute()
     (output,) = notebook.cells[0].outputs
@@ -476,6 +467,11 @@ def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_words() ->
     [
         ("workbench.panels", ("bokeh", "ipywidgets", "anywidget", "polars")),
         ("workbench.panels._views.power.panel", ("bokeh", "polars")),
+        (
+            "workbench.panels as p; p.recurring; p.clocks; from workbench.panels._views.clocks.panel import clocks; "
+            "assert callable(p.clocks)",
+            ("bokeh", "optuna", "lightgbm"),
+        ),
     ],
 )
 def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:
@@ -510,9 +506,9 @@ def test_a_long_run_is_drawn_as_its_mean_between_lowest_and_highest() -> None:
     assert (series.seconds[:, 1:] == [200.0, 100.0, 300.0]).all()
     line = TraceLine(0, "GPU 0", series.rows, series.seconds)
     picture = trace_picture("a run", [line], (), 600.0).svg()
-    assert "line: mean of 3 s, band: lowest to highest" in picture
+    assert "mean of 3 s" in picture
     assert len(picture) < 30_000
-    assert "line: mean" not in trace_picture("short", [line._replace(rows=rows[:200])], (), 10.0).svg()
+    assert "line: mean" not in trace_picture("short", [TraceLine(0, "GPU 0", rows[:200], series.seconds)], (), 10.0).svg()
 
 
 def test_evaluations_that_a_training_named_are_named_in_the_picture(make: Make) -> None:
@@ -535,8 +531,8 @@ def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> 
         throttle=pl.when(pl.col("time_s") < 15.0).then(4).otherwise(0).cast(pl.UInt64))
     shown = conditions([GpuTrace(0, "GPU 0", frame)], 5.0, 45.0)
     assert shown.startswith("<details><summary")
-    for words in ("Temperature (°C)", "Memory busy (%)", "throttled by power cap, 25 % of the time"):
-        assert words in shown
+    for parts in ("Temperature (°C)", "Memory busy (%)", "power cap, 25 %"):
+        assert parts in shown
     assert "Memory clock" not in shown  # nothing is known of it
     assert len(shown) < 25_000
     calm = frame.with_columns(throttle=pl.lit(0, pl.UInt64))
@@ -545,7 +541,7 @@ def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> 
     assert "never throttled" not in conditions([GpuTrace(0, "GPU 0", unread)], 5.0, 45.0)
     always = frame.with_columns(throttle=pl.lit(4, pl.UInt64))
     both = conditions([GpuTrace(0, "GPU 2", always), GpuTrace(1, "GPU 3", always.drop("throttle"))], 5.0, 45.0)
-    assert "GPU 2: throttled by power cap, 100 % of the time" in both
+    assert "GPU 2: throttled" in both
     assert "GPU 3: throttled" not in both
     nothing = pl.DataFrame(dict.fromkeys(trace.SCHEMA, [None] * 2) | {"time_s": [0.0, 1.0]}, schema=trace.SCHEMA)
     assert conditions([GpuTrace(0, "GPU 0", nothing)], 0.0, 1.0) == ""

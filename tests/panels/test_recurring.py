@@ -1,12 +1,8 @@
-"""The panel of a recurring job without a browser: what it says, runs, scores anew, exports and leaves
-behind.
-"""
+"""The panel of a recurring job, without a browser."""
 
 from __future__ import annotations
 
-import math
-import subprocess
-import sys
+import re
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -20,7 +16,7 @@ import optuna
 import pytest
 
 import workbench.panels
-from tests.panels.listening import Said, ask, later
+from tests.panels.listening import Browser, ask, bundle, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.experiments.history.attempts import Attempt
@@ -86,14 +82,13 @@ def test_a_lost_recurrence_is_named_with_its_cost_and_marked_in_the_picture() ->
         attempts += [replace(ran(n, 64, state="failed"), recurrence=recurrence) for n in numbers]
     attempts.insert(9, replace(ran(9, 64), recurrence=7))
     panel = panel_of(attempts, live=False)
-    words = panel.summary()
-    lost = f"lost: recurrences 7, 9, whose 3 runs did not reach the target and cost {amount(6 * cost, 'J')}"
-    assert lost in words
+    (lost,) = [line for line in panel.summary().splitlines() if line.startswith("lost: ")]
+    assert all(part in lost for part in ("7, 9", amount(6 * cost, "J")))
     assert [row["lost"] for row in view(panel.outlook).recurrences] == [False] * 6 + [True, False, True]
-    assert "no run reached the target" in panel.svg()
+    assert "no run reached" in panel.svg()
     calm = panel_of(many(6), live=False)
     assert "lost" not in calm.summary()
-    assert "no run reached the target" not in calm.svg()
+    assert "no run reached" not in calm.svg()
 
 
 def finish(study: JobStudy) -> None:
@@ -127,33 +122,32 @@ def study(tmp_path: Path) -> JobStudy:
     return JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", seed=1)
 
 
-# what is said
+# the summary
 
 
 def test_before_the_first_run_it_says_what_comes_first() -> None:
-    words = panel_of([]).summary().splitlines()
-    assert words == [
-        "Recurring job, by our policy (simulated)",
-        "Next: a few seconds of batch size 128 at 250 W: what does an epoch cost here?",
-        "by eta 0.5: 50 % energy, 50 % time",
-    ]
+    title, headline, objective = panel_of([]).summary().splitlines()
+    assert title.endswith("(simulated)")
+    assert re.match("Next: .*size 128 at 250 W", headline)
+    assert all(part in objective for part in ("eta 0.5", "50 % energy", "50 % time"))
 
 
 def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() -> None:
     panel = panel_of(many(20))
     _, headline, paid, saved, even, *_ = panel.summary().splitlines()
-    assert headline.startswith("Next: batch size 64 at 200 W: best so far; ")
+    assert headline.startswith("Next: ")
+    assert "size 64 at 200 W" in headline
     assert headline.endswith("likely the cheapest")
-    assert paid == "20 recurrences cost 5.68 MJ eq."
-    assert " less than the default (batch size 128 at 250 W) would have cost (energy −" in saved
-    assert even.startswith("paid for itself from recurrence ")
+    assert all(part in paid for part in ("20 recurrences", "5.68 MJ eq."))
+    assert re.search("128 at 250 W.* \\(energy −", saved)
+    assert even.startswith("paid for itself ")
 
 
 def test_no_percentage_is_shown_where_its_interval_includes_zero() -> None:
     panel = panel_of([ran(0, 128), ran(1, 64)])
     saved = panel.outlook.recurrences.row(-1, named=True)
     assert saved["saved_low"] < 0 < saved["saved"]
-    assert panel.summary().splitlines()[3].startswith("no measurable difference from what the default ")
+    assert panel.summary().splitlines()[3].startswith("no measurable difference ")
     assert "paid for itself" not in panel.summary()
 
 
@@ -171,12 +165,11 @@ def test_after_a_change_the_saving_counts_from_the_change_on_and_says_so() -> No
     assert counted["recurrence"].to_list() == list(range(panel.outlook.since, 21))
     assert counted["saved"].to_list() == pytest.approx([0.0] * counted.height)
     assert panel.outlook.break_even is None
-    since = f"since recurrence {panel.outlook.since}, when the job changed: no measurable difference from what "
-    assert since in panel.summary()
+    assert re.search(f"since recurrence {panel.outlook.since}, .*: no measurable difference", panel.summary())
     assert "nan" not in panel.svg().lower()
 
 
-def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) -> None:
+def test_the_summary_names_the_running_recurrence_and_failed_batch_sizes(study: JobStudy) -> None:
     finish(study)
     study.end(study.ask(), state="stopped", purpose="run", epochs=1.0, time_s=1.0, energy_j=1.0)
     panel = recurring(study)
@@ -185,11 +178,11 @@ def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) ->
     assert panel.summary().splitlines()[1].startswith("Running: batch size ")
     assert ", 3 epochs done: " in panel.summary().splitlines()[1]
     crashed = panel_of([ran(0, 64), ran(1, 128, state="crashed", oom=True, profile=())])
-    assert "batch size 128 ran out of memory" in crashed.summary()
+    assert "out of memory" in crashed.summary()
 
 
 @pytest.mark.parametrize(
-    ("objective", "words", "unit"),
+    ("objective", "text", "unit"),
     [
         (Energy(), "energy", "kJ"),
         (Time(), "time", "s"),
@@ -198,10 +191,10 @@ def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) ->
         (EnergyWithin(1.05, 100.0), "least energy within 5 % more time", "kJ"),
     ],
 )
-def test_other_objectives_have_their_words_and_units(objective: Any, words: str, unit: str) -> None:
+def test_other_objectives_have_their_names_and_units(objective: Any, text: str, unit: str) -> None:
     panel = panel_of(many(6), objective=objective)
-    seen = view(panel.outlook)
-    assert (seen.eta, seen.objective, seen.unit) == (None, words, unit)
+    shown = view(panel.outlook)
+    assert (shown.eta, shown.objective, shown.unit) == (None, text, unit)
 
 
 def test_amounts_have_three_digits_and_a_unit() -> None:
@@ -255,14 +248,11 @@ def test_a_job_runs_by_the_eta_that_was_chosen(study: JobStudy) -> None:
 def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path) -> None:
     finish(study)
     panel, other = recurring(study), recurring(study)
-    said, beside = Said(panel), Said(other)
+    browser, beside = Browser(panel), Browser(other)
     ask(panel, "eta", eta=0.9)
-    assert said.last("news")["view"]["eta"] == 0.9  # at once, to every view of this panel
-    for each in (panel, other):
-        each._heard_s = time.monotonic()
-        each._read_s = -math.inf
-    assert panel.changes() is None
-    message = other.changes()
+    assert browser.last("news")["view"]["eta"] == 0.9  # at once, to every view of this panel
+    assert later(panel) is None
+    message = later(other)
     assert message is not None
     assert message[0]["view"]["eta"] == 0.9
     assert not beside.messages
@@ -273,14 +263,14 @@ def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path
     assert len(drawn_recurrences(message[0])) == 2
 
 
-def test_an_eta_that_is_none_is_said_and_nothing_changes() -> None:
+def test_an_eta_out_of_range_is_reported_and_changes_nothing() -> None:
     panel = panel_of(many(6))
-    said = Said(panel)
+    browser = Browser(panel)
     panel.receive({"kind": "eta", "eta": 1.5, "asked": 7})
-    assert said.last("problem")["text"] == "eta is 1.5; it lies in 0..1 (1 counts energy only, 0 time only)"
-    assert (said.last("news")["asked"], said.last("news")["view"]["eta"]) == (7, 0.5)
+    assert all(part in browser.last("problem")["text"] for part in ("eta is 1.5", "0..1"))
+    assert (browser.last("news")["asked"], browser.last("news")["view"]["eta"]) == (7, 0.5)
     panel.receive({"kind": "eta", "eta": 1.0, "asked": 8})
-    assert said.last("problem")["text"] == ""
+    assert browser.last("problem")["text"] == ""
 
 
 # running
@@ -296,13 +286,13 @@ def test_buttons_run_recurrences_of_a_study_and_stop_after_one(study: JobStudy) 
             panel.stop()
 
     panel = recurring(study, run)
-    said = Said(panel)
+    browser = Browser(panel)
     panel.run(2)
     assert panel.outlook.recurrences.height == 2
     panel.run(5)
     assert len(runs) == 4
-    assert said.last("news")["left"] == 0
-    assert drawn_recurrences(said.last("news")) == [1, 2, 3, 4]
+    assert browser.last("news")["left"] == 0
+    assert drawn_recurrences(browser.last("news")) == [1, 2, 3, 4]
 
 
 def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(
@@ -348,11 +338,11 @@ def test_what_goes_wrong_in_a_training_ends_the_row_and_is_shown_and_raised(stud
         raise RuntimeError("no data")
 
     panel = recurring(study, run)
-    said = Said(panel)
+    browser = Browser(panel)
     with pytest.raises(RuntimeError, match="no data"):
         panel.run(3)
-    assert said.last("problem")["text"] == "RuntimeError: no data"
-    assert said.last("news")["left"] == 0
+    assert browser.last("problem")["text"] == "RuntimeError: no data"
+    assert browser.last("news")["left"] == 0
     assert panel.svg()
 
 
@@ -364,44 +354,37 @@ def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> N
         may_end.wait(10)
         finish(given)
 
-    panel = recurring(study, run)
+    panel, before = recurring(study, run), set(threading.enumerate())
     panel.on_message("run", {"count": 1})
     assert began.wait(10)
-    with pytest.raises(UsageError, match="a recurrence runs already"):
+    with pytest.raises(UsageError, match="runs already"):
         panel.on_message("run", {"count": 1})
     ask(panel, "eta", eta=0.8)  # answered meanwhile
     may_end.set()
-    assert panel._worker is not None
-    panel._worker.join(10)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
     with pytest.raises(UsageError, match="0 recurrences"):
         panel.run(0)
 
 
 def test_without_a_training_it_says_how_to_give_one(study: JobStudy) -> None:
-    with pytest.raises(
-        UsageError, match=r"give the panel your training, recurring\(job, run=one_recurrence\)"
-    ):
+    with pytest.raises(UsageError, match="run=one_recurrence"):
         recurring(study).run()
-    with pytest.raises(UsageError, match="a history has nothing to run"):
+    with pytest.raises(UsageError, match="nothing to run"):
         recurring(many(3), run=finish)
-    with pytest.raises(UsageError, match="can be looked at, not int"):
+    with pytest.raises(UsageError, match="nothing to run"):
+        panel_of(many(5)).run(1)
+    with pytest.raises(UsageError, match="int"):
         recurring(3)  # type: ignore[arg-type]
 
 
-def test_what_others_add_to_the_history_is_seen(study: JobStudy, tmp_path: Path) -> None:
+def test_rows_that_others_add_to_the_history_are_shown(study: JobStudy, tmp_path: Path) -> None:
     panel = recurring(study)
     other = JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", seed=2)
     finish(other)
     assert panel.refresh()
     assert panel.outlook.recurrences.height == 1
     assert not panel.refresh()
-
-
-def test_a_history_has_nothing_to_run() -> None:
-    panel = panel_of(many(5))
-    assert panel.outlook.recurrences.height == 5
-    with pytest.raises(UsageError, match="nothing to run"):
-        panel.run(1)
 
 
 def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
@@ -411,11 +394,11 @@ def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
         for n, b in enumerate((128, 64, 64))
     ]
     panel = recurring(Recorded(rows, space, Time()))
-    seen = view(panel.outlook)
-    assert "(time −" in seen.details[1]
-    assert "energy" not in " ".join(seen.details)
-    assert (seen.profile, seen.unit) == ([], "s")
-    assert "An epoch at" not in panel.svg()
+    shown = view(panel.outlook)
+    assert "(time −" in shown.details[1]
+    assert "energy" not in " ".join(shown.details)
+    assert (shown.profile, shown.unit) == ([], "s")
+    assert "An epoch" not in panel.svg()
 
 
 def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> None:
@@ -424,8 +407,8 @@ def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> No
     )
     panel = recurring(study, finish)
     panel.run(2)
-    assert panel.summary().splitlines()[1].startswith("Estimated to cost least: batch size ")
-    assert "a sampler of Optuna's chooses the next batch size" in panel.summary()
+    assert panel.summary().splitlines()[1].startswith("Estimated")
+    assert "sampler of Optuna's" in panel.summary()
 
 
 # files
@@ -448,45 +431,29 @@ def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
         assert "nan" not in panel.svg().lower()
     texts = "".join(ElementTree.fromstring(panel_of(many(12)).svg()).itertext())
     assert all(
-        words in texts
-        for words in (
-            "Estimated cost of a recurrence",
+        text in texts
+        for text in (
+            "Estimated cost",
             "best: ",
-            "default",
-            "Saved against the default",
+            "Saved against",
             "cheaper since",
         )
     )
 
 
 def test_outside_of_a_front_end_it_is_a_picture_and_never_a_widget() -> None:
-    bundle = panel_of(many(4))._repr_mimebundle_()
-    assert set(bundle) == {"text/html", "text/plain"}
-    assert "<summary>in words</summary>" in bundle["text/html"]
+    assert set(bundle(panel_of(many(4)))) == {"text/html", "text/plain"}
 
 
-def test_a_view_that_says_hello_is_told_everything() -> None:
+def test_a_new_view_gets_everything() -> None:
     panel = panel_of(many(700), live=True)
     about, buffers = panel.snapshot()
     panel.end()
     assert (about["simulated"], buffers) == (True, [])
     assert about["whyNot"]
-    assert about["view"]["figure"][0][1]["title"].startswith("An epoch at batch size ")
+    assert about["view"]["figure"][0][1]["title"].startswith("An epoch ")
     assert len(drawn_recurrences(about)) == 600  # of 700: more would not be seen
     assert drawn_recurrences(about)[-1] == 700
-
-
-def test_the_package_of_panels_loads_no_plotting_library() -> None:
-    code = (
-        "import sys, workbench.panels as p; p.recurring; print([m for m in ('bokeh', 'optuna', 'lightgbm') "
-        "if m in sys.modules])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
 
 
 def test_a_cost_is_in_joules_only_where_it_is_an_energy() -> None:

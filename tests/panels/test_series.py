@@ -14,9 +14,9 @@ def rows(*times: float, power: float = 100.0) -> Rows:
 def test_a_hole_in_the_sampling_is_marked_within_and_between_appends() -> None:
     series = Series(gap_s=0.5)
     assert not is_gap(series.append(rows(0.0, 0.1, 0.2))).any()
-    told = series.append(rows(2.0, 2.1, 4.1))
-    assert is_gap(told).tolist() == [True, False, False, True, False]
-    assert told[0, 0] == np.float32(1.1)  # half way through the hole
+    reported = series.append(rows(2.0, 2.1, 4.1))
+    assert is_gap(reported).tolist() == [True, False, False, True, False]
+    assert reported[0, 0] == np.float32(1.1)  # half way through the hole
     assert is_gap(series.rows).sum() == 2
 
 

@@ -15,11 +15,11 @@ import pytest
 import workbench
 import workbench.panels
 from workbench.cluster import generate
-from workbench.device import lease, watchdog
+from workbench.device import watchdog
 from workbench.errors import UsageError
 from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
-from workbench.panels import tabs as module
+from workbench.measurement.recorder import Recorder
 from workbench.panels.tab_sheets import SweepPanel, progress_text
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
@@ -36,19 +36,14 @@ POINTS = pl.DataFrame(
 
 @pytest.fixture
 def machine(
-    simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulated: Callable[..., Machine], own_session: None, tmp_path: Path
 ) -> Iterator[Machine]:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(sessions, "_current", None)
-    monkeypatch.setattr(module, "_open", None)
-    made = simulated("V100", stepped=True)
-    yield made
-    if module._open is not None:
-        module._open.close()
-    lease.restore_all()
-    if sessions._current is not None:
-        sessions._current.close()
+    with pytest.MonkeyPatch.context() as patch:  # not a test's own, which it may undo
+        patch.setenv("TMPDIR", str(tmp_path))
+        patch.setattr(tempfile, "tempdir", None)
+        yield simulated("V100", stepped=True)
+        workbench.panels.open().close()
+        sessions.current().close()
     watchdog.stop()
     workbench.chosen.choose(None)
 
@@ -73,17 +68,19 @@ def test_it_is_one_to_a_kernel_and_keeps_its_state(machine: Machine) -> None:
     assert workbench.panels.open() is other
 
 
-def test_a_job_log_that_is_none_is_refused_before_anything_is_held(machine: Machine) -> None:
-    opened = workbench.panels.open()
-    assert opened.recorder is not None
-    held = len(opened.recorder._holds)
-    with pytest.raises(UsageError, match="a job log is a frame, a path"):
+def test_a_job_log_that_is_none_is_refused_before_anything_is_held(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, held = workbench.panels.open(), []
+    monkeypatch.setattr(Recorder, "hold", lambda *arguments, **options: held.append(arguments))
+    with pytest.raises(UsageError, match="int"):
         workbench.panels.open(log=3)
-    assert len(opened.recorder._holds) == held
+    assert held == []
+    monkeypatch.undo()
     assert workbench.panels.open() is opened
     other = workbench.panels.open(log=generate(20, gpus=8, seed=0))
     assert other.panels["Cluster"].logs == ["jobs"]  # type: ignore[attr-defined]
-    assert "No policy is simulated yet: press Run, or call panel.run()" in other.html()
+    assert "panel.run()" in other.html()
 
 
 def test_what_is_chosen_on_the_frontier_is_what_apply_applies(machine: Machine) -> None:
@@ -100,7 +97,7 @@ def test_what_is_chosen_on_the_frontier_is_what_apply_applies(machine: Machine) 
 def test_the_log_fills_the_frontier_and_its_tab(machine: Machine) -> None:
     opened = workbench.panels.open()
     assert opened.chosen is None
-    assert "Nothing is measured yet" in opened.html()
+    assert "Nothing is measured" in opened.html()
     with workbench.measure("<epoch>") as measured:
         for _ in TrainingJob("imagenet", 256, machine=machine, iterations=5, evaluate=False):
             pass
@@ -116,23 +113,23 @@ def test_the_log_fills_the_frontier_and_its_tab(machine: Machine) -> None:
 def test_a_sweep_tab_names_the_first_failure() -> None:
     sweep: Any = Sweep()
     sweep.failure = "work(64) raised ValueError: no data (train.py:3)"
-    words = f"12 of 40 configurations; the first failure: {sweep.failure}, 3 min 0 s left"
-    assert progress_text(sweep) == words
+    assert all(part in progress_text(sweep) for part in ("12 of 40", sweep.failure, "3 min 0 s"))
     sweep.reason = f"4 trials in a row failed in the same way: {sweep.failure}"
-    assert progress_text(sweep) == f"12 of 40 configurations; ended: {sweep.reason}"
+    assert progress_text(sweep).count(sweep.failure) == 1
+    assert progress_text(sweep).endswith(sweep.reason)
 
 
 def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     sweep: Any = Sweep()
     sheet = SweepPanel(sweep)
-    assert sheet.summary() == "Sweep\n12 of 40 configurations, 3 min 0 s left"
+    assert all(part in sheet.summary() for part in ("12 of 40", "3 min 0 s"))
     assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
     sweep.note = "this card does not follow the usual curve: measuring more"
-    assert progress_text(sweep) == f"12 of 40 configurations, 3 min 0 s left; {sweep.note}"
+    assert progress_text(sweep).endswith(f"; {sweep.note}")
     sheet.receive({"kind": "cancel", "n": 1})
     assert sweep.cancelled
     assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]
-    assert progress_text(sweep).endswith("cancelled: the trials that run are finished and kept")
+    assert "cancelled: " in progress_text(sweep)
     sheet.end()
 
 
