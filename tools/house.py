@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# Lower a limit when its number has become smaller. The goals are 380,000 code tokens and 450 constants;
-# JavaScript is at its goal.
+# The budget of the product. What is added must fit into it, or replace something.
 LIMITS = {
     "entries": 24, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 432_000, "constants": 759, "js_lines": 2_800,
+    "code_tokens": 380_000, "constants": 450, "js_lines": 2_800,
 }
 WIDTH = 110
 

@@ -44,7 +44,7 @@ class ModelGuidedParams:
     horizon_s: float = 600.0  # how long the job goes on, where that is unknown
     settle_s: float = 1.0  # what a probe costs beside its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
-    worth_later: float = 0.012  # the same where the choice is learnt of anyhow (`learns_later`)
+    worth_later: float = 0.012  # the same where the choice is measured later anyhow (`learns_later`)
     error_later: float = 0.015  # relative 95 % error of a probe there
     choose: float = 0.9  # least probability of keeping the slowdown limit, to be chosen
     probe: float = 0.08  # the same, to be probed
