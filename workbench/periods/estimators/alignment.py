@@ -86,7 +86,9 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
     rows, total = _chain(*_matches(grid, shape), seconds)
     if len(rows) < PARAMS.least_iterations:
         return empty
-    return Alignment(*_spans(_sharpened(rows, grid, shape), grid, seconds), total)
+    starts, ends = _spans(_sharpened(rows, grid, shape), grid, shape, seconds)
+    same = _alike(starts, ends, times_s, values, grid.together)
+    return Alignment(starts[same], ends[same], total)
 
 
 def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> BinnedSignal:
@@ -273,13 +275,37 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
 
 
-def _spans(row: list[float], grid: BinnedSignal, seconds: float) -> tuple[Array, Array]:
-    """Begins and ends (s) from a row of beginnings; a late one follows a pause."""
-    starts, lengths = np.array(row), np.diff(row)
+def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
+    """Begins and ends (s) from a row of beginnings; a late one follows a pause or a missed match."""
+    lengths = np.diff(row)
     close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
     end_s = grid.start_s + grid.step_s * len(grid.values)
-    apart = np.append(lengths, np.inf)
+    score = _correlation(grid, shape)
+    borders: list[float] = []
+    for at, apart_s in zip(row, [*lengths.tolist(), 0.0], strict=True):
+        parts = max(round(apart_s / usual), 1)
+        inside = at + apart_s / parts * np.arange(1, parts)
+        index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
+        even = abs(apart_s / parts - usual) < PARAMS.stretch * usual
+        matched = np.all(score[np.clip(index, 0, len(score) - 1)] > 0.15)
+        borders += [at, *(inside.tolist() if even and matched else [])]
+    starts = np.array(borders)
+    apart = np.append(np.diff(starts), np.inf)
     ends = starts + np.where(apart <= PARAMS.late * usual, apart, usual)
     whole = ends <= end_s + 0.1 * usual
     return starts[whole], np.minimum(ends[whole], end_s)
+
+
+def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, together: int) -> Array:
+    """Which iterations have about the usual level: an evaluation's steps may have the shape at another."""
+    if not len(starts_s):
+        return np.zeros(0, dtype=bool)
+    area = area_below(times_s, values)
+    level = (np.interp(ends_s, times_s, area) - np.interp(starts_s, times_s, area)) / (ends_s - starts_s)
+    if together > 1:  # the level of an iteration of few readings is chance; that of some in a row is not
+        row = np.ones(min(together, len(level)))
+        level = np.convolve(level, row, "same") / np.convolve(np.ones(len(level)), row, "same")
+    usual = float(np.median(level))
+    spread = 1.4826 * float(np.median(np.abs(level - usual)))
+    return np.asarray(np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual)))
