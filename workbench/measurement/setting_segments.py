@@ -16,13 +16,15 @@ from .sampler import STATUS_EVERY_S
 from .sensor_updates import Floats
 
 SHORTEST_S = 2 * STATUS_EVERY_S  # of a stretch: a shorter one has no sample of the power limit for sure
+MOST = 40  # stretches that a measurement keeps; more are added up, each setting once
 
 
 def setting_segments(
     times: Floats, limits_w: Floats, locks: Sequence[tuple[float, Setting]], within_s: tuple[float, float],
     energies_j: Callable[[Sequence[float]], Floats],
 ) -> tuple[SettingSegment, ...]:
-    """The stretches of a window under one setting each, in order; at least one.
+    """The stretches of a window under one setting each, in order; at least one. Of more than `MOST` each
+    setting once.
 
     Args:
         times, limits_w: When the power limit was sampled, and what it was.
@@ -49,7 +51,8 @@ def setting_segments(
     if len(settings) == 1:
         return (SettingSegment(settings[0], end_s - start_s, None),)
     joules = [None if math.isnan(each) else each for each in energies_j(moments_s).tolist()]
-    return tuple(map(SettingSegment, settings, np.diff(moments_s).tolist(), joules))
+    found = tuple(map(SettingSegment, settings, np.diff(moments_s).tolist(), joules))
+    return found if len(found) <= MOST else by_setting(found)
 
 
 def by_setting(segments: Sequence[SettingSegment]) -> tuple[SettingSegment, ...]:

@@ -7,6 +7,7 @@ Programming", J. New Music Research 36, 2007, section 3). What does not look lik
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,9 @@ class AlignmentParams:
     leap: float = 1.0  # what leaving out a stretch costs, in matches: it pays from two matches on
     late: float = 1.6  # an iteration that took longer (in usual lengths) is an iteration and a pause
     least_iterations: int = 3
+    # new readings per period from which on each iteration is recognised by itself
+    clear_readings: float = 8.0
+    most_together: int = 11  # iterations that are recognised as one where readings are fewer
     follow: float = 0.15  # weight of an iteration's length in that which its successor is expected to have
 
 
@@ -45,6 +49,8 @@ class BinnedSignal:
     step_s: float
     values: Array
     known: Array
+    # neighbours that are matched together, where one iteration alone has too few readings to be recognised
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,9 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
     rows, total = _chain(*_matches(grid, shape), seconds)
     if len(rows) < PARAMS.least_iterations:
         return empty
-    return Alignment(*_spans(_sharpened(rows, grid, shape), grid, seconds), total)
+    starts, ends = _spans(_sharpened(rows, grid, shape), grid, shape, seconds)
+    same = _alike(starts, ends, times_s, values, grid.together)
+    return Alignment(starts[same], ends[same], total)
 
 
 def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> BinnedSignal:
@@ -96,13 +104,28 @@ def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Bi
     for hole in np.flatnonzero(spans > longest_s):
         first, last = (int((times_s[at] - start_s) / step_s) for at in (hole, hole + 1))
         known[max(first, 0) : last + 1] = False
-    return BinnedSignal(float(start_s), step_s, binned, known)
+    return BinnedSignal(float(start_s), step_s, binned, known, _together(times_s, values, seconds))
 
 
 def _pace(spans: Array) -> float:
     """Seconds between readings in the middle of the time: a trace may be dense in one part only."""
     ordered = np.sort(spans)
     return float(ordered[np.searchsorted(np.cumsum(ordered), 0.5 * float(np.sum(ordered)))])
+
+
+def _together(times_s: Array, values: Array, seconds: float) -> int:
+    """How many iterations to recognise as one, by the new readings in a period (sensors repeat)."""
+    new_s = _pace(np.diff(times_s))
+    runs = np.diff(times_s[1:][np.diff(values) != 0])
+    if len(runs) > 8:
+        short_s, usual_s, long_s = np.quantile(runs, [0.1, 0.5, 0.9])
+        # At a regular pace: refreshes, and not just a power that stands still between its steps.
+        if long_s < 3.0 * short_s:
+            new_s = max(new_s, float(usual_s))
+    each = seconds / new_s
+    if each >= PARAMS.clear_readings:
+        return 1
+    return min(2 * math.ceil(0.5 * (PARAMS.clear_readings / max(each, 0.5)) ** 2) + 1, PARAMS.most_together)
 
 
 def _first_shape(grid: BinnedSignal, phase_s: float) -> Array | None:
@@ -160,7 +183,19 @@ def _correlation(grid: BinnedSignal, shape: Array) -> Array:
     own = np.sqrt(np.maximum(squares / BINS - (sums / BINS) ** 2, 0.0))
     # Flat noise correlates with anything; a stretch that swings far less than an iteration is none.
     score = np.correlate(grid.values, centred, "valid") / (BINS * spread * np.maximum(own, 0.5 * spread))
-    return np.where(_moving((~grid.known).astype(float)) > 0.5, -1.0, score)
+    return _combed(np.where(_moving((~grid.known).astype(float)) > 0.5, -1.0, score), grid.together)
+
+
+def _combed(score: Array, together: int) -> Array:
+    """The mean match of an iteration and its neighbours on both sides, a period apart."""
+    total, number = np.zeros(len(score)), np.zeros(len(score))
+    for by in range(-(together // 2), together // 2 + 1):
+        shift = by * BINS
+        here = slice(max(-shift, 0), max(len(score) - max(shift, 0), 0))
+        there = slice(max(shift, 0), max(len(score) - max(-shift, 0), 0))
+        total[here] += score[there]
+        number[here] += 1
+    return np.where(score <= -1.0, -1.0, total / number)
 
 
 def _moving(values: Array) -> Array:
@@ -216,6 +251,8 @@ def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
 
 def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float]:
     """Beginnings (s) refined by half a period around each: a long iteration matches too late."""
+    if grid.together > 1:
+        return row
     half, reach = BINS // 4, BINS // 8
     around = np.concatenate([shape[-half:], shape[:half]])
     around = around - around.mean()
@@ -238,13 +275,37 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
 
 
-def _spans(row: list[float], grid: BinnedSignal, seconds: float) -> tuple[Array, Array]:
-    """Begins and ends (s) from a row of beginnings; a late one follows a pause."""
-    starts, lengths = np.array(row), np.diff(row)
+def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
+    """Begins and ends (s) from a row of beginnings; a late one follows a pause or a missed match."""
+    lengths = np.diff(row)
     close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
     end_s = grid.start_s + grid.step_s * len(grid.values)
-    apart = np.append(lengths, np.inf)
+    score = _correlation(grid, shape)
+    borders: list[float] = []
+    for at, apart_s in zip(row, [*lengths.tolist(), 0.0], strict=True):
+        parts = max(round(apart_s / usual), 1)
+        inside = at + apart_s / parts * np.arange(1, parts)
+        index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
+        even = abs(apart_s / parts - usual) < PARAMS.stretch * usual
+        matched = np.all(score[np.clip(index, 0, len(score) - 1)] > 0.15)
+        borders += [at, *(inside.tolist() if even and matched else [])]
+    starts = np.array(borders)
+    apart = np.append(np.diff(starts), np.inf)
     ends = starts + np.where(apart <= PARAMS.late * usual, apart, usual)
     whole = ends <= end_s + 0.1 * usual
     return starts[whole], np.minimum(ends[whole], end_s)
+
+
+def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, together: int) -> Array:
+    """Which iterations have about the usual level: an evaluation's steps may have the shape at another."""
+    if not len(starts_s):
+        return np.zeros(0, dtype=bool)
+    area = area_below(times_s, values)
+    level = (np.interp(ends_s, times_s, area) - np.interp(starts_s, times_s, area)) / (ends_s - starts_s)
+    if together > 1:  # the level of an iteration of few readings is chance; that of some in a row is not
+        row = np.ones(min(together, len(level)))
+        level = np.convolve(level, row, "same") / np.convolve(np.ones(len(level)), row, "same")
+    usual = float(np.median(level))
+    spread = 1.4826 * float(np.median(np.abs(level - usual)))
+    return np.asarray(np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual)))
