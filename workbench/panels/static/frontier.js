@@ -139,7 +139,7 @@ function frontier({ root, head, post, page }) {
   let plot = /** @type {FrontierPlot | null} */ (null);
   let view = /** @type {FrontierView | null} */ (null);
   let choice = /** @type {FrontierChoice} */ (/** @type {any} */ ({}));
-  let shown = { relative: false, whole: false };
+  const shown = { relative: false, whole: false };
   // A step is drawn at once, with the words that came with the points; anything else when the kernel answers.
   const wanted = () => ({ version: choice.version, row: choice.row, rule: choice.rule, eta: choice.eta, slowdown: choice.slowdown });
   const asking = new Asking((_, asked) => post({ kind: "choose", ...wanted(), asked }));

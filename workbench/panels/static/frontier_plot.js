@@ -29,7 +29,7 @@ export class FrontierPlot extends Described {
     return frame;
   }
   /** Draw the points; `places` has x and y of each, one after another. */
-  draw(rows, /** @type {Float32Array} */ places = this.places) {
+  draw(rows, places = this.places) {
     const begins = !this.figure.frames.length;
     this.places = places;
     super.draw(rows);

@@ -70,7 +70,8 @@ export class FrontierTable {
         cell.style.height = `${rows * ROW}px`;
         return element("tr", "", cell, { "aria-hidden": "true" });
       };
-      const made = shown.map((row) => element("tr", "", ...cells(this.columns.map(({ values, texts }) => (texts ? texts[row] : String(values[row] ?? "")))), { "data-row": row }));
+      const entry = ({ values, texts }, row) => (texts ? texts[row] : String(values[row] ?? ""));
+      const made = shown.map((row) => element("tr", "", ...cells(this.columns.map((column) => entry(column, row))), { "data-row": row }));
       this.table.body.replaceChildren(space(first), ...made, space(Math.max(0, this.rows.length - first - shown.length)));
       this.painted = first;
     }

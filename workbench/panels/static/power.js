@@ -39,8 +39,9 @@ class PowerPlots {
   /** A frame as the kernel describes it, with its lines. */
   frame(/** @type {PowerPlot} */ { title, column: name, gpus, height, ticks }, last) {
     const quiet = last ? {} : { axis_label: null, major_label_text_font_size: "0px" };
+    const below = { kind: "LinearAxis", major_tick_line_color: null, ...quiet };
     const frame = this.figure.frame({
-      title, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y: this.y[name], below: { major_tick_line_color: null, ...quiet },
+      title, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y: this.y[name], below,
       plot: { height: height + AROUND + (last ? FOOT : 0), min_border_left: 58 },
     });
     const { BoxZoomTool, WheelZoomTool } = this.figure.models;
