@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
@@ -91,26 +92,42 @@ SPACE = pl.DataFrame([(limit, clock) for limit in LIMITS_W[::2] for clock in ran
                      schema=["power_limit_w", "sm_clock_mhz"], orient="row")
 
 
+WRONG = np.array([(1.0, limit * clock) for limit, clock in SPACE.rows()])
+
+
+def slower(limit_w: float, clock_mhz: int) -> tuple[float, float]:
+    """A job that runs at the clock that is set, or at what a limit leaves of it, as physics has it."""
+    busy = min((limit_w / 250.0 - 0.2) / 0.7, (clock_mhz / 1500) ** 2, 1.0) ** 0.5
+    time = 0.3 + 0.7 / busy
+    return time, time * (70 + 180 * busy**2.5)
+
+
 def both(limit_w: float, clock_mhz: int) -> tuple[float, float]:
-    """A job that a clock and a limit slow down: most pairs are worse than another one."""
+    """A job that a clock and a limit slow down by their product, and a cliff: no physics makes it."""
     time, energy = cost(limit_w)
-    slower = max(0.75 * 1500 / clock_mhz, 1.0) ** 0.6
-    return time * slower, energy * (0.9 * slower if clock_mhz > 1000 else 1.05 * slower)
+    longer = max(0.75 * 1500 / clock_mhz, 1.0) ** 0.6
+    return time * longer, energy * (0.9 * longer if clock_mhz > 1000 else 1.05 * longer)
 
 
-def needed(known: np.ndarray | None, seed: int) -> tuple[int, FrontierSearch]:
-    """Measurements until 99 % of the frontier's area are there."""
+def needed(
+    job: Callable[[float, int], tuple[float, float]], known: np.ndarray | None, seed: int,
+    begun: int | None = None,
+) -> tuple[int, FrontierSearch]:
+    """Measurements until 99 % of the frontier's area are there; the first is of row `begun`, if any."""
     search = FrontierSearch(SPACE, rng=np.random.default_rng(seed), worth=0.0)
     if known is not None:
         deep = np.log(np.array([max(250.0 / limit, 1500 / clock) for limit, clock in SPACE.rows()]))
         search.assume([PlacedCurve(np.arange(0, len(SPACE), 2), np.log(known[::2]), 0.01, "yesterday", deep)])
-    costs = np.array([both(*row) for row in SPACE.rows()])
+    costs = np.array([job(*row) for row in SPACE.rows()])
     luck = np.random.default_rng(seed)
     while area(costs[search.measured], costs) < 0.99 * area(costs, costs):
-        step = search.ask()
-        assert step is not None
-        time, energy = costs[step.row] * np.exp(0.003 * luck.standard_normal(2))
-        search.tell(step.row, float(time), float(energy))
+        row, begun = begun, None
+        if row is None:
+            step = search.ask()
+            assert step is not None
+            row = step.row
+        time, energy = costs[row] * np.exp(0.003 * luck.standard_normal(2))
+        search.tell(row, float(time), float(energy))
     return len(search.measured), search
 
 
@@ -125,16 +142,24 @@ def area(points: np.ndarray, every: np.ndarray) -> float:
 
 
 def test_a_frontier_is_found_sooner_where_it_is_known_and_hardly_later_where_that_is_wrong() -> None:
-    costs = np.array([both(*row) for row in SPACE.rows()])
-    wrong = np.array([(1.0, limit * clock) for limit, clock in SPACE.rows()])
+    costs = np.array([slower(*row) for row in SPACE.rows()])
     counts = {"none": 0, "right": 0, "wrong": 0}
     for seed in range(3):
-        for name, known in (("none", None), ("right", costs * [7.0, 2.0]), ("wrong", wrong)):
-            count, search = needed(known, seed)
+        for name, known in (("none", None), ("right", costs * [7.0, 2.0]), ("wrong", WRONG)):
+            count, search = needed(slower, known, seed)
             counts[name] += count
             assert bool(search.earlier) is (name == "right")
     assert counts["right"] < counts["none"]
     assert counts["wrong"] <= counts["none"] + 3
+
+
+def test_after_a_wrong_run_a_frontier_search_is_as_if_it_had_begun_at_its_end_by_itself() -> None:
+    """Also of a job that no physics makes, where such a beginning is a bad one."""
+    for seed in range(2):
+        count, search = needed(both, WRONG, seed)
+        same, plain = needed(both, None, seed, begun=int(WRONG[:, 1].argmin()))
+        assert (count, search.measured) == (same, plain.measured)
+        assert not search.earlier
 
 
 def test_what_is_known_tells_the_rest_of_the_curve() -> None:

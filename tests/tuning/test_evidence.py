@@ -57,7 +57,7 @@ def read(belief: SettingPosterior, setting: Setting, of: Cost = cost, seed: int 
 
 def run(belief: SettingPosterior, seed: int = 0) -> list[Setting]:
     """Settings that were probed before the search ended."""
-    asked = []
+    asked: list[Setting] = []
     while not isinstance(step := belief.next(), Done) and len(asked) < 20:
         read(belief, step.setting, seed=seed)
         asked.append(step.setting)
