@@ -52,7 +52,7 @@ def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -
     )
     left = made.outputs(2)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left
-    assert "200 W · applied" in "".join(left["text/html"])
+    assert "200 W (applied" in "".join(left["text/html"])
 
 
 CLUSTER = """() => {
@@ -86,8 +86,9 @@ def test_policies_that_were_run_while_their_tab_was_hidden_are_drawn_when_it_com
 
 VIEWS = """() => [...document.querySelectorAll('.workbench-frontier')].map((root) => {
   const { choice, plot } = root.workbench;
+  const chosen = plot.moved.find(({ kind, shape }) => kind === 'dot' && shape === 'circle');
   const text = (selector) => root.querySelector(selector)?.textContent;
-  return { ...choice, at: plot.moving.chosen.data_source.data.x[0], title: plot.plane.frame.plot.title.text, head: text('.workbench-headline'),
+  return { ...choice, at: chosen.rows.x[0], title: plot.figure.frames[0].plot.title.text, head: text('.workbench-headline'),
            code: text('.workbench-code'), listed: text('tr[aria-selected=true]'),
            sliders: [...root.querySelectorAll('input[type=range]')].map((each) => each.value) };
 })"""

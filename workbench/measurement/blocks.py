@@ -90,6 +90,7 @@ class BlockResult:
         return self.attempt(self._meter.clock)
 
     def close(self) -> None:
+        """End the block now; leaving the `with` does it."""
         opened = self.opened
         self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
         self._time_s = time.monotonic() - self._begun_s

@@ -98,6 +98,7 @@ class ApplyPanel(LivePanel):
     # showing
 
     def title(self) -> str:
+        """The GPU that is set."""
         return titled(f"Apply · {self.control.device.name}", self.control.device.simulated)
 
     def summary(self) -> str:

@@ -96,6 +96,7 @@ class ClocksPanel(LivePanel):
     # showing
 
     def title(self) -> str:
+        """What is tuned, and on which GPU."""
         tuning = self._tuning
         if tuning is None:
             return "Tuning"
