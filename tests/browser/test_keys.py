@@ -103,14 +103,14 @@ def test_keys_move_the_controls_of_power_and_period_and_leave_the_cells_alone(no
 
 
 EVERYTHING = """
-from workbench.panels.tab_sheets import sweep_sheet
+from workbench.panels.tab_sheets import SweepPanel
 from workbench.experiments.job import RecurringJob
 from workbench.experiments.sweep import Sweep
 session = workbench.simulate("V100,V100", stepped=True)
 points = pl.DataFrame({"time_s": [10.0, 11.0], "energy_j": [2500.0, 2100.0], "power_limit_w": [250.0, 200.0]})
 job = RecurringJob("nightly", [64, 128], 128, target=0.6, storage="runs.db", max_epochs=60)
 opened = workbench.panels.open(points, job=job, run=print)
-sheet = sweep_sheet(Sweep(print, {"batch_size": [64]}))
+sheet = SweepPanel(Sweep(print, {"batch_size": [64]}))
 """
 TABS = ["Power and periods", "Frontier", "Recurring", "Clocks", "Apply", "Cluster", "Log"]
 
