@@ -81,7 +81,7 @@ def shows_a_recurring_job(results: list[str], texts: list[str]) -> None:
     """
     job, replayed = (text for text in texts if text.startswith("Recurring job nightly"))
     for panel in (job, replayed):
-        assert "12 recurrences cost " in panel
+        assert "20 recurrences cost " in panel
         assert "paid for itself" in panel, panel
         assert re.search(r"batch size (256|512) at", panel)
     text = "\n".join(texts)
