@@ -71,7 +71,8 @@ class OpenGpu(Device):
                 raise NotSupported(f"the {what} of {self.name} cannot be {act}: {why}")
         limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
         low_w, high_w = limits.min_power_limit_w, limits.max_power_limit_w
-        if limit_w is not None and not 0 < limit_w < math.inf:  # NaN fails too
+        # NaN fails too; where the range is known, its message follows
+        if limit_w is not None and low_w is None and not 0 < limit_w < math.inf:
             raise OutOfRange(f"a power limit of {limit_w:g} W cannot be set; give watts above 0")
         if not (limit_w is None or low_w is None or high_w is None or low_w <= limit_w <= high_w):
             raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {self.name}")
