@@ -46,7 +46,9 @@ class ClockSearch(Protocol):
         """Row of each reported probe, in order."""
 
     def next(self) -> Trial | Done:
-        """The next probe, or why there is none. Asked again without being told, it says the same."""
+        """The next probe, or why there is none; the same again until `tell` or `cannot`, from which alone the
+        search can be built again.
+        """
 
     def trial(self, row: int, reason: str) -> Trial:
         """A trial of a row of the space, long enough to compare it with others."""
@@ -102,7 +104,7 @@ def make_search(
             weighs it.
         wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is
             known. Only for model-guided.
-        learns_later: The choice will be held and measured for longer than any probe, and the search told.
+        learns_later: The choice will be held and measured for longer than any probe, and reported.
             Only for model-guided.
         rng: Where randomness comes from.
         params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; its default ones where None.
