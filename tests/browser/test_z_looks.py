@@ -43,7 +43,7 @@ def shown(lab: Lab, page: Page) -> Iterator[Notebook]:
     browser = page.context.browser  # one a process: Playwright's loop is not made twice
     assert browser is not None
     own = page_of_its_own(browser, 1280, 1600)
-    looks.note_words(own)
+    looks.note_text(own)
     made = Notebook(lab, own, "looks", CELLS)
     made.execute(*range(len(CELLS)))
     yield made
@@ -81,5 +81,5 @@ def test_no_text_overlaps_and_all_controls_are_accessible(shown: Notebook, width
     for number, name in enumerate(PANELS, start=2):
         scroll_to(shown.page, number)
         assert settled_overlaps(shown.page) == [], name
-        assert looks.small_words(shown.page) == [], name
+        assert looks.small_text(shown.page) == [], name
         assert looks.serious(shown.page) == [], name
