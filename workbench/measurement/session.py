@@ -186,6 +186,7 @@ class Session:
         """Restore, stop sampling, forget the devices. The next use makes them anew."""
         keeping.writer().flush(keeping.FLUSH_S)  # which needs the trace
         with self._lock:
+            self.messages.clear()  # they are about the devices that it forgets
             with contextlib.suppress(DeviceError):
                 self.restore_all()
             if self._meter is not None and self._meter.recorder is not None:
