@@ -209,6 +209,23 @@ def test_epochs_alone_are_enough(machine: Machine, job: Made) -> None:
     assert by_limit[250.0] == pytest.approx(8.5, rel=0.05)
 
 
+def test_pauses_between_iterations_are_not_in_the_profile(machine: Machine, job: Made) -> None:
+    """A loop that evaluates every ten iterations and never calls epoch()."""
+    nightly = job("pauses", [1024], 1024)
+    with nightly.recurrence() as run:
+        for number in range(30):
+            for _ in TrainingJob("cifar100", 1024, machine=machine, iterations=10, seed=number):
+                workbench.step()
+            machine.step(6.0)
+        run.report(reached=True)
+    assert run.profile is not None
+    found = run.profile.frame()
+    begin_s = machine.clock()
+    TrainingJob("cifar100", 1024, machine=machine, iterations=40).run()
+    (iteration_s,) = found.filter(found["limit_w"] == 250.0)["iteration_s"]
+    assert iteration_s == pytest.approx((machine.clock() - begin_s) / 40, rel=0.03)
+
+
 def test_several_gpus_have_one_limit_and_one_sum(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workbench.experiments.probe import Reading
 from workbench.records import Setting
 from workbench.tuning.accounts import SavingsAccounts, Stretch
 from workbench.tuning.cost_ratios import cost_ratios
-from workbench.tuning.probe import Reading
 from workbench.tuning.results import Saved
 
 HELD = Setting(sm_clock_mhz=900)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from workbench.experiments.iteration_sources import Rate, guessed
+from workbench.experiments.probe import Reading
 from workbench.records import Limits, Setting
 from workbench.search.clocks.make import Trial, make_search
 from workbench.search.space import SettingSpace, space_from
 from workbench.tuning import choice
 from workbench.tuning.accounts import SavingsAccounts, Stretch
-from workbench.tuning.iteration_sources import Rate, guessed
 from workbench.tuning.params import PARAMS
-from workbench.tuning.probe import Reading
 from workbench.tuning.results import Saved
 
 CLOCKS = space_from(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from workbench.experiments.probe import Reading
 from workbench.measurement import session as sessions
 from workbench.records import Setting
 from workbench.simulation import catalogue
@@ -18,7 +19,6 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load
 from workbench.simulation.training import TrainingJob
 from workbench.tuning.params import PARAMS
-from workbench.tuning.probe import Reading
 from workbench.tuning.state_machine import Tuner
 from workbench.tuning.tuned_job import PeriodTest
 

@@ -22,21 +22,22 @@ import pytest
 import workbench
 from workbench.device import lease
 from workbench.errors import UsageError
+from workbench.experiments import harmonic_fit
+from workbench.experiments.iteration_sources import Counter, guessed, in_rows
+from workbench.experiments.probe import Reading
 from workbench.logbook.store import OBSERVATIONS, Store
 from workbench.measurement import session as sessions
 from workbench.records import Setting
 from workbench.search.objective import EnergyDelay, ZeusCost
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning import accounts, harmonic_fit
+from workbench.tuning import accounts
 from workbench.tuning.accounts import SavingsAccounts, SavingsLedger, Stretch
 from workbench.tuning.advice import advice
 from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
-from workbench.tuning.iteration_sources import Counter, guessed, in_rows
 from workbench.tuning.options import check_slowdown, objective_text
 from workbench.tuning.phases import Checking, Interrupted, Retuning
-from workbench.tuning.probe import Reading
 from workbench.tuning.record import TuningRecord
 from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
 from workbench.tuning.state_machine import Tuner, latest, running

@@ -1,15 +1,14 @@
 """Power limits profiled inside a running job, whole iterations at a time (Zeus, NSDI'23, section 4.2).
 
-An epoch's end cuts a slice short; where epochs are too short for any, or iterations are not told, whole
-epochs are measured instead. The best limit stays in force when the profile is done.
+Each slice is a `Probe`, advanced where an iteration ends. An epoch's end cuts it short; where epochs are too
+short for any, or iterations are not marked, the probes are of whole epochs. The best limit stays in force
+when the profile is done.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
 from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from ..device.lease import Lease
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, WorkbenchError
@@ -17,11 +16,12 @@ from ..measurement.meter import Meter
 from ..records import Setting, Window
 from ..search.clocks.base import Done, Trial
 from ..search.clocks.power_profile import PowerProfile
+from .iteration_sources import MarkSource, guessed
+from .probe import PARAMS as PROBE_PARAMS
+from .probe import Probe
 
 SETTLE_S = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
-READ_S = 0.25  # after a slice's end: the sensors have refreshed, and its last edge is known
-SHORTEST = 4  # iterations of a slice that is cut short and still kept, and that pass before the first one
-LONG_EPOCH = 20.0  # times the settling: such an epoch is not thrown away for it
+LONG_S = 10.0  # so long an iteration or epoch is not thrown away for the settling
 
 
 class PowerLimitSetter:
@@ -48,7 +48,7 @@ class PowerLimitSetter:
 
 
 class OnlinePowerProfiler:
-    """One profile of power limits in a running job.
+    """One profile of power limits in a running job: a `Probe` for each slice that the profile asks for.
 
     Args:
         meter: Measures the slices.
@@ -70,11 +70,10 @@ class OnlinePowerProfiler:
         self.steps = 0
         self.time_s = self.energy_j = 0.0
         self._whole: Window | None = None
-        self._slice: Trial | None = None
-        self._set_s = 0.0  # when its limit was set
-        self._moments: list[float] = []  # between its iterations
-        self._cut_short = False  # the last one, and it was lost
-        self._epoch_s = self._longest_s = 0.0  # when the last epoch ended, and how long one takes
+        self._source = MarkSource(meter.clock)  # of what is measured: iterations, or epochs
+        self._probe: Probe | None = None
+        self._limit_w = 0.0  # of the probe
+        self._lost = False  # the last slice
 
     @property
     def done(self) -> bool:
@@ -91,52 +90,42 @@ class OnlinePowerProfiler:
         """An epoch has ended, and what belongs to no iteration may follow."""
         if self.done:
             return
-        now_s = self._meter.clock()
-        self._longest_s, self._epoch_s = now_s - self._epoch_s if self._epoch_s else 0.0, now_s
         if not self.by_epoch:
-            if self._slice is not None and not self._read(self._moments):
-                self.by_epoch, self._cut_short = self._cut_short, True
-            self._moments = []
-            if self.steps and not self.by_epoch:
+            if self.steps and not self._cut():
                 return
-            self.by_epoch, self.profile, self._slice = True, self._make(), None
+            self.by_epoch, self.profile = True, self._make()
         self._boundary()
 
     def end(self) -> None:
         """The job has ended, or wants no more of it."""
         if self.done:
             return
-        if self._slice is not None and not self.by_epoch:
-            self._read(self._moments)
+        if not self.by_epoch:
+            self._cut()
         self._finish("the run ended before the profile did")
 
     # inside
 
     def _boundary(self) -> None:
-        now_s = self._meter.clock()
+        """Go on where an iteration, or a whole epoch, has ended."""
+        self._source.step()
+        now_s, probe = self._source.steps[-1], self._probe
         if self._whole is None:
             self._whole = self._meter.open("power profile", sync=False)
-        if self._slice is not None and self._moments:
-            self._moments.append(now_s)
-            read_s = now_s if self.by_epoch else now_s - READ_S
-            known = self._moments[: bisect_right(self._moments, read_s)]
-            wanted = 1 if self.by_epoch else self._slice.iterations
-            if len(known) <= wanted or known[-1] - known[0] < (0.0 if self.by_epoch else self._slice.seconds):
+        if probe is not None:
+            if self.by_epoch:
+                probe.cut(now_s, 1)
+            elif now_s >= probe.from_s + probe.seconds:
+                probe.advance(now_s)
+            if not probe.over:
                 return
-            if not self._read(known):
-                limit_w = self._slice.setting.power_limit_w
-                assert limit_w is not None
-                self.profile.cannot(limit_w, "its energy could not be measured")
-                self._slice = None
-        if self._slice is None and not self._begin(now_s):
-            return
-        warm = self.by_epoch or self.steps > SHORTEST
-        if warm and (now_s - self._set_s >= SETTLE_S or self._longest_s > LONG_EPOCH * SETTLE_S):
-            self._moments = [now_s]
+            if self._take():
+                self.profile.cannot(self._limit_w, probe.failed or "its energy could not be measured")
+        if self.by_epoch or self.steps > PROBE_PARAMS.least_iterations:
+            self._begin(now_s)
 
-    def _begin(self, now_s: float) -> bool:
-        """Put the GPUs to the next limit; whether there is one."""
-        self._moments = []
+    def _begin(self, now_s: float) -> None:
+        """Put the GPUs to the next limit and probe it, if there is one."""
         step = self.profile.next()
         while isinstance(step, Trial):
             limit_w = step.setting.power_limit_w
@@ -145,38 +134,45 @@ class OnlinePowerProfiler:
             try:
                 if not self._limiter.set(limit_w):
                     self._finish(f"no limit can be set: {self._limiter.refused}")
-                    return False
+                    return
             except DeviceError as error:  # this limit only
                 self.profile.cannot(limit_w, str(error))
                 before, step = step, self.profile.next()
                 if step == before:  # the highest, which all others are compared with
                     step = Done(str(error))
                 continue
-            self._slice, self._set_s = step, now_s if changed else -np.inf
-            return True
+            belief, self._limit_w = self.profile.belief, limit_w
+            reference = belief.measured().get(Setting())
+            guess = guessed(reference[0] * belief.ratios(step.setting)[0] if reference else math.nan, 0.1)
+            settles = changed and not guess.seconds > LONG_S
+            self._probe = Probe(
+                "probe", self._meter, self._source, step.setting, now_s + settles * SETTLE_S, step.iterations,
+                step.seconds, guess,
+            )
+            return
         self._finish(step.reason)
+
+    def _cut(self) -> bool:
+        """`_take` what there is now: no iteration follows in a row."""
+        if self._probe is not None:
+            self._probe.cut(self._meter.clock())
+        return self._take()
+
+    def _take(self) -> bool:
+        """Report to the profile what the probe has measured; whether nothing came of two in a row."""
+        probe, self._probe, lost_before, self._lost = self._probe, None, self._lost, True
+        reading = probe.reading if probe is not None else None
+        if reading is None or reading.energy_uncertainty_j > 0.2 * reading.energy_j:
+            return lost_before
+        self.profile.tell(
+            self._limit_w, reading.iterations, reading.time_s, reading.energy_j, reading.energy_uncertainty_j,
+            reading.iteration_sd_s,
+        )
+        self._lost = False
         return False
 
-    def _read(self, moments: Sequence[float]) -> bool:
-        """Report the slice to the profile, where it is long enough and its energy is known."""
-        assert self._slice is not None
-        count = len(moments) - 1
-        if count < (1 if self.by_epoch else SHORTEST):
-            return False
-        energy = self._meter.energy(moments[0], moments[-1])
-        if energy is None or not energy.energy_j > 0 or energy.uncertainty_j > 0.2 * energy.energy_j:
-            return False
-        limit_w = self._slice.setting.power_limit_w
-        assert limit_w is not None
-        scatter_s = float(np.std(np.diff(moments), ddof=1)) if count > 2 else None
-        self.profile.tell(
-            limit_w, count, moments[-1] - moments[0], energy.energy_j, energy.uncertainty_j, scatter_s
-        )
-        self._slice, self._cut_short = None, False
-        return True
-
     def _finish(self, reason: str) -> None:
-        self.reason, self._slice = reason, None
+        self.reason, self._probe = reason, None
         if self.profile.measured:
             best = self.profile.optimum()
             try:

@@ -7,9 +7,7 @@
     options, params, results          what was asked, the constants; views and results
     choice, models, features          the best setting by what is known; a model of this GPU, and the features
                                       that it asks for
-    iteration_sources,                where iterations come from: marks, a counter, the power trace, a rate;
-    detect_iterations, harmonic_fit   which of them a job has; the period in a few seconds of power
-    probe                             one probe, and the energy of a stretch
+    detect_iterations                 which source of iterations a job has (`experiments.iteration_sources`)
     change_detection                  whether the job is still the one that was tuned, and alone
     accounts                          what every stretch took, and what was saved
     manual                            a setting applied by a person, read back, undone

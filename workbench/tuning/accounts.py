@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..experiments.iteration_sources import Count, Guess, IterationSource, Marked
+from ..experiments.probe import PARAMS as PROBE_PARAMS
+from ..experiments.probe import Reading, energy
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.posterior import SettingPosterior
 from .cost_ratios import cost_ratios
-from .iteration_sources import Count, Guess, IterationSource, Marked
-from .probe import PARAMS as PROBE_PARAMS
-from .probe import Reading, energy
 from .results import Saved
 
 

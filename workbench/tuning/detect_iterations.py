@@ -10,13 +10,13 @@ import numpy as np
 
 from ..device.protocol import Device
 from ..errors import NotSupported, UsageError
+from ..experiments import iteration_sources
+from ..experiments.iteration_sources import Counter, IterationSource, MarkSource, Rate, Trace, busy_and_clock
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
 from ..periods.fold import SLOWEST
 from ..periods.online import aliasing
 from ..periods.online.search import main
-from . import iteration_sources
-from .iteration_sources import Counter, IterationSource, MarkSource, Rate, Trace, busy_and_clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,15 @@ from ..errors import (
     UsageError,
     WorkbenchError,
 )
+from ..experiments.iteration_sources import busy_and_clock
+from ..experiments.probe import Reading
 from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder
 from ..records import Limits, Setting
 from ..search.space import space_from
 from .arrival import PARAMS as ARRIVAL_PARAMS
 from .arrival import Arrival
-from .iteration_sources import busy_and_clock
 from .options import TuningRequest
-from .probe import Reading
 from .record import TuningRecord
 
 _taken: list[TunedGpus] = []

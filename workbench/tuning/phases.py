@@ -17,6 +17,8 @@ from functools import partial
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.evidence import KnownJob, known_job
+from ..experiments.iteration_sources import MarkedIterations, Rate, Trace, guessed
+from ..experiments.probe import Probe, Reading
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.base import Done
@@ -27,10 +29,8 @@ from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import busy_gpus
 from .detect_iterations import DetectedIterations, IterationDetector
 from .gpus import TunedGpus
-from .iteration_sources import MarkedIterations, Rate, Trace, guessed
 from .models import Forecast
 from .options import TuningRequest
-from .probe import Probe, Reading
 from .record import TuningRecord
 from .tuned_job import TunedJob, Workplace
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from ..experiments.iteration_sources import IterationSource, MarkSource
+from ..experiments.probe import Probe
 from ..measurement.meter import Meter
 from ..records import Setting
 from .accounts import Counted, SavingsAccount, SavingsAccounts, SavingsLedger, Stretch
 from .detect_iterations import DetectedIterations
-from .iteration_sources import IterationSource, MarkSource
-from .probe import Probe
 from .results import PROBES, TuningResult
 
 

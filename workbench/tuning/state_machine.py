@@ -20,9 +20,9 @@ from typing import Any
 
 from ..errors import Transient, UsageError, WorkbenchError
 from ..experiments.evidence import keep
+from ..experiments.iteration_sources import MarkedIterations
 from ..measurement.meter import Meter
 from ..search.objective import Objective
-from .iteration_sources import MarkedIterations
 from .options import (
     TuningRequest,
     check_objective,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import UsageError
+from ..experiments.iteration_sources import Count, Guess, Marked, MarkedIterations, guessed
+from ..experiments.probe import Probe, Reading
 from ..records import Setting
 from ..search.clocks.base import Choice, Trial
 from ..search.clocks.posterior import SettingPosterior
@@ -18,10 +20,8 @@ from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, ModelWatch, PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
-from .iteration_sources import Count, Guess, Marked, MarkedIterations, guessed
 from .options import TuningRequest, resolve_objective
 from .params import TunerParams
-from .probe import Probe, Reading
 from .record import TuningRecord
 
 

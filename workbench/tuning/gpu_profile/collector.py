@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...device import lease
 from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
+from ...experiments.probe import PARAMS as PROBE_PARAMS
 from ...experiments.trial import out_of_memory
 from ...records import Limits, Setting
-from ..probe import PARAMS as PROBE_PARAMS
 from .rows import Rows
 
 if TYPE_CHECKING:

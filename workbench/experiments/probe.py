@@ -25,6 +25,7 @@ class ProbeParams:
     patience_iterations: float = 6.0  # that show nothing, or more than wanted, before a probe is given up
     endless: float = 1.6  # times what is too slow for sure: such an iteration need not end
     long: float = 1.3  # times the wanted time, after which what there is will do
+    least_iterations: int = 4  # of a row that is cut short and still kept
     still_s: float = 1.0  # for which a counter may stand still while its GPU draws power
 
 
@@ -144,14 +145,23 @@ class Probe:
         elif now_s >= self.count.end_s + PARAMS.read_s:
             self._read(self.count, now_s)
 
+    def cut(self, now_s: float, least: int = PARAMS.least_iterations) -> None:
+        """No more iterations will follow in a row: read now what there is, where it is enough."""
+        count = self.count or self._longest(now_s)
+        if count is not None and count.iterations >= least:
+            self._read(count, math.inf)
+
+    def _longest(self, now_s: float) -> Count | None:
+        runs = self._source.runs(self.from_s, now_s, self.guess)
+        return max(runs, key=lambda run: run.iterations, default=None)
+
     def _count(self, now_s: float) -> None:
         if now_s < self._check_s:
             return
         marked, self._check_s = isinstance(self._source, Marked), now_s
         if not marked:
             self._check_s += max(PARAMS.read_s, PARAMS.check_share * self.guess.seconds)
-        runs = self._source.runs(self.from_s, now_s, self.guess)
-        found = max(runs, key=lambda run: run.iterations, default=None)
+        found = self._longest(now_s)
         if found is not None:
             enough = found.iterations >= self.iterations and found.time_s >= self.seconds
             traced = self._source.name == "power"
@@ -160,7 +170,7 @@ class Probe:
                 enough = found.sd_s <= PARAMS.trace_sd * found.iteration_s or found.time_s >= long_s
             if marked and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
                 # Checkpoints may leave no longer row.
-                enough = enough or found.iterations >= max(4, self.iterations / 3)
+                enough = enough or found.iterations >= max(PARAMS.least_iterations, self.iterations / 3)
             if enough:
                 self.count = found
                 return

@@ -67,7 +67,10 @@ class Count:
 
 
 class Guess(NamedTuple):
-    """How long an iteration should take: `sd` is of the logarithm; it lies in `least_s`..`most_s`."""
+    """How long an iteration should take: `sd` is of the logarithm; it lies in `least_s`..`most_s`.
+
+    All lengths are NaN where nothing is known.
+    """
 
     seconds: float
     sd: float
@@ -91,16 +94,13 @@ class IterationSource(Protocol):
 
 
 class MarkSource(marks.MarkRecorder):
-    """Iterations as `workbench.step()` tells them, of any loop in this process; with `gpus` as a
-    `MarkRecorder` takes them.
-    """
+    """Iterations as marks tell them: those of `workbench.step()` once it is attached."""
 
     name = "marks"
 
     def __init__(self, clock: Callable[[], float], gpus: Sequence[str] | None = None) -> None:
         super().__init__(clock, gpus)
         self._dropped = 0
-        marks.attach(self)
 
     @property
     def total(self) -> int:
@@ -191,6 +191,7 @@ class MarkedIterations:
         gpus: Sequence[str] | None = None,
     ) -> None:
         self.marks = MarkSource(clock, gpus)
+        marks.attach(self.marks)
         self.counter = Counter(progress, clock) if progress is not None else None
 
     def sample(self, now_s: float) -> str:
