@@ -489,8 +489,8 @@ def _lab(arguments: argparse.Namespace) -> int:
         )
     else:
         made = machine.simulate(arguments.cards)
-        print(f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule "
-              "of it is real.", flush=True)
+        print(f"There is no GPU to measure here. The notebooks use a SIMULATED {', '.join(made.cards)}; no "
+              "joule of it is real.", flush=True)
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # as in a container
     first = notebooks[0].absolute()
     where = [f"--ServerApp.root_dir={first.parent}", f"--LabApp.default_url=/lab/tree/{first.name}"]

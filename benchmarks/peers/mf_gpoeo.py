@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.clocks.gpoeo import Scripted, Steps
+from workbench.search.clocks.base import Scripted, Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def test_a_try_is_stopped_before_all_epochs_where_the_rest_of_its_belief_gets_no
         profile(evidence, arm, 10.0 * 0.6**arm)
     for epochs in (10, 10, 11):
         run(evidence, 1, epochs)
-    options = weigh(belief_of(evidence, 256), evidence, COST, KnowledgeGradient())
+    options = weigh(belief_of(evidence, 256), evidence, COST, KnowledgeGradient().horizon)
     assert options.stop[4] < 200
 
 
@@ -273,7 +273,7 @@ def test_plans_price_failures_too() -> None:
     for _ in range(6):
         run(evidence, 3, 10)
     belief = belief_of(evidence)
-    sure = weigh(belief, evidence, COST, KnowledgeGradient())
+    sure = weigh(belief, evidence, COST, KnowledgeGradient().horizon)
     failing = replace(belief, failure_rate=np.where(np.arange(4) == 2, 0.8, belief.failure_rate))
-    doubtful = weigh(failing, evidence, COST, KnowledgeGradient())
+    doubtful = weigh(failing, evidence, COST, KnowledgeGradient().horizon)
     assert doubtful.value[2] > sure.value[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -26,12 +25,15 @@ class Ranking:
 
     def __init__(self, cluster: ClusterControl, *, max_jobs: int) -> None:
         self.nodes, self._most, self._kind = cluster.nodes, max_jobs, cluster.cluster.kind
-        count = len(self.nodes)
+        count, whole = len(self.nodes), UNIT * self._kind.gpus
         self._load, self._memory = (np.zeros((count, self._kind.gpus), np.int64) for _ in range(2))
         self._used, self._free = (np.zeros(count, np.int64) for _ in range(2))
         self._power_w, self._end_s = np.zeros(count), np.zeros(count)
         self._speed, self._active = np.ones(count), np.ones(count)
         self._hosting = np.zeros(count, bool)
+        # By utilisation in units.
+        active_w = [self._kind.power_w(used / whole) - self._kind.idle_w for used in range(whole + 1)]
+        self._active_w = np.array(active_w)
 
     def changed(self, node: Node, end_s: float) -> None:
         """Note a node's new jobs, limit or state; its last job is expected to end at `end_s`."""
@@ -59,19 +61,16 @@ class Ranking:
         fits = self._free >= job.num_gpus
         if job.priority <= 0:
             fits |= room.sum(axis=1) >= job.num_gpus
-        (at,) = np.nonzero(fits & self._hosting)
+        (at,) = (fits & self._hosting).nonzero()
         time_s = left_s / self._speed[at]
-        shared_s = np.clip(self._end_s[at] - now_s, 0.0, time_s)
-        adds = job.num_gpus * job.load
-        more_w = self._busy_w(at, self._used[at] + adds) - self._power_w[at]
-        alone_w = self._busy_w(at, adds) - self._kind.standby_w
+        shared_s = np.minimum(np.maximum(self._end_s[at] - now_s, 0.0), time_s)
+        most = len(self._active_w) - 1
+        adds = min(job.num_gpus * job.load, most)
+        used = np.minimum(self._used[at] + adds, most)
+        idle_w, active = self._kind.idle_w, self._active[at]
+        more_w = idle_w + active * self._active_w[used] - self._power_w[at]
+        alone_w = idle_w + active * self._active_w[adds] - self._kind.standby_w
         bound_j = more_w * shared_s + alone_w * (time_s - shared_s)
         order = bound_j.argsort(kind="stable")
         for joules, number in zip(bound_j[order].tolist(), at[order].tolist(), strict=True):
             yield joules, self.nodes[number]
-
-    def _busy_w(self, at: Any, used: Any) -> Any:
-        """What these nodes draw with so much utilisation, in units (`NodeType.power_w`)."""
-        share = np.minimum(used / (UNIT * self._kind.gpus), 1.0)
-        active_w = self._kind.span_w * (2 * share - share**self._kind.exponent)
-        return self._kind.idle_w + self._active[at] * active_w

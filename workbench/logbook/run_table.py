@@ -69,18 +69,24 @@ def set_to(gpu: Mapping[str, Any]) -> str:
     each stretch with its length ("250 W 3 s → 150 W 7 s"), or of many the longest settings.
     """
     if segments := gpu.get("segments"):
-        named = [(_knobs(each["setting"], None), each["time_s"]) for each in segments]
+        named = [(_knobs(each), each["time_s"]) for each in segments]
         if len(named) <= MOST_SETTINGS:
             return " → ".join(f"{name} {format_duration(time_s)}" for name, time_s in named)
         sums = {name: sum(time_s for other, time_s in named if other == name) for name, _ in named}
         longest = sorted(sums, key=lambda name: -sums[name])[:MOST_SETTINGS]
         return ", ".join([*(f"{name} {format_duration(sums[name])}" for name in longest), "..."])
-    return _knobs(gpu["setting"] or {}, gpu["power_limit_w"])
+    return _knobs(gpu)
 
 
-def _knobs(setting: Mapping[str, Any], limit_w: float | None) -> str:
-    limit_w = setting.get("power_limit_w") if limit_w is None else limit_w
-    knobs = (("{:.0f} W", limit_w), ("SM {} MHz", setting.get("sm_clock_mhz")),
+def limit_w(gpu: Mapping[str, Any]) -> float | None:
+    """The power limit of a GPU, or of a stretch: as set, else as read; None where neither is known."""
+    known_w: float | None = (gpu["setting"] or {}).get("power_limit_w")
+    return gpu.get("power_limit_w") if known_w is None else known_w
+
+
+def _knobs(gpu: Mapping[str, Any]) -> str:
+    setting = gpu["setting"] or {}
+    knobs = (("{:.0f} W", limit_w(gpu)), ("SM {} MHz", setting.get("sm_clock_mhz")),
              ("memory {} MHz", setting.get("mem_clock_mhz")))
     return ", ".join(form.format(value) for form, value in knobs if value is not None)
 

@@ -176,42 +176,43 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 if not checks:
                     continue
                 checks -= 1
-            found = self._on_node(job, node, left_s, joined)
+            found = self._on_node(job, node, left_s, joined, (least - bound_j) / self.params.slowdown_w)
             if found is not None and found[0] < least:
                 least, best = found
         return best
 
     def _on_node(
-        self, job: Job, node: Node, left_s: float, joined: dict[Mix, float | None]
+        self, job: Job, node: Node, left_s: float, joined: dict[Mix, float | None], most_s: float = NEVER_S
     ) -> tuple[float, Sequence[Gpu]] | None:
-        """Predicted joules of the job on this node, and its cheapest GPUs there; `joined` as in `_price`."""
-        kind, count = node.kind, job.num_gpus
-        if count > kind.gpus:
-            return None
+        """Predicted joules of the job on this node, and its cheapest GPUs there; `joined` and `most_s` as in
+        `_price`.
+        """
         priced: list[tuple[float, float, int, Gpu]] = []
+        count, room = job.num_gpus, self.memory - job.memory
+        alone = count == 1 and node.free
         for gpu in node.gpus:
             # A free GPU costs less than a shared one; a mix that was refused is full for all its GPUs.
-            if (count == 1 and node.free and gpu.jobs) or joined.get(gpu.mix, 0.0) is None:
+            if gpu.jobs and (alone or gpu.memory > room or joined.get(gpu.mix, 0.0) is None):
                 continue
             if gpu in self.reserved:
                 continue
-            price = self._price(job, gpu, left_s, joined) if gpu.jobs else (0.0, 0.0)
+            price = self._price(job, gpu, left_s, joined, most_s) if gpu.jobs else (0.0, 0.0)
             if price is not None:
-                priced.append((*price, gpu.index, gpu))
-                if count == 1 and not gpu.jobs:
+                # A job on several GPUs is as slow as on the slowest of them: the others decide.
+                priced.append((price[0] + price[1] * (count == 1), price[1], gpu.index, gpu))
+                if alone:
                     break
         if len(priced) < count:
             return None
-        # A job on several GPUs is as slow as on the slowest of them: the others decide.
-        priced.sort(key=lambda each: (each[0] + each[1] * (count == 1), *each[1:3]))
-        others_s, own_s, _, gpus = zip(*priced[:count], strict=True)
+        priced.sort()
+        sums_s, own_s, _, gpus = zip(*priced[:count], strict=True)
         slow_s = max(own_s)
-        used = min(node.used + count * job.load, UNIT * kind.gpus)
+        used = min(node.used + count * job.load, UNIT * node.kind.gpus)
         time_s = (left_s + slow_s) / node.speed
         shared_s = min(time_s, max(self.ends.get(node, 0.0) - self.cluster.now_s, 0.0))
         energy_j = (node.table[used] - node.power_w) * shared_s
         energy_j += (node.table[count * job.load] - node.standby_w) * (time_s - shared_s)
-        return energy_j + (sum(others_s) + slow_s) * self.params.slowdown_w, gpus
+        return energy_j + (sum(sums_s) + slow_s * (count > 1)) * self.params.slowdown_w, gpus
 
     def _joins(self, job: Job, mix: Mix, left_s: float) -> float | None:
         """Expected excess of the mix with the job; None where the mix is too full or the job too slow."""
@@ -223,36 +224,37 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         return None if own > self.bound or late else expected
 
     def _price(
-        self, job: Job, gpu: Gpu, left_s: float, joined: dict[Mix, float | None]
+        self, job: Job, gpu: Gpu, left_s: float, joined: dict[Mix, float | None], most_s: float
     ) -> tuple[float, float] | None:
         """Seconds by which the others on this GPU would run longer in sum, and the newcomer; None where it
-        does not fit or a deadline breaks. `joined` keeps what was found of mixes, which is the same for all
-        GPUs of one mix.
+        does not fit, a deadline breaks, or the newcomer would run longer by `most_s`. `joined` keeps what was
+        found of mixes, which is the same for all GPUs of one mix.
         """
         mix, now = gpu.mix, self.cluster.now_s
-        if gpu.memory + job.memory > self.memory:
-            return None
         if mix not in joined:
             joined[mix] = self._joins(job, mix, left_s)
         expected = joined[mix]
-        if expected is None:
+        if expected is None or (own_s := expected * job.note.sensitivity * left_s) >= most_s:
             return None
-        others_s, avoid, before = 0.0, job.note.avoid, self.history.predict(mix)
+        others_s, before = 0.0, self.history.predict(mix)
         for other in gpu.jobs:
-            excess = expected * other.note.sensitivity
-            if other.priority > 0 or other.state == LEAVING or excess > self.bound or other in avoid:
+            note = other.note
+            excess = expected * note.sensitivity
+            if excess > self.bound or other.priority > 0 or other.state == LEAVING or other in job.note.avoid:
                 return None
             one_gpu = len(other.gpus) == 1
-            more = excess - (before * other.note.sensitivity if one_gpu else self._excess(other))
+            more = excess - (before * note.sensitivity if one_gpu else self._excess(other))
             if more > 0:
-                if other.breaks(excess * other.note.margin, now):
+                other_s = other.expected_left_s(now)
+                if other_s <= other.deadline_s - now < other_s * (1 + excess * note.margin):
                     return None
-                others_s += more * other.expected_left_s(now)
-        return others_s, expected * job.note.sensitivity * left_s
+                others_s += more * other_s
+        return others_s, own_s
 
     def _excess(self, job: Job) -> float:
         """Predicted excess of a running job now."""
-        return float(max([self.history.predict(gpu.mix) for gpu in job.gpus]) * job.note.sensitivity)
+        mixes = [gpu.mix for gpu in job.gpus]
+        return float(max(map(self.history.predict, mixes)) * job.note.sensitivity)
 
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         self.cluster.place(job, list(gpus))

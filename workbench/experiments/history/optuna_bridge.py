@@ -137,14 +137,9 @@ class OptunaPolicy:
         wanted = study.ask({PARAMETER: sizes}).params[PARAMETER]
         arm = int(np.argmin(np.abs(evidence.octaves - np.log2(wanted))))
         return Proposal(
-            space.batch_sizes[arm], known_limit_w(evidence, arm, objective),
+            space.batch_sizes[arm], evidence.known_limit_w(arm, objective),
             stop_after_epochs=space.max_epochs, reason="chosen by a sampler of Optuna's",
         )
-
-
-def known_limit_w(evidence: Evidence, arm: int, objective: Objective) -> float | None:
-    """The best power limit of a batch size; None where a profile is to find it."""
-    return evidence.best_limit_w(arm, objective) if evidence.fully_profiled[arm] else None
 
 
 def propose(

@@ -31,7 +31,7 @@ from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal, sto
 from ...search.objective import Objective, check_measured
 from .attempts import Attempt, current_owner, is_abandoned, without
 from .csv import as_frame
-from .optuna_bridge import KEY, PARAMETER, AttemptLedger, OptunaPolicy, known_limit_w, propose
+from .optuna_bridge import KEY, PARAMETER, AttemptLedger, OptunaPolicy, propose
 from .storage import LOCK_S, open_study, storage_url, translate_storage_errors
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class JobStudy:
         with translate_storage_errors(self.url):
             if power_limit_w is None:
                 evidence = self.evidence()
-                power_limit_w = known_limit_w(evidence, evidence.index[batch_size], self.objective)
+                power_limit_w = evidence.known_limit_w(evidence.index[batch_size], self.objective)
             chosen = Proposal(
                 batch_size, power_limit_w, stop_after_epochs=self.space.max_epochs, reason=reason
             )

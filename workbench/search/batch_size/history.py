@@ -275,6 +275,10 @@ class Evidence:
         known = [(cost, -limit_w) for cost, limit_w in zip(costs, limits, strict=False) if not np.isnan(cost)]
         return -min(known)[1] if known else None
 
+    def known_limit_w(self, arm: int, objective: Objective) -> float | None:
+        """The same where all limits were profiled; None asks for that."""
+        return self.best_limit_w(arm, objective) if self.fully_profiled[arm] else None
+
     @property
     def in_profile(self) -> np.ndarray:
         """Batch sizes with any profile, as a mask (arms,)."""

@@ -34,8 +34,7 @@ class KnowledgeGradient:
 
     Attributes:
         safe: Never let the sum of all costs rise above what the default configuration would have cost.
-        horizon: Recurrences over which a try has to pay for itself, at least; what has recurred n times is
-            expected to recur n times more.
+        horizon: Recurrences over which a try has to pay for itself.
         draws: Samples of what is believed.
     """
 
@@ -54,18 +53,18 @@ class KnowledgeGradient:
             return begin or self._first(evidence, objective)
         if self.safe and evidence.last_run_now:
             # What never loses a recurrence that the default would not lose.
-            limit = _profiled_limit(evidence, evidence.default, objective)
-            return _run(evidence, evidence.default, limit, "the last run of this recurrence is the default")
+            reason = "the last run of this recurrence is the default"
+            return _run(evidence, evidence.default, objective, reason)
         belief = believe(evidence, objective, EpochPrior(), self.draws, rng)
         budget = self._budget(evidence, objective, belief) if self.safe else math.inf
-        options = weigh(belief, evidence, objective, self, budget)
+        options = weigh(belief, evidence, objective, self.horizon, budget)
         arm, reason = int(np.argmin(options.value)), "may be cheaper"
         if arm == options.incumbent or not self._may_try(evidence, belief, options.incumbent):
             arm, reason = options.incumbent, "best so far"
         stop = float(options.stop[arm])
         if self.safe and arm == evidence.default == options.incumbent:
             stop = math.inf  # a run that the default would have finished is finished
-        return _run(evidence, arm, _profiled_limit(evidence, arm, objective), reason, stop)
+        return _run(evidence, arm, objective, reason, stop)
 
     def _may_try(self, evidence: Evidence, belief: EpochPosterior, incumbent: int) -> bool:
         """Whether this recurrence may go to another batch size than the best so far.
@@ -77,7 +76,6 @@ class KnowledgeGradient:
             return False
         return not evidence.lost_now or float(belief.failure_rate[:, incumbent].mean()) > 0.5
 
-
     def _first(self, evidence: Evidence, objective: Objective) -> Proposal:
         """The default until it has reached the target, or what is nearest to it and failed least often.
 
@@ -86,13 +84,12 @@ class KnowledgeGradient:
         if evidence.count.any():  # which reached the changed job's target, or was chosen on another card
             arm = int(np.argmax(evidence.count))
             reason = f"the {'job' if evidence.since else 'card'} is another one: what does an epoch cost now?"
-            return _run(evidence, arm, None, reason)
+            return _run(evidence, arm, objective, reason)
         failed = np.bincount([run.arm for run in evidence.current], minlength=evidence.arms)
         distance = np.abs(evidence.octaves - evidence.octaves[evidence.default])
         patience = 2 * MOST_RUNS - 1 if self.safe else 1
         arm = int(np.argmin(np.maximum(failed - patience, 0) * 2 + distance))
-        limit = _profiled_limit(evidence, arm, objective)
-        return _run(evidence, arm, limit, "nothing has reached the target here yet")
+        return _run(evidence, arm, objective, "nothing has reached the target here yet")
 
     def _begin(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal | None:
         """The first run, where it had better not be at the default: None where the default it is.
@@ -126,7 +123,7 @@ class KnowledgeGradient:
         each = evidence.epoch_costs(objective)
         most = space.max_epochs * (np.nanmin(each[default]) / np.nanmin(each[arm])) ** (1 / objective.degree)
         stop = float(np.clip(np.ceil(most), 1, space.max_epochs))
-        return _run(evidence, arm, None, "its epochs are far cheaper than the default's", stop)
+        return _run(evidence, arm, objective, "its epochs are far cheaper than the default's", stop)
 
     def _budget(self, evidence: Evidence, objective: Objective, belief: EpochPosterior) -> float:
         """What has been saved so far against the default batch size at the highest limit, with this
@@ -172,8 +169,7 @@ class CandidateValues:
 
 
 def weigh(
-    belief: EpochPosterior, evidence: Evidence, objective: Objective, policy: KnowledgeGradient,
-    budget: float = math.inf,
+    belief: EpochPosterior, evidence: Evidence, objective: Objective, horizon: float, budget: float = math.inf
 ) -> CandidateValues:
     """Expected total cost over the horizon of trying each batch size next, in the objective's unit.
 
@@ -181,7 +177,7 @@ def weigh(
         belief: Samples of epochs and costs.
         evidence: Runs and profiles so far.
         objective: The cost.
-        policy: Its horizon.
+        horizon: Recurrences over which a try has to pay for itself.
         budget: What a try may cost at most.
     """
     costs = run_costs(belief, objective)
@@ -189,7 +185,6 @@ def weigh(
     incumbent = int(np.argmin(np.where(belief.tried, expected, np.inf)))
     value = np.full(evidence.arms, np.inf)
     stop = belief.stop_epochs.copy()
-    horizon = max(policy.horizon, float(evidence.count.sum()))
     value[incumbent] = expected[incumbent] + (horizon - 1) * expected.min()
     arms = np.array([arm for arm in range(evidence.arms) if arm != incumbent])
     if len(arms):
@@ -225,14 +220,12 @@ def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _shock(count: int) -> np.ndarray:
-    # The same for every batch size and every call: what is compared differs in what is believed, not in luck.
-    return np.random.default_rng(0).standard_normal(count)
-
-
-@lru_cache(maxsize=8)
-def _luck(count: int) -> np.ndarray:
-    return np.random.default_rng(1).permutation((np.arange(count) + 0.5) / count)
+def _chance(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """How long runs take, and which fail: the same for every batch size and every call, as what is compared
+    differs in what is believed, not in luck.
+    """
+    luck = np.random.default_rng(1).permutation((np.arange(count) + 0.5) / count)
+    return np.random.default_rng(0).standard_normal(count), luck
 
 
 def _plans(
@@ -246,9 +239,10 @@ def _plans(
     """
     draws = len(costs)
     bins = min(BINS, draws)
-    observed = belief.log_epochs[:, arms].T + belief.noise * _shock(draws)
+    shock, luck = _chance(draws)
+    observed = belief.log_epochs[:, arms].T + belief.noise * shock
     # What fails, or would need more epochs than a run may take, is stopped there at the latest.
-    fails = _luck(draws)[:, None] < belief.failure_rate[:, arms]
+    fails = luck[:, None] < belief.failure_rate[:, arms]
     end = math.log(belief.max_epochs) + 1e-3
     observed = np.where(fails.T, end, np.minimum(observed, end))
     order = np.argsort(observed, axis=-1)
@@ -294,13 +288,9 @@ def _plans(
 
 
 def _run(
-    evidence: Evidence, arm: int, limit_w: float | None, reason: str, stop: float = math.inf
+    evidence: Evidence, arm: int, objective: Objective, reason: str, stop: float = math.inf
 ) -> Proposal:
-    """A run at a batch size, of at most `stop` epochs."""
+    """A run at a batch size, of at most `stop` epochs, at its best limit or with a profile of all."""
+    limit_w = evidence.known_limit_w(arm, objective)
     stop = min(stop, evidence.space.max_epochs)
     return Proposal(evidence.space.batch_sizes[arm], limit_w, stop_after_epochs=stop, reason=reason)
-
-
-def _profiled_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
-    """The best limit of a batch size where it is known; None asks for a profile of all."""
-    return evidence.best_limit_w(arm, objective) if evidence.fully_profiled[arm] else None

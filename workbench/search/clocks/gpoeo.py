@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..objective import Objective
-from .base import Choice, Done, ProbedSearch, Trial, predicted
-
-LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the gears of NVIDIA's cards
+from .base import Choice, Scripted, Steps, predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,61 +44,6 @@ class GpoeoParams:
 
 
 PARAMS = GpoeoParams()
-Steps = Generator[tuple[int, str], bool, None]  # asks for a row, hears whether it could be probed
-
-
-class Scripted(ProbedSearch):
-    """A search written as a generator of rows to probe, which is sent whether each could be probed."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._steps: Steps | None = None
-        self._asked: tuple[int, str] | None = None
-        self._why = "the script has ended"
-
-    def script(self) -> Steps:
-        raise NotImplementedError
-
-    def next(self) -> Trial | Done:
-        """The next probe, or why there is none."""
-        first = self.first()
-        if first is not None:
-            return first
-        if self._steps is None:
-            self._steps = self.script()
-            self._go(None)
-        while self._asked is not None and self.space.settings[self._asked[0]] in self.unreachable:
-            self._go(False)
-        return Done(self._why) if self._asked is None else self.trial(*self._asked)
-
-    def _changed(self, row: int) -> None:
-        if self._asked is not None and row == self._asked[0]:
-            self._go(True)
-
-    def _go(self, entry: bool | None) -> None:
-        assert self._steps is not None
-        try:
-            self._asked = next(self._steps) if entry is None else self._steps.send(entry)
-        except StopIteration:
-            self._asked = None
-
-    def known(self, row: int) -> bool:
-        return self.pooled(row) is not None
-
-    def visit(self, row: int, reason: str) -> Generator[tuple[int, str], bool, bool]:
-        """Probe a row unless it was; whether it is known then."""
-        if self.known(row):
-            return True
-        if self.space.settings[row] in self.unreachable:
-            return False
-        return (yield row, reason)
-
-    def _gears(self, rows: np.ndarray | list[int]) -> np.ndarray:
-        """Number of each row's gear: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
-        if self.space.max_sm_clock_mhz is None:
-            return np.asarray(120 * self.space.limit[rows])
-        clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
-        return np.asarray((clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ)
 
 
 class Golden(Scripted):

@@ -57,16 +57,7 @@ class ClockSearch(Protocol):
         self, setting: Setting, iterations: int, time_s: float, energy_j: float,
         energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
     ) -> None:
-        """Report the time and energy of a probe; see `base.Probing.tell`.
-
-        Args:
-            setting: That was measured.
-            iterations: Whole ones.
-            time_s: Of all of them.
-            energy_j: Of all of them.
-            energy_uncertainty_j: 95 %.
-            iteration_sd_s: Standard deviation of their length; None where unknown.
-        """
+        """As `base.Probing.tell`."""
 
     def cannot(self, setting: Setting, reason: str) -> None:
         """A setting that could not be set."""

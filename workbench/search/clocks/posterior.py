@@ -120,16 +120,7 @@ class SettingPosterior:
         self, setting: Setting, iterations: int, time_s: float, energy_j: float, uncertainty_j: float,
         sd_s: float | None,
     ) -> None:
-        """Report a measurement of a setting to the search.
-
-        Args:
-            setting: That was measured.
-            iterations: Whole ones.
-            time_s: Of all of them.
-            energy_j: Of all of them.
-            uncertainty_j: 95 %, of the energy.
-            sd_s: Standard deviation of their length; None where unknown.
-        """
+        """As `base.Probing.tell`; `Setting()` is the reference."""
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
         self._measured.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
         self._frame = None

@@ -18,6 +18,7 @@ from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....experiments.sweep import Sweep
 from ....experiments.trial import WORK_UNITS
+from ....logbook.run_table import limit_w
 from ....logbook.store import SCHEMA, Store, as_frame
 from ....records import Measurement, Observation
 from ....search.frontier import KNOBS
@@ -263,7 +264,7 @@ def _log_points(
             pl.col("energy_uncertainty_j") / Z95, pl.col("energy_sd_j") / runs.sqrt()
         ),
         repeats=runs,
-        power_limit_w=pl.coalesce(setting.struct.field("power_limit_w"), first.struct.field("power_limit_w")),
+        power_limit_w=first.map_elements(limit_w, return_dtype=pl.Float64),
         sm_clock_mhz=setting.struct.field("sm_clock_mhz"),
         mem_clock_mhz=setting.struct.field("mem_clock_mhz"),
         gpu=pl.col("gpus")
