@@ -38,14 +38,16 @@ def square() -> np.ndarray[Any, Any]:
 def test_a_counter_that_sums_its_readings_is_distinguished_from_one_that_integrates(square: Any) -> None:
     blocks = square.reshape(-1, 100)
     readings = blocks[:, 75:].mean(axis=1)
-    assert sampled_counter.sums_readings(rows_of(readings, readings)) is True
-    assert sampled_counter.sums_readings(rows_of(blocks.mean(axis=1), readings)) is False
+    assert sampled_counter.sums_readings(rows_of(readings, readings), 0.025) is True
+    assert sampled_counter.sums_readings(rows_of(blocks.mean(axis=1), readings), 0.025) is False
+    glimpses = blocks[:, 20:45].mean(axis=1)  # on a timer of its own, which the readings do not explain
+    assert sampled_counter.sums_readings(rows_of(glimpses, readings), 0.025) is not False
 
 
 @pytest.mark.parametrize("case", ["steady", "short"])
 def test_a_constant_or_rarely_read_counter_gives_no_period(square: Any, case: str) -> None:
     readings = np.full(200, 100.0) if case == "steady" else square.reshape(-1, 100)[:40, 75:].mean(axis=1)
-    assert sampled_counter.sums_readings(rows_of(readings, readings)) is None
+    assert sampled_counter.sums_readings(rows_of(readings, readings), 0.025) is None
 
 
 def half_width_j(power_w: Any, *, count: int | None = None, step_s: float = 0.1, window_s: float = 0.025) -> float:

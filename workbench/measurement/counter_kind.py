@@ -44,16 +44,24 @@ class CounterKind:
             self.part_time = False
         elif (now_s := recorder.clock()) >= self._due_s:
             self._due_s = now_s + AGAIN_S
-            self.part_time = sums_readings(recorder.rows(uuid, now_s - HISTORY_S, now_s))
+            rows = recorder.rows(uuid, now_s - HISTORY_S, now_s)
+            self.part_time = sums_readings(rows, self._device.power_window_s)
             self._keep()
 
     def note(self) -> str:
-        """A sentence for the reader of a measurement; empty unless the counter only sums readings."""
-        if not self.part_time:
+        """A sentence for the reader of a measurement; empty where the counter integrates all the time."""
+        if self.part_time is False:
             return ""
+        window_ms = 1000 * self._device.power_window_s
+        if self.part_time is None:
+            return (
+                "it is not known yet whether the energy counter of this GPU integrates all the time; the "
+                f"error allows for one that only sums readings of {window_ms:.0f} ms. Some 10 s of a "
+                "changing load decide it"
+            )
         return (
-            "the energy counter of this GPU only sums its power readings, each an average over "
-            f"{1000 * self._device.power_window_s:.0f} ms; the error includes what they may miss"
+            "the energy counter of this GPU only sums power readings, each an average over "
+            f"{window_ms:.0f} ms; the error includes what they may miss"
         )
 
     def _keep(self) -> None:

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import random
 import re
 import socket
 import time
@@ -31,7 +32,7 @@ from .counter_kind import CounterKind
 from .energy_estimate import MOVING_S
 from .foreign import foreign_processes
 from .recorder import Recorder
-from .sampled_counter import unexplained_share
+from .sampled_counter import step_to_reading_ratio
 
 PASS, INFO, WARN, FAIL = "PASS", "INFO", "WARN", "FAIL"
 LONGEST_S = 300.0  # of each check
@@ -245,11 +246,15 @@ def _processes_named(device: OpenGpu) -> Finding:
 
 
 def _run(device: OpenGpu, load: Callable[[], Iterable[Any]], seconds: float) -> tuple[float, float]:
-    """Run a load; returns start and end (s) on the device's clock."""
-    from_s = device.clock()
+    """Run a load; returns start and end (s) on the device's clock.
+
+    Pauses of different lengths keep its iterations from falling in step with the sensors.
+    """
+    from_s, pauses = device.clock(), random.Random(0)
     for _ in load():
         if device.clock() > from_s + seconds:
             break
+        device.clock.sleep(pauses.uniform(0.0, 0.1))
     return from_s, device.clock()
 
 
@@ -303,10 +308,13 @@ def _integrates(device: OpenGpu, recorder: Recorder, span: tuple[float, float]) 
     """Whether the energy counter integrates power all the time, or only sums power readings."""
     what, kind = "energy counter", CounterKind(device, recorder)
     kind.learn()
-    share = unexplained_share(recorder.rows(device.uuid, *span))
-    why = "" if share is None else f" ({100 * share:.0f} % of its changes are not in the power readings)"
+    compared = step_to_reading_ratio(recorder.rows(device.uuid, *span))
+    why = ""
+    if compared is not None:
+        why = f" (its steps change {compared[0]:.2f} ± {compared[1]:.2f} times as much as the power readings)"
     if kind.part_time is None:
-        return Finding(INFO, what, f"not decided{why}", "error bars assume that it integrates all the time")
+        means = "error bars allow for a counter that only sums readings"
+        return Finding(INFO, what, f"not decided{why}", means)
     if kind.part_time:
         return Finding(WARN, what, f"only sums power readings{why}", "error bars include what they may miss")
     return Finding(PASS, what, f"integrates all the time{why}", "its joules are exact between two refreshes")

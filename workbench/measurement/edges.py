@@ -25,6 +25,9 @@ class EdgeTracker:
         self._vague: list[tuple[float, float]] = []  # those dropped, which the line must not contradict
         self.period_s = math.nan
         self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
+        self.widen = 1.0  # of the next search for an edge
+        self.doubt_s = 0.0  # half the stretch that the last search covered in vain
+        self.jitter_s = self.seen_s = 0.0  # standard deviations of single edges around the line, and as seen
 
     def add(self, before_s: float, after_s: float) -> None:
         """An edge lies between two readings; a bracket far wider than the best ones is dropped."""
@@ -63,6 +66,10 @@ class EdgeTracker:
                 return
         squares = sum(w * (t - mean_t - (k - mean_k) * period_s) ** 2 for w, k, t in rows)
         scale = math.sqrt(max(squares / max(1, len(rows) - 2), 1 / 3))  # of the half widths
+        seen_s2 = sum(half * half for _, half in self.edges) / 3 / len(rows)  # a bracket tells no more
+        off_s2 = sum((t - mean_t - (k - mean_k) * period_s) ** 2 for _, k, t in rows) / max(1, len(rows) - 2)
+        self.jitter_s = math.sqrt(max(0.0, off_s2 - seen_s2))
+        self.seen_s = math.sqrt(seen_s2)
         self.period_s = period_s
         self._origin_s, self._middle = mean_t - mean_k * period_s, mean_k
         self._spread_s = scale * math.sqrt(len(rows) / whole)
@@ -79,6 +86,7 @@ class EdgeTracker:
     def forget(self) -> None:
         """Begin anew: the sensor has left its line."""
         self.edges, self._vague, self.period_s, self._origin_s = [], [], math.nan, math.nan
+        self.widen, self.doubt_s = 1.0, 0.0
 
     @property
     def locked(self) -> bool:
@@ -96,10 +104,10 @@ class EdgeTracker:
         return math.hypot(self._mean_error_s, self._slope_error * ahead)
 
     def tick(self, before_s: float, after_s: float) -> tuple[float, float]:
-        """The refresh that a reading between two moments shows, and its error; NaN where two fit."""
+        """The refresh that a reading between two moments shows, and its standard error; NaN where two fit."""
         if not self.locked:
             return math.nan, math.nan
-        error_s = self.error_s(after_s)
+        error_s = math.hypot(self.error_s(after_s), self.jitter_s, self.doubt_s)
         tick_s = self.edge_before(before_s - 2 * error_s)
         # Half a period apart is another refresh; computed twice, one differs in its last digits.
         if self.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * self.period_s:

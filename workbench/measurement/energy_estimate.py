@@ -18,6 +18,7 @@ from .sampled_counter import missed_variance
 from .sensor_updates import UNIFORM, EnergyParts, Floats, Rows, SensorUpdates, half_widths
 
 UNKNOWN_W = 300.0  # what a GPU may draw where neither readings nor a limit are known
+POSSIBLE = 2.0  # times its highest power limit, that no GPU draws for the length of a refresh
 MOVING_S = 0.016  # between two changes of a counter that changes at every look, at most
 
 
@@ -64,21 +65,26 @@ class EnergyTimeline:
         update_s: The time between two refreshes of the sensor, as far as it is known.
         window: A closed window, at whose edges the counter was read.
         number: The place of the GPU among those of the window.
-        part_time: Whether the counter only sums power readings (`sampled_counter.sums_readings`).
+        part_time: Whether the counter only sums power readings (`sampled_counter.sums_readings`); None where
+            that is not known.
     """
 
     def __init__(
         self, rows: Rows, *, power_window_s: float | None = None, counted: bool | None = None,
         most_w: float = 0.0, update_s: float | None = None, window: Window | None = None, number: int = 0,
-        part_time: bool = False,
+        part_time: bool | None = False,
     ) -> None:
+        self._update_s = update_s or 0.1
+        limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
+        self.jump_j = _jump_j(rows, POSSIBLE * max([most_w, *limits]), self._update_s)
+        if self.jump_j:
+            rows = rows.copy()
+            rows["energy_j"], rows["tick_s"], counted = math.nan, rows["power_tick_s"], False
         self.rows = rows
         self.counted = bool(np.isfinite(rows["energy_j"]).any()) if counted is None else counted
-        self._update_s = update_s or 0.1
         self._window = window if self.counted and window is not None and window.end_s is not None else None
         self._opened = window.opened[number] if self._window is not None and window is not None else None
         self._closed = window.closed[number] if self._window is not None and window is not None else None
-        limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
         most_w = float(limits.max()) if len(limits) else most_w
         self._most_w, self._part_time, self._power_window_s = most_w, part_time, power_window_s or 0.0
         self._updates = sensor_updates.as_updates(
@@ -96,6 +102,17 @@ class EnergyTimeline:
         if self._opened is None or self._closed is None:
             return math.nan
         return self._closed.energy_j - self._opened.energy_j
+
+    def missed_j(self, start_s: float, end_s: float) -> float:
+        """Half width (J) of what a counter that only sums readings may miss; 0 where it integrates."""
+        if self._part_time is False:
+            return 0.0
+        return float(np.sqrt(self._missed_j2(np.array([start_s, end_s]))[0]))
+
+    def _missed_j2(self, moments: Floats) -> Floats:
+        at_s, power_w = _power_readings(self.rows)
+        fresh = np.append(True, np.diff(power_w) != 0)[: len(at_s)]  # looks may be closer than refreshes
+        return 1.96**2 * missed_variance(at_s[fresh], power_w[fresh], self._power_window_s, moments)
 
     def between(self, start_s: float, end_s: float) -> EnergyEstimate | None:
         """The energy between two moments; None where it is not known. Raises ValueError if they go back."""
@@ -161,15 +178,17 @@ class EnergyTimeline:
         )
         mean_w = (joules[-1] - joules[0]) / max(at_s[-1] - at_s[0], self._update_s)
         away_s = max(moments[0] - opened.time_s, closed.time_s - moments[-1])
-        off_s = math.hypot(self._update_s, max(opened.took_s, closed.took_s), away_s)
+        # A counter may rest with its GPU: what it shows is as old as its value.
+        ages_s = [edge.time_s - min(observed_s[observed_j == edge.energy_j], default=edge.time_s)
+                  for edge in (opened, closed)]
+        stale_s = max(self._update_s, *ages_s)
+        off_s = math.hypot(stale_s, max(opened.took_s, closed.took_s), away_s)
         half_j = UNIFORM * off_s * self._most_near(moments, mean_w)
         gap = np.clip(np.searchsorted(at_s, moments, side="right") - 1, 0, len(at_s) - 2)
         half_j[1:-1] = np.maximum(half_j, UNIFORM * np.diff(joules)[gap])[1:-1]
         variance = np.square(half_widths(half_j))
-        if self._part_time:
-            variance += 1.96**2 * missed_variance(
-                *_power_readings(self.rows), self._power_window_s, moments
-            )
+        if self._part_time is not False:
+            variance += self._missed_j2(moments)
         return EnergyParts(np.diff(np.interp(moments, at_s, joules)), np.sqrt(variance))
 
     def _most_near(self, moments: Floats, mean_w: float) -> Floats:
@@ -219,6 +238,17 @@ class EnergyTimeline:
         half_j = 1.96 * np.sqrt(variance) + 0.02 * energy_j / np.maximum(np.diff(place) + 1, 1)
         covered = (times[0] <= moments) & (moments <= times[-1] + 0.3)
         return EnergyParts(energy_j, np.where(covered[1:] & covered[:-1], half_j, np.inf))
+
+
+def _jump_j(rows: Rows, most_w: float, update_s: float) -> float:
+    """By how much (J) a counter rose at once though no GPU draws `most_w`; 0 where it did not."""
+    rows = rows[np.isfinite(rows["energy_j"])]
+    new = np.flatnonzero(np.diff(rows["energy_j"])) + 1  # the first row of each value but the first
+    if len(new) < 2:
+        return 0.0
+    gains_j = rows["energy_j"][new[1:]] - rows["energy_j"][new[:-1]]
+    spans_s = rows["time_s"][new[1:]] - rows["time_s"][new[:-1] - 1] + update_s  # at most
+    return float(gains_j[gains_j > (most_w or math.inf) * spans_s].max(initial=0.0))
 
 
 def _power_readings(rows: Rows) -> tuple[Floats, Floats]:

@@ -193,13 +193,16 @@ class Meter:
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
         duration_s = window.end_s - window.start_s
         energy = timeline.between(window.start_s, window.end_s)
-        notes = [getattr(device, "note", ""), self._counters[number].note()]
+        notes = [getattr(device, "note", "")]
         if self.recorder is not None:
             notes += [self.recorder.error(device.uuid), self.recorder.slow_calls(device.uuid)]
             update_s = self.recorder.update_s(device.uuid)
+        kind, missed_j = self._counters[number], timeline.missed_j(window.start_s, window.end_s)
+        if kind.part_time or (energy is not None and 2.0 * missed_j > energy.uncertainty_j):
+            notes.append(kind.note())  # else it makes no difference
         notes += _energy_notes(energy, timeline)
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
-        by_counter = counted and energy is not None and energy.source != "power"
+        by_counter = timeline.counted and energy is not None and energy.source != "power"
         foreign = ForeignProcesses((), 0)
         with contextlib.suppress(DeviceError):
             foreign = foreign_processes(device)
@@ -297,7 +300,7 @@ class Meter:
         return EnergyTimeline(
             rows, power_window_s=device.power_window_s, counted=self._counted[number],
             most_w=device.limits.max_power_limit_w or 0.0, update_s=update_s, window=window, number=number,
-            part_time=bool(self._counters[number].part_time),
+            part_time=self._counters[number].part_time,
         )
 
     def energy(self, start_s: float, end_s: float) -> EnergyEstimate | None:
@@ -320,6 +323,9 @@ def encodable(label: str) -> str:
 
 def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
+    if timeline.jump_j:
+        return [f"the energy counter rose by {timeline.jump_j:.3g} J at once, which no GPU draws; the energy "
+                "comes from power readings"]
     if energy is not None:
         plain = energy.source == "difference" and not timeline.moving
         return ["the counter's steps around this window are not known: its plain difference, off by up to a "

@@ -1,8 +1,9 @@
 """Energy counters that only sum power readings: how to recognise one, and the variance of what it misses.
 
 A100 and H100 measure power for 25 ms of every 100 (Yang et al., arXiv 2312.02741). It is not documented
-whether their energy counters sum those readings or integrate all the time. A counter that sums readings moves
-by what the readings said; one that integrates does not, under a load that changes within a step.
+whether their energy counters sum such readings or integrate all the time. The mean over a whole interval
+changes less from one interval to the next than the mean over a part of it. So the steps of a counter that
+integrates change less than the readings do, and those of a counter that sums readings change as much.
 
 Such a counter is a sample of the power. The error of a sum over n readings follows from their long-run
 variance: it is large where successive readings are correlated, as those of a load whose period is close to
@@ -15,63 +16,75 @@ V100 and H100.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..samples import refreshes
+
 Floats = NDArray[np.float64]
 PART_TIME = 0.6  # a reading averages less than this share of the time between two refreshes
 FEWEST_STEPS = 60  # of the counter, that are compared with readings
-CHANGE = 0.05  # share of the mean power by which successive steps differ, where a step is compared
-FEWEST_CHANGES = 10
-OFF = 0.1  # share of such a change by which a step differs from what the readings explain
-# Shares of the compared steps that differ: at most where readings are summed, at least where power is
-# integrated.
-SUMMED, INTEGRATED = 0.15, 0.55
+CHANGE = 0.05  # share of the mean power by which successive readings have to differ
+READING_ERROR = 0.006  # relative noise of a power reading; 0.015 gives the same figures
 LONG_RUN = (3.48 / 1.96) ** 2  # 97.5 % quantile of a sum over its estimated long-run deviation, squared
 JUMPS = 1.5  # times the variance of a jump at a random moment between two readings
 HIDDEN_S = 0.02  # between two readings, in which no phase of a training hides
 
 
-def sums_readings(rows: np.ndarray[Any, Any]) -> bool | None:
-    """Whether a GPU's energy counter only sums its power readings.
+def sums_readings(rows: np.ndarray[Any, Any], window_s: float) -> bool | None:
+    """Whether a GPU's energy counter only sums power readings.
 
     Args:
         rows: Samples of one GPU (`samples.ROWS`) whose refreshes are known.
+        window_s: Time that each reading averages, s.
 
     Returns:
         None where it cannot be decided: too few refreshes, or a load that hardly changes.
     """
-    share = unexplained_share(rows)
-    if share is None or SUMMED < share < INTEGRATED:
+    compared = step_to_reading_ratio(rows)
+    if compared is None:
         return None
-    return share <= SUMMED
+    ratio, off, period_s = compared
+    # Where power jumps between two levels and does nothing else, the mean over a share w of each interval
+    # changes by a mean square of 1 - w / 3 of the jump's. No other load makes the two counters more alike.
+    border = (1.0 + (2 / 3) / (1.0 - window_s / period_s / 3.0)) / 2
+    return None if abs(ratio - border) < off else ratio > border
 
 
-def unexplained_share(rows: np.ndarray[Any, Any]) -> float | None:
-    """The share of the counter's changing steps that power readings do not explain; None if there are few."""
+def step_to_reading_ratio(rows: np.ndarray[Any, Any]) -> tuple[float, float, float] | None:
+    """By how much a counter's steps change from one to the next, over how much power readings do.
+
+    A mean over a whole interval changes less than a mean over a part of it, wherever the parts fall.
+
+    Returns:
+        The ratio of mean squares, the half width of its 95 % interval, and the time between refreshes (s);
+        None where there are too few refreshes, or too small changes.
+    """
     known = rows[np.isfinite(rows["tick_s"]) & np.isfinite(rows["energy_j"]) & np.isfinite(rows["power_w"])]
-    _, first = np.unique(np.round(known["tick_s"], 4), return_index=True)
-    known = known[first]
     if len(known) < FEWEST_STEPS + 3:
         return None
-    spans = np.diff(known["tick_s"])
-    steps_w = np.diff(known["energy_j"]) / spans
-    # A row may show the reading of the refresh before or after the one at which the counter moved.
-    readings = np.stack([np.roll(known["power_w"].astype(float), shift)[1:] for shift in (-1, 0, 1)])
-    use = np.abs(spans - np.median(spans)) < 0.1 * np.median(spans)
-    use[[0, -1]] = False
-    if use.sum() < FEWEST_STEPS:
+    gaps_s = np.diff(known["tick_s"])
+    known = refreshes(known, float(np.median(gaps_s[gaps_s > 0.0]))) if gaps_s.any() else known[:0]
+    if len(known) < FEWEST_STEPS + 3:
         return None
-    design = np.vstack([readings, np.ones(len(spans))]).T
-    fitted, *_ = np.linalg.lstsq(design[use], steps_w[use], rcond=None)
-    change_w = np.abs(np.diff(steps_w, prepend=steps_w[:1]))
-    moved = use & (change_w > CHANGE * np.mean(steps_w))
-    if moved.sum() < FEWEST_CHANGES:
+    spans_s = np.diff(known["tick_s"])
+    period_s = float(np.median(spans_s))
+    steps_w, readings_w = np.diff(known["energy_j"]) / spans_s, known["power_w"][1:].astype(float)
+    alike = np.abs(spans_s - period_s) < 0.1 * period_s
+    # A mean lies between the lowest and the highest power, unless a refresh was taken for its neighbour.
+    alike &= (steps_w > 0.95 * readings_w.min()) & (steps_w < 1.05 * readings_w.max())
+    use = alike[1:] & alike[:-1]
+    noise_w2 = 2.0 * (READING_ERROR * float(np.mean(readings_w))) ** 2
+    steps_w2, readings_w2 = (np.square(np.diff(each))[use] for each in (steps_w, readings_w))
+    size_w2 = float(np.mean(readings_w2)) - noise_w2 if len(readings_w2) else 0.0
+    if len(readings_w2) < FEWEST_STEPS or size_w2 < (CHANGE * float(np.mean(readings_w))) ** 2:
         return None
-    off_w = np.abs(steps_w - design @ fitted)
-    return float(np.mean(off_w[moved] > OFF * change_w[moved]))
+    ratio = float(np.mean(steps_w2)) / size_w2
+    spread = math.sqrt(LONG_RUN * _variance_of_sum(steps_w2 - ratio * (readings_w2 - noise_w2)))
+    return ratio, 1.96 * spread / len(steps_w2) / size_w2, period_s
 
 
 def missed_variance(tick_s: Floats, power_w: Floats, window_s: float, moments: Floats) -> Floats:

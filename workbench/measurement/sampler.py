@@ -32,6 +32,9 @@ SLOWEST_S = 0.1  # between two looks while nothing is known about a sensor
 FASTEST_S = 0.005
 REST_AFTER_S, STOP_AFTER_S = 60.0, 600.0  # since a device was needed last
 RESTING_S = 10 * SLOWEST_S  # between two looks then
+FOLLOW_S = 0.003  # between two looks that wait for a refresh; its moment is then known to 1 ms
+STILL_S = 60.0  # within which two missed refreshes show that there is no schedule
+LOCK_SHARE = 0.1  # of the time, that looks of one process may hold the driver's lock
 
 AWAKE, RESTING, STOPPED = range(3)
 
@@ -58,7 +61,7 @@ class _Watched:
         self.due_s = -math.inf
         self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
         self.calm_s = -math.inf  # until then no step is near
-        self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
+        self.refine_s, self.refine_gap_s = math.inf, 0.25
         self.next_part = 0
         self.missing, self.search_s, self.search_gap_s = False, -math.inf, 0.5
         self.moves_s = math.nan  # between two changes of a counter that changes at every look
@@ -67,6 +70,8 @@ class _Watched:
         self.error, self.lost = "", False
         self.pace, self.inside = AWAKE, False  # `inside` an open window
         self.call_s = 0.0  # what one sample takes
+        self.still_s = -math.inf  # when a refresh was missed
+        self.schedule: _Follower | None = None  # of refreshes that lie on no line
 
     def followed(self) -> tuple[tuple[EdgeTracker, Callable[[Sample], float]], ...]:
         """The trackers, each with what it follows of a sample."""
@@ -74,10 +79,16 @@ class _Watched:
         return ((self.edges, lambda sample: sample.energy_j), power) if self.counts else (power,)
 
     @property
+    def off_line(self) -> bool:
+        """Whether the edges of a sensor are no longer near its line."""
+        return any(edges.widen > 16 for edges, _ in self.followed())
+
+    @property
     def astray(self) -> bool:
         """Whether its steps are to be looked for as if nothing was known."""
-        steps = self.edges.locked or (self.power_edges.locked and self.moves_s < SLOWEST_S)
-        return self.missing or not steps or self.widen > 16
+        steps = (self.schedule is not None or self.edges.locked
+                 or (self.power_edges.locked and self.moves_s < SLOWEST_S))
+        return self.missing or not steps or self.off_line
 
     def moved(self, sample: Sample) -> bool:
         """Whether a sample shows another value than the last one, of a sensor whose steps are not known."""
@@ -88,6 +99,47 @@ class _Watched:
             not edges.locked and _changed(value(sample), value(last)) for edges, value in self.followed()
             if edges is not self.edges or math.isnan(self.moves_s)
         )
+
+
+class _Follower:
+    """Refreshes of a sensor that keeps no schedule: each is waited for, around one period after the last.
+
+    Args:
+        period_s: Mean time between two refreshes.
+        at_s: When the last refresh was seen.
+        gap_s: Least time between two looks.
+    """
+
+    def __init__(self, period_s: float, at_s: float, gap_s: float) -> None:
+        self.period_s, self._gap_s = period_s, gap_s
+        self.tick_s = self.error_s = math.nan
+        self._seen_s, self._expected_s, self._scatter_s = at_s, at_s + period_s, gap_s
+
+    def read(self, before_s: float, after_s: float, *, refreshed: bool) -> tuple[float, float]:
+        """The last refresh and its standard error after a look.
+
+        Args:
+            before_s: When the look before began.
+            after_s: When this look ended.
+            refreshed: Whether the sensor refreshed in between.
+        """
+        if refreshed:
+            half_s = (after_s - before_s) / 2
+            self.tick_s, self.error_s = after_s - half_s, half_s / math.sqrt(3)
+            off_s = self.tick_s - self._expected_s
+            if abs(off_s) < self.period_s / 2:
+                self.period_s += off_s / EdgeTracker.KEEP
+            self._scatter_s = math.sqrt(0.9 * self._scatter_s**2 + 0.1 * min(abs(off_s), self.period_s) ** 2)
+            self._seen_s, self._expected_s = self.tick_s, self.tick_s + self.period_s
+        elif after_s > self._expected_s + self.period_s / 2:
+            self._expected_s += self.period_s
+        return self.tick_s, self.error_s
+
+    def next_s(self, after_s: float) -> float:
+        """When to look next; ever more seldom while a refresh stays away."""
+        early_s = self._expected_s - min(max(3 * self._scatter_s, self._gap_s), self.period_s / 2)
+        late_s = after_s - self._seen_s - self.period_s
+        return max(early_s, after_s + max(self._gap_s, 0.03 * late_s))
 
 
 class Sampler:
@@ -137,6 +189,7 @@ class Sampler:
             self._burst(starved, self._clock() + self.BURST_S, until=4)  # other processes had the cores
         now_s = self._clock()
         for watched in self._all:
+            self._check_schedule(watched)
             watched.refine_s = now_s if [watched] in later else now_s + watched.refine_gap_s
             self._report(watched)
 
@@ -191,16 +244,18 @@ class Sampler:
         if stale:
             watched.status = sample
         after_s = self._clock()
-        tick_s, error_s = watched.edges.tick(sample.time_s, after_s)
+        tick_s, error_s = self._refresh(watched, sample, after_s)
         power_tick_s = watched.power_edges.tick(sample.time_s, after_s)[0]
         self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
         watched.due_s, watched.open_s, watched.calm_s = sample.time_s + SLOWEST_S, math.inf, -math.inf
         if watched.pace == RESTING:
             watched.due_s, watched.last = sample.time_s + RESTING_S, sample
             return
-        if watched.edges.locked:
+        if watched.schedule is not None:
+            watched.due_s = min(watched.due_s, watched.schedule.next_s(after_s))
+        elif watched.edges.locked:
             period_s = watched.edges.period_s
-            guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
+            guard_s = min(max(0.0015, 3 * error_s), 0.2 * period_s)
             next_s = watched.edges.edge_before(sample.time_s) + period_s
             watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
             watched.calm_s = next_s - guard_s
@@ -212,12 +267,40 @@ class Sampler:
             watched.refine_s, watched.missing = sample.time_s, True
         watched.last = sample
 
+    def _refresh(self, watched: _Watched, sample: Sample, after_s: float) -> tuple[float, float]:
+        """The refresh that a sample shows, and its standard error; NaN where that is not known."""
+        last, value = watched.last, watched.followed()[0][1]
+        refreshed = last is not None and _changed(value(sample), value(last))
+        if watched.schedule is not None:
+            before_s = sample.time_s if last is None else last.time_s
+            return watched.schedule.read(before_s, after_s, refreshed=refreshed)
+        edges = watched.edges
+        tick_s, error_s = edges.tick(sample.time_s, after_s)
+        # The counter of a powered GPU rises at every refresh.
+        still = last is not None and value(sample) == value(last) and watched.counts
+        if still and last is not None and tick_s - edges.period_s / 2 > last.time_s:
+            self._check_schedule(watched, missed=watched.still_s > sample.time_s - STILL_S)
+            watched.still_s = sample.time_s
+        return tick_s, error_s
+
+    def _check_schedule(self, watched: _Watched, *, missed: bool = False) -> None:
+        """Follow each refresh from now on where the refreshes lie on no line."""
+        edges = watched.edges
+        if watched.schedule is not None or not watched.counts or edges.period_s < self.STEP_S:
+            return
+        known = len(edges.edges) >= self.ENOUGH and not math.isnan(edges.period_s)
+        if known and (missed or not edges.locked or edges.jitter_s > max(FOLLOW_S / 2, edges.seen_s)):
+            gap_s = max(FOLLOW_S, watched.call_s * len(self._all) / LOCK_SHARE)
+            watched.schedule = _Follower(edges.period_s, edges.edges[-1][0], gap_s)
+
     def _obey(self, watched: _Watched, at_s: float, asked_s: float) -> None:
         """Look again after the time that was asked for, at the latest when the next step is due to be seen.
         """
         # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look
         # after every step. A pace clearly faster than the steps gives both.
-        if not watched.edges.locked:
+        if watched.schedule is not None:
+            watched.due_s = min(watched.due_s, at_s + asked_s)
+        elif not watched.edges.locked:
             watched.due_s = at_s + asked_s
         elif asked_s < 0.9 * watched.edges.period_s:
             watched.due_s, watched.open_s = at_s + asked_s, math.inf
@@ -248,6 +331,8 @@ class Sampler:
         edges, state = watched.edges, LOST if watched.lost else RUNNING
         period_s = edges.period_s if edges.locked else watched.moves_s
         error_s = edges.error_s(self._clock()) if edges.locked else math.nan
+        if watched.schedule is not None:
+            period_s, error_s = watched.schedule.period_s, watched.schedule.error_s
         self._ring.write_state(
             watched.number, state, len(edges.edges), period_s if watched.counts else math.nan, period_s,
             error_s, watched.device.uuid, watched.error,
@@ -285,8 +370,11 @@ class Sampler:
 
     def _burst(
         self, group: Sequence[_Watched], end_s: float, *, until: int, gap_s: float | None = None
-    ) -> None:
-        """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
+    ) -> dict[tuple[int, int], int]:
+        """Look as fast as is decent until each sensor has shown `until` steps, or time is up.
+
+        Returns the number of steps by device and sensor.
+        """
         gap_s = gap_s or self._gap_s(group)
         last: dict[int, tuple[float, Sample]] = {}
         changes = {
@@ -308,15 +396,21 @@ class Sampler:
                             changes[watched.number, part] += 1
                     last[watched.number] = before_s, sample
             self._pause(gap_s)
+        return changes
 
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
-        known = [edges for edges, _ in watched.followed() if edges.locked]
-        now_s, edges = self._clock(), known[watched.next_part % len(known)]
+        known = [(part, edges) for part, (edges, _) in enumerate(watched.followed())
+                 if edges.locked and (watched.schedule is None or edges is not watched.edges)]
+        now_s = self._clock()
+        if not known:
+            watched.refine_s = now_s + 60.0
+            return
+        part, edges = known[watched.next_part % len(known)]
         gap_s = self._gap_s([watched], searching=False)
         if gap_s == self.POLL_S:  # some six looks, ever closer together
             gap_s = min(gap_s, max(self.CLOSE_S, 2 * watched.call_s, edges.error_s(now_s)))
-        half_s = min(watched.widen * (gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
+        half_s = min(edges.widen * (gap_s + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
         if edge_s - half_s / 2 < now_s:
             edge_s += edges.period_s
@@ -326,32 +420,40 @@ class Sampler:
             return
         self._pause(max(0.0, begin_s - now_s))
         before = edges.edges[-1]
-        self._burst([watched], edge_s + half_s, until=1, gap_s=gap_s)
-        watched.next_part += 1
+        steps = self._burst([watched], edge_s + half_s, until=1, gap_s=gap_s)
         if edges.edges[-1] != before:
-            watched.widen = 1.0
+            watched.next_part += 1
+            edges.widen, edges.doubt_s = 1.0, 0.0
             watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
         elif self.horizon_s < edge_s + half_s:  # a stepped clock stood still before it: the next one
             watched.refine_s = self._clock() + edges.period_s
         else:
-            watched.widen *= 2
+            if not steps[watched.number, part] and not watched.error:
+                edges.doubt_s = half_s
+                self._check_schedule(watched, missed=edges is watched.edges and edges.widen > 1.0)
+            edges.widen *= 2
             watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
+        self._check_schedule(watched)
         self._report(watched)
 
     def _search(self, group: Sequence[_Watched]) -> None:
         """Look anew for the steps of sensors that have shown none, or have left their line."""
         for watched in group:
+            off_line = watched.off_line
             for edges, _ in watched.followed():
                 # Edges on no line, as a starved process sees them, would keep later ones from being fitted.
-                if watched.widen > 16 or (len(edges.edges) > self.ENOUGH and not edges.locked):
+                unlocked = len(edges.edges) > self.ENOUGH and not edges.locked
+                followed = watched.schedule is not None and edges is watched.edges
+                if (off_line or unlocked) and not followed:
                     edges.forget()
-            if watched.widen > 16:
-                watched.widen, watched.refine_gap_s = 1.0, 0.25
+            if off_line:
+                watched.refine_gap_s = 0.25
         if present := [watched for watched in group if not watched.lost]:
             self._burst(present, self._clock() + self._search_s(present), until=4)
         for watched in group:
-            if not watched.lost and watched.counts and not watched.edges.locked:
+            self._check_schedule(watched)
+            if not watched.lost and watched.counts and not watched.edges.locked and watched.schedule is None:
                 spacing_s = self._spacing_s(watched)
                 watched.moves_s = watched.moves_s if math.isnan(spacing_s) else spacing_s
             if all(edges.locked for edges, _ in watched.followed()):

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..records import Edge
-from .sampled_counter import missed_variance
+from ..samples import refreshes
+from .sampled_counter import READING_ERROR, missed_variance
 
 Floats = NDArray[np.float64]
 Rows = np.ndarray[Any, Any]
@@ -32,7 +33,6 @@ CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)
 NEIGHBOURS = 2  # steps on either side of an edge that say something about it; half a step later none does
 RESOLUTION_J = 0.001  # of a counter: NVML's millijoules
 SHORT = 1.2  # bars of windows within a few steps, where few means decide which of the hypotheses is likely
-READING_ERROR = 0.006  # relative noise of a power reading; 0.015 gives the same figures
 HISTORY_S = 30.0  # before and after an edge: steps that show what the step at the edge may hide
 ALIKE = 0.02  # of the power limit: a larger change between two steps is a visible change of the load
 GROWTH = 1.7  # of the roughness with the lag; independent steps have none, those that drift along a wave do
@@ -69,9 +69,10 @@ class SensorUpdates:
     power_tick_s: Floats  # when the power reading had refreshed
     window_s: float  # averaging window of a power reading
     period_s: float  # time between refreshes
-    tick_error_s: float  # standard error of `tick_s`, common to all
+    tick_error_s: Floats  # standard error of `tick_s`
     most_w: float = 0.0  # that this GPU may draw (its power limit); bounds what an unseen change can be
-    part_time: bool = False  # whether the counter only sums readings; `power_w` then comes from its steps
+    # Whether the counter only sums readings; `power_w` then comes from its steps. None: that is not known.
+    part_time: bool | None = False
 
     @property
     def counted(self) -> bool:
@@ -93,7 +94,7 @@ class SensorUpdates:
 
 def as_updates(
     rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0, *,
-    part_time: bool = False,
+    part_time: bool | None = False,
 ) -> SensorUpdates | None:
     """One entry per refresh of the sensor, on one line in time where they lie on one: what is left of their
     error cancels between the edges of a window. None while the refreshes are not known.
@@ -103,34 +104,33 @@ def as_updates(
         window_s: Over which readings are averages; None where they are instantaneous.
         closing: A counter reading at the window's end, which may show a refresh that no row has.
         most_w: Highest possible power; 0 where unknown.
-        part_time: Whether readings average part of each interval.
+        part_time: Whether the counter only sums readings that average part of each interval; None where that
+            is not known.
     """
-    rows = rows[np.isfinite(rows["tick_s"])]
-    if len(rows) < 3:
-        return None
-    ticks = rows["tick_s"]
+    ticks = rows["tick_s"][np.isfinite(rows["tick_s"])]
     gaps = np.diff(ticks)
     gaps = gaps[gaps > 0.004]
     if not len(gaps):
         return None
-    period_s = float(np.median(gaps))
-    numbers, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
-    errors_s = np.nan_to_num(rows["tick_error_s"], nan=UNTOLD_ERROR_S)
-    tick_s = _on_one_line(numbers, ticks[first], errors_s[first])
+    rows = refreshes(rows, float(np.median(gaps)))
+    if len(rows) < 3:
+        return None
+    period_s = float(np.median(np.diff(rows["tick_s"])))
+    error_s = np.nan_to_num(rows["tick_error_s"].astype(np.float64), nan=UNTOLD_ERROR_S)
+    tick_s, regular = _on_one_line(rows["tick_s"], period_s, error_s)
     energy_j, power_w, power_tick_s = (
-        rows[name][first].astype(np.float64) for name in ("energy_j", "power_w", "power_tick_s")
+        rows[name].astype(np.float64) for name in ("energy_j", "power_w", "power_tick_s")
     )
-    if closing is not None and math.isfinite(closing.energy_j) and closing.energy_j > energy_j[-1]:
+    if regular and closing is not None and closing.energy_j > energy_j[-1]:
         later, into = divmod((closing.time_s - closing.took_s / 2 - tick_s[-1]) / period_s, 1.0)
         # A reading just before a refresh may have been answered just after it.
         if later >= 1 and into * period_s + closing.took_s < period_s - 0.005:
             tick_s = np.append(tick_s, tick_s[-1] + later * period_s)
-            energy_j = np.append(energy_j, closing.energy_j)
+            energy_j, error_s = np.append(energy_j, closing.energy_j), np.append(error_s, error_s[-1])
             power_w, power_tick_s = np.append(power_w, math.nan), np.append(power_tick_s, math.nan)
     if window_s is None:  # what a reading is the mean of: of all between two, unless the counter knows that
         window_s = period_s
         power_tick_s = np.where(np.isfinite(energy_j), np.nan, power_tick_s)
-    error_s = float(np.median(errors_s))
     if part_time:
         power_tick_s, power_w = tick_s, np.append(power_w[:1], np.diff(energy_j) / np.diff(tick_s))
     return SensorUpdates(
@@ -138,14 +138,16 @@ def as_updates(
     )
 
 
-def _on_one_line(numbers: Floats, times: Floats, errors: Floats) -> Floats:
-    """Refresh times on a weighted straight line; as they are, if they do not keep to one."""
-    if len(times) < 4:
-        return times
-    weight = 1.0 / np.maximum(errors.astype(np.float64), 1e-6)
+def _on_one_line(times: Floats, period_s: float, errors: Floats) -> tuple[Floats, bool]:
+    """Refresh times on a weighted straight line, and whether they keep to one; else as they are."""
+    numbers = np.round((times - times[-1]) / period_s)
+    if len(times) < 4 or np.min(np.diff(numbers)) < 1:
+        return times, len(times) < 4
+    weight = 1.0 / np.maximum(errors, 1e-6)
     slope, offset = np.polyfit(numbers, times - times[-1], 1, w=weight)
     line: Floats = times[-1] + offset + slope * numbers
-    return line if np.max(np.abs(line - times)) < 4.0 * float(np.max(errors)) + 2e-4 else times
+    keeps = bool(np.all(np.abs(line - times) < 4.0 * errors + 2e-4))
+    return (line if keeps else times), keeps
 
 
 def reaches(updates: SensorUpdates, start_s: float, end_s: float) -> bool:
@@ -175,16 +177,37 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats) -> EnergyParts:
         energy_j, variance = _within_few(updates, moments)
     else:
         energy_j, variance = _over_many(updates, curve, moments, inside)
-    power_w = np.full(len(moments), updates.highest_w)
     if len(curve.tick_s) > 1:
         number = np.clip(np.searchsorted(curve.tick_s, moments) - 1, 0, len(curve.tick_s) - 2)
         power_w = (np.diff(curve.energy_j) / np.diff(curve.tick_s))[number]
-    variance += _sums(np.square(updates.tick_error_s * power_w))
-    if updates.part_time:
-        variance += missed_variance(curve.tick_s, curve.power_w, updates.window_s, moments)
+        off_j = power_w * _tick_errors(updates)[updates.known][number]
+        low_j, high_j = curve.energy_j[number] - 3 * off_j, curve.energy_j[number + 1] + 3 * off_j
+        if updates.counted and curve.tick_s[0] <= moments[0] and moments[-1] <= curve.tick_s[-1]:
+            # Whatever power did, the counter did not pass the readings before and after a moment.
+            least_j, most_j = low_j[1:] - high_j[:-1], high_j[1:] - low_j[:-1]
+            energy_j = np.clip(energy_j, least_j, most_j)
+            most_j2 = np.square(most_j - least_j) / 4
+            variance = np.where(np.isfinite(variance), np.minimum(variance, most_j2), variance)
+        variance += _sums(np.square(off_j))
+    else:
+        variance += _sums(np.square(_tick_errors(updates)[:1] * np.full(len(moments), updates.highest_w)))
+    if updates.part_time is not False:
+        read = np.isfinite(curve.power_w)
+        variance += missed_variance(curve.tick_s[read], curve.power_w[read], updates.window_s, moments)
     half_j = 1.96 * np.sqrt(variance)
-    hidden_j = [_hidden_j(updates, curve, at_s) for at_s in moments.tolist()]
-    return _forward(EnergyParts(energy_j, np.maximum(half_j, half_widths(np.array(hidden_j)))))
+    hidden_j = np.array([_hidden_j(updates, curve, at_s) for at_s in moments.tolist()])
+    if len(curve.tick_s) > 1 and updates.counted:
+        # In a step far longer than the others, as of a counter that rests with its GPU, power may jump once.
+        span_s, gain_j = np.diff(curve.tick_s)[number], np.diff(curve.energy_j)[number]
+        long = span_s > (NEIGHBOURS + 0.5) * updates.period_s
+        hidden_j = np.maximum(hidden_j, np.where(long, UNIFORM * gain_j, 0.0))
+        on_lines_j = np.diff(np.interp(moments, curve.tick_s, curve.energy_j))
+        energy_j = np.where(long[1:] | long[:-1], on_lines_j, energy_j)
+    return _forward(EnergyParts(energy_j, np.maximum(half_j, half_widths(hidden_j))))
+
+
+def _tick_errors(updates: SensorUpdates) -> Floats:
+    return np.broadcast_to(updates.tick_error_s, updates.tick_s.shape)
 
 
 def energies_by_refreshes(updates: SensorUpdates, moments: Floats) -> Floats:
@@ -262,10 +285,10 @@ def _hidden_j(updates: SensorUpdates, curve: _Curve, at_s: float) -> float:
     into = min(max(float((at_s - tick_s[number]) / spans[number]), 0.0), 1.0)
     inside = 4.0 * into * (1.0 - into)  # nothing hides at the ends of the step, where the counter is known
     if not updates.counted:
-        return 2.0 * BETWEEN * _roughness(joules, 1) * inside
+        return 2.0 * BETWEEN * _roughness(tick_s, joules, 1) * inside
     # A wave shorter than a step deviates near its ends too: as a random walk whose ends are known.
     rough = BETWEEN * math.sqrt(inside)
-    hidden_j = rough * _roughness(joules, 1)
+    hidden_j = rough * _roughness(tick_s, joules, 1)
     limit_w = updates.most_w
     power_w = np.diff(joules) / spans
     changes = np.flatnonzero(np.abs(np.diff(power_w)) > ALIKE * limit_w) + 1
@@ -273,10 +296,10 @@ def _hidden_j(updates: SensorUpdates, curve: _Curve, at_s: float) -> float:
     first, last = borders[np.searchsorted(changes, number, side="right") + np.arange(2)]
     if not limit_w or last - first < 4:
         return hidden_j
-    alike_j = joules[first : last + 1]
+    alike_s, alike_j = tick_s[first : last + 1], joules[first : last + 1]
     lags = np.unique(np.round(1.3 ** np.arange(30)).astype(int))
     lags = lags[3 * lags < len(alike_j)]
-    rough_j = np.array([_roughness(alike_j, lag) for lag in lags.tolist()])
+    rough_j = np.array([_roughness(alike_s, alike_j, lag) for lag in lags.tolist()])
     most_j = float(rough_j.max())
     measured = most_j > RESOLUTION_J
     if measured and most_j < GROWTH * rough_j[:3].max():
@@ -288,9 +311,11 @@ def _hidden_j(updates: SensorUpdates, curve: _Curve, at_s: float) -> float:
     return max(hidden_j, SWING * wave_w * min(updates.window_s, updates.period_s) * inside)
 
 
-def _roughness(joules: Floats, lag: int) -> float:
-    """Median distance (J) of the counter from the mean of its values `lag` steps before and after."""
-    middle = joules[lag:-lag] - 0.5 * (joules[2 * lag :] + joules[: -2 * lag])
+def _roughness(tick_s: Floats, joules: Floats, lag: int) -> float:
+    """Median distance (J) of the counter from the line between its values `lag` steps before and after."""
+    before, after = slice(None, -2 * lag), slice(2 * lag, None)
+    share = (tick_s[lag:-lag] - tick_s[before]) / (tick_s[after] - tick_s[before])
+    middle = joules[lag:-lag] - joules[before] - share * (joules[after] - joules[before])
     return float(np.median(np.abs(middle)))
 
 
@@ -338,10 +363,11 @@ def _supports(updates: SensorUpdates, from_s: float, to_s: float) -> _Cells:
         known = near & np.isfinite(updates.energy_j)
         times, energy = updates.tick_s[known], updates.energy_j[known]
         spans = np.diff(times)
+        off = np.hypot(*(_tick_errors(updates)[known][part] for part in (slice(1, None), slice(-1)))) / spans
         begins.append(times[:-1])
         ends.append(times[1:])
         means.append(np.diff(energy) / spans)
-        variances.append(np.full(len(spans), 0.05**2) + (RESOLUTION_J / spans) ** 2)
+        variances.append(0.05**2 + (RESOLUTION_J / spans) ** 2 + (means[-1] * off) ** 2)
     known = (updates.power_tick_s >= from_s) & (updates.power_tick_s <= to_s) & np.isfinite(updates.power_w)
     times, power = updates.power_tick_s[known], updates.power_w[known]
     begins.append(times - updates.window_s)
