@@ -69,7 +69,7 @@ class _Watched:
         self.status: Sample | None = None
         self.error, self.lost = "", False
         self.pace, self.inside = AWAKE, False  # `inside` an open window
-        self.call_s = 0.0  # what one sample takes
+        self.call_s = self.status_call_s = 0.0  # what one sample takes, and one with what changes slowly
         self.still_s = -math.inf  # when a refresh was missed
         self.schedule: _Follower | None = None  # of refreshes that lie on no line
 
@@ -237,13 +237,15 @@ class Sampler:
                 self._read(watched)
 
     def _read(self, watched: _Watched) -> None:
-        stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
+        before_s = self._clock()
+        every_s = max(STATUS_EVERY_S, watched.status_call_s * len(self._all) / LOCK_SHARE)
+        stale = watched.status is None or before_s - watched.status.time_s >= every_s
         sample = self._sample(watched, None if stale else watched.status)
         if sample is None:
             return
-        if stale:
-            watched.status = sample
         after_s = self._clock()
+        if stale:
+            watched.status, watched.status_call_s = sample, after_s - before_s
         tick_s, error_s = self._refresh(watched, sample, after_s)
         power_tick_s = watched.power_edges.tick(sample.time_s, after_s)[0]
         self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
@@ -361,7 +363,7 @@ class Sampler:
         """Between two looks that are to find a step."""
         call_s = max(watched.call_s for watched in group)
         if call_s > self.SLOW_S:
-            return max(self.SELDOM_S, 2 * call_s)
+            return max(self.SELDOM_S, 4 * call_s)
         return self.SELDOM_S if searching and any(watched.inside for watched in group) else self.POLL_S
 
     def _search_s(self, group: Sequence[_Watched]) -> float:
