@@ -23,7 +23,7 @@ import pynvml
 import pytest
 
 from benchmarks.fixtures.bulk import replace_ring
-from workbench.device import nvml
+from workbench.device.nvml import library
 from workbench.logbook import keeping
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
@@ -132,7 +132,7 @@ def _without_nvml() -> None:
     machines.nvml_library.uninstall()
     pynvml.nvmlLib = None  # a test of a real GPU may have loaded the real one
     pynvml._nvmlGetFunctionPointer_cache.clear()
-    nvml._initialised_library = None
+    library._initialised_library = None
 
 
 @pytest.fixture(scope="session")
