@@ -16,6 +16,8 @@ from typing import Any
 import pynvml as nvml
 
 from ...records import Process, Sample, Setting
+from .. import zeusd
+from ..driver import read_only
 from . import library
 from .identification import (
     BY_INDEX,
@@ -46,9 +48,9 @@ class NvmlDevice(IdentifiedGpu):
     def __init__(self, handle: Any) -> None:
         super().__init__(handle)
         self._readings = Readings(self)
-        self.power_window_s = self._readings.power_window_s
         self._settings = Settings(self, self._readings)
         self.limits = self._settings.limits
+        self.able.probe("processes", lambda: self._readings.running("Compute"))
         self.able.probe("gpm", self._readings.find_counters)
 
     # reading
@@ -62,8 +64,8 @@ class NvmlDevice(IdentifiedGpu):
     def memory_bytes(self) -> tuple[int, int]:
         return self._readings.memory_bytes()
 
-    def processes(self) -> tuple[Process, ...]:
-        return self._readings.processes()
+    def processes(self, *, graphics: bool = False) -> tuple[Process, ...]:
+        return self._readings.processes(graphics=graphics)
 
     def counters(self) -> Any:
         """`OpenGpu.counters`; there are none before Hopper and with MIG."""
@@ -106,7 +108,8 @@ class NvmlDevice(IdentifiedGpu):
         return self._settings.application_clock_mhz()
 
     def missing_rights(self) -> str:
-        return library.missing_rights()
+        allowed = nvml.nvmlLib.privileged if self.simulated else is_privileged() or zeusd.present()
+        return read_only() or ("" if allowed else library.RIGHTS)
 
     def commands(self, now: Setting, wanted: Setting) -> tuple[str, ...]:
         return self._settings.commands(now, wanted)

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import pynvml as nvml
 
 from ...clock import MONOTONIC, Clock
-from ...errors import DeviceError, GpuLost, NotSupported, Transient
+from ...errors import DeviceError, GpuLost, NotPermitted, NotSupported, Transient
 from ...records import Capability
 from .. import selection
 from ..driver import Identity
 from ..gpu import OpenGpu
 from . import library
-from .library import error_for, translated
+from .library import REFUSED, error_for, translated
 
 T = TypeVar("T")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -88,7 +88,7 @@ class IdentifiedGpu(OpenGpu):
             self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
             self.index = int(nvml.nvmlDeviceGetIndex(handle))
             self.pci_bus_id = str(nvml.nvmlDeviceGetPciInfo(handle).busId)
-        with contextlib.suppress(nvml.NVMLError, AttributeError):
+        with contextlib.suppress(*REFUSED, AttributeError):
             if nvml.nvmlDeviceGetMigMode(handle)[0]:
                 self.note = "MIG is on: power and energy are those of the whole GPU, of all its instances"
         self._able = self.able = able = Capabilities(handle)
@@ -96,6 +96,11 @@ class IdentifiedGpu(OpenGpu):
         self.architecture = ARCHITECTURES.get(int(generation or 0), "unknown")
         capability = able.probe("compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
         self.compute_capability = tuple(map(int, capability or (0, 0)))
+        self.power_window_s = 0.100
+        if self.architecture in ("Pascal", "Volta"):
+            self.power_window_s = 0.010
+        elif self.compute_capability == (8, 0) or self.architecture in ("Hopper", "Blackwell"):
+            self.power_window_s = 0.025
         library.opened.add(self)
 
     def find_again(self) -> None:
@@ -107,7 +112,7 @@ class IdentifiedGpu(OpenGpu):
 def identities() -> list[Identity]:
     """(UUID, PCI bus id, name) of every GPU that no cgroup hides, in NVML order.
 
-    One that is lost has `NVML:<index>` for a UUID: without it, an index would mean its neighbour.
+    One that does not answer has `NVML:<index>` for a UUID: without it, an index would mean its neighbour.
     """
     rows: list[Identity] = []
     for index in range(library.count()):
@@ -116,8 +121,8 @@ def identities() -> list[Identity]:
             pci = nvml.nvmlDeviceGetPciInfo(handle).busId
             rows.append((str(nvml.nvmlDeviceGetUUID(handle)), str(pci), str(nvml.nvmlDeviceGetName(handle))))
         except nvml.NVMLError as error:
-            if isinstance(error_for(error.value, ""), GpuLost):
-                rows.append((f"{BY_INDEX}{index}", "", "a GPU that is lost"))
+            if not isinstance(error_for(error.value, ""), NotPermitted | NotSupported):
+                rows.append((f"{BY_INDEX}{index}", "", "a GPU that does not answer"))
     return rows
 
 

@@ -22,10 +22,8 @@ from ...errors import (
     Transient,
     UnknownGpu,
 )
-from .. import zeusd
-from ..driver import read_only
 
-_RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
+RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
            "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
 
 # NVML code -> our error and the sentence that follows what was being done; others have NVML's own text. By
@@ -33,7 +31,7 @@ _RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN)
 ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     1: (Transient, "NVML was shut down (after a fork?); open the device again"),
     2: (OutOfRange, "the driver does not take that value"),
-    3: (NotSupported, "this GPU, driver or virtual machine does not support it"), 4: (NotPermitted, _RIGHTS),
+    3: (NotSupported, "this GPU, driver or virtual machine does not support it"), 4: (NotPermitted, RIGHTS),
     5: (DriverError, "NVML was initialised already"),
     6: (UnknownGpu, "the driver does not know it; `nvidia-smi -L` lists what there is"),
     7: (DriverError, "the answer was longer than expected"),
@@ -59,6 +57,8 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     999: (DriverError, "the driver reports an unknown error"),
 }
 
+# what pynvml raises; since 12.550 another kind where an old driver lacks a versioned function
+REFUSED = (nvml.NVMLError, getattr(nvml, "NVMLLibraryMismatchError", nvml.NVMLError))
 _SYS_ADMIN = 21  # the capability's bit
 
 
@@ -74,8 +74,8 @@ def translated(doing: str) -> Iterator[None]:
     restart_after_fork()
     try:
         yield
-    except nvml.NVMLError as error:
-        raise error_for(error.value, doing) from error
+    except REFUSED as error:
+        raise error_for(getattr(error, "value", nvml.NVML_ERROR_FUNCTION_NOT_FOUND), doing) from error
 
 
 _initialised_library: Any = None
@@ -151,13 +151,6 @@ def is_privileged() -> bool:
         effective = next(line.split()[1] for line in status if line.startswith("CapEff:"))
         return bool(int(effective, 16) >> _SYS_ADMIN & 1)
     return hasattr(os, "geteuid") and os.geteuid() == 0
-
-
-def missing_rights() -> str:
-    """Why this process may set no limit and no clock, found out without setting any; empty where it may."""
-    simulated = library_is_simulated()
-    allowed = nvml.nvmlLib.privileged if simulated else is_privileged() or zeusd.present()
-    return read_only() or ("" if allowed else _RIGHTS)
 
 
 def driver_version() -> str:

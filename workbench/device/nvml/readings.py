@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import math
 import weakref
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from ... import _processes
 from ...errors import GpuLost, NoDriver, NotSupported
 from ...records import Process, Sample
 from .identification import IdentifiedGpu
-from .library import error_for, restart_after_fork, translated
+from .library import REFUSED, error_for, translated
 
 NAN = float("nan")
 _ENERGY, _INSTANT, ENFORCED, REQUESTED = 83, 186, 190, 192
@@ -49,11 +50,6 @@ class Readings:
 
     def __init__(self, gpu: IdentifiedGpu) -> None:
         self._gpu, self._handle, self.name = gpu, gpu.handle, gpu.name
-        self.power_window_s = 0.100
-        if gpu.architecture in ("Pascal", "Volta"):
-            self.power_window_s = 0.010
-        elif gpu.compute_capability == (8, 0) or gpu.architecture in ("Hopper", "Blackwell"):
-            self.power_window_s = 0.025
         self._choose_readings()
         self._choose_status()
 
@@ -81,7 +77,7 @@ class Readings:
             able.probe("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
             ampere = gpu.architecture == "Ampere" and gpu.compute_capability != (8, 0)
             if ampere or gpu.architecture in ("Ada", "Hopper", "Blackwell"):  # the mean of a second (nvml.h)
-                self.power_window_s = 1.0
+                gpu.power_window_s = 1.0
         self.limit_in_batch = bool(fields) and in_batch("enforced_limit", ENFORCED)
         self._fields = (nvml.c_nvmlFieldValue_t * len(fields))()
         for value, (field, scope) in zip(self._fields, fields, strict=True):
@@ -112,17 +108,13 @@ class Readings:
         return _number(value)
 
     def energy_j(self) -> float:
-        restart_after_fork()
-        try:
+        with translated(f"reading the energy counter of {self.name}"):
             return float(nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
-        except nvml.NVMLError as error:
-            raise error_for(error.value, f"reading the energy counter of {self.name}") from error
 
     def sample(self, status: Sample | None = None) -> Sample:
         """One sample (`protocol.Device`): NaN for a reading refused this once; raises for a lost GPU."""
-        restart_after_fork()
         handle = self._handle
-        try:
+        with translated(f"reading {self.name}"):
             at_s = self._gpu.clock()
             batch = self._batch() if len(self._fields) else {}
             energy_j, power_w = batch.get(_ENERGY, NAN) / 1000, batch.get(_INSTANT, NAN) / 1000
@@ -146,8 +138,6 @@ class Readings:
                 busy.gpu / 100 if known else NAN, busy.memory / 100 if known else NAN,
                 self.attempt(self._read_temperature), 0 if isinstance(reasons, float) else int(reasons),
             )
-        except nvml.NVMLError as error:
-            raise error_for(error.value, f"reading {self.name}") from error
 
     def _batch(self) -> dict[int, float]:
         """The fields of the batched query that the driver gave, in its units."""
@@ -220,22 +210,27 @@ class Readings:
             found = nvml.nvmlDeviceGetMemoryInfo(self._handle)
         return int(found.used), int(found.total)
 
-    def processes(self) -> tuple[Process, ...]:
+    def running(self, kind: str) -> dict[int, int | None]:
+        """Processes of a kind ("Compute", "Graphics", "MPSCompute") with their memory in bytes."""
+        for version in ("", "_v2"):  # drivers before R510 have only the second
+            with contextlib.suppress(*REFUSED, AttributeError):
+                rows = getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}")(self._handle)
+                return {row.pid: row.usedGpuMemory for row in rows}
+        raise NotSupported(f"the driver of {self.name} does not list its processes")
+
+    def processes(self, *, graphics: bool = False) -> tuple[Process, ...]:
         lists: list[dict[int, int | None]] = []
-        for name in ("Compute", "MPSCompute"):
+        for kind in ("Compute", "MPSCompute", "Graphics")[: 2 + graphics]:
             lists.append({})
-            with contextlib.suppress(nvml.NVMLError, AttributeError):
-                for row in getattr(nvml, f"nvmlDeviceGet{name}RunningProcesses")(self._handle):
-                    lists[-1][int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
-        others, clients = lists
-        named = {pid: _processes.name_of(pid) for pid in {*others, *clients}}
+            with contextlib.suppress(NotSupported):
+                lists[-1] = self.running(kind)
+        others, clients, *drawing = lists
+        named = {pid: _processes.name_of(pid) for each in lists for pid in each}
         if clients:  # then the first list has their server, which may be another container's
             for server in [pid for pid in others.keys() - clients.keys() if named[pid] == "?"][:1]:
                 del others[server]
-        found = sorted({**others, **clients}.items())
+        found = sorted(dict(ChainMap(others, clients, *drawing)).items())
         return tuple(Process(pid, named[pid], memory) for pid, memory in found)
-
-    # setting
 
 
 def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:

@@ -19,7 +19,7 @@ from .. import zeusd
 from ..driver import read_only
 from ..gpu import KNOBS
 from .identification import IdentifiedGpu, identities
-from .library import error_for, translated
+from .library import REFUSED, error_for, translated
 from .readings import ENFORCED, GPU_SCOPE, REQUESTED, Readings
 
 _LOCKED_CLOCKS = {"sm_clock_mhz": "GpuLockedClocks", "mem_clock_mhz": "MemoryLockedClocks"}
@@ -49,25 +49,25 @@ class Settings:
 
     def _probe_setters(self) -> None:
         """What could be set here, told without setting anything: rights show only when one tries."""
-        probe = self._gpu.able.probe
+        gpu, probe = self._gpu, self._gpu.able.probe
         limit = probe("power_limit", lambda: nvml.nvmlDeviceGetPowerManagementLimit(self._handle))
         if limit is not None:
             probe("requested_limit", lambda: self._readings.field(REQUESTED, GPU_SCOPE))
-        volta = self._gpu.architecture not in ("Kepler", "Maxwell", "Pascal", "unknown")
-        ampere = volta and self._gpu.architecture not in ("Volta", "Turing")
-        no_limit = self._gpu.why_not("power_limit") or self._gpu.why_not("limits")
+        volta = gpu.architecture not in ("Kepler", "Maxwell", "Pascal", "unknown")
+        ampere = volta and gpu.architecture not in ("Volta", "Turing")
+        no_limit = gpu.why_not("power_limit") or gpu.why_not("limits")
         memories = len(self.limits.sm_clocks_mhz)
         no_memory = "it has one memory clock" if ampere and memories == 1 else (
             "locked memory clocks need Ampere or newer")
         for name, present, reason in (
-            ("set_power_limit", limit is not None and self._gpu.can("limits"), no_limit),
-            ("lock_sm_clock", volta and self._gpu.can("clocks"), "locked SM clocks need Volta or newer"),
+            ("set_power_limit", limit is not None and gpu.can("limits"), no_limit),
+            ("lock_sm_clock", volta and gpu.can("clocks"), "locked SM clocks need Volta or newer"),
             ("lock_mem_clock", ampere and memories > 1, no_memory),
         ):
             knob = next(knob for knob, (capability, _, _) in KNOBS.items() if capability == name)
             if read_only(knob):
                 present, reason = False, read_only(knob)
-            self._gpu.able[name] = Capability(name, present, "" if present else reason)
+            gpu.able[name] = Capability(name, present, "" if present else reason)
 
     def locked(self) -> Setting:
         return self._locks[-1][1] if self._locks else Setting()
@@ -104,7 +104,16 @@ class Settings:
         return after
 
     def setting(self) -> Setting:
-        return replace(self.locked(), power_limit_w=self._limit_w())
+        """`protocol.Device.setting`; without an SM clock lock above which the GPU runs: a driver that ignored
+        the lock, or another program that has reset it, shows in nothing else.
+        """
+        locked = replace(self.locked(), power_limit_w=self._limit_w())
+        lock_mhz = locked.sm_clock_mhz
+        if lock_mhz is not None and self._gpu.clock() > self._locks[-1][0] + 2 * zeusd.FOLLOW_S and (
+            self._readings.clock_mhz("sm_clock_mhz") > lock_mhz + zeusd.SAME_MHZ
+        ):
+            return replace(locked, sm_clock_mhz=None)
+        return locked
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         for knob in knobs:
@@ -243,13 +252,12 @@ class Settings:
             "mig": lambda: nvml.nvmlDeviceGetMigMode(handle)[0],
             "requested_limit_w": self._limit_w,
             "enforced_limit_w": self.enforced_limit_w,
+            "mps_clients": lambda: len(self._readings.running("MPSCompute")),
             "clocks_set": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & CLOCKS_SET,
         }
-        with contextlib.suppress(nvml.NVMLError, AttributeError):
-            asked["mps_clients"] = partial(len, nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle))
         found: dict[str, float] = {}
         for name, read in asked.items():
-            with contextlib.suppress(nvml.NVMLError, AttributeError, DeviceError):
+            with contextlib.suppress(*REFUSED, AttributeError, DeviceError):
                 if (value := read()) is not None:
                     found[name] = value
         return found
