@@ -38,7 +38,7 @@ hypothesis.settings.load_profile("anywhere")
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Files whose tests go to any worker: they are long, and share no costly fixture.
 SINGLE = {
-    "test_control.py", "test_hold.py", "test_job.py", "test_notebooks.py", "test_runs.py", "test_sweep.py", "test_tuning.py"
+    "test_control.py", "test_failing_driver.py", "test_hold.py", "test_job.py", "test_machines.py", "test_notebooks.py", "test_runs.py", "test_sweep.py", "test_tuning.py"
 }
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

@@ -229,7 +229,7 @@ class Readings:
         if clients:  # then the first list has their server, which may be another container's
             for server in [pid for pid in others.keys() - clients.keys() if named[pid] == "?"][:1]:
                 del others[server]
-        found = sorted(dict(ChainMap(others, clients, *drawing)).items())
+        found = sorted(ChainMap(others, clients, *drawing).items())
         return tuple(Process(pid, named[pid], memory) for pid, memory in found)
 
 
