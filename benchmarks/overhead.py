@@ -160,7 +160,7 @@ def sampling_in_c(gpus: int, watch_s: float) -> dict[str, float] | None:
             "from workbench.measurement.ring import Ring\n"
             "from workbench.measurement.sampler import Sampler\n"
             f"found = [nvml.open_index(i) for i in range({gpus})]\n"
-            "assert not nvml.library_is_simulated()\n"
+            "assert not nvml.library.library_is_simulated()\n"
             f"ring = Ring.create({str(Path(directory) / 'ring')!r}, [each.uuid for each in found])\n"
             f"ring.own(range({gpus}), shared=False)\n"
             "sampler = Sampler(found, ring, found[0].clock, pause=time.sleep)\n"

@@ -23,7 +23,7 @@ import pynvml
 import pytest
 
 from benchmarks.fixtures.bulk import replace_ring
-from workbench.device import nvml
+from workbench.device.nvml import library
 from workbench.logbook import keeping
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
@@ -38,7 +38,7 @@ hypothesis.settings.load_profile("anywhere")
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Files whose tests go to any worker: they are long, and share no costly fixture.
 SINGLE = {
-    "test_control.py", "test_hold.py", "test_job.py", "test_notebooks.py", "test_runs.py", "test_sweep.py", "test_tuning.py"
+    "test_control.py", "test_failing_driver.py", "test_hold.py", "test_job.py", "test_machines.py", "test_notebooks.py", "test_runs.py", "test_sweep.py", "test_tuning.py"
 }
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -132,7 +132,7 @@ def _without_nvml() -> None:
     machines.nvml_library.uninstall()
     pynvml.nvmlLib = None  # a test of a real GPU may have loaded the real one
     pynvml._nvmlGetFunctionPointer_cache.clear()
-    nvml._initialised_library = None
+    library._initialised_library = None
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ import pytest
 
 from workbench.device import nvml
 from workbench.device.discovery import devices, open_device, why_no_gpu
-from workbench.device.nvml import NvmlDevice, error_for
+from workbench.device.nvml import NvmlDevice, library
+from workbench.device.nvml.library import error_for
 from workbench.errors import (
     DeviceError,
     DriverError,
@@ -57,7 +58,7 @@ def no_driver(machine: Machine, code: int) -> str:
 def test_every_nvml_error_has_its_class_and_a_message() -> None:
     codes = {name: value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
     assert len(codes) >= 31
-    assert [name for name, code in codes.items() if code not in nvml.ERRORS] == []
+    assert [name for name, code in codes.items() if code not in library.ERRORS] == []
     for code in codes.values():
         error = error_for(code, "reading a GPU")
         assert isinstance(error, DeviceError)

@@ -160,6 +160,27 @@ def test_a_setting_is_read_back_as_it_was_applied(simulated: Callable[..., Machi
     assert machine.state.effective(0, 2.0) == (300.0, 0, 0, 0, 0)
 
 
+def test_a_lock_above_which_the_gpu_runs_is_no_setting(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("A100", stepped=True)
+    device = open_device()
+    assert device.write(Setting(sm_clock_mhz=900)).sm_clock_mhz == 900
+    machine.state.publish(0, machine.clock(), [], (300.0, 1410, 1593, 1.0, 0.5, 0))  # as if it ignored the lock
+    machine.step(1.0)
+    assert device.setting().sm_clock_mhz == 900  # clocks take their time to follow
+    machine.step(4.0)
+    assert device.setting().sm_clock_mhz is None
+    assert device.locked().sm_clock_mhz == 900
+
+
+def test_a_gpu_that_does_not_answer_keeps_its_number(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("A100,A100,A100", stepped=True)
+    uuids = [machine.state.card(gpu, "uuid") for gpu in range(3)]
+    machine.inject("nvmlDeviceGetUUID", 999, gpu=0)
+    assert [uuid for uuid, _, _ in nvml.identities()] == ["NVML:0", *uuids[1:]]
+    assert [each.uuid for each in devices()] == uuids[1:]
+    assert open_device(2).uuid == uuids[2]
+
+
 def test_a_limit_is_passed_on_to_the_milliwatt(stepped: Machine) -> None:
     assert open_device().write(Setting(power_limit_w=137.125)).power_limit_w == 137.125
 

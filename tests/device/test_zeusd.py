@@ -205,7 +205,7 @@ def test_no_daemon_is_asked_for_a_simulated_gpu(simulated: Callable[..., Machine
     with pytest.raises(NotPermitted, match="takes root"):
         open_device(0).write(Setting(power_limit_w=250.0))
     assert daemon.asked == []
-    assert nvml.library_is_simulated()
+    assert nvml.library.library_is_simulated()
 
 
 # Whose GPU it is: the daemon numbers those of the node, NVML those that the process may use.

@@ -117,6 +117,24 @@ def test_every_property_of_an_irregular_gpu_is_reported(simulated: Callable[...,
     assert [str(each) for each in found.values() if each.grade == FAIL] == []
 
 
+def test_a_gpu_that_computes_is_not_checked_at_rest(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100", stepped=True)
+    machine.state.publish(0, machine.clock(), [], (400.0, 1500, 2619, 1.0, 0.5, 0))
+    found = {each.what for each in doctor.gpu_findings(workbench.open_device(0), None, seconds=4.0)}
+    assert "counter / readings, while another program computes" in found
+    assert "counter / readings, at rest" not in found
+
+
+def test_a_gpu_without_energy_and_power_fails(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100", stepped=True)
+    for name in ("field:83", "field:186", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"):
+        machine.inject(name, 3)
+    machine.inject("nvmlDeviceGetComputeRunningProcesses_v3", 3)
+    found = {each.what: each for each in doctor.gpu_findings(workbench.open_device(0), None, seconds=1.0)}
+    assert found["counter / readings, at rest"].grade == FAIL
+    assert found["other processes"].grade == WARN
+
+
 def test_who_else_is_there_is_reported(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

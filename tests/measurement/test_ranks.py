@@ -350,7 +350,7 @@ def test_a_sibling_is_in_no_note_and_a_stranger_is(
     gpu = workbench.open_device(0)
     other, process = os.getppid(), ranks(2, MASTER_ADDR="node", MASTER_PORT="29500").processes[1]
     there = (Process(process.pid, "python"), Process(other, "a stranger"))
-    monkeypatch.setattr(type(gpu), "processes", lambda _: there)
+    monkeypatch.setattr(type(gpu), "processes", lambda *_, **__: there)
     assert wait_until(lambda: [each.pid for each in foreign_processes(gpu).named] == [other])
     assert foreign_processes(gpu).ranks == 0  # this rank does not use that GPU
 
@@ -364,7 +364,7 @@ def test_two_ranks_on_one_gpu_are_a_note_of_each_figure(
     gpu = workbench.open_device(0)
     process = ranks(2, MASTER_ADDR="node", MASTER_PORT="29500").processes[1]
     there = (Process(process.pid, "python"), Process(os.getpid(), "python"))
-    monkeypatch.setattr(type(gpu), "processes", lambda _: there)
+    monkeypatch.setattr(type(gpu), "processes", lambda *_, **__: there)
     monkeypatch.setattr(foreign, "is_ours", lambda pid: pid == os.getpid())  # both are children of one launcher
     assert wait_until(lambda: foreign_processes(gpu).ranks == 1)
     meter = Meter([gpu], zones=())

@@ -199,7 +199,7 @@ def test_ranks_that_share_a_gpu_are_a_warning(machine: Machine, monkeypatch: pyt
     monkeypatch.setattr(foreign, "is_sibling", lambda pid: True)
     monkeypatch.setattr(foreign, "is_ours", lambda pid: pid == 1)
     both = [Process(1, "python", 1), Process(2, "python", 1)]
-    monkeypatch.setattr(type(sessions.current().devices[0]), "processes", lambda self: both)
+    monkeypatch.setattr(type(sessions.current().devices[0]), "processes", lambda *_, **__: both)
     logger = workbench.log_to(Kept(), every_s=NEVER_S)
     busy(machine, 1.0)
     with pytest.warns(UserWarning, match="add them up"):

@@ -31,8 +31,8 @@ def test_who_has_no_name_here_is_counted_and_we_are_not_among_them(
 ) -> None:
     simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
-    monkeypatch.setattr(foreign, "with_open", lambda _: ours)
-    monkeypatch.setattr(type(gpu), "processes", lambda _: tuple(Process(pid, "?") for pid in there))
+    monkeypatch.setattr(foreign, "with_open", lambda *_, **__: ours)
+    monkeypatch.setattr(type(gpu), "processes", lambda *_, **__: tuple(Process(pid, "?") for pid in there))
     assert foreign.foreign_processes(gpu)[:2] == ((), unnamed)
 
 
@@ -42,7 +42,7 @@ def test_an_mps_server_is_no_other_process_and_a_neighbour_is(
     simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
     there = (Process(1, foreign.MPS_SERVER), Process(os.getpid(), "python"), Process(2, "train"))
-    monkeypatch.setattr(type(gpu), "processes", lambda _: there)
+    monkeypatch.setattr(type(gpu), "processes", lambda *_, **__: there)
     found = foreign.foreign_processes(gpu)
     assert (found.names, found.unnamed) == ("train (2)", 0)
 
@@ -52,7 +52,7 @@ def test_a_hidden_process_is_in_the_notes_of_a_measurement(
 ) -> None:
     machine = simulated("A100", stepped=True)
     gpu = workbench.open_device(0)
-    monkeypatch.setattr(type(gpu), "processes", lambda _: (Process(4123456, "?", 2**30),))
+    monkeypatch.setattr(type(gpu), "processes", lambda *_, **__: (Process(4123456, "?", 2**30),))
     made = Meter([gpu], zones=())
     window = made.open("w")
     machine.step(1.0)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ..errors import (
     DeviceError,
+    DriverError,
     GpuLost,
     NoDriver,
     NotPermitted,
@@ -57,7 +58,7 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
         return []
     opened: dict[str, OpenGpu] = {}
     for uuid in door.visible(known):
-        with contextlib.suppress(GpuLost, NotPermitted):  # open_device says which and why
+        with contextlib.suppress(GpuLost, NotPermitted, DriverError):  # open_device says which and why
             device = cast(OpenGpu, door.open_uuid(uuid))
             opened.setdefault(device.uuid, device)  # two MIG instances of one GPU are one meter of energy
     return list(opened.values())

@@ -116,7 +116,7 @@ class OpenGpu(Device):
         """Command lines for an administrator that change one whole setting to another."""
         return ()
 
-    def processes(self) -> tuple[Process, ...]:
+    def processes(self, *, graphics: bool = False) -> tuple[Process, ...]:
         return ()
 
     def memory_bytes(self) -> tuple[int, int]:

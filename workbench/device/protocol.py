@@ -63,5 +63,5 @@ class Device(Protocol):
     def reset(self, knobs: tuple[str, ...]) -> None:
         """Give knobs ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w") back to the driver's default."""
 
-    def processes(self) -> tuple[Process, ...]:
-        """Who computes on this GPU now."""
+    def processes(self, *, graphics: bool = False) -> tuple[Process, ...]:
+        """The processes that compute on this GPU now; `graphics`: also those that only draw, as a desktop."""

@@ -180,9 +180,9 @@ def _clocks_back(device: Device, journal: Journal) -> RestoreOutcome:
     clocks = tuple(knob for knob in journal.touched if knob != "power_limit_w")
     try:
         _patiently(lambda: device.reset(clocks))
-    except NotSupported:
-        pass  # then it was never locked
     except DeviceError as error:
+        if isinstance(error, NotSupported) and device.locked() == Setting():
+            return RestoreOutcome()  # then it was never locked
         return RestoreOutcome(str(error), settled=False)
     return RestoreOutcome()
 

@@ -47,14 +47,14 @@ def visible(identities: Sequence[Identity], environment: Mapping[str, str]) -> l
 
 def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -> list[str]:
     """UUIDs in the order in which CUDA numbers the GPUs of this machine."""
-    uuids = [uuid for uuid, _, _ in identities]
-    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({name for _, _, name in identities}) <= 1:
+    uuids, models = [uuid for uuid, _, _ in identities], {name for _, pci, name in identities if pci}
+    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(models) <= 1:
         return uuids
     known = _torch_uuids() if "CUDA_VISIBLE_DEVICES" not in environment else []
     if sorted(known) == sorted(uuids):
         return known
-    models = ", ".join(sorted({name for _, _, name in identities}))
-    raise UnknownGpu(f"GPUs of several models are here ({models}) and CUDA's numbering of them is not known; "
+    listed = ", ".join(sorted(models))
+    raise UnknownGpu(f"GPUs of several models are here ({listed}) and CUDA's numbering of them is not known; "
                      "set CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID")
 
 

@@ -41,8 +41,9 @@ class ForeignProcesses(NamedTuple):
         ) if applies]
 
 
-def foreign_processes(device: Device) -> ForeignProcesses:
-    """The processes on a GPU that are neither this one, nor its descendants, nor ranks of the same job.
+def foreign_processes(device: Device, *, graphics: bool = True) -> ForeignProcesses:
+    """The processes on a GPU that are neither this one, nor its descendants, nor ranks of the same job;
+    those of a desktop, which only draw, are among them with `graphics`.
 
     In a container the driver may report ours under ids of the host, which have no name here: of processes
     without a name, as many are taken for ours as we have with CUDA and an id that is not in the list.
@@ -50,7 +51,7 @@ def foreign_processes(device: Device) -> ForeignProcesses:
     Raises:
         DeviceError: the driver does not report them.
     """
-    there = device.processes()
+    there = device.processes(graphics=graphics)
     known = [each for each in there if each.name not in ("?", MPS_SERVER)]
     others = [each for each in known if not is_ours(each.pid)]
     named = tuple(each for each in others if not is_sibling(each.pid))

@@ -120,7 +120,7 @@ class ForeignProcessMonitor:
             found: list[Process] = []
             for device in self._devices:
                 with contextlib.suppress(DeviceError):
-                    found += foreign_processes(device).named
+                    found += foreign_processes(device, graphics=False).named
             self._last.append(bool(found))
             if found or not any(self._last):
                 self.processes = tuple(found)
