@@ -56,6 +56,12 @@ while not heard or heard[-1] != 100:
     time.sleep(0.05)
 print(heard[-1])
 """
+EXECUTE = "code => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute({ code }).done"
+# Every choice is preceded by what the kernel would have sent before the first.
+LATE = """
+content, buffers = panel.news(whole=True)
+panel.on_choice(lambda chosen: panel.send({**content, "kind": "points"}, buffers))
+"""
 # One call into C that lets no other thread of the kernel run, until the test opens the pipe, too.
 DEAF = """
 import ctypes, os
@@ -68,6 +74,20 @@ _ = ctypes.PyDLL(None).open(b"pipe", os.O_RDONLY)
 def state_when(notebook: Notebook, condition: str) -> dict[str, Any]:
     """Wait for a condition (JavaScript) on the state of the view, `it`; returns it."""
     return notebook.until(condition, observe=SEE)
+
+
+def hear(notebook: Notebook) -> None:
+    """Let the kernel that is deaf hear again."""
+    (notebook.lab.notebooks / "pipe").write_bytes(b"")
+    notebook.finish(5)
+
+
+def deafen(notebook: Notebook) -> None:
+    for name in ("pipe", "deaf"):
+        notebook.flag(name, False)  # of the test before
+    notebook.run(5)
+    while not (notebook.lab.notebooks / "deaf").exists():
+        notebook.page.wait_for_timeout(20)
 
 
 def press(notebook: Notebook, where: str, key: str, times: int = 1) -> None:
@@ -126,7 +146,11 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     page.locator(".workbench-sort", has_text="energy").first.click()
     listed = state_when(opened, "it.listed === 22 && it.sorted === 'energy'")
     assert listed["painted"] < 22
-    page.locator(".workbench-table tr[data-row] td").first.click()
+    page.locator(".workbench-table tr[data-row] td").first.hover()
+    page.mouse.down()  # other points arrive before the button is released: the row has another number then
+    page.evaluate(EXECUTE, "panel.update(points.reverse())")
+    state_when(opened, f"it.row !== {listed['row']}")
+    page.mouse.up()
     assert state_when(opened, "it.heard && it.limit === 100")["problem"] == ""
 
     page.locator(".workbench-toggle-relative").last.click()
@@ -164,23 +188,33 @@ def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(op
 
 def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Notebook) -> None:
     state_when(opened, "it.heard && it.row >= 0")
-    opened.run(5)
-    while not (opened.lab.notebooks / "deaf").exists():
-        opened.page.wait_for_timeout(20)
+    deafen(opened)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
     deaf = state_when(opened, "it.waits !== ''")
     assert "cell ends" in deaf["waits"]
     assert (deaf["limit"], deaf["heard"]) == (260, False)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
     assert state_when(opened, "it.limit === 280")["details"].startswith("Selected, step 2 of")
-    (opened.lab.notebooks / "pipe").write_bytes(b"")
-    opened.finish(5)
+    hear(opened)
     state_when(opened, "it.heard && it.waits === '' && it.code.includes('power_limit_w=280')")
     opened.save()
     opened.open()  # the page is loaded anew, the kernel lives on
     again = state_when(opened, "it.heard && it.row >= 0")
     assert (again["limit"], again["rule"]) == (280, "hand")
     assert "power_limit_w=280" in again["code"]
+
+
+def test_steps_start_where_the_limit_before_them_leads_and_older_news_do_not_undo_them(
+    opened: Notebook,
+) -> None:
+    state_when(opened, "it.heard && it.row >= 0")
+    opened.page.evaluate(EXECUTE, LATE)
+    deafen(opened)
+    press(opened, ".workbench-bound", "End")  # to 100 W, as the kernel will answer
+    press(opened, ".workbench-frontier-plot", "ArrowLeft", times=3)
+    hear(opened)
+    last = state_when(opened, "it.heard && it.limit === 160 && it.code.includes('power_limit_w=160')")
+    assert (last["rule"], last["slowdown"]) == ("hand", None)
 
 
 RESTS = """async (seconds) => {

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from workbench import _paths, _processes, _shared_memory
-from workbench.device import journal, lease, locks, restore, watchdog
+from workbench.device import journal, lease, restore, watchdog
 from workbench.device.discovery import devices, open_device
 from workbench.device.journal import Journal
 from workbench.errors import DeviceError, DeviceHeld, NotPermitted, UsageError
@@ -340,7 +340,7 @@ def test_a_directory_of_another_user_is_refused_for_locks(
 def test_a_uuid_names_no_file_elsewhere(uuid: str) -> None:
     named = Journal(uuid, "A", 1, "1", None, "")
     for use in (
-        lambda: named.path, lambda: locks.take(uuid, "A"), lambda: locks.holder(uuid),
+        lambda: named.path, lambda: journal.lock(uuid, "A"), lambda: journal.holder(uuid),
         lambda: journal.of(uuid),
     ):
         with pytest.raises(DeviceError):
@@ -445,7 +445,7 @@ def test_where_files_cannot_be_locked_the_journal_of_a_living_process_keeps_othe
 ) -> None:
     process = holder()
     first_line(process)
-    monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.setattr(journal, "fcntl", None)
     device = open_device()
     with pytest.raises(DeviceHeld, match=f"process {process.pid}.*{device.uuid}.json"):
         lease.change(device, Setting(power_limit_w=200.0))
@@ -465,8 +465,8 @@ def test_only_ones_own_journal_is_removed(machine: Machine) -> None:
 def test_a_thread_that_asks_for_the_holder_does_not_lose_the_lock(machine: Machine, holder: Holder) -> None:
     device = open_device()
     with lease.applied(device, Setting(power_limit_w=200.0)):
-        assert locks.holder(device.uuid) == ""
-        assert locks.take(device.uuid, device.name) is None
+        assert journal.holder(device.uuid) == ""
+        assert journal.lock(device.uuid, device.name) is None
         _, error = holder().communicate(timeout=240)
         assert f"process {os.getpid()} " in error
 
@@ -541,7 +541,7 @@ def test_a_killed_pid_namespace_is_restored_from_outside(
     process = holder(prefix=namespaced)
     first_line(process)
     process.kill()  # and with it all processes of the namespace, the watchdog too
-    assert wait_until(lambda: not locks.holder(open_device().uuid))
+    assert wait_until(lambda: not journal.holder(open_device().uuid))
     assert limit_w(machine) == 150.0
     assert len(restore.recover()) == 1
     assert (limit_w(machine), journals()) == (250.0, [])

@@ -18,11 +18,9 @@ from workbench.device import lease, watchdog
 from workbench.device.nvml import NvmlDevice
 from workbench.errors import DriverError, NotPermitted, UsageError
 from workbench.measurement import session as sessions
-from workbench.panels._views.apply.applier import Applier
-from workbench.panels._views.apply.model import NOTHING, SAME
+from workbench.panels._views.apply.model import NOTHING, SAME, Applier, power
 from workbench.panels._views.apply.panel import ApplyPanel
-from workbench.panels._views.apply.svg import power
-from workbench.panels._views.frontier.running_job import live_point
+from workbench.panels._views.frontier.panel import live_point
 from workbench.records import Configuration, Setting
 from workbench.search.tradeoff import Work
 from workbench.simulation.machine import Machine

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import workbench
-from workbench.device import control, lease, watchdog
+from workbench.device import lease, watchdog
 from workbench.errors import (
     DeviceHeld,
     GpuLost,
@@ -246,7 +246,7 @@ def test_another_process_that_holds_the_gpu_is_named(
     machine: Machine, hand: ManualControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "import sys; from workbench.device.locks import take; take(*sys.argv[1:]); print(flush=True); input()"
+        "import sys; from workbench.device.journal import lock; lock(*sys.argv[1:]); print(flush=True); input()"
     )
     command = [sys.executable, "-c", code, hand.device.uuid, hand.device.name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
@@ -328,7 +328,7 @@ def test_the_power_follows_the_limit(machine: Machine, hand: ManualControl) -> N
      (np.full(0, 200.0), "not recorded")],
 )
 def test_what_is_said_of_the_power(power: np.ndarray, text: str) -> None:
-    assert text in control.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).text
+    assert text in manual.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).text
 
 
 def test_the_zeus_daemons_rights_are_said_to_be_lent(

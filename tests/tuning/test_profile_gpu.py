@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from workbench.cli import main as command_line
-from workbench.device import journal, lease, locks
+from workbench.device import journal, lease
 from workbench.errors import (
     DeviceHeld,
     GpuLost,
@@ -379,7 +379,7 @@ def test_a_gpu_that_another_process_changes_is_left_alone(
     bench: Callable[..., Collector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collector = bench(tmp_path / "rows.csv")
-    monkeypatch.setattr(locks, "take", lambda *_: None)
+    monkeypatch.setattr(journal, "lock", lambda *_: None)
     with pytest.raises(DeviceHeld):
         list(collector.run())
 

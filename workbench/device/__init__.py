@@ -7,7 +7,7 @@
     lease                  apply a setting, one holder at a time; who has changed what; restore it
     control, chosen        a setting applied by a person and undone: who has set what, how a chosen one
                            differs, which rights it takes; what was applied last
-    journal, locks         what was found on a GPU before the change; one process at a time changes it
+    journal                on disk: locks, so that one process at a time changes a GPU; what was found before
     restore, watchdog      put back by whoever comes next; the child that does it when its parent was killed
     zeusd, mps, rapl       rights lent by the Zeus daemon; CUDA's MPS; CPU package and DRAM energy
 """

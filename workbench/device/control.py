@@ -1,5 +1,5 @@
 """A GPU put to a chosen setting until that is undone: what is active, who has set it, how a chosen one
-differs, which rights it takes, what followed.
+differs, which rights it takes.
 
 What is applied stays until it is undone or the process ends, however that is (watchdog of `lease`). The
 driver does not report clocks that another program has locked: none is touched unless a clock is chosen.
@@ -15,8 +15,6 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .. import _paths
 from .._html import HtmlFacts
@@ -38,9 +36,6 @@ ORIGINS = {
 KNOB_NAMES = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
 UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 CLOCKS = KNOBS[1:]
-BEFORE_S, AFTER_S = 3.0, 5.0  # seconds of power shown around a change
-SETTLED_S = 1.0  # of a stretch at the end of either, that stands for its level
-SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +45,6 @@ class Rights:
     who: str
     text: str
     command: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepResponse:
-    """The power of a GPU around a change at time 0; arrays of one length, seconds and watts."""
-
-    time_s: np.ndarray
-    power_w: np.ndarray
-    before_w: float | None
-    after_w: float | None
-    text: str
 
 
 def highest_limit_w(device: Device) -> float | None:
@@ -137,32 +121,6 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
         takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
         who, text = "", f"{takes}; an administrator can type the command"
     return Rights(who, text, "\n".join(device.commands(now, whole(wanted, device))))
-
-
-def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:
-    """How the power has followed a change.
-
-    Args:
-        time_s: Of readings, ascending, seconds.
-        power_w: The readings; NaN where there is none.
-        at_s: When the change was made, on the same clock.
-        update_s: Time between two refreshes of the sensor: no response is known more finely.
-    """
-    known = np.isfinite(power_w) & (time_s >= at_s - BEFORE_S) & (time_s <= at_s + AFTER_S)
-    t, p = time_s[known] - at_s, power_w[known]
-    if not (t <= 0).any():
-        return StepResponse(t, p, None, None, "the power before the change was not recorded")
-    before_w = float(p[t <= 0].mean())
-    if t[-1] <= 0:
-        return StepResponse(t, p, before_w, None, "no reading of the power since the change yet")
-    after_w = float(p[t > max(t[-1] - SETTLED_S, 0.0)].mean())
-    step_w = abs(after_w - before_w)
-    if step_w < max(SAME_SHARE * before_w, LEAST_W):
-        return StepResponse(t, p, before_w, after_w, f"the power stays at {after_w:.0f} W")
-    arrived_s = t[(t > 0) & (np.abs(p - after_w) <= max(0.1 * step_w, LEAST_W))]
-    within = f" within {max(float(arrived_s[0]), update_s):.1f} s" if len(arrived_s) else ""
-    text = f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}"
-    return StepResponse(t, p, before_w, after_w, text)
 
 
 @dataclass(frozen=True, slots=True)

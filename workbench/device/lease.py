@@ -27,7 +27,7 @@ from .. import _paths, _processes
 from ..errors import DeviceError, DeviceHeld, NotPermitted
 from ..records import Setting
 from . import journal as journals
-from . import locks, watchdog
+from . import watchdog
 from .journal import KNOBS, Journal
 from .protocol import Device
 from .restore import SAME_W, put_back
@@ -336,7 +336,7 @@ def holder(uuid: str) -> str:
     """Who holds a GPU: "this process", "process 123 (python)", or empty when nobody does."""
     if uuid in _held:
         return "this process"
-    return locks.holder(uuid)
+    return journals.holder(uuid)
 
 
 def _somebody_has_locked(device: Device) -> bool:
@@ -372,7 +372,7 @@ def _back_to(device: Device, before: Setting, knobs: set[str]) -> None:
 def _hold(device: Device) -> _Holding:
     if device.uuid in _held:
         return _held[device.uuid]
-    lock = locks.take(device.uuid, device.name)
+    lock = journals.lock(device.uuid, device.name)
     if lock is None:
         raise DeviceHeld(f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
                          "wait until it has finished, or stop it there")

@@ -17,7 +17,8 @@ from typing import TypeVar
 from .. import _paths
 from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient, describe_error
 from ..records import Setting
-from . import driver, locks
+from . import driver
+from . import journal as journals
 from .journal import KNOBS, Journal, load, of
 from .protocol import Device
 
@@ -66,7 +67,7 @@ def not_default(device: Device) -> str:
     limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
     if limit_w is None or default_w is None or abs(limit_w - default_w) <= SAME_W:
         return ""
-    if locks.holder(device.uuid) or of(device.uuid) is not None or device.missing_rights():
+    if journals.holder(device.uuid) or of(device.uuid) is not None or device.missing_rights():
         return ""
     return (f"the power limit of {device.name} is {limit_w:g} W, and its default {default_w:g} W: an "
             "administrator has set it, or a killed container whose journal is gone has left it changed (its "
@@ -89,9 +90,9 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             limit = f"power limit {limit_w:g} W is left, as its default is unknown"
         if dry_run:
             return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
-        lock = locks.take(device.uuid, device.name)
+        lock = journals.lock(device.uuid, device.name)
         if lock is None:
-            holder = locks.holder(device.uuid) or "this process"
+            holder = journals.holder(device.uuid) or "this process"
             return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)
         try:
             for knob in KNOBS if changed else KNOBS[1:]:
@@ -132,7 +133,7 @@ def _restore_from(path: Path) -> list[str]:
     if not _paths.is_ours(path):
         return [f"{left}its journal {path} is another user's, who can restore it; or remove that file"]
     try:
-        lock = locks.take(journal.uuid, journal.name)
+        lock = journals.lock(journal.uuid, journal.name)
     except NotPermitted as error:
         return [f"{left}{error}"]
     if lock is None:

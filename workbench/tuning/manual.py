@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import control as controls
-from ..device.control import Applied, Control, StepResponse
+from ..device.control import Applied, Control
 from ..device.discovery import Gpus
 from ..device.gpu import OpenGpu
 from ..errors import NoDriver, UsageError
@@ -24,6 +24,48 @@ from ..measurement import session
 
 if TYPE_CHECKING:
     from .state_machine import Tuner as _Tuner
+
+
+BEFORE_S, AFTER_S = 3.0, 5.0  # seconds of power shown around a change
+SETTLED_S = 1.0  # of a stretch at the end of either, that stands for its level
+SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
+
+
+@dataclass(frozen=True, slots=True)
+class StepResponse:
+    """The power of a GPU around a change at time 0; arrays of one length, seconds and watts."""
+
+    time_s: np.ndarray
+    power_w: np.ndarray
+    before_w: float | None
+    after_w: float | None
+    text: str
+
+
+def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:
+    """How the power has followed a change.
+
+    Args:
+        time_s: Of readings, ascending, seconds.
+        power_w: The readings; NaN where there is none.
+        at_s: When the change was made, on the same clock.
+        update_s: Time between two refreshes of the sensor: no response is known more finely.
+    """
+    known = np.isfinite(power_w) & (time_s >= at_s - BEFORE_S) & (time_s <= at_s + AFTER_S)
+    t, p = time_s[known] - at_s, power_w[known]
+    if not (t <= 0).any():
+        return StepResponse(t, p, None, None, "the power before the change was not recorded")
+    before_w = float(p[t <= 0].mean())
+    if t[-1] <= 0:
+        return StepResponse(t, p, before_w, None, "no reading of the power since the change yet")
+    after_w = float(p[t > max(t[-1] - SETTLED_S, 0.0)].mean())
+    step_w = abs(after_w - before_w)
+    if step_w < max(SAME_SHARE * before_w, LEAST_W):
+        return StepResponse(t, p, before_w, after_w, f"the power stays at {after_w:.0f} W")
+    arrived_s = t[(t > 0) & (np.abs(p - after_w) <= max(0.1 * step_w, LEAST_W))]
+    within = f" within {max(float(arrived_s[0]), update_s):.1f} s" if len(arrived_s) else ""
+    text = f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}"
+    return StepResponse(t, p, before_w, after_w, text)
 
 
 class ManualControl(Control):
@@ -39,9 +81,9 @@ class ManualControl(Control):
         if recorder is None or self.device.uuid not in mine.open_devices:
             return None
         at_s = change.at_s
-        rows = recorder.rows(self.device.uuid, at_s - controls.BEFORE_S, at_s + controls.AFTER_S)
+        rows = recorder.rows(self.device.uuid, at_s - BEFORE_S, at_s + AFTER_S)
         update_s = recorder.update_s(self.device.uuid) or 0.1
-        return controls.followed(
+        return followed(
             np.asarray(rows["time_s"], float), np.asarray(rows["power_w"], float), at_s, update_s=update_s
         )
 

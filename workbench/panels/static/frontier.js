@@ -128,7 +128,10 @@ function frontier({ root, head, post, page }) {
   const relative = toggle("relative", "relative", "axes in per cent of the default", (on) => axes({ relative: on }));
   const fit = () => axes({ whole: !shown.whole });
   const whole = toggle("whole", "all points", "show all points, not only the surroundings of the frontier", fit);
-  const every = toggle("every", "all in the table", "list all configurations, not only those of the frontier", list);
+  const every = toggle("every", "all in the table", "list all configurations, not only those of the frontier", (all) => {
+    list(all);
+    table.reveal();
+  });
   const rules = row(...choosing.points.children, space(), filters.predicted, relative, whole);
   const listed = row(every, parts.counts);
   const more = folded("more: bound and eta, table, files", choosing.sliders, rules, table.root, listed, code.root, files.root);
@@ -143,11 +146,12 @@ function frontier({ root, head, post, page }) {
   // A step is drawn at once, with the words that came with the points; anything else when the kernel answers.
   const wanted = () => ({ version: choice.version, row: choice.row, rule: choice.rule, eta: choice.eta, slowdown: choice.slowdown });
   const asking = new Asking((_, asked) => post({ kind: "choose", ...wanted(), asked }));
+  let steps = /** @type {number[]} */ ([]); // from where the choice that the kernel was asked for leads
   let settled = 0;
 
   function turn(change) {
     if (!view) return;
-    choice = { ...choice, ...change };
+    [choice, steps] = [{ ...choice, ...change }, []];
     const place = change.row === undefined ? -1 : view.front.indexOf(change.row);
     if (place >= 0) stepped(place);
     say(note, "");
@@ -161,7 +165,8 @@ function frontier({ root, head, post, page }) {
     show();
   }
   function walk(by) {
-    if (view) turn({ row: view.front[Math.max(0, Math.min(choice.allowed - 1, choice.place + by))], rule: "hand" });
+    if (asking.waiting && choice.rule !== "hand") steps.push(by);
+    else if (view) turn({ row: view.front[Math.max(0, Math.min(choice.allowed - 1, choice.place + by))], rule: "hand" });
   }
   function show() {
     parts.show(choice);
@@ -169,9 +174,7 @@ function frontier({ root, head, post, page }) {
   }
   function list(all) {
     press(every, all);
-    if (!view) return;
-    table.chosen = choice.row;
-    table.show(view.table, all ? [...view.table[0].values.keys()] : view.front);
+    if (view) table.show(view.table, all ? [...view.table[0].values.keys()] : view.front, choice);
   }
   function take(/** @type {FrontierPoints} */ message, buffers) {
     head.show(message.title, message.simulated);
@@ -183,13 +186,22 @@ function frontier({ root, head, post, page }) {
       say(parts.headline, message.said);
       return;
     }
-    choosing.fit(view, message.choice.slowdown);
+    const newer = asking.waiting && choice.version === message.choice.version; // than the kernel knew when it sent this
+    choosing.fit(view, (newer ? choice : message.choice).slowdown);
     put(relative, { disabled: !view.compared, "aria-pressed": shown.relative && view.compared });
     press(whole, shown.whole);
-    asking.forget(); // what was asked before is answered by this
     plot.draw(view.figure, floats(buffers));
-    adopt(message.choice);
+    if (!newer) {
+      asking.forget(); // it was about other points
+      steps = [];
+      choice = message.choice;
+    }
     list(every.getAttribute("aria-pressed") === "true");
+    if (newer) {
+      plot.moved = message.choice.moved;
+      plot.ring(choice.row);
+      show();
+    } else adopt(message.choice);
     if (message.applied) takeApplied(message.applied);
   }
   function adopt(/** @type {FrontierChoice} */ message) {
@@ -200,10 +212,10 @@ function frontier({ root, head, post, page }) {
     show();
   }
   function takeChoice(/** @type {FrontierChoice} */ message) {
-    const moves = asking.next !== null;
     asking.answered(message.asked);
-    if (message.asked !== undefined && (moves || asking.waiting)) return; // it has moved on meanwhile
-    if (view && message.version === choice.version) adopt(message);
+    if (asking.waiting || !view || message.version !== choice.version) return; // it has moved on meanwhile
+    adopt(message);
+    for (const by of steps.splice(0)) walk(by);
   }
   function takeApplied(/** @type {Applied} */ message) {
     parts.showApplied(message);

@@ -1,6 +1,6 @@
 // @ts-check
 // A table that can be sorted, of which only the rows in sight are there: ten thousand scroll as ten do.
-import { cells, element, put, table, walks } from "./controls.js";
+import { cells, element, put, refill, table, walks } from "./controls.js";
 
 const ROW = 24; // pixels
 const SEEN = 9; // rows
@@ -12,6 +12,10 @@ export class FrontierTable {
     this.rows = [];
     this.sort = [0, 1];
     this.chosen = null;
+    this.name = ""; // of what is chosen
+    this.painted = /** @type {Map<string, HTMLTableRowElement>} */ (new Map()); // rows by what they show
+    this.above = element("td", "workbench-space-cell");
+    this.below = element("td", "workbench-space-cell");
     this.table = table("configurations");
     const walk = (by) => {
       const at = Math.max(0, this.rows.indexOf(this.chosen));
@@ -19,25 +23,30 @@ export class FrontierTable {
     };
     const about = { tabIndex: 0, role: "region", "aria-label": "table of configurations; arrow keys go from row to row" };
     this.root = element("div", "workbench-table-box", this.table.root, about, { onscroll: () => this.paint(), onkeydown: walks(walk, SEEN) });
+    this.table.body.append(...[this.above, this.below].map((cell) => element("tr", "", cell, { "aria-hidden": "true" })));
     this.table.body.addEventListener("click", (event) => {
       const row = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("tr[data-row]"));
       if (row) choose(Number(row.dataset.row));
     });
   }
-  show(/** @type {import("./messages").FrontierColumn[]} */ columns, rows) {
-    this.columns = columns;
+  /** Show rows of the columns; where another configuration is chosen, it is scrolled to. */
+  show(/** @type {import("./messages").FrontierColumn[]} */ columns, rows, /** @type {import("./messages").FrontierChoice} */ { row, name }) {
+    const moves = name !== this.name;
+    Object.assign(this, { columns, chosen: row, name });
     if (this.sort[0] >= this.columns.length) this.sort = [0, 1];
     const sort = (number) => {
       this.sort = [number, this.sort[0] === number ? -this.sort[1] : 1];
       this.order();
+      this.reveal();
     };
-    this.table.head.replaceChildren(...this.columns.map(({ name, hint }, number) => {
+    refill(this.table.head, this.columns.map(({ name, hint }) => [name, hint]), ([name, hint], number) => {
       const button = element("button", "workbench-sort", name, { title: `${hint}; click to sort`, onclick: () => sort(number) });
       return element("th", "", button, { scope: "col" });
-    }));
+    });
     this.rows = [...rows];
     this.root.style.height = `${(Math.min(SEEN, this.rows.length) + 1) * ROW + 2}px`;
     this.order();
+    if (moves) this.reveal();
   }
   order() {
     const [number, direction] = this.sort;
@@ -50,31 +59,41 @@ export class FrontierTable {
       return direction * (one < other ? -1 : one > other ? 1 : 0) || a - b;
     });
     [...this.table.head.children].forEach((head, n) => put(head, { "aria-sort": n !== number ? "none" : direction > 0 ? "ascending" : "descending" }));
-    this.painted = null;
-    this.select(this.chosen);
+    this.paint();
   }
   select(row) {
+    const moves = row !== this.chosen;
     this.chosen = row;
-    const place = this.rows.indexOf(row);
+    if (moves) this.reveal();
+    this.paint();
+  }
+  /** Scroll to the row that is chosen. */
+  reveal() {
+    const place = this.rows.indexOf(this.chosen);
     const [top, bottom] = [place * ROW, (place + 1) * ROW];
     if (place >= 0 && top < this.root.scrollTop) this.root.scrollTop = top;
     else if (bottom > this.root.scrollTop + SEEN * ROW) this.root.scrollTop = bottom - SEEN * ROW;
-    this.paint();
   }
+  /** A row that stays in sight stays in the page: one that is replaced while it is clicked on hears no click. */
   paint() {
     const first = Math.max(0, Math.min(Math.floor(this.root.scrollTop / ROW) - 2, this.rows.length - SEEN - 4));
     const shown = this.rows.slice(first, first + SEEN + 5);
-    if (this.painted !== first) {
-      const space = (rows) => {
-        const cell = element("td", "workbench-space-cell", { colSpan: this.columns.length });
-        cell.style.height = `${rows * ROW}px`;
-        return element("tr", "", cell, { "aria-hidden": "true" });
-      };
-      const entry = ({ values, texts }, row) => (texts ? texts[row] : String(values[row] ?? ""));
-      const made = shown.map((row) => element("tr", "", ...cells(this.columns.map((column) => entry(column, row))), { "data-row": row }));
-      this.table.body.replaceChildren(space(first), ...made, space(Math.max(0, this.rows.length - first - shown.length)));
-      this.painted = first;
+    const painted = new Map();
+    for (const row of shown) {
+      const texts = this.columns.map((column) => column.texts?.[row] ?? String(column.values[row] ?? ""));
+      let key = texts.join("\t");
+      while (painted.has(key)) key += "\t"; // measured twice
+      const made = this.painted.get(key) ?? element("tr", "", ...cells(texts));
+      put(made, { "data-row": row, "aria-selected": row === this.chosen });
+      painted.set(key, made);
     }
-    [...this.table.body.children].slice(1, -1).forEach((each, n) => put(each, { "aria-selected": shown[n] === this.chosen }));
+    for (const [key, each] of this.painted) if (!painted.has(key)) each.remove();
+    this.painted = painted;
+    const { children } = this.table.body;
+    [...painted.values()].forEach((each, n) => {
+      if (children[n + 1] !== each) this.table.body.insertBefore(each, children[n + 1]);
+    });
+    const spaces = /** @type {[HTMLTableCellElement, number][]} */ ([[this.above, first], [this.below, Math.max(0, this.rows.length - first - shown.length)]]);
+    for (const [cell, rows] of spaces) put(cell, { colSpan: this.columns.length, height: String(rows * ROW) });
   }
 }

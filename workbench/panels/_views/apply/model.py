@@ -1,19 +1,34 @@
-"""What the panel of applying says: the active setting, the chosen one, what would change and was."""
+"""What the panel of applying shows and does: the active setting, the chosen one, what would change and was,
+on one GPU or all of this process; the power around a change as a small SVG.
+"""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from ...._html import table
 from ....device import control, driver
-from ....device.control import Control, StepResponse
+from ....device.control import Control, as_configuration
+from ....device.discovery import Gpus
 from ....device.protocol import Device
-from ....records import Configuration
-from ..._core.svg import titled
+from ....errors import UsageError, WorkbenchError
+from ....experiments.job import RecurringJob
+from ....measurement import session
+from ....records import Configuration, Setting
+from ....tuning import manual
+from ....tuning.manual import AFTER_S, BEFORE_S, StepResponse
+from ..._core.svg import Pen, Picture, titled
+from ..._core.theme import colour
 
+ALL = "all"  # in place of a UUID
 NOTHING = "Nothing is chosen yet: choose below, or on a frontier"
 SAME = "Nothing would change"
 MOST_LISTED = 5  # changes, and processes, that are listed
+WIDTH, HEIGHT = 460, 110  # fits a panel in a window of 900 pixels
+NONE_YET = "After Apply or Undo the power around the change stands here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +115,165 @@ def _note(wanted: Configuration, jobs: Sequence[str]) -> str:
     where = "workbench.chosen.batch_size"
     where += "".join(f", and to the next recurrence of '{name}'" for name in jobs)
     return f"Batch size {wanted.batch_size} cannot change inside a job that runs; it goes to {where}"
+
+
+def power(followed: StepResponse | None) -> str:
+    """One `<svg>` element: watts over the seconds around a change, and both levels; a sentence before one."""
+    if followed is None or not len(followed.time_s):
+        return f'<div class="workbench-faint" style="font-size:13px">{NONE_YET}</div>'
+    times, watts = followed.time_s, followed.power_w
+    picture = Picture(followed.text[:1].upper() + followed.text[1:], size=12, width=WIDTH)
+    picture.y = 32.0
+    frame = picture.frame(HEIGHT, (-BEFORE_S, AFTER_S), (0.0, max(float(watts.max()) * 1.12, 1.0)))
+    frame.axes("Power (W)")
+    frame.below("seconds since the change", 8)
+    frame.upright(0.0, Pen(colour(1), 2))
+    for level_w, span in ((followed.before_w, (-BEFORE_S, 0.0)), (followed.after_w, (0.0, AFTER_S))):
+        if level_w is not None:
+            frame.line(span, [level_w, level_w], Pen(dashes=(4, 3), opacity=0.55))
+    frame.line(times, watts, Pen(colour(0), 1.6))
+    picture.down(HEIGHT)
+    return picture.svg()
+
+
+def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = "") -> str:
+    """The panel as a table and its plot.
+
+    Args:
+        title: Of the panel.
+        view: What is active and chosen; None before the first reading.
+        drawn: SVG of the power.
+        problem: What went wrong.
+    """
+    rows = [*([] if view is None else view.facts), ("", problem)]
+    style = "font-size:12px;white-space:pre-wrap"
+    head = f'<div style="font-size:13px;font-weight:600">{html.escape(title)}</div>'
+    return head + table((), [row for row in rows if row[1]], style=style) + drawn
+
+
+class Applier:
+    """What is chosen for GPUs, what is active on them, and the last change.
+
+    Args:
+        gpus: One GPU, as `workbench.control` takes it.
+        jobs: Recurring jobs whose next recurrence takes a chosen batch size.
+    """
+
+    def __init__(self, gpus: Gpus = None, jobs: Sequence[RecurringJob] = ()) -> None:
+        self.jobs = tuple(jobs)
+        self.controls: tuple[manual.ManualControl, ...] = (manual.control(gpus),)
+        self.chosen: Configuration | None = None
+        self.view: ApplyView | None = None
+        self.followed: StepResponse | None = None
+        self._doing = self._done = ""  # what goes on just now; how the last command went
+
+    @property
+    def control(self) -> manual.ManualControl:
+        """Control of the first GPU."""
+        return self.controls[0]
+
+    def take_gpu(self, uuid: str) -> None:
+        """Control another GPU of this process, or "all" of them."""
+        devices = session.current().devices if uuid == ALL else (uuid,)
+        self.controls, self._done = tuple(manual.control(each) for each in devices), ""
+
+    def choose(self, wanted: Configuration | Setting | None) -> None:
+        """Make a configuration the chosen one; nothing is applied.
+
+        Raises:
+            UsageError: it is none.
+        """
+        self.chosen = None if wanted is None else as_configuration(wanted)
+
+    def apply(self, wanted: Configuration | None = None, doing: str = "applying") -> None:
+        """Apply `wanted`, or what is chosen; where one GPU refuses, those before it are put back.
+
+        Raises:
+            UsageError: Nothing is chosen. Else as `workbench.control(...).apply`.
+        """
+        if (wanted := wanted or self.chosen) is None:
+            what = "choose a power limit or clocks, or a point of a frontier"
+            raise UsageError(f"nothing is chosen yet: {what}")
+        self._doing, self._done = doing, ""
+        changed: list[Control] = []
+        after = Setting()
+        try:
+            for each in self.controls:
+                after = each.apply(wanted, jobs=self.jobs if each is self.control else ()).after
+                changed.append(each)
+        except WorkbenchError as error:
+            _together([error, *_undone(changed)[1]])
+            raise
+        finally:
+            self._doing = ""
+        self._done = f"applied, and read back: {after}{self._where()}"
+
+    def undo(self) -> None:
+        """Restore what was before the last change, on every GPU that can be. Raises as
+        `workbench.control(...).undo`.
+        """
+        controls = [each for each in self.controls if each.history or each.left] or [self.control]
+        self._doing, self._done = "undoing", ""
+        try:
+            lines, errors = _undone(controls)
+        finally:
+            self._doing = ""
+        if errors:
+            raise _together(errors)
+        self._done = "; ".join(lines) + self._where()
+
+    def restore_default(self) -> None:
+        """Give every knob back to the driver. Raises as `apply`."""
+        self.apply(Configuration(), "restoring the default")
+
+    def _where(self) -> str:
+        return f" on {len(self.controls)} GPUs" if len(self.controls) > 1 else ""
+
+    def refresh(self) -> None:
+        """Ask the driver."""
+        self.followed = self.control.follow()
+        self.view = view(self.controls, self.chosen, self.followed, jobs=[job.name for job in self.jobs])
+
+    @property
+    def follows(self) -> bool:
+        """Whether the power around the last change is still being watched."""
+        history = self.control.history
+        return bool(history) and self.control.device.clock() - history[-1].at_s < AFTER_S
+
+    def state(self) -> dict[str, Any]:
+        """All that a view shows of it."""
+        wanted = None
+        if self.chosen is not None:
+            wanted = {**asdict(self.chosen.setting), "batch_size": self.chosen.batch_size}
+        return {
+            "uuid": self.control.device.uuid if len(self.controls) == 1 else ALL,
+            "view": None if self.view is None else asdict(self.view), "wanted": wanted, "doing": self._doing,
+            "done": self._done, "plot": power(self.followed), "follows": self.follows,
+        }
+
+
+def gpu_choices() -> list[list[str]]:
+    """The GPUs that can be changed, UUID and words each; all of them at once where there are several."""
+    found = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
+    return [*found, [ALL, f"all {len(found)} GPUs"]] if len(found) > 1 else found
+
+
+def _undone(controls: Sequence[Control]) -> tuple[list[str], list[WorkbenchError]]:
+    """The last change of each taken back, the newest first, as each knows what was chosen before it; a
+    sentence from each, and what could not be.
+    """
+    lines: dict[str, None] = {}
+    errors: list[WorkbenchError] = []
+    for each in reversed(controls):
+        try:
+            lines[each.undo()] = None
+        except WorkbenchError as error:
+            errors.append(error)
+    return list(lines), errors
+
+
+def _together(errors: Sequence[WorkbenchError]) -> WorkbenchError:
+    """The first of them, with the words of all."""
+    if len(errors) > 1:
+        errors[0].args = ("; ".join(str(error) for error in errors),)
+    return errors[0]

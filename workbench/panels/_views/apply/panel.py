@@ -21,8 +21,7 @@ from ....records import Configuration, Setting
 from ....tuning.manual import ManualControl
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
-from .applier import Applier, gpu_choices
-from .svg import apply_page, power
+from .model import Applier, apply_page, gpu_choices, power
 
 
 class ApplyPanel(LivePanel):

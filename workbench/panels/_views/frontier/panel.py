@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 
 from ....device import chosen as last_applied
+from ....device.protocol import Device
 from ....errors import StoreError, WorkbenchError
 from ....logbook.report import format_duration, format_energy
+from ....measurement import marks, session
 from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import FrontierAnalysis, Work
@@ -31,13 +33,15 @@ from ....tariff import NO_TARIFF, Tariff
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import Picture, titled
-from ..apply.applier import Applier, gpu_choices
+from ..apply.model import Applier, gpu_choices
 from . import model
 from .model import MANUAL, FrontierChoice
-from .running_job import live_point
 from .shown import NAMES, NOTHING, ShownFrontier
 from .sources import GivenPoints, PointSource, collected_points, source
 from .svg import Plane, frontier_page
+
+STEPS = 12  # iterations that the place of the running job is the mean of
+FRESH = 3.0  # iterations without a mark, after which no job runs
 
 
 class FrontierPanel(LivePanel):
@@ -362,6 +366,30 @@ class FrontierPanel(LivePanel):
         if what == "svg":
             return self.svg().encode()
         return model.table_file(self._frontier.must(), self.choice.row, what)
+
+
+def live_point(device: Device, work: Work, batch_size: int | None = None) -> dict[str, Any] | None:
+    """Time (s), energy (J) and power (W) of a unit of work of the running job, a mean of its last iterations.
+
+    None where nothing runs that marks its iterations (`workbench.step()`), or where the unit cannot be told:
+    a sample's needs the batch size.
+    """
+    mine = session.present()
+    recorder = mine.recorder if mine is not None and mine.open_devices else None
+    per_unit = {"iteration": 1, "sample": batch_size}.get(work.unit)
+    if mine is None or recorder is None or per_unit is None or device.uuid not in mine.open_devices:
+        return None
+    steps = marks.latest_steps(STEPS + 1)
+    if len(steps) < 3:
+        return None
+    period_s = (steps[-1] - steps[0]) / (len(steps) - 1)
+    if not period_s > 0.0 or recorder.clock() - steps[-1] > max(FRESH * period_s, 1.0):
+        return None
+    watts = recorder.rows(device.uuid, steps[0], steps[-1])["power_w"]
+    power_w = float(np.nanmean(watts)) if np.isfinite(watts).any() else float("nan")
+    if not np.isfinite(power_w):
+        return None
+    return {"time": period_s / per_unit, "energy": power_w * period_s / per_unit, "power": power_w}
 
 
 def magics_tariff() -> Tariff:
