@@ -137,10 +137,12 @@ def _parser() -> argparse.ArgumentParser:
     restore = commands.add(
         "restore", _restore, "put back what processes that are gone left changed",
         "workbench restore --dry-run   # say what would be done",
-        "workbench restore --all       # in an epilog or preStop hook: every GPU to its defaults",
+        "workbench restore --other-users   # as root in an epilog: what journals of other users tell, too",
+        "workbench restore --all       # every GPU to its defaults, whoever has changed it",
     )
     restore.add_argument("--all", action="store_true",
                          help="every GPU that nobody holds to the driver's defaults, whoever has changed it")
+    restore.add_argument("--other-users", action="store_true", help="follow journals of other users too, as root")
     restore.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     json_option(restore)
     notebooks = commands.add(
@@ -429,7 +431,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     from .device import restore
     from .device.discovery import devices
 
-    outcome_lines = restore.owed() if arguments.dry_run else restore.recover()
+    outcome_lines = restore.owed() if arguments.dry_run else restore.recover(others=arguments.other_users)
     done = True
     if arguments.all:
         outcomes = [restore.to_default(device, dry_run=arguments.dry_run) for device in devices()]

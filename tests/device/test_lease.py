@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -192,3 +195,35 @@ def test_a_hold_lists_its_changes_and_each_can_be_undone(machine: Machine) -> No
     assert changes() == [("slider", 400.0, 200.0)]
     assert lease.changes(gpu.uuid)[0].restore() == ""
     assert (changes(), limits_w(machine)[0]) == ([], 400.0)
+
+
+HOLD = """
+import sys
+from workbench.device import journal
+lock = journal.lock("GPU-0a", "A100", sys.argv[1])
+print("held" if lock else "refused", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="record locks")
+@pytest.mark.parametrize(("same_file", "second"), [(True, "refused"), (False, "held")])
+def test_containers_that_share_only_the_gpus_file_keep_out_of_each_others_way(
+    tmp_path: Path, same_file: bool, second: str
+) -> None:
+    outcomes, holders = [], []
+    for number in range(2):
+        own = tmp_path / str(number)
+        own.mkdir()
+        node = tmp_path / f"nvidia{0 if same_file else number}"
+        node.touch()
+        holders.append(subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(node)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "TMPDIR": str(own), "WORKBENCH_HOME": str(own / "home")},
+        ))
+        out = holders[-1].stdout
+        assert out is not None
+        outcomes.append(out.readline().strip())
+    for each in holders:
+        each.communicate("\n")
+    assert outcomes == ["held", second]

@@ -66,6 +66,25 @@ def test_an_epilog_by_root_settles_what_a_users_journal_owes(
     assert cli.main(["restore"]) == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives a file to another user")
+def test_an_epilog_changes_nothing_but_what_the_users_journal_owes(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("A100,A100", stepped=True)
+    used, capped = workbench.open_device(0), workbench.open_device(1)
+    machine.state.change_setting(0, limit_w=300.0)  # an administrator's, as those of the other GPU
+    machine.state.change_setting(1, limit_w=300.0, lock_sm_min=900, lock_sm_max=900)
+    with used.applied(power_limit_w=200.0):
+        mine = journal.of(used.uuid)
+    assert mine is not None
+    left = dataclasses.replace(mine, pid=2**22 + os.getpid() % 1000)
+    left.write()
+    os.chown(left.path, 65534, 65534)
+    machine.state.change_setting(0, limit_w=200.0)
+    assert cli.main(["restore", "--other-users"]) == 0
+    assert (used.setting().power_limit_w, capped.setting().power_limit_w) == (300.0, 300.0)
+    assert machine.state.control(1, "lock_sm_max") == 900
+    assert not left.path.exists()
+
+
 def test_all_restores_unheld_gpus_to_the_default_of_the_driver(
     simulated: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,9 +36,10 @@ class OpenGpu(Device):
         capabilities: What was probed, each present or absent with its reason.
         power_window_s: Averaging window behind one reading of power (arXiv 2312.02741, by architecture).
         note: Something to know about all of its readings, such as that they are the whole module's.
+        node: Its file in /dev, which containers share; empty where there is none.
     """
 
-    note = ""
+    note = node = ""
     _able: Mapping[str, Capability]  # every capability that was probed, by name
 
     def __repr__(self) -> str:

@@ -1,9 +1,10 @@
 """What is on disk about a GPU that is changed: locks, so that one process at a time changes it, and the
 journal of what was found, to restore it. Standard library only.
 
-A GPU has two record locks. One file is in the system's temporary directory and keeps users apart; one in the
-home keeps processes of one user apart that have different temporary directories (containers). They are empty:
-the kernel shows the holder, and ends a lock with the process that took it, also where a forked one lives on.
+A GPU has up to three record locks. One file is in the system's temporary directory and keeps users apart. One
+in the home keeps processes of one user apart that have different temporary directories (containers). The
+third is the GPU's own file in /dev, which containers share that share nothing else. The kernel shows who holds
+a lock, and ends it with the process that took it, also where a forked one lives on.
 """
 
 from __future__ import annotations
@@ -172,8 +173,14 @@ class Lock:
             _taken.discard(self._uuid)
 
 
-def lock(uuid: str, name: str) -> Lock | None:
-    """The lock of a GPU; None where another process or thread has it. Raises NotPermitted."""
+def lock(uuid: str, name: str, node: str = "") -> Lock | None:
+    """The lock of a GPU; None where another process or thread has it. Raises NotPermitted.
+
+    Args:
+        uuid: Of the GPU.
+        name: Of the GPU, for messages.
+        node: Its file in /dev.
+    """
     descriptors: list[int] = []
     with _guard:
         if uuid in _taken:
@@ -182,6 +189,8 @@ def lock(uuid: str, name: str) -> Lock | None:
             descriptors.append(_open(uuid, name))
             with contextlib.suppress(OSError):  # another user's file in a shared home
                 descriptors.append(_open_in_home(uuid))
+            with contextlib.suppress(OSError):  # no such file, or no right to write to it
+                descriptors += [os.open(node, os.O_RDWR | os.O_CLOEXEC)] if node else []
             if all(_locked(descriptor) for descriptor in descriptors):
                 _taken.add(uuid)
                 return Lock(uuid, descriptors)

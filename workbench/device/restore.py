@@ -35,12 +35,17 @@ class RestoreOutcome:
     settled: bool = True
 
 
-def recover() -> list[str]:
-    """Restore what processes that are gone left changed; returns a sentence for each such GPU."""
+def recover(*, others: bool = False) -> list[str]:
+    """Restore what processes that are gone left changed; returns a sentence for each such GPU.
+
+    Args:
+        others: Follow journals of other users too, as root does in the epilog of a job. Whoever writes one by
+            hand can have a limit set within the card's range, and clocks unlocked.
+    """
     notes = []
     for path in sorted(_paths.journals().glob("*.json")):
         try:
-            notes += _restore_from(path)
+            notes += _restore_from(path, others=others)
         except Exception as error:  # one journal keeps no other from being restored
             notes.append(f"{path.name}, the journal of a changed GPU, could not be restored from "
                         f"({describe_error(error)})")
@@ -90,7 +95,7 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             limit = f"power limit {limit_w:g} W is left, as its default is unknown"
         if dry_run:
             return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
-        lock = journals.lock(device.uuid, device.name)
+        lock = journals.lock(device.uuid, device.name, getattr(device, "node", ""))
         if lock is None:
             holder = journals.holder(device.uuid) or "this process"
             return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)
@@ -113,7 +118,7 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
         return RestoreOutcome(f"{device.name}: {error}", settled=False)
 
 
-def _restore_from(path: Path) -> list[str]:
+def _restore_from(path: Path, *, others: bool) -> list[str]:
     journal = load(path)
     if journal is None:
         if not path.exists():
@@ -130,7 +135,7 @@ def _restore_from(path: Path) -> list[str]:
     if journal.writer_runs:
         return []
     left = f"{journal.name} was left changed by a process that is gone and is not restored: "
-    if not _paths.is_ours(path):
+    if not others and not _paths.is_ours(path):
         return [f"{left}its journal {path} is another user's, who can restore it; or remove that file"]
     try:
         lock = journals.lock(journal.uuid, journal.name)

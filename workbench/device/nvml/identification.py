@@ -91,6 +91,9 @@ class IdentifiedGpu(OpenGpu):
         with contextlib.suppress(*REFUSED, AttributeError):
             if nvml.nvmlDeviceGetMigMode(handle)[0]:
                 self.note = "MIG is on: power and energy are those of the whole GPU, of all its instances"
+        if not self.simulated:
+            with contextlib.suppress(*REFUSED, AttributeError):
+                self.node = f"/dev/nvidia{int(nvml.nvmlDeviceGetMinorNumber(handle))}"
         self._able = self.able = able = Capabilities(handle)
         generation = able.probe("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
         self.architecture = ARCHITECTURES.get(int(generation or 0), "unknown")
