@@ -136,13 +136,13 @@ def _parser() -> argparse.ArgumentParser:
                              "report: without names of users, hosts or paths")
     restore = commands.add(
         "restore", _restore, "put back what processes that are gone left changed",
-        "workbench restore --dry-run   # say what would be done",
-        "workbench restore --other-users   # as root in an epilog: what journals of other users tell, too",
-        "workbench restore --all       # every GPU to its defaults, whoever has changed it",
+        "workbench restore --dry-run       # say what would be done",
+        "workbench restore --other-users   # as root in an epilog: journals of other users too",
+        "workbench restore --all           # every GPU to its defaults, whoever has changed it",
     )
     restore.add_argument("--all", action="store_true",
                          help="every GPU that nobody holds to the driver's defaults, whoever has changed it")
-    restore.add_argument("--other-users", action="store_true", help="follow journals of other users too, as root")
+    restore.add_argument("--other-users", action="store_true", help="follow journals of other users too")
     restore.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     json_option(restore)
     notebooks = commands.add(

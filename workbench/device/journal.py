@@ -3,8 +3,8 @@ journal of what was found, to restore it. Standard library only.
 
 A GPU has up to three record locks. One file is in the system's temporary directory and keeps users apart. One
 in the home keeps processes of one user apart that have different temporary directories (containers). The
-third is the GPU's own file in /dev, which containers share that share nothing else. The kernel shows who holds
-a lock, and ends it with the process that took it, also where a forked one lives on.
+third is the GPU's own file in /dev, which containers share that share nothing else. The kernel shows who
+holds a lock, and ends it with the process that took it, also where a forked one lives on.
 """
 
 from __future__ import annotations
