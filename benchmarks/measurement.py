@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import measurement_drivers
 from benchmarks.common import arguments, finish, table
 from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline
 from workbench.measurement.iterations import energies_of
@@ -478,8 +479,12 @@ def main() -> None:
         # of cards whose counter integrates; without one (P100) readings miss half of the time
         "steady_bar_over_error_max": max(row["bar_over_error"] for row in whole if row["card"] != "P100"),
     }
+    print()
+    drivers = measurement_drivers.run(options.data, quick=options.quick)
+    numbers = drivers.get("summary", {}).items()
+    overall |= {name: value for name, value in numbers if isinstance(value, int | float)}
     print("\n" + "\n".join(f"{name}: {value:.3g}" for name, value in overall.items() if value is not None))
-    finish({"summary": overall, "rows": every, "steady": steady}, options.json)
+    finish({"summary": overall, "rows": every, "steady": steady, "drivers": drivers}, options.json)
 
 
 if __name__ == "__main__":
