@@ -117,7 +117,7 @@ class Parts {
     put(this.place, { "aria-label": `energy against time: ${headline}; arrow keys step along the frontier` });
     say(this.applying.apply, `Apply ${name}`);
     this.choosing.show(choice);
-    this.table.select(choice.row);
+    this.table.select(choice);
   }
 }
 

@@ -61,9 +61,9 @@ export class FrontierTable {
     [...this.table.head.children].forEach((head, n) => put(head, { "aria-sort": n !== number ? "none" : direction > 0 ? "ascending" : "descending" }));
     this.paint();
   }
-  select(row) {
+  select(/** @type {import("./messages").FrontierChoice} */ { row, name }) {
     const moves = row !== this.chosen;
-    this.chosen = row;
+    Object.assign(this, { chosen: row, name });
     if (moves) this.reveal();
     this.paint();
   }
