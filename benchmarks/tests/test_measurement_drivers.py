@@ -22,7 +22,7 @@ def test_the_summary_names_the_machine_that_is_covered_least() -> None:
     assert found["mock_covered_min"] == pytest.approx(0.8)
     assert found["mock_covered_max"] == pytest.approx(0.95)
     assert found["mock_covered_least"] == "poor"
-    assert found["mock_error_over_zeus_max"] == pytest.approx(0.3)  # a counter that sums readings is not compared
+    assert found["mock_error_over_zeus_max"] == pytest.approx(0.3)  # of counters that integrate
     assert (found["mock_windows"], found["mock_no_bar"]) == (300, 3)
 
 
