@@ -28,6 +28,7 @@ import numpy as np
 from ..device import driver
 from ..device.gpu import OpenGpu
 from ..errors import DeviceError, NotSupported, UsageError, checked, shown
+from ..samples import refreshes
 from .counter_kind import CounterKind
 from .energy_estimate import MOVING_S
 from .foreign import foreign_processes
@@ -107,7 +108,7 @@ def gpu_findings(
         from_s = device.clock()
         device.clock.sleep(seconds)
         rest_s = (from_s, device.clock())
-        found.append(_refreshes(device, recorder))
+        found.append(_refreshes(device, recorder, rest_s))
         found.append(_counter_over_readings(device, recorder, rest_s, "at rest"))
         if load is None:
             found.append(Finding(
@@ -265,8 +266,8 @@ def _run(device: OpenGpu, load: Callable[[], Iterable[Any]], seconds: float) -> 
     return from_s, device.clock()
 
 
-def _refreshes(device: OpenGpu, recorder: Recorder) -> Finding:
-    """The time between two refreshes of the sensors."""
+def _refreshes(device: OpenGpu, recorder: Recorder, span: tuple[float, float]) -> Finding:
+    """The time between two refreshes of the sensors, and how many were missed or came at another time."""
     what, update_s = "sensor refresh", recorder.update_s(device.uuid)
     if update_s is None:
         return Finding(
@@ -278,9 +279,16 @@ def _refreshes(device: OpenGpu, recorder: Recorder) -> Finding:
             PASS, what, "the counter changes at every sample",
             "its joules are those of the moment of the call",
         )
-    return Finding(
-        PASS, what, f"every {1000 * update_s:.1f} ms", "a cell's energy is known better than one refresh"
-    )
+    found = f"every {1000 * update_s:.1f} ms"
+    spans_s = np.diff(refreshes(recorder.rows(device.uuid, *span), update_s)["tick_s"])
+    missed = int(np.sum(np.round(spans_s / update_s) > 1))
+    off = int(np.sum(np.abs(spans_s / update_s - 1) > 0.1))
+    if off > len(spans_s) / 50:  # fewer may be looks that came late
+        return Finding(
+            WARN, what, f"{found}, {off - missed} of {len(spans_s)} at another time and {missed} missed",
+            "each refresh is followed, and error bars are as wide as that leaves them",
+        )
+    return Finding(PASS, what, found, "a cell's energy is known better than one refresh")
 
 
 def _is_busy(rows: np.ndarray) -> bool:
