@@ -26,7 +26,8 @@ from ..samples import refreshes
 
 Floats = NDArray[np.float64]
 PART_TIME = 0.6  # a reading averages less than this share of the time between two refreshes
-FEWEST_STEPS = 60  # of the counter, that are compared with readings
+FEWEST_STEPS = 30  # of the counter, that are compared with readings
+AROUND = 60  # readings, from which a short stretch is judged
 CHANGE = 0.05  # share of the mean power by which successive readings have to differ
 READING_ERROR = 0.006  # relative noise of a power reading; 0.015 gives the same figures
 LONG_RUN = (3.48 / 1.96) ** 2  # 97.5 % quantile of a sum over its estimated long-run deviation, squared
@@ -111,7 +112,7 @@ def missed_variance(tick_s: Floats, power_w: Floats, window_s: float, moments: F
     places = np.clip(np.searchsorted(tick_s, moments), 1, len(spans_s))
     missed = []
     for first, last, duration_s in zip(places, places[1:], durations_s, strict=False):
-        around = max(FEWEST_STEPS - (last - first), 0) // 2
+        around = max(AROUND - (last - first), 0) // 2
         readings_w = power_w[max(first - around, 0) : last + around + 1]
         if gap_s < HIDDEN_S:
             step_j2 = JUMPS * float(np.mean(np.square(np.diff(readings_w) * gap_s))) / 12.0
