@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     arguments.others = [each for each in others if each != "--"]
     try:
-        file = Path(getattr(arguments, "json", None) or ".")
+        file = Path(getattr(arguments, "json", None) or getattr(arguments, "record", None) or ".")
         if not file.absolute().parent.is_dir():  # said before hours of training, not after
             raise UsageError(f"there is no directory {file.parent} for {file.name}")
         arguments.stdout = sys.stdout
@@ -434,15 +434,15 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _record(arguments: argparse.Namespace) -> int:
     """Show what a recording holds, then write it."""
     from .device.discovery import devices
-    from .measurement.recordings import record
+    from .device.recording import record
+    from .measurement.sampler import FOLLOW_S, LOCK_SHARE, STATUS_EVERY_S
 
-    if not arguments.record.absolute().parent.is_dir():
-        raise UsageError(f"there is no directory {arguments.record.parent} for {arguments.record.name}")
-    answers = record(devices(arguments.gpus), 60.0 if arguments.seconds is None else arguments.seconds)
-    print(answers.contents(), flush=True)
+    seconds = 60.0 if arguments.seconds is None else arguments.seconds
+    answers = record(devices(arguments.gpus), seconds, every_s=FOLLOW_S, share=LOCK_SHARE,
+                     status_s=STATUS_EVERY_S)
+    print(answers, flush=True)
     answers.write(arguments.record)
-    print(f"written to {arguments.record} ({arguments.record.stat().st_size / 1000:.3g} kB)")
-    write_json(arguments, {"file": str(arguments.record)})
+    print(f"written to {arguments.record}")
     return 0
 
 

@@ -269,13 +269,7 @@ def simulate(
 
     if recording is None and isinstance(cards, str) and "." in cards:  # no card has such a name
         recording, cards = cards, ()
-    if (recording is None) == (not cards):
-        raise UsageError("name cards to simulate, as in simulate('A100'), or recording=FILE to replay one")
-    options: dict[str, Any] = {"cards": cards}
-    if recording is not None:
-        from .recordings import replayable
-
-        options = {"recording": replayable(recording, every_s)}
+    replayed = None if recording is None else _replayable(Path(recording).expanduser(), every_s)
     if driver.current().real_library_loaded():
         raise SimulationError(
             "this process measures real GPUs already, and one process has the real ones or simulated ones, "
@@ -287,9 +281,23 @@ def simulate(
         present = machine.attached()
     except SimulationError:  # its file is gone, and the new machine takes its place
         present = None
-    made = machine.simulate(**options, scale=scale, stepped=stepped)
+    made = machine.simulate(cards, recording=replayed, scale=scale, stepped=stepped)
     atexit.unregister(session.close)
     atexit.register(session.close)  # before the machine goes, which was registered after it
     if present is not None and present.state.path != made.state.path:
         present.close()
     return session
+
+
+def _replayable(path: Path, every_s: float | None) -> list[dict[str, Any]]:
+    """What is to be replayed of a recording, or of a log that `read_log` reads."""
+    from ..logbook.log_readers import read_log
+    from ..simulation import replay
+
+    if ".jsonl" in path.name:
+        return replay.load(path)
+    log = read_log(path, every_s=every_s)
+    if not log:
+        raise UsageError(f"{path.name} has energies and no power over time to replay")
+    traces = {gpu: trace.to_dict(as_series=False) for gpu, trace in log.items()}
+    return replay.of_traces(traces, log.written_by)

@@ -223,14 +223,17 @@ def simulate(
     Args:
         cards: Names of GPU models, one string with commas or a list.
         recording: What `replay.load` or `replay.of_traces` gave, to be replayed instead of cards.
-        options: Of `create`, or of `replay.create`.
+        options: Of `create`.
     """
     _shared_memory.sweep()
     path = _shared_memory.directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    if recording is not None:
-        path = replay.create(path.with_name(f"{path.name}{replay.SUFFIX}"), recording, **options)
-    else:
+    if recording is None:
         path = create(cards, path, **options)
+    else:
+        path, count = path.with_name(f"{path.name}{replay.SUFFIX}"), len(recording[0]["gpus"])
+        options["latency_s"] = recording[0].get("call_us", 0) / 1e6
+        path = create(["A100"] * count, path, privileged=False, **options)
+        replay.put(path, recording)
     try:
         machine = Machine(nvml_library.install(path))
     except SimulationError:

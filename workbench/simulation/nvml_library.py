@@ -101,7 +101,8 @@ class SimulatedLibrary:
         self.recording = replay.of_machine(state)
         if self.recording is not None:
             names = {*self.recording.functions, *answers} - {replay.FIELDS}
-            answers |= {name: partial(self._replayed, name) for name in names if not name.startswith(_KEPT)}
+            call = partial(self.recording.call, state.now_s)
+            answers |= {name: partial(call, name) for name in names if not name.startswith(_KEPT)}
         for name, answer in answers.items():
             setattr(self, name, self._guarded(name, answer))
         # A plain function, as all are: pynvml sets attributes of its symbols, which a method has not.
@@ -189,11 +190,6 @@ class SimulatedLibrary:
         """The answer of a function of `NUMBERS`."""
         out._obj.value = ask(self.state, gpu, self._now())
         return OK
-
-    def _replayed(self, name: str, gpu: int, *arguments: Any) -> int:
-        """The recorded answer of a function."""
-        assert self.recording is not None
-        return self.recording.call(self._now(), gpu, name, *arguments)
 
     def forget(self, name: str) -> None:
         """Act as a driver too old to export this function."""

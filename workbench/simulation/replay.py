@@ -10,31 +10,27 @@ from __future__ import annotations
 import ctypes
 import gzip
 import json
-import os
-import time
-import uuid
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import _processes
 from ..errors import SimulationError
-from .state import ABILITIES, MAX_GPUS, MachineState
+from .state import ABILITIES, MachineState
 
 FORMAT = "gpu-energy-workbench recording 1"
-SUFFIX = "-replay"  # of the name of a machine's file
+SUFFIX = "-replay"
 FIELDS, OUTPUT = "nvmlDeviceGetFieldValues", "*"
-SLOW_US = 300  # calls that take longer take their time in a replay too
-# Column of a trace -> function, other arguments, factor; what a reading of it is.
+# Column of a trace -> function, its arguments, what its unit is in that of the column.
 COLUMNS: dict[str, tuple[str, list[Any], float]] = {
-    "energy_j": ("nvmlDeviceGetTotalEnergyConsumption", [], 1000.0),
-    "power_w": ("nvmlDeviceGetPowerUsage", [], 1000.0),
-    "power_limit_w": ("nvmlDeviceGetEnforcedPowerLimit", [], 1000.0),
-    "sm_clock_mhz": ("nvmlDeviceGetClockInfo", [1], 1.0),
-    "mem_clock_mhz": ("nvmlDeviceGetClockInfo", [2], 1.0),
-    "temperature_c": ("nvmlDeviceGetTemperature", [0], 1.0),
-    "throttle": ("nvmlDeviceGetCurrentClocksEventReasons", [], 1.0),
+    "energy_j": ("nvmlDeviceGetTotalEnergyConsumption", [OUTPUT], 1000),
+    "power_w": ("nvmlDeviceGetPowerUsage", [OUTPUT], 1000),
+    "power_limit_w": ("nvmlDeviceGetEnforcedPowerLimit", [OUTPUT], 1000),
+    "sm_clock_mhz": ("nvmlDeviceGetClockInfo", [1, OUTPUT], 1),
+    "mem_clock_mhz": ("nvmlDeviceGetClockInfo", [2, OUTPUT], 1),
+    "temperature_c": ("nvmlDeviceGetTemperature", [0, OUTPUT], 1),
+    "throttle": ("nvmlDeviceGetCurrentClocksEventReasons", [OUTPUT], 1),
+    "utilisation": ("nvmlDeviceGetUtilizationRates", [OUTPUT], 100),
 }
 
 
@@ -42,146 +38,111 @@ def load(path: Path) -> list[dict[str, Any]]:
     """The lines of a recording. Raises SimulationError where it is none."""
     try:
         raw = path.read_bytes()
-        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
-        head = lines[0]
-        if head["format"] != FORMAT or not 1 <= len(head["gpus"]) <= MAX_GPUS:
-            raise ValueError
+        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+        if lines[0]["format"] != FORMAT or not lines[0]["gpus"]:
+            raise ValueError(f"it does not begin with {FORMAT!r}")
         Recording(lines)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, OSError) as error:
-        raise SimulationError(f"{path.name} cannot be replayed ({error or 'no recording'}); `workbench "
-                              "doctor --record FILE` writes a recording") from error
+    except Exception as error:  # whatever a damaged file leads to
+        raise SimulationError(f"{path.name} cannot be replayed ({error}); `workbench doctor --record FILE` "
+                              "writes a recording") from error
     return lines
 
 
-def of_traces(
-    traces: Mapping[str, Mapping[str, Sequence[float | None]]], written_by: str
-) -> list[dict[str, Any]]:
-    """The lines of a recording with what traces have; a column that is empty is not supported.
+def of_traces(traces: Mapping[str, Mapping[str, list[Any]]], written_by: str) -> list[dict[str, Any]]:
+    """The lines of a recording with what traces have; an empty column is not supported.
 
     Args:
         traces: By GPU, the columns of a trace by name (`trace.SCHEMA`).
         written_by: The program.
     """
-    head = {"format": FORMAT, "driver": written_by, "call_us": 0,
-            "gpus": [{"name": f"GPU {name} of {written_by}"} for name in traces]}
-    lines: list[dict[str, Any]] = [head]
-    for gpu, columns in enumerate(traces.values()):
-        times_us = [round(1e6 * (at_s or 0.0)) for at_s in columns["time_s"]]
-
-        def add(function: str, inputs: list[Any], values: Sequence[Any], gpu: int = gpu,
-                times_us: list[int] = times_us) -> None:
-            answers = [[at_us, 0, [value]] for at_us, value in zip(times_us, values, strict=True)
-                       if value is not None]
-            if answers:
-                lines.append({"gpu": gpu, "function": function, "arguments": [*inputs, OUTPUT],
-                              "answers": answers})
-
-        for name, (function, inputs, factor) in COLUMNS.items():
-            add(function, inputs, [None if each is None else round(factor * each)
-                                   for each in columns.get(name, [None] * len(times_us))])
-        busy, memory = (columns.get(name, [None] * len(times_us))
-                        for name in ("utilisation", "memory_utilisation"))
-        add("nvmlDeviceGetUtilizationRates", [], [
-            None if share is None else {"gpu": round(100 * share), "memory": round(100 * (other or 0.0))}
-            for share, other in zip(busy, memory, strict=True)
-        ])
-    return lines
+    head = {"format": FORMAT, "driver": written_by, "gpus": [{"name": f"GPU {name}"} for name in traces]}
+    return [head, *(
+        {"gpu": gpu, "function": function, "arguments": asked, "answers": [
+            [round(1e6 * at_s), 0, [round(factor * value)] if name != "utilisation" else [
+                {"gpu": round(factor * value), "memory": round(factor * (memory or 0.0))}
+            ]]
+            for at_s, value, memory in zip(
+                columns["time_s"], columns[name], columns["memory_utilisation"], strict=True
+            ) if value is not None
+        ]}
+        for gpu, columns in enumerate(traces.values())
+        for name, (function, asked, factor) in COLUMNS.items()
+    )]
 
 
 class Recording:
     """Answers by GPU, function and arguments, each from the time on when it was first given."""
 
     def __init__(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        self._answers: dict[tuple[int, str, str], tuple[list[float], list[tuple[int, Any]]]] = {}
-        for line in lines[1:]:
-            key = int(line["gpu"]), str(line["function"]), json.dumps(line["arguments"])
-            times_s = [at_us / 1e6 for at_us, _, _ in line["answers"]]
-            self._answers[key] = times_s, [(int(code), value) for _, code, value in line["answers"]]
+        self._answers = {
+            (line["gpu"], line["function"], str(line["arguments"])): (
+                [at_us / 1e6 for at_us, _, _ in line["answers"]], line["answers"]
+            )
+            for line in lines[1:]
+        }
         self.functions = {function for _, function, _ in self._answers}
 
-    def at(self, now_s: float, gpu: int, function: str, inputs: list[Any]) -> tuple[int, Any]:
+    def at(self, now_s: float, gpu: int, function: str, asked: list[Any]) -> tuple[int, Any]:
         """The code and the answer at a time: the last one before, or the first one of all."""
-        times_s, answers = self._answers.get((gpu, function, json.dumps(inputs)), ((), ()))
+        times_s, answers = self._answers.get((gpu, function, str(asked)), ([], []))
         if not answers:
             return 3, None  # not supported
-        return answers[max(bisect_right(times_s, now_s) - 1, 0)]
+        _, code, answer = answers[max(bisect_right(times_s, now_s) - 1, 0)]
+        return code, answer
 
-    def call(self, now_s: float, gpu: int, function: str, *arguments: Any) -> int:
+    def call(self, now: Callable[[], float], function: str, gpu: int, *arguments: Any) -> int:
         """Answer a call as it was answered: write its outputs, return its code."""
-        targets = [getattr(each, "_obj", each) for each in arguments if is_output(each)]
-        inputs = [OUTPUT if is_output(each) else getattr(each, "value", each) for each in arguments]
-        code, values = self.at(now_s, gpu, function, inputs)
-        for target, value in zip(targets, values or (), strict=False):
-            if isinstance(value, list) and len(value) > len(target):
-                return 7  # insufficient size
-            _write(target, value)
+        asked, targets = query(arguments)
+        code, answer = self.at(now(), gpu, function, asked)
+        for target, value in zip(targets, answer or (), strict=False):
+            if isinstance(value, list):
+                if len(value) > len(target):
+                    return 7  # insufficient size
+                for place, part in enumerate(value):
+                    _write(target, place, part)
+            else:
+                _write(target, "value", value)
         return code
 
 
-def is_output(argument: Any) -> bool:
-    return hasattr(argument, "_obj") or isinstance(argument, ctypes.Array)
+def query(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The arguments of a call, with `OUTPUT` where it writes, and what it writes to."""
+    asked, targets = [], []
+    for each in arguments:
+        writes = hasattr(each, "_obj") or isinstance(each, ctypes.Array)
+        asked.append(OUTPUT if writes else getattr(each, "value", each))
+        targets += [getattr(each, "_obj", each)] * writes
+    return asked, targets
 
 
-def _write(target: Any, value: Any) -> None:
+def _write(target: Any, place: Any, value: Any) -> None:
     if isinstance(value, dict):
         for name, part in value.items():
-            if isinstance(part, dict | list):
-                _write(getattr(target, name), part)
-            elif part is not None:
-                setattr(target, name, part.encode() if isinstance(part, str) else part)
-    elif isinstance(value, list):
-        for place, part in enumerate(value):
-            if isinstance(part, dict):
-                _write(target[place], part)
-            else:
-                target[place] = part
-    elif value is not None:
+            setattr(target if place == "value" else target[place], name, part)
+    elif place == "value":
         target.value = value.encode() if isinstance(value, str) else value
+    else:
+        target[place] = value
 
 
-def create(path: Path, lines: Sequence[Mapping[str, Any]], *, stepped: bool, scale: float) -> Path:
-    """Write the file of a machine that replays a recording from its time 0 on; returns where.
-
-    Args:
-        path: Where to.
-        lines: Of the recording.
-        stepped: The clock moves only when stepped.
-        scale: How much faster than real time the clock runs.
-    """
-    head = lines[0]
-    text = "\n".join(json.dumps({**line, "reads_us": []}) for line in lines).encode()
-    state = MachineState.create(path, len(head["gpus"]))
-    slow = head.get("call_us", 0) > SLOW_US
-    try:
-        for name, value in {
-            "stepped": int(stepped), "scale": scale, "origin_s": time.monotonic(), "unix_s": time.time(),
-            "latency_s": head["call_us"] / 1e6 if slow else 0.0, "unprivileged": 1, "owner_pid": os.getpid(),
-            "owner_namespace": int(_processes.namespace() or 0), "driver_version": str(head["driver"])[:31],
-            "recording_bytes": len(text),
-        }.items():
-            state.set_header(name, value)
-        for gpu, card in enumerate(head["gpus"]):
-            identity = uuid.uuid5(uuid.NAMESPACE_OID, f"{gpu} {text!r}")
-            for name, value in {
-                "name": f"{card['name']} (replayed)"[:95], "uuid": f"GPU-{identity}", "index": gpu,
-                "pci": f"00000000:{0x10 + gpu:02X}:00.0", "abilities": (1 << len(ABILITIES)) - 1,
-            }.items():
-                state.set_card(gpu, name, value)
-        with state.path.open("ab") as file:
-            file.write(text)
-        return state.path
-    except OSError:
-        state.path.unlink()
-        raise
-    finally:
-        state.close()
+def put(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Let the machine at a path replay a recording."""
+    text = "\n".join(map(json.dumps, lines)).encode()
+    state = MachineState(path)
+    state.set_header("driver_version", lines[0]["driver"][:31])
+    state.set_header("recording_bytes", len(text))
+    for gpu, card in enumerate(lines[0]["gpus"]):
+        state.set_card(gpu, "name", f"{card['name']} (replayed)"[:95])
+        state.set_card(gpu, "abilities", (1 << len(ABILITIES)) - 1)
+    state.close()
+    with path.open("ab") as file:
+        file.write(text)
 
 
 def of_machine(state: MachineState) -> Recording | None:
     """The recording that a machine replays; None where it simulates."""
-    length = state.header("recording_bytes")
-    if not length:
+    if not (length := state.header("recording_bytes")):
         return None
     text = state.get(state.tenants_at(state.count), length)
     return Recording([json.loads(line) for line in text.splitlines()])
