@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     arguments.others = [each for each in others if each != "--"]
     try:
-        file = Path(getattr(arguments, "json", None) or ".")
+        file = Path(getattr(arguments, "json", None) or getattr(arguments, "record", None) or ".")
         if not file.absolute().parent.is_dir():  # said before hours of training, not after
             raise UsageError(f"there is no directory {file.parent} for {file.name}")
         arguments.stdout = sys.stdout
@@ -125,10 +125,15 @@ def _parser() -> argparse.ArgumentParser:
         "workbench doctor                        # all GPUs, about a minute each",
         "workbench doctor --gpus 0 --no-load     # one GPU, without running anything on it",
         "workbench doctor --report finding.json  # a file for a bug report, without names",
+        "workbench doctor --record gpu.jsonl.gz  # a minute of the driver's answers, to be replayed",
     )
     doctor.add_argument("--gpus", metavar="GPUS", help="these (index, UUID, PCI id; default: all)")
-    doctor.add_argument("--seconds", type=float, default=20.0, metavar="S",
-                        help="how long each GPU is watched, at rest and under load (default: %(default)g)")
+    doctor.add_argument("--seconds", type=float, metavar="S",
+                        help="how long each GPU is watched, at rest and under load (default: 20), or "
+                             "recorded (default: 60)")
+    doctor.add_argument("--record", type=Path, metavar="FILE",
+                        help="write what the driver answers, without identifiers, for workbench.simulate("
+                             "recording=FILE); compressed where the name ends in .gz; nothing is run")
     doctor.add_argument("--no-load", action="store_true", help="run nothing on the GPUs")
     doctor.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,part-time")
     doctor.add_argument("--json", "--report", metavar="FILE", dest="json", nargs="?", const=STDOUT,
@@ -409,14 +414,16 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from .experiments.workloads import any_training
     from .measurement import doctor
 
+    if arguments.record is not None:
+        return _record(arguments)
     machine = doctor.machine_findings()
     print(*machine, sep="\n")
-    gpus = {}
+    gpus, seconds = {}, 20.0 if arguments.seconds is None else arguments.seconds
     for device in devices(arguments.gpus):
         marked = ", simulated" if device.simulated else ""
         print(f"\nGPU {device.index}: {device.name}{marked}", flush=True)
         load = None if arguments.no_load else any_training(device)
-        gpus[device] = doctor.gpu_findings(device, load, seconds=arguments.seconds)
+        gpus[device] = doctor.gpu_findings(device, load, seconds=seconds)
         print(*gpus[device], sep="\n")
     if not gpus:
         print(f"\nno GPU: {why_no_gpu()}")
@@ -424,6 +431,21 @@ def _doctor(arguments: argparse.Namespace) -> int:
     print(f"\n{found['fail']} FAIL, {found['warn']} WARN")
     write_json(arguments, found)
     return int(found["fail"] > 0 or not gpus)
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    """Show what a recording holds, then write it."""
+    from .device.discovery import devices
+    from .device.recording import record
+    from .measurement.sampler import FOLLOW_S, LOCK_SHARE, STATUS_EVERY_S
+
+    seconds = 60.0 if arguments.seconds is None else arguments.seconds
+    answers = record(devices(arguments.gpus), seconds, every_s=FOLLOW_S, share=LOCK_SHARE,
+                     status_s=STATUS_EVERY_S)
+    print(answers, flush=True)
+    answers.write(arguments.record)
+    print(f"written to {arguments.record}")
+    return 0
 
 
 def _restore(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from ..errors import DeviceError, UsageError
+from ..simulation.replay import SUFFIX
 from .protocol import Device
 
 VARIABLE, DEFAULT = "WORKBENCH_DRIVER", "workbench.device.nvml"
@@ -78,6 +79,8 @@ def read_only(knob: str = "") -> str:
     """Why this process changes no GPU, or not this knob; empty unless an administrator or its user has asked
     for that: `WORKBENCH_READ_ONLY=1`, or `=clocks` to allow power limits.
     """
+    if os.environ.get(SIMULATED, "").endswith(SUFFIX):
+        return "a recording is replayed, and no setting can be changed in it"
     asked = os.environ.get(READ_ONLY, "").strip().lower()
     if asked == "clocks":
         return f"{READ_ONLY}=clocks is set: no clock is changed" if knob.endswith("_clock_mhz") else ""

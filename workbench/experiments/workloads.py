@@ -43,6 +43,8 @@ def any_training(device: OpenGpu) -> Callable[[], Iterator[Any]] | None:
     from ..simulation.machine import attached
 
     machine = attached() if device.simulated else None
+    if machine is not None and machine.replayed:
+        return None
     if machine is not None:
         from ..simulation import catalogue
         from ..simulation.training import TrainingJob

@@ -4,6 +4,7 @@
 
 | written by | file |
 |---|---|
+| the workbench | a stored trace, or CSV with its columns (`time_s`, `power_w`, `energy_j`; `gpu`) |
 | nvidia-smi | the CSV of `nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100` |
 | DCGM | `dcgmi dmon -e 155,156,203,204 -d 100`; a CSV of DCGM fields, wide or with `metric` and `value` |
 | dcgm-exporter | its text, one scrape after another |
@@ -50,6 +51,10 @@ ENERGIES = pl.Schema({
 # Program, column of the trace, factor, and the metrics' names; of several that are there the first counts.
 # `(\d+)` is the GPU's number where the name has it.
 METRICS = (
+    *(("the workbench", name, 1.0, name) for name in (
+        "energy_j", "power_w", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "utilisation",
+        "memory_utilisation", "temperature_c", "throttle",
+    )),
     ("nvidia-smi", "power_w", 1.0, r"power\.draw\.instant power\.draw power\.draw\.average"),
     ("nvidia-smi", "power_limit_w", 1.0, r"enforced\.power\.limit power\.limit"),
     ("nvidia-smi", "sm_clock_mhz", 1.0, r"clocks\.(?:current\.)?sm clocks\.(?:current\.graphics|gr)"),
@@ -89,7 +94,7 @@ METRICS = (
 )
 PATTERNS = [(re.compile(name, re.IGNORECASE), program, column, factor)
             for program, column, factor, names in METRICS for name in names.split()]
-TIMES = ("timestamp", "time", "ts", "datetime", "_timestamp")
+TIMES = ("time_s", "timestamp", "time", "ts", "datetime", "_timestamp")
 GPUS = ("uuid", "gpu_uuid", "gpu", "gpu_id", "index", "minor_number", "device", "pci.bus_id", "gpu_bus_id")
 HOSTS = ("hostname", "node", "instance")
 NUMBER = r"^(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"

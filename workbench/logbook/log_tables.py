@@ -41,6 +41,8 @@ def table_of(path: Path) -> pl.DataFrame:
         raw = named_file(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    if raw.startswith(b"PAR1"):
+        return _frame(pl.read_parquet(path).to_dicts())
     if raw.startswith(b":W&B"):
         return _frame(_wandb(raw))
     if b"brain.Event:" in raw[:100]:

@@ -8,7 +8,8 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .. import _html
 from ..device import driver, selection
@@ -244,20 +245,31 @@ def present() -> Session | None:
 
 
 @checked
-def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = False) -> Session:
-    """Choose simulated GPUs by name for this process; returns its session, now measuring them.
+def simulate(
+    cards: str | Sequence[str] = (), *, recording: str | Path | None = None, every_s: float | None = None,
+    scale: float = 1.0, stepped: bool = False,
+) -> Session:
+    """Choose simulated GPUs by name for this process, or replay a recording as GPUs; returns its session, now
+    measuring them.
 
     Args:
-        cards: Names of the catalogue ("A100"), separated by commas or as a list.
+        cards: Names of the catalogue ("A100"), separated by commas or as a list; or the recording's file.
+        recording: A file of `workbench doctor --record`, a trace of the log, or a log that `read_log` reads.
+            Its answers are replayed at their times, the last ones for ever; settings cannot be changed.
+        every_s: How often such a log was written, where its rows have no times.
         scale: How much faster than real time their clock runs.
         stepped: Their clock moves only when a simulated training does, as fast as this machine works it out.
 
     Raises:
         UnknownGpu: a card that the catalogue does not have.
-        SimulationError: the real driver is in use in this process already.
+        SimulationError: the real driver is in use in this process already, or a damaged recording.
+        UsageError: no cards and no recording, or a file that cannot be replayed.
     """
     from ..simulation import machine
 
+    if recording is None and isinstance(cards, str) and "." in cards:  # no card has such a name
+        recording, cards = cards, ()
+    replayed = None if recording is None else _replayable(Path(recording).expanduser(), every_s)
     if driver.current().real_library_loaded():
         raise SimulationError(
             "this process measures real GPUs already, and one process has the real ones or simulated ones, "
@@ -269,9 +281,23 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = 
         present = machine.attached()
     except SimulationError:  # its file is gone, and the new machine takes its place
         present = None
-    made = machine.simulate(cards, scale=scale, stepped=stepped)
+    made = machine.simulate(cards, recording=replayed, scale=scale, stepped=stepped)
     atexit.unregister(session.close)
     atexit.register(session.close)  # before the machine goes, which was registered after it
     if present is not None and present.state.path != made.state.path:
         present.close()
     return session
+
+
+def _replayable(path: Path, every_s: float | None) -> list[dict[str, Any]]:
+    """What is to be replayed of a recording, or of a log that `read_log` reads."""
+    from ..logbook.log_readers import read_log
+    from ..simulation import replay
+
+    if ".jsonl" in path.name:
+        return replay.load(path)
+    log = read_log(path, every_s=every_s)
+    if not log:
+        raise UsageError(f"{path.name} has energies and no power over time to replay")
+    traces = {gpu: trace.to_dict(as_series=False) for gpu, trace in log.items()}
+    return replay.of_traces(traces, log.written_by)

@@ -23,7 +23,7 @@ from typing import Any
 from .. import _processes as processes
 from .. import _shared_memory
 from ..errors import SimulationError
-from . import catalogue, nvml_library, rough
+from . import catalogue, nvml_library, replay, rough
 from .nvml_library import MachineClock, SimulatedLibrary
 from .physics import Card
 from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState
@@ -73,6 +73,11 @@ class Machine:
     def cards(self) -> tuple[str, ...]:
         """Keys of the simulated cards, by index."""
         return tuple(self.state.card(gpu, "key") for gpu in range(self.state.count))
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it replays a recording; then nothing can run on it."""
+        return self.library.recording is not None
 
     @property
     def owned(self) -> bool:
@@ -210,16 +215,26 @@ def idle(card: Card) -> tuple[float, int, int, float, float, int]:
     return (card.idle_w, card.sm_clocks_mhz[-1], card.mem_clocks_mhz[-1], 0.0, 0.0, 0x1)
 
 
-def simulate(cards: str | Sequence[str], **options: Any) -> Machine:
+def simulate(
+    cards: str | Sequence[str] = (), *, recording: Sequence[dict[str, Any]] | None = None, **options: Any
+) -> Machine:
     """A new simulated machine, for this process and its children (by the environment).
 
     Args:
         cards: Names of GPU models, one string with commas or a list.
+        recording: What `replay.load` or `replay.of_traces` gave, to be replayed instead of cards.
         options: Of `create`.
     """
     _shared_memory.sweep()
     path = _shared_memory.directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    path = create(cards, path, **options)
+    if recording is None:
+        path = create(cards, path, **options)
+    else:
+        path, count = path.with_name(f"{path.name}{replay.SUFFIX}"), len(recording[0]["gpus"])
+        call_s = recording[0].get("call_us", 0) / 1e6
+        options["latency_s"] = call_s if call_s > 1e-3 else 0.0  # a shorter sleep takes longer than it says
+        path = create(["A100"] * count, path, privileged=False, **options)
+        replay.put(path, recording)
     try:
         machine = Machine(nvml_library.install(path))
     except SimulationError:

@@ -24,7 +24,7 @@ from typing import Any
 import pynvml
 
 from ..errors import SimulationError
-from . import activity, sensors
+from . import activity, replay, sensors
 from .state import ENVIRONMENT_VARIABLE, MachineState
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL, UNKNOWN = 0, 1, 2, 3, 4, 6, 7, 999
@@ -34,7 +34,7 @@ HIDDEN_BINDINGS = (
 )
 _INSTANCES = 0x100  # the handle of a GPU is its index and 1, that of its MIG instance so much more
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
-_HOST_PIDS = 1 << 23  # above any process id of this system
+HOST_PIDS = 1 << 23  # above any process id of this system
 
 
 class MachineClock:
@@ -98,6 +98,11 @@ class SimulatedLibrary:
         self._samples: dict[int, tuple[int, float] | None] = {}
         answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
         answers |= {name: partial(self._number, ask) for name, ask in NUMBERS.items()}
+        self.recording = replay.of_machine(state)
+        if self.recording is not None:
+            names = {*self.recording.functions, *answers} - {replay.FIELDS}
+            call = partial(self.recording.call, state.now_s)
+            answers |= {name: partial(call, name) for name in names if not name.startswith(_KEPT)}
         for name, answer in answers.items():
             setattr(self, name, self._guarded(name, answer))
         # A plain function, as all are: pynvml sets attributes of its symbols, which a method has not.
@@ -315,6 +320,9 @@ class SimulatedLibrary:
         code = state.fault(f"field:{field}", gpu)
         if code:
             return code, 0
+        if self.recording is not None:
+            code, value = self.recording.at(now, gpu, replay.FIELDS, [field, scope])
+            return code, value or 0
         if field in (83, 191) and state.able(gpu, "energy"):
             return OK, sensors.energy_mj(state, gpu, now)
         if field in (185, 186) and scope != state.card(gpu, "power_scope"):
@@ -386,7 +394,7 @@ class SimulatedLibrary:
         if rows and (processes is None or room < len(rows)):
             return TOO_SMALL
         for slot, (pid, memory) in enumerate(rows):
-            pid += _HOST_PIDS if self.state.card(gpu, "host_pids") else 0
+            pid += HOST_PIDS if self.state.card(gpu, "host_pids") else 0
             processes[slot].pid, processes[slot].usedGpuMemory = pid, memory
             processes[slot].gpuInstanceId = processes[slot].computeInstanceId = 0xFFFFFFFF
         return OK
@@ -564,6 +572,10 @@ NEEDS = {
     "nvmlDeviceSetMemoryLockedClocks": "mem_lock", "nvmlDeviceResetMemoryLockedClocks": "mem_lock",
 }
 _CHANGES = ("nvmlDeviceSet", "nvmlDeviceReset")  # how the names of functions begin that need rights
+# What a replay answers as a simulated machine does.
+_KEPT = (*_CHANGES, "nvmlInit", "nvmlShutdown", "nvmlSystem", "nvmlDeviceGetCount", "nvmlDeviceGetHandleBy",
+         "nvmlDeviceGetIndex", "nvmlDeviceGetMinor", "nvmlDeviceGetName", "nvmlDeviceGetUUID",
+         "nvmlDeviceGetPciInfo")
 
 
 def install(path: str | os.PathLike[str]) -> SimulatedLibrary:

@@ -42,13 +42,14 @@ FAULT_SLOTS = 16
 PROCESS_SLOTS = TENANT_SLOTS = 8
 PAGE = 4096
 
-# name -> (offset, struct format); `owner_namespace` is of the owner's pid
+# name -> (offset, struct format); `owner_namespace` is of the owner's pid. The `recording_bytes` of a replay
+# follow the blocks of all GPUs.
 HEADER = {
     "magic": (0, "8s"), "version": (8, "I"), "count": (12, "I"), "stepped": (16, "I"),
     "driver_fault": (20, "I"), "scale": (24, "d"), "origin_s": (32, "d"), "stepped_now_s": (40, "d"),
     "unix_s": (48, "d"), "latency_s": (56, "d"), "unprivileged": (64, "I"), "owner_pid": (68, "I"),
     "seed": (72, "Q"), "driver_version": (80, "32s"), "owner_namespace": (112, "Q"),
-    "latency_spread": (512, "d"), "dies_in_fork": (520, "I"),
+    "latency_spread": (512, "d"), "dies_in_fork": (520, "I"), "recording_bytes": (528, "Q"),
 }
 # In the header, and in the block of a GPU: up to 256 x u32, highest first.
 FAULTS_AT = SM_CLOCKS_AT = PAGE // 4

@@ -93,6 +93,9 @@ class TrainingJob:
         found = machine or attached()
         if found is None:
             raise SimulationError("there is no simulated GPU here; choose one first: %gpu simulate A100")
+        if found.replayed:
+            raise SimulationError("a recording is replayed here, and nothing can run on it; choose a "
+                                  "simulated GPU: %gpu simulate A100")
         self.machine = found
         self.workload = workload if isinstance(workload, Workload) else named(workload)
         self.batch_size = self.workload.default_batch_size if batch_size is None else batch_size
@@ -256,7 +259,7 @@ def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) 
         gpu: Index of the simulated GPU.
     """
     machine = attached()
-    if machine is None:
+    if machine is None or machine.replayed:
         yield from steps
         return
     job = TrainingJob(workload, gpu=gpu, machine=machine)
