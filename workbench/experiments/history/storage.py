@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import StoreError, UsageError, missing, shown
+from ...errors import StoreError, UsageError, is_path, missing, shown
 
 if TYPE_CHECKING:
     import optuna
@@ -22,6 +22,8 @@ LOCK_S = 60.0  # that one process waits for another's write
 def storage_url(storage: str | Path) -> str:
     """The URL of a storage; a path is an SQLite file."""
     text = str(storage)
+    if not is_path(storage):
+        raise UsageError(f"storage={shown(storage)}: give a URL, the path of a file, or one of Optuna's")
     return text if "://" in text else f"sqlite:///{Path(text).expanduser().resolve()}"
 
 
@@ -39,8 +41,6 @@ def open_study(
 
     if isinstance(storage, optuna.storages.BaseStorage):
         return made(storage)
-    if not isinstance(storage, str | Path):
-        raise UsageError(f"storage={shown(storage)}: give a URL, the path of a file, or one of Optuna's")
     url = storage_url(storage)
     if url.startswith("sqlite:///"):
         _check_file(Path(url.removeprefix("sqlite:///")))
