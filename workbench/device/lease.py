@@ -107,7 +107,7 @@ class Lease:
         """
         each = [setting] * len(self._shares) if isinstance(setting, Setting) else setting
         shown, changed = [], []
-        with _guard:
+        with _processes.interrupts_later(), _guard:
             for share, wanted in zip(self._shares, each, strict=True):
                 before = share.current if share.holds else None
                 try:
@@ -173,7 +173,7 @@ class Lease:
     def _restore(self) -> tuple[list[str], list[DeviceError | OSError]]:
         left: list[str] = []
         problems: list[DeviceError | OSError] = []
-        with _guard:
+        with _processes.interrupts_later(), _guard:
             for share in self._shares:
                 try:
                     left += [sentence] if (sentence := share.restore()) else []

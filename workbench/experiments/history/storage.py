@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import time
 import warnings
@@ -109,9 +108,11 @@ def translate_storage_errors(url: str) -> Iterator[None]:
             missing("the driver for PostgreSQL", "postgres") if scheme.startswith("postgres") else
             f"the driver for {scheme} is not installed here ({error.__cause__ or error})"
         ) from error
+    except UsageError:
+        raise
     except (
         sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError,
-        UnicodeDecodeError, json.JSONDecodeError,  # in a row that the database takes for whole
+        ValueError,  # a date, text or JSON in a row that the database takes for whole
     ) as error:
         try:
             where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
