@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import traceback
 from collections.abc import Callable
@@ -29,11 +30,13 @@ class Hooks:
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
         self._thread = 0
+        self._afters = self.after, functools.partial(self.after)  # if the first is interrupted at once
 
     def install(self) -> None:
         self._shell.input_transformers_cleanup.append(strip)
         self._shell.events.register("pre_run_cell", self.before)
-        self._shell.events.register("post_run_cell", self.after)
+        for each in self._afters:
+            self._shell.events.register("post_run_cell", each)
         for key in _COMPLETED:
             self._shell.set_hook("complete_command", self._magics.complete, str_key=key)
         formatter = self._shell.display_formatter.mimebundle_formatter
@@ -42,7 +45,8 @@ class Hooks:
     def remove(self) -> None:
         self._shell.input_transformers_cleanup.remove(strip)
         self._shell.events.unregister("pre_run_cell", self.before)
-        self._shell.events.unregister("post_run_cell", self.after)
+        for each in self._afters:
+            self._shell.events.unregister("post_run_cell", each)
 
     def _bundle(self, measurement: Measurement, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """How a measurement in a variable shows itself."""

@@ -60,6 +60,7 @@ def test_numbers_of_other_kinds_become_pythons_own() -> None:
         ({"count": 1, "path": 3}, "path=3"),
         ({"count": 1, "path": "a\0b"}, "no path"),
         ({"count": 1, "path": "~nobody-of-this-name/x"}, "a user"),
+        ({"count": 1, "path": "x" * 300}, "too long"),
         ({"count": 1, "values": "12"}, "values='12'.*list"),
         ({"count": 1, "values": [1, "x"]}, "value of values='x'"),
         ({"count": 1, "values": range(10**7)}, f"values .*{MOST_VALUES:,}"),

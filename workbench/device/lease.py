@@ -81,10 +81,14 @@ class Lease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.restore()
-        else:
-            self.release()  # what the block has raised is what to tell
+        try:
+            if kind is None:
+                self.restore()
+            else:
+                self.release()  # what the block has raised is what to tell
+        except KeyboardInterrupt:  # it came before the end had begun
+            self.release()
+            raise
 
     @property
     def holds(self) -> bool:

@@ -87,7 +87,11 @@ class Tuning:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        result = self.end()
+        try:
+            result = self.end()
+        except KeyboardInterrupt:  # it came before the end had begun
+            self.end()
+            raise
         if result.state == "refused" and error is None:
             warnings.warn(result.text, RuntimeWarning, stacklevel=2)
 
