@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from workbench._processes import interrupts_later
 
 from .cells import BadOptions, Options, energy_line, parse, runner, strip
 from .running import Running
@@ -26,11 +30,13 @@ class Hooks:
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
         self._thread = 0
+        self._afters = self.after, functools.partial(self.after)  # if the first is interrupted at once
 
     def install(self) -> None:
         self._shell.input_transformers_cleanup.append(strip)
         self._shell.events.register("pre_run_cell", self.before)
-        self._shell.events.register("post_run_cell", self.after)
+        for each in self._afters:
+            self._shell.events.register("post_run_cell", each)
         for key in _COMPLETED:
             self._shell.set_hook("complete_command", self._magics.complete, str_key=key)
         formatter = self._shell.display_formatter.mimebundle_formatter
@@ -39,7 +45,8 @@ class Hooks:
     def remove(self) -> None:
         self._shell.input_transformers_cleanup.remove(strip)
         self._shell.events.unregister("pre_run_cell", self.before)
-        self._shell.events.unregister("post_run_cell", self.after)
+        for each in self._afters:
+            self._shell.events.unregister("post_run_cell", each)
 
     def _bundle(self, measurement: Measurement, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """How a measurement in a variable shows itself."""
@@ -50,12 +57,19 @@ class Hooks:
     def before(self, info: Any) -> None:
         """Open the window of a cell that asks for one; no error in here keeps the cell from running."""
         line = energy_line(info.raw_cell or "")
+        if self._running is not None and threading.get_ident() == self._thread and not _within_cell():
+            self._running.end()  # an interrupt came between its cell and `after`
+            self._running = None
         if line is None:
             return
         if self._running is not None:
             if threading.get_ident() != self._thread:  # a subshell's
                 self._magics.say("this cell is not measured: another one is being measured")
             return
+        with interrupts_later():
+            self._open(info, line)
+
+    def _open(self, info: Any, line: str) -> None:
         try:
             options = parse(line)
         except BadOptions as error:
@@ -66,9 +80,6 @@ class Hooks:
             running.open()
         except Exception as error:
             self._magics.say(f"this cell is not measured: {error}")
-        except BaseException:  # IPython shows it and runs the cell
-            self._magics.say("this cell is not measured: it was interrupted before it began")
-            raise
         else:
             if options.label:
                 self._magics.cells[options.label] = _body(info)
@@ -77,22 +88,28 @@ class Hooks:
 
     def after(self, result: Any) -> None:
         """Close the window and show what it cost; also after an error or an interrupt."""
-        running, info = self._running, self._info
+        running = self._running
         if running is None or not self._ends(result):
             return
-        self._info = None  # cells that a repeat runs are inside this one
-        try:
-            remark = ""
-            again: Callable[[], bool] | None = None
-            if self._options.repeat > 1:
-                again = runner(self._shell, _body(info))
-                if again is None:
-                    remark = "--repeat does not work with top-level await; the cell was measured once"
-            running.close(_outcome(result), again, remark)
-        except (Exception, KeyboardInterrupt) as error:
-            self._magics.say(f"the measurement of this cell was lost: {error or 'it was interrupted twice'}")
-        finally:
-            self._running = None
+        with running.noting_interrupts():
+            try:
+                self._close(running, result)
+            except (Exception, KeyboardInterrupt) as error:
+                why = error or "it was interrupted twice"
+                self._magics.say(f"the measurement of this cell was lost: {why}")
+            finally:
+                running.end()
+                self._running = None
+
+    def _close(self, running: Running, result: Any) -> None:
+        info, self._info = self._info, None  # cells that a repeat runs are inside this one
+        remark = ""
+        again: Callable[[], bool] | None = None
+        if self._options.repeat > 1:
+            again = runner(self._shell, _body(info))
+            if again is None:
+                remark = "--repeat does not work with top-level await; the cell was measured once"
+        running.close(_outcome(result), again, remark)
 
     def _ends(self, result: Any) -> bool:
         """Whether the measured cell ends here, and not one inside it or in a subshell."""
@@ -101,6 +118,11 @@ class Hooks:
             return info is not None and here
         # A cell that was interrupted outside of its own code is given another info, of the same text.
         return result.info is info or (here and result.info.raw_cell is info.raw_cell)
+
+
+def _within_cell() -> bool:
+    """Whether the code of a cell is being run, which may run cells itself."""
+    return any(frame.f_code.co_name == "run_code" for frame, _ in traceback.walk_stack(None))
 
 
 def _body(info: Any) -> str:

@@ -11,6 +11,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
+from workbench._processes import interrupts_later
+
 from .cells import BadOptions, compare_parser, log_parser, parse, parser, runner
 from .running import Running
 
@@ -80,11 +82,17 @@ class EnergyMagics(Magics):
                 failed = error
             return failed is None
 
-        running = Running(self, chosen, chosen.label or statement.strip()[:60], cell=False)
-        running.open()
-        run()
-        outcome = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
-        running.close(outcome, run if chosen.repeat > 1 else None)
+        running: Running | None = None
+        try:
+            with interrupts_later():
+                running = Running(self, chosen, chosen.label or statement.strip()[:60], cell=False)
+                running.open()
+            run()
+            outcome = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
+            running.close(outcome, run if chosen.repeat > 1 else None)
+        finally:
+            if running is not None:
+                running.end()
         if failed is not None:
             raise failed
         return value

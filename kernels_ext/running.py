@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from workbench._processes import interrupts_to
 
 from .cells import Options
 
@@ -33,7 +34,8 @@ class Running:
         self._magics, self._options, self._label, self._cell = magics, options, label, cell
         self._view: Any = None
         self._clocks: Any = None  # the view of the tuning
-        self._interrupted = False
+        self._interrupted = 0  # times
+        self._stoppable = False  # by a second interrupt
         self._session = magics.session
         self._meter = self._session.meter
         self._sync = magics.sync if options.sync is None else options.sync
@@ -102,13 +104,13 @@ class Running:
         from workbench.measurement.repeats import repeated, with_iterations
 
         remarks = [remark] if remark else []
-        try:
-            with self._noting_interrupts():
+        with self.noting_interrupts():
+            try:
+                self._stoppable = True
                 windows = [self._meter.close(self._window, sync=self._sync)]
                 measured = [self._measure(windows[0], "interrupted" if self._interrupted else outcome)]
-            if outcome == "ok" and again is not None:
-                self._repeat(again, measured, windows, remarks)
-            with self._noting_interrupts():
+                if outcome == "ok" and again is not None:
+                    self._repeat(again, measured, windows, remarks)
                 tuned, left = self._end_tuning()
                 remarks += [tuned] if tuned and (left or not self._quiet) else []
                 remarks += self._restore()
@@ -123,13 +125,14 @@ class Running:
                 if self._options.output:
                     self._magics.shell.user_ns[self._options.output] = whole
                 self._keep_and_show(whole, windows[-1], found, remarks)
-        finally:
-            self.end()
+            finally:
+                self.end()
 
     def end(self) -> None:
         """Restore what was set, and stop the views. Nothing is left to do after `close`."""
         left: list[str] = []
-        with self._noting_interrupts():
+        self._stoppable = False
+        with self.noting_interrupts():
             try:
                 self._end_tuning()
                 left = self._restore()
@@ -139,22 +142,14 @@ class Running:
         for sentence in left:
             self._magics.say(sentence)
 
-    @contextlib.contextmanager
-    def _noting_interrupts(self) -> Iterator[None]:
-        """A first interrupt is noted and does not end what is under way; a second one is raised."""
-        def note(*_: object) -> None:
-            if self._interrupted:
-                raise KeyboardInterrupt
-            self._interrupted = True
+    def noting_interrupts(self) -> contextlib.AbstractContextManager[None]:
+        """A first interrupt is noted and does not end what is under way; a second one ends `close`."""
+        return interrupts_to(self._note)
 
-        if threading.current_thread() is not threading.main_thread():  # no interrupt comes here
-            yield
-            return
-        before = signal.signal(signal.SIGINT, note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def _note(self, *_: object) -> None:
+        self._interrupted += 1
+        if self._interrupted == 2 and self._stoppable:
+            raise KeyboardInterrupt
 
     def _measure(self, window: Window, outcome: str) -> Measurement:
         settle = self._options.settle and outcome != "interrupted"
@@ -254,19 +249,17 @@ class Running:
                 remarks.append(f"run {number} of {times} {how} and is left out")
                 break
             windows.append(window)
-            with self._noting_interrupts():
-                measured.append(self._measure(window, "ok"))
+            measured.append(self._measure(window, "ok"))
 
     def _once_more(self, again: Callable[[], bool]) -> Window | None:
         """The closed window of another run; None where it did not go well."""
         if self._interrupted:
             return None
+        window, went_well = self._meter.open(self._label, sync=self._sync), False
         try:
-            window = self._meter.open(self._label, sync=self._sync)
-            went_well = again()
+            with interrupts_to(signal.default_int_handler):
+                went_well = again()
         except KeyboardInterrupt:
-            self._interrupted = True
-            return None
-        with self._noting_interrupts():
-            closed = self._meter.close(window, sync=self._sync)
+            self._interrupted += 1
+        closed = self._meter.close(window, sync=self._sync)
         return closed if went_well and not self._interrupted else None

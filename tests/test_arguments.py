@@ -60,6 +60,7 @@ def test_numbers_of_other_kinds_become_pythons_own() -> None:
         ({"count": 1, "path": 3}, "path=3"),
         ({"count": 1, "path": "a\0b"}, "no path"),
         ({"count": 1, "path": "~nobody-of-this-name/x"}, "a user"),
+        ({"count": 1, "path": "x" * 300}, "too long"),
         ({"count": 1, "values": "12"}, "values='12'.*list"),
         ({"count": 1, "values": [1, "x"]}, "value of values='x'"),
         ({"count": 1, "values": range(10**7)}, f"values .*{MOST_VALUES:,}"),
@@ -118,6 +119,8 @@ def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
     [
         (lambda: workbench.choose(ValueError("x")), "time_s and energy_j"),  # type: ignore[arg-type]
         (lambda: workbench.choose(POINTS, default=[1]), "is no Configuration"),  # type: ignore[arg-type]
+        (lambda: workbench.choose(POINTS.with_columns(time_s=pl.lit([[1.0]]))), "time_s and energy_j are numbers"),
+        (lambda: workbench.sweep(len, {"batch_size": [1]}, order=np.array([])), "the order is"),  # type: ignore[arg-type]
         (lambda: workbench.frontier(POINTS, by="speed"), "'speed'.*time_s, energy_j"),
         (lambda: workbench.trace_of(7), "7 is no measurement"),  # type: ignore[arg-type]
         (lambda: workbench.iterations_of([None]), "is no measurement"),  # type: ignore[arg-type]
@@ -133,6 +136,20 @@ def test_a_function_says_what_it_takes(simulated: Simulated, act: Callable[[], o
     simulated("A100")
     with pytest.raises(WorkbenchError, match=text):
         act()
+
+
+@pytest.mark.parametrize("label", [np.array([]), POINTS, 3])
+def test_a_training_goes_on_whatever_its_label_is(simulated: Simulated, label: Any) -> None:
+    simulated("A100")
+    assert list(workbench.track([1, 2], label)) == [1, 2]
+
+
+@pytest.mark.parametrize("columns", ["metric", "value", "metric,more"])
+def test_a_log_of_metrics_without_values_is_refused(tmp_path: Path, columns: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"timestamp,gpu,{columns}\n" + "1700000000.0,0,DCGM_FI_DEV_POWER_USAGE,1\n" * 3)
+    with pytest.raises(UsageError, match="no power"):
+        workbench.read_log(path)
 
 
 def test_the_doctor_takes_minutes_and_not_days(simulated: Simulated) -> None:
@@ -156,6 +173,8 @@ def test_the_doctor_takes_minutes_and_not_days(simulated: Simulated) -> None:
         ({"batch_sizes": "64"}, "batch_sizes='64'"),
         ({"storage": True}, "storage=True"),
         ({"storage": (8, 16)}, r"storage=\(8, 16\)"),
+        ({"storage": POINTS}, "storage=.*path of a file"),
+        ({"storage": "~nobody-of-this-name/x"}, "storage='~nobody"),
         ({"power_limits_w": -1}, "power_limits_w=-1"),
         ({"target": range(3)}, r"target=range\(0, 3\)"),
         ({"policy": 3}, "policy 3"),

@@ -16,10 +16,10 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from .errors import MeasurementError
 
@@ -263,6 +263,31 @@ def heard(parent: int, timeout_s: float) -> bytes | None:
     if not select.select([0], [], [], timeout_s)[0]:
         return b""
     return os.read(0, 4096) or None
+
+
+@contextlib.contextmanager
+def interrupts_to(handler: Callable[..., Any]) -> Iterator[None]:
+    """Let a handler take the interrupts (Ctrl-C, a notebook's Stop) of a block in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Hold back the interrupts of a block that must not stop half done; one that came follows at its end."""
+    came: list[int] = []
+    try:
+        with interrupts_to(lambda number, _: came.append(number)):
+            yield
+    finally:
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:

@@ -22,6 +22,7 @@ Every message names the value, the limit and the way out.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import inspect
 import itertools
@@ -184,8 +185,8 @@ def checked_value(name: str, value: Any, kinds: Iterable[str]) -> Any:
         elif is_kind(value):
             return make(value)
     if isinstance(value, str | Path) and "Path" in kinds:
-        raise UsageError(f"{name}={shown(value)} is no path of a file: it has a letter none can have, or "
-                         "names a user who is not there")
+        raise UsageError(f"{name}={shown(value)} is no path of a file: it has a letter none can have, is "
+                         "too long, or names a user who is not there")
     wanted = [(kind.startswith("["), _KINDS[kind.strip("[]")][2]) for kind in kinds]
     types = " or ".join("a list, each of it " * several + word for several, word in wanted)
     raise UsageError(f"{name}={shown(value)} is of type {type(value).__name__}; give {types}")
@@ -262,11 +263,14 @@ def _is_seed(value: Any) -> bool:
 
 
 def is_path(value: object) -> bool:
-    """Whether a file could be called so: no NUL, encodable, no home of a user who is not there."""
+    """Whether a file could be called so: no NUL, encodable, not too long, no user who is not there."""
     try:
-        return isinstance(value, str | os.PathLike) and b"\0" not in os.fsencode(Path(value).expanduser())
+        os.lstat(Path(value).expanduser())  # type: ignore[arg-type]
     except (RuntimeError, TypeError, ValueError):
         return False
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    return True
 
 
 def _own(value: Any) -> Any:

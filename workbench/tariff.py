@@ -56,6 +56,8 @@ def with_error(value: float, error: float) -> str:
     >>> with_error(123.4321, 1.8342), with_error(62.72011, 0.00036)
     ('123.4 ± 1.8', '62.72 ± 0.01')
     """
+    if not math.isfinite(value + error):
+        return f"{value:g} ± {error:g}"
     decimals = max(0, min(9, 1 - math.floor(math.log10(error))))
     if value:
         most = max(0, MOST_DIGITS - 1 - math.floor(math.log10(abs(value))))

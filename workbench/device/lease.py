@@ -81,10 +81,14 @@ class Lease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.restore()
-        else:
-            self.release()  # what the block has raised is what to tell
+        try:
+            if kind is None:
+                self.restore()
+            else:
+                self.release()  # what the block has raised is what to tell
+        except KeyboardInterrupt:  # it came before the end had begun
+            self.release()
+            raise
 
     @property
     def holds(self) -> bool:
@@ -107,7 +111,7 @@ class Lease:
         """
         each = [setting] * len(self._shares) if isinstance(setting, Setting) else setting
         shown, changed = [], []
-        with _guard:
+        with _processes.interrupts_later(), _guard:
             for share, wanted in zip(self._shares, each, strict=True):
                 before = share.current if share.holds else None
                 try:
@@ -173,7 +177,7 @@ class Lease:
     def _restore(self) -> tuple[list[str], list[DeviceError | OSError]]:
         left: list[str] = []
         problems: list[DeviceError | OSError] = []
-        with _guard:
+        with _processes.interrupts_later(), _guard:
             for share in self._shares:
                 try:
                     left += [sentence] if (sentence := share.restore()) else []

@@ -121,7 +121,8 @@ class RecurringJob:
                 "be minimised: objective=0"
             )
         self.study = JobStudy(
-            name, space, self._objective(objective), storage=storage or _paths.home()[0] / "recurring.db",
+            name, space, self._objective(objective),
+            storage=storage if storage is not None else _paths.home()[0] / "recurring.db",
             policy=policy, seed=seed, accept_changes=accept_changes,
         )
         if damaged := self.study.ledger.damaged:

@@ -79,8 +79,8 @@ class Sweep:
             raise UsageError(
                 f"a budget of {budget} trials measures nothing; give 1 or more, or None for the whole space"
             )
-        if order not in ("frontier", "grid"):
-            raise UsageError(f"the order is {order!r}; it is 'frontier' or 'grid'")
+        if str(order) not in ("frontier", "grid"):
+            raise UsageError(f"the order is {shown(order)}; it is 'frontier' or 'grid'")
         self.work, self.space, self.order, self.name = work, candidates(space), order, name
         self.budget = len(self.space) if budget is None else min(budget, len(self.space))
         self._search = FrontierSearch(self.space, worth=worth, rng=np.random.default_rng(seed))

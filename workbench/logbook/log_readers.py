@@ -257,7 +257,8 @@ def _samples(
     metric = next((lower[name] for name in ("metric", "key", "__name__", "name") if name in lower), None)
     if metric is None or "value" not in table.columns:
         known = [name for name in table.columns if _meaning(name)]
-        table = table.unpivot(known, index=[*times[:1], *labels], variable_name="metric", value_name="value")
+        table = table.drop("metric", "value", strict=False).unpivot(
+            known, index=[*times[:1], *labels], variable_name="metric", value_name="value")
         metric = "metric"
     meanings = [each for name in table[metric].unique() if (each := _meaning(name or ""))]
     if not any(each["column"] in ("power_w", "energy_j") for each in meanings):

@@ -203,7 +203,7 @@ class Track(Iterable[T]):
     """
 
     def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
-        self._meter, self._iterable, self._label = meter, iterable, label
+        self._meter, self._iterable, self._label = meter, iterable, str(label)
         self.marks_s: list[float] = []
         self._whole: BlockResult | None = None
         self._iterations: Any = None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .._processes import interrupts_later
 from ..device.discovery import Gpus
 from ..errors import UsageError, checked
 from ..measurement import session
@@ -36,6 +37,16 @@ class Tuning:
         return self._begin()
 
     def _begin(self, *, own_thread: bool = False) -> Tuning:
+        try:
+            with interrupts_later():
+                self._make(own_thread)
+        except KeyboardInterrupt:
+            if self._driver is not None:
+                self._driver.end()
+            raise
+        return self
+
+    def _make(self, own_thread: bool) -> None:
         if self._driver is not None:
             raise UsageError("this tuning has begun already; workbench.tune() makes another one")
         mine = session.current()
@@ -45,7 +56,6 @@ class Tuning:
         no_gpu = "" if meter.devices else mine.why_no_gpu()
         self.tuner = Tuner(meter, uuids=uuids, no_gpu=no_gpu, own_thread=own_thread, **self._options)
         self._driver = TunerThread(self.tuner)
-        return self
 
     def end(self) -> TuningResult:
         """End it: the GPU is as it was. May be called again."""
@@ -77,7 +87,11 @@ class Tuning:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        result = self.end()
+        try:
+            result = self.end()
+        except KeyboardInterrupt:  # it came before the end had begun
+            self.end()
+            raise
         if result.state == "refused" and error is None:
             warnings.warn(result.text, RuntimeWarning, stacklevel=2)
 

@@ -6,6 +6,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .._processes import interrupts_later
+
 if TYPE_CHECKING:
     from .state_machine import Tuner
 
@@ -44,11 +46,12 @@ class TunerThread:
     def end(self) -> None:
         """No more steps, and the GPU as it was. May be called again."""
         self._stop.set()
-        self.tuner.end()
         clock: Any = self.tuner.clock
-        if self._listener is not None:
-            if self._listener in clock.on_step:
-                clock.on_step.remove(self._listener)
-            self._listener = None
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=2.0)
+        with interrupts_later():
+            self.tuner.end()
+            if self._listener is not None:
+                if self._listener in clock.on_step:
+                    clock.on_step.remove(self._listener)
+                self._listener = None
+            if self._thread is not None and self._thread is not threading.current_thread():
+                self._thread.join(timeout=2.0)

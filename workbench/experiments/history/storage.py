@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import time
 import warnings
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import StoreError, UsageError, missing, shown
+from ...errors import StoreError, UsageError, is_path, missing, shown
 
 if TYPE_CHECKING:
     import optuna
@@ -22,6 +21,8 @@ LOCK_S = 60.0  # that one process waits for another's write
 def storage_url(storage: str | Path) -> str:
     """The URL of a storage; a path is an SQLite file."""
     text = str(storage)
+    if not is_path(storage):
+        raise UsageError(f"storage={shown(storage)}: give a URL, the path of a file, or one of Optuna's")
     return text if "://" in text else f"sqlite:///{Path(text).expanduser().resolve()}"
 
 
@@ -39,8 +40,6 @@ def open_study(
 
     if isinstance(storage, optuna.storages.BaseStorage):
         return made(storage)
-    if not isinstance(storage, str | Path):
-        raise UsageError(f"storage={shown(storage)}: give a URL, the path of a file, or one of Optuna's")
     url = storage_url(storage)
     if url.startswith("sqlite:///"):
         _check_file(Path(url.removeprefix("sqlite:///")))
@@ -109,9 +108,11 @@ def translate_storage_errors(url: str) -> Iterator[None]:
             missing("the driver for PostgreSQL", "postgres") if scheme.startswith("postgres") else
             f"the driver for {scheme} is not installed here ({error.__cause__ or error})"
         ) from error
+    except UsageError:
+        raise
     except (
         sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError,
-        UnicodeDecodeError, json.JSONDecodeError,  # in a row that the database takes for whole
+        ValueError,  # a date, text or JSON in a row that the database takes for whole
     ) as error:
         try:
             where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)

@@ -1,0 +1,118 @@
+"""An interrupt at any line of ours in a tuned cell: no thread is left, the GPU is as found, the next cell is
+measured.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import kernels_ext
+import workbench
+from workbench import _paths
+from workbench.device import lease
+from workbench.device.discovery import open_device
+from workbench.measurement import session
+from workbench.simulation.machine import Machine
+from workbench.tuning import state_machine
+
+TRIALS = 40  # of each cell
+OURS = tuple(str(Path(str(each.__file__)).parent) for each in (kernels_ext, workbench))
+QUICK = "--tune -q --no-settle --no-live --no-period"
+CELLS = {
+    "a tuned cell": f"%%energy {QUICK}\npass",
+    "a tuned statement": f"%energy {QUICK} 6 * 7",
+    "a tuned cell that runs twice": f"%%energy {QUICK} -r 2\npass",
+    "a setting in a tuned cell":
+        f"%%energy {QUICK}\nwith workbench.applied(power_limit_w=150, gpus=0): pass",
+    "tuning in a cell": f"%%energy {QUICK.removeprefix('--tune')}\nwith workbench.tune(): pass",
+}
+
+
+class Interrupter:
+    """Runs cells in a shell, and interrupts them when the main thread has come to so many lines of ours."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+        self._lines = 0
+        self._at: list[int] = []
+
+    def run(self, cell: str, at: list[int]) -> int:
+        """Run a cell, as ipykernel does; returns how many lines of ours it took."""
+        self._lines, self._at = 0, sorted(at)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            sys.settrace(self._trace)
+            self.shell.run_cell(cell)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+            signal.signal(signal.SIGINT, before)
+        return self._lines
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        self._lines += 1
+        if self._at and self._lines >= self._at[0]:
+            del self._at[0]
+            sys.settrace(self._trace)  # which the interrupt would end
+            signal.raise_signal(signal.SIGINT)
+        return self._trace
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[InteractiveShell]:
+    made = InteractiveShell()
+    kernels_ext.load_ipython_extension(made)
+    yield made
+    kernels_ext.unload_ipython_extension(made)
+
+
+@pytest.fixture
+def interrupter(
+    shell: InteractiveShell, simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Interrupter]:
+    monkeypatch.setattr(session, "_current", None)
+    simulated("V100", scale=20.0)
+    yield Interrupter(shell)
+    session.current().close()
+
+
+def left(found: workbench.Setting) -> list[str]:
+    """What a cell has left behind."""
+    tuners = [thread.name for thread in threading.enumerate() if "tuner" in thread.name]
+    journals = [path.name for path in (_paths.home()[0] / "journals").glob("*.json")]
+    gpu = open_device(0)
+    changed = [str(gpu.setting())] if gpu.setting() != found or lease.holder(gpu.uuid) else []
+    return [*tuners, *map(str, state_machine.running()), *journals, *changed]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a generator's end
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+def test_an_interrupt_at_any_moment_leaves_nothing_and_the_next_cell_is_measured(
+    cell: str, interrupter: Interrupter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng, found = random.Random(11), open_device(0).setting()
+    interrupter.run(cell, [])
+    lines = interrupter.run(cell, [])
+    for trial in range(TRIALS):
+        first = rng.randrange(lines)
+        at = [first, *(first + rng.choice((1, 10, 100, 1000)) for _ in range(rng.randrange(3)))]
+        interrupter.run(cell, at)
+        assert left(found) == [], (trial, at)
+        interrupter.run(f"%%energy next {trial} -q --no-settle --no-period -o kept\npass", [])
+        kept = interrupter.shell.user_ns.pop("kept")
+        assert (kept.label, kept.outcome) == (f"next {trial}", "ok"), (trial, at)
+        assert kept.energy_j is not None
+        capsys.readouterr()
