@@ -436,7 +436,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _record(arguments: argparse.Namespace) -> int:
     """Show what a recording holds, then write it."""
     from .device.discovery import devices
-    from .device.recording import record
+    from .device.nvml.recording import record
     from .measurement.sampler import FOLLOW_S, LOCK_SHARE, STATUS_EVERY_S
 
     seconds = 60.0 if arguments.seconds is None else arguments.seconds

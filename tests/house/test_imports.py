@@ -9,9 +9,7 @@ import pytest
 from tools import house
 
 ONLY_IN = {
-    "pynvml": (
-        "workbench/device/nvml/", "workbench/device/recording.py", "workbench/simulation/nvml_library.py",
-    ),
+    "pynvml": ("workbench/device/nvml/", "workbench/simulation/nvml_library.py"),
     "bokeh": ("workbench/panels/",),
     "ipywidgets": ("workbench/panels/",),
     "anywidget": ("workbench/panels/",),

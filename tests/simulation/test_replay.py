@@ -12,7 +12,7 @@ import pytest
 
 import workbench
 from workbench import cli
-from workbench.device.recording import record
+from workbench.device.nvml.recording import record
 from workbench.errors import NotPermitted, NotSupported, SimulationError, UsageError
 from workbench.experiments.workloads import any_training
 from workbench.measurement import marks, session

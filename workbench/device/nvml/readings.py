@@ -105,7 +105,7 @@ class Readings:
         value = nvml.nvmlDeviceGetFieldValues(self._handle, [(field, scope)])[0]
         if value.nvmlReturn != nvml.NVML_SUCCESS:
             raise nvml.NVMLError(value.nvmlReturn)
-        return _number(value)
+        return field_number(value)
 
     def energy_j(self) -> float:
         with translated(f"reading the energy counter of {self.name}"):
@@ -149,7 +149,7 @@ class Readings:
         given: dict[int, float] = {}
         for value in self._fields:
             if value.nvmlReturn == nvml.NVML_SUCCESS:
-                given[value.fieldId] = _number(value)
+                given[value.fieldId] = field_number(value)
             else:
                 self._refused(nvml.NVMLError(value.nvmlReturn))
         return given
@@ -246,7 +246,7 @@ def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, 
 
 
 
-def _number(value: Any) -> int:
+def field_number(value: Any) -> int:
     """A field value's number by its type (0 double, 1 uint, 2 ulong, 3 ulonglong, 4 longlong, 5 int)."""
     kind = value.valueType
     if kind == 0:

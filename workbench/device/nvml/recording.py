@@ -17,12 +17,13 @@ from typing import Any
 
 import pynvml
 
-from ..clock import Clock
-from ..errors import DeviceError, UsageError
-from ..simulation.nvml_library import HOST_PIDS
-from ..simulation.replay import FIELDS, FORMAT, query
-from . import nvml
-from .gpu import OpenGpu
+from ...clock import Clock
+from ...errors import DeviceError, UsageError
+from ...simulation.nvml_library import HOST_PIDS
+from ...simulation.replay import FIELDS, FORMAT, query
+from ..gpu import OpenGpu
+from . import driver_version, open_uuid
+from .readings import field_number
 
 # Parts of functions' names: what says which GPU it is, and what changes one.
 _LEFT_OUT = ("UUID", "Serial", "Pci", "BoardId", "PartNumber", "Handle", "Count", "Set", "Reset")
@@ -62,7 +63,7 @@ class Answers:
                 self._add(gpu, name, asked, [at_us, code, [self._plain(each, name) for each in targets]])
                 return code
             for field in targets[0]:
-                answered = [at_us, code or field.nvmlReturn, nvml._number(field)]
+                answered = [at_us, code or field.nvmlReturn, field_number(field)]
                 self._add(gpu, name, [field.fieldId, field.scopeId], answered)
             return code
 
@@ -123,8 +124,8 @@ def record(
     answers = Answers(library, clock)
     _use(answers)
     try:
-        opened = {gpu: gpu.sample() for gpu in [nvml.open_uuid(each.uuid) for each in devices]}
-        answers.head |= {"driver": nvml.driver_version(), "gpus": [{"name": each.name} for each in opened]}
+        opened = {gpu: gpu.sample() for gpu in [open_uuid(each.uuid) for each in devices]}
+        answers.head |= {"driver": driver_version(), "gpus": [{"name": each.name} for each in opened]}
         begun_s, status_at_s, took_s = clock(), -math.inf, [0.0]
         with contextlib.suppress(KeyboardInterrupt):
             while (now_s := clock()) < begun_s + seconds:
