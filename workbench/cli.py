@@ -435,12 +435,15 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _record(arguments: argparse.Namespace) -> int:
     """Show what a recording holds, then write it."""
+    from .device import driver
     from .device.discovery import devices
-    from .device.nvml.recording import record
     from .measurement.sampler import FOLLOW_S, LOCK_SHARE, STATUS_EVERY_S
 
     seconds = 60.0 if arguments.seconds is None else arguments.seconds
-    answers = record(devices(arguments.gpus), seconds, every_s=FOLLOW_S, share=LOCK_SHARE,
+    record = getattr(driver.current(), "recorder", None)
+    if record is None:
+        raise UsageError("this driver cannot be recorded")
+    answers = record()(devices(arguments.gpus), seconds, every_s=FOLLOW_S, share=LOCK_SHARE,
                      status_s=STATUS_EVERY_S)
     print(answers, flush=True)
     answers.write(arguments.record)

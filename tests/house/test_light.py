@@ -117,4 +117,5 @@ def test_loading_the_extension_loads_no_library(extension: str) -> None:
         heavy(new) & {"numpy", "polars", "scipy", "bokeh", "ipywidgets", "anywidget", "lightgbm", "pynvml"}
         == set()
     )
-    assert {name for name in new if name.startswith("workbench.")} == set()
+    # What keeps an interrupt from tearing the hooks of a cell apart.
+    assert {name for name in new if name.startswith("workbench.")} <= {"workbench._processes", "workbench.errors"}

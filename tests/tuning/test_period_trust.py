@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workbench.experiments.probe import Reading
+from workbench.experiments.probe import Probe, Reading
 from workbench.measurement import session as sessions
 from workbench.records import Setting
 from workbench.simulation import catalogue
@@ -100,6 +100,25 @@ def test_a_long_alias_does_not_follow_the_clock(
     tuner = tuned(simulated("P100"), training("P100", 0.01966, 0.1), 120.0, variation=0.001)
     assert any("takes 1.1" in words or "of 1.1" in words for _, words in tuner.log.events), tuner.log.events
     assert_refused_at_the_default(tuner)
+
+
+def test_a_period_that_was_seen_at_lower_clocks_is_trusted_when_later_probes_fail(
+    simulated: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, probes = Probe.advance, []
+
+    def third_and_fourth_fail(probe: Probe, now_s: float) -> None:
+        if probe.kind == "probe" and probe not in probes:
+            probes.append(probe)
+        if probe in probes[2:4]:
+            probe.failed = "no iteration is seen"
+        else:
+            advance(probe, now_s)
+
+    monkeypatch.setattr(Probe, "advance", third_and_fourth_fail)
+    tuner = tuned(simulated("A40"), training("A40", 1.5, 0.3), 100.0)
+    assert len(probes) > 4, tuner.log.events
+    assert not tuner.refused
 
 
 def period_test() -> tuple[PeriodTest, Callable[..., str]]:

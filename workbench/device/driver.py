@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 from ..errors import DeviceError, UsageError
 from ..simulation.replay import SUFFIX
@@ -59,6 +59,9 @@ class Driver(Protocol):
 
     def real_library_loaded(self) -> bool:
         """Whether this process uses real GPUs already."""
+
+    def recorder(self) -> Callable[..., Any]:
+        """What records the answers of a session (`nvml.recording.record`); a driver may lack it."""
 
     def why_none(self, error: DeviceError | None = None) -> str:
         """Why no GPU can be used, with the remedy: the driver works and finds none, or has raised `error`."""

@@ -27,7 +27,7 @@ class EdgeTracker:
         self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
         self.widen = 1.0  # of the next search for an edge
         self.doubt_s = 0.0  # half the stretch that the last search covered in vain
-        self.jitter_s = self.seen_s = 0.0  # standard deviations of single edges around the line, and as seen
+        self.jitter_s = self.bracket_s = 0.0  # standard deviations of an edge: off the line, in its bracket
 
     def add(self, before_s: float, after_s: float) -> None:
         """An edge lies between two readings; a bracket far wider than the best ones is dropped."""
@@ -66,10 +66,10 @@ class EdgeTracker:
                 return
         squares = sum(w * (t - mean_t - (k - mean_k) * period_s) ** 2 for w, k, t in rows)
         scale = math.sqrt(max(squares / max(1, len(rows) - 2), 1 / 3))  # of the half widths
-        seen_s2 = sum(half * half for _, half in self.edges) / 3 / len(rows)  # a bracket tells no more
+        bracket_s2 = sum(half * half for _, half in self.edges) / 3 / len(rows)  # a bracket tells no more
         off_s2 = sum((t - mean_t - (k - mean_k) * period_s) ** 2 for _, k, t in rows) / max(1, len(rows) - 2)
-        self.jitter_s = math.sqrt(max(0.0, off_s2 - seen_s2))
-        self.seen_s = math.sqrt(seen_s2)
+        self.jitter_s = math.sqrt(max(0.0, off_s2 - bracket_s2))
+        self.bracket_s = math.sqrt(bracket_s2)
         self.period_s = period_s
         self._origin_s, self._middle = mean_t - mean_k * period_s, mean_k
         self._spread_s = scale * math.sqrt(len(rows) / whole)

@@ -113,7 +113,7 @@ class _Follower:
     def __init__(self, period_s: float, at_s: float, gap_s: float) -> None:
         self.period_s, self._gap_s = period_s, gap_s
         self.tick_s = self.error_s = math.nan
-        self._seen_s, self._expected_s, self._scatter_s = at_s, at_s + period_s, gap_s
+        self._refreshed_s, self._expected_s, self._scatter_s = at_s, at_s + period_s, gap_s
 
     def read(self, before_s: float, after_s: float, *, refreshed: bool) -> tuple[float, float]:
         """The last refresh and its standard error after a look.
@@ -130,7 +130,7 @@ class _Follower:
             if abs(off_s) < self.period_s / 2:
                 self.period_s += off_s / EdgeTracker.KEEP
             self._scatter_s = math.sqrt(0.9 * self._scatter_s**2 + 0.1 * min(abs(off_s), self.period_s) ** 2)
-            self._seen_s, self._expected_s = self.tick_s, self.tick_s + self.period_s
+            self._refreshed_s, self._expected_s = self.tick_s, self.tick_s + self.period_s
         elif after_s > self._expected_s + self.period_s / 2:
             self._expected_s += self.period_s
         return self.tick_s, self.error_s
@@ -138,7 +138,7 @@ class _Follower:
     def next_s(self, after_s: float) -> float:
         """When to look next; ever more seldom while a refresh stays away."""
         early_s = self._expected_s - min(max(3 * self._scatter_s, self._gap_s), self.period_s / 2)
-        late_s = after_s - self._seen_s - self.period_s
+        late_s = after_s - self._refreshed_s - self.period_s
         return max(early_s, after_s + max(self._gap_s, 0.03 * late_s))
 
 
@@ -291,7 +291,7 @@ class Sampler:
         if watched.schedule is not None or not watched.counts or edges.period_s < self.STEP_S:
             return
         known = len(edges.edges) >= self.ENOUGH and not math.isnan(edges.period_s)
-        if known and (missed or not edges.locked or edges.jitter_s > max(FOLLOW_S / 2, edges.seen_s)):
+        if known and (missed or not edges.locked or edges.jitter_s > max(FOLLOW_S / 2, edges.bracket_s)):
             gap_s = max(FOLLOW_S, watched.call_s * len(self._all) / LOCK_SHARE)
             watched.schedule = _Follower(edges.period_s, edges.edges[-1][0], gap_s)
 

@@ -378,7 +378,8 @@ class Trying(JobPhase):
         job, probe = self.job, self._probe
         job.work.probed(probe, "")
         job.failures += 1
-        if job.failures >= job.params.tests:
+        # Once iterations were seen at another setting too, a failure is that of its own setting.
+        if job.failures >= job.params.tests and len(job.belief.measured()) < 2:
             job.distrust("it was not visible at lower clocks")
         if probe.setting != Setting():
             if probe.guess.most_s > 1.5 * probe.guess.seconds:

@@ -35,11 +35,18 @@ from .settings import Settings
 
 __all__ = [
     "MEMORY_FILES", "NAME", "UUID", "VISIBLE", "NvmlDevice", "driver_version", "environment", "identities",
-    "is_privileged", "open_index", "open_uuid", "real_library_loaded", "resolve", "visible", "why_none",
+    "is_privileged", "open_index", "open_uuid", "real_library_loaded", "recorder", "resolve", "visible",
+    "why_none",
 ]
 
 NAME, MEMORY_FILES = "NVML", "/dev/nvidia-uvm"
 UUID = r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}"
+
+
+def recorder() -> Any:
+    from .recording import record
+
+    return record
 
 
 class NvmlDevice(IdentifiedGpu):
