@@ -486,11 +486,11 @@ def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> N
     here.until(tuner, "watch")
     real = type(here.device).processes
     stranger = workbench.records.Process(1, "init")
-    here.device.processes = lambda: (stranger,)
+    here.device.processes = lambda graphics=False: () if graphics else (stranger,)
     here.train(tuner, 60)
     assert "init (1)" in tuner.text
     assert here.as_found  # the neighbour is not slowed down
-    here.device.processes = lambda: real(here.device)
+    here.device.processes = lambda graphics=False: real(here.device, graphics=graphics)
     here.train(tuner, 150)
     assert tuner.state in ("hold", "watch")
     assert any("alone again" in text for _, text in tuner.log.events)
@@ -972,10 +972,10 @@ def test_a_baseline_is_of_the_job_alone(lab: Callable[..., Lab]) -> None:
     tuner = here.tuner()
     here.until(tuner, "detect")
     real = type(here.device).processes
-    here.device.processes = lambda: (workbench.records.Process(1, "init"),)
+    here.device.processes = lambda graphics=False: (workbench.records.Process(1, "init"),)
     here.train(tuner, 60)
     assert "other processes" in tuner.text
-    here.device.processes = lambda: real(here.device)
+    here.device.processes = lambda graphics=False: real(here.device, graphics=graphics)
     alone_s: list[float] = []
 
     def beside(_: object) -> None:

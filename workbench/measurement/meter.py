@@ -168,8 +168,6 @@ class Meter:
             raise UsageError(f"window {window.label!r} is still open; close it before it is measured")
         if settle:
             self.settle(window)
-        for counter in self._counters:
-            counter.learn()
         numbers = range(len(self.devices))
         window_timelines = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, window_timelines)
@@ -297,6 +295,7 @@ class Meter:
         if self.recorder is not None:
             rows = self.recorder.rows(device.uuid, start_s - BEFORE_S, end_s + AFTER_S)
             update_s = self.recorder.update_s(device.uuid)
+        self._counters[number].learn()
         return EnergyTimeline(
             rows, power_window_s=device.power_window_s, counted=self._counted[number],
             most_w=device.limits.max_power_limit_w or 0.0, update_s=update_s, window=window, number=number,
