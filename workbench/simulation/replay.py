@@ -84,7 +84,14 @@ class Recording:
         self.functions = {function for _, function, _ in self._answers}
 
     def at(self, now_s: float, gpu: int, function: str, asked: list[Any]) -> tuple[int, Any]:
-        """The code and the answer at a time: the last one before, or the first one of all."""
+        """The code and the answer at a time: the last one before, or the first one of all.
+
+        Args:
+            now_s: The time.
+            gpu: Index of the GPU.
+            function: Of NVML.
+            asked: Its arguments (`query`), or a field and its scope.
+        """
         times_s, answers = self._answers.get((gpu, function, str(asked)), ([], []))
         if not answers:
             return 3, None  # not supported
