@@ -53,7 +53,7 @@ benchmark-tests: $(VENV)/.installed-$(EXTRAS)
 	$(RUN_PYTEST) -c pyproject.toml benchmarks/tests $(PYTEST)
 
 benchmarks: benchmark-tests
-	for name in measurement overhead simulator physics kills bad_inputs periods power_profile recurring limits clocks truth frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in measurement overhead simulator physics kills bad_inputs periods power_profile recurring limits clocks truth recordings frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 # "lab" has nothing but what users have; any other name is an extra of pyproject.toml, or several, with commas.
 # What is downloaded has the hashes of requirements.lock, from its parts "build", "plain" and those of the extras.

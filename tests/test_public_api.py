@@ -49,8 +49,8 @@ SIGNATURES = {
     "on_break: 'str' = 'stop', labels: 'Sequence[str] | None' = None, start_s: 'float' = 300.0, "
     "grace_s: 'float' = 10.0, keep: 'bool' = True, say: 'Say | None' = <built-in function print>) -> 'Shared'",
     "show": "(what: 'Any' = None) -> 'Any'",
-    "simulate": "(cards: 'str | Sequence[str]', *, scale: 'float' = 1.0, stepped: 'bool' = False) -> "
-    "'Session'",
+    "simulate": "(cards: 'str | Sequence[str]' = (), *, recording: 'str | Path | None' = None, every_s: "
+    "'float | None' = None, scale: 'float' = 1.0, stepped: 'bool' = False) -> 'Session'",
     "step": "() -> 'None'",
     "sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', budget: 'int | "
     "None' = None, *, order: \"Literal['frontier', 'grid']\" = 'frontier', gpus: 'Gpus' = None, name: 'str | "

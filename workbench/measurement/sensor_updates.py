@@ -73,6 +73,7 @@ class SensorUpdates:
     most_w: float = 0.0  # that this GPU may draw (its power limit); bounds what an unseen change can be
     # Whether the counter only sums readings; `power_w` then comes from its steps. None: that is not known.
     part_time: bool | None = False
+    regular: bool = True  # whether refreshes lie on a line, so that their errors cancel between two of them
 
     @property
     def counted(self) -> bool:
@@ -134,7 +135,7 @@ def as_updates(
     if part_time:
         power_tick_s, power_w = tick_s, np.append(power_w[:1], np.diff(energy_j) / np.diff(tick_s))
     return SensorUpdates(
-        tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w, part_time
+        tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w, part_time, regular
     )
 
 
@@ -363,7 +364,8 @@ def _supports(updates: SensorUpdates, from_s: float, to_s: float) -> _Cells:
         known = near & np.isfinite(updates.energy_j)
         times, energy = updates.tick_s[known], updates.energy_j[known]
         spans = np.diff(times)
-        off = np.hypot(*(_tick_errors(updates)[known][part] for part in (slice(1, None), slice(-1)))) / spans
+        errors_s = _tick_errors(updates)[known] * (not updates.regular)
+        off = np.hypot(errors_s[1:], errors_s[:-1]) / spans
         begins.append(times[:-1])
         ends.append(times[1:])
         means.append(np.diff(energy) / spans)

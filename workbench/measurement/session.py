@@ -249,7 +249,7 @@ def simulate(
     cards: str | Sequence[str] = (), *, recording: str | Path | None = None, every_s: float | None = None,
     scale: float = 1.0, stepped: bool = False,
 ) -> Session:
-    """Choose simulated GPUs by name, or a recording to replay, for this process; returns its session.
+    """Choose simulated GPUs for this process, by name or from a recording; returns its session.
 
     Args:
         cards: Names of the catalogue ("A100"), separated by commas or as a list; or the recording's file.

@@ -87,10 +87,10 @@ class Recording:
         """The code and the answer at a time: the last one before, or the first one of all.
 
         Args:
-            now_s: The time of the replay.
-            gpu: Its number in the recording.
+            now_s: The time.
+            gpu: Index of the GPU.
             function: Of NVML.
-            asked: The other arguments.
+            asked: Its arguments (`query`), or a field and its scope.
         """
         times_s, answers = self._answers.get((gpu, function, str(asked)), ([], []))
         if not answers:
