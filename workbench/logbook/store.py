@@ -454,18 +454,19 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent} to export to")
     try:
-        if target.suffix == ".parquet":
-            frame.write_parquet(target)
-        elif target.suffix == ".json":
-            frame.write_json(target)
-        else:
-            import json
+        with target.open("wb") as file:  # Polars takes no name that is no UTF-8
+            if target.suffix == ".parquet":
+                frame.write_parquet(file)
+            elif target.suffix == ".json":
+                frame.write_json(file)
+            else:
+                import json
 
-            texts = [
-                pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
-                for name, kind in frame.schema.items() if kind.is_nested()
-            ]
-            for_spreadsheets(_flattened(frame.with_columns(texts), frame)).write_csv(target)
+                texts = [
+                    pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
+                    for name, kind in frame.schema.items() if kind.is_nested()
+                ]
+                for_spreadsheets(_flattened(frame.with_columns(texts), frame)).write_csv(file)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target
