@@ -8,8 +8,6 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from workbench._processes import interrupts_later
-
 from .cells import BadOptions, Options, energy_line, parse, runner, strip
 from .running import Running
 
@@ -66,6 +64,8 @@ class Hooks:
             if threading.get_ident() != self._thread:  # a subshell's
                 self._magics.say("this cell is not measured: another one is being measured")
             return
+        from workbench._processes import interrupts_later
+
         with interrupts_later():
             self._open(info, line)
 

@@ -11,8 +11,6 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
-from workbench._processes import interrupts_later
-
 from .cells import BadOptions, compare_parser, log_parser, parse, parser, runner
 from .running import Running
 
@@ -81,6 +79,8 @@ class EnergyMagics(Magics):
             except BaseException as error:  # shown after what it cost
                 failed = error
             return failed is None
+
+        from workbench._processes import interrupts_later
 
         running: Running | None = None
         try:

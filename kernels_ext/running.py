@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench._processes import interrupts_to
-
 from .cells import Options
 
 if TYPE_CHECKING:
@@ -144,6 +142,8 @@ class Running:
 
     def noting_interrupts(self) -> contextlib.AbstractContextManager[None]:
         """A first interrupt is noted and does not end what is under way; a second one ends `close`."""
+        from workbench._processes import interrupts_to
+
         return interrupts_to(self._note)
 
     def _note(self, *_: object) -> None:
@@ -255,6 +255,8 @@ class Running:
         """The closed window of another run; None where it did not go well."""
         if self._interrupted:
             return None
+        from workbench._processes import interrupts_to
+
         window, went_well = self._meter.open(self._label, sync=self._sync), False
         try:
             with interrupts_to(signal.default_int_handler):

@@ -33,6 +33,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "log.csv"
 
 
+def test_a_log_of_ten_thousand_years_has_no_date(file: Path) -> None:
+    file.write_text("timestamp, index, power.draw [W]\n"
+                    + "".join(f"{year}/01/01 00:00:00.000, 0, 5 W\n" for year in ("0001", "9998", "9999")))
+    assert read_log(file).energies["started_unix_s"].to_list() == [None]
+
+
 def test_nvidia_smi_gives_seconds_watts_and_shares(file: Path) -> None:
     file.write_text(SMI)
     (trace,) = read_log(file).values()

@@ -29,6 +29,12 @@ NONE = replace(
 VALUES = r"[\d.]+ (?:J|s|W|%)|train|simulated"
 
 
+def test_no_name_of_a_level_is_html() -> None:
+    levels = tuple(LevelCost(f"iteration at <i>{limit_w} W", 4, 4.0, 40.0, 1.0, 10.0) for limit_w in (150, 200))
+    found = IterationSummary(8, 1.0, energy_j=10.0, source="marks", levels=levels)
+    assert "<i>" not in report.page(replace(M, iterations=found))
+
+
 def test_the_line_has_joules_with_the_errors_of_sensor_and_reading_seconds_and_watts() -> None:
     assert re.findall(VALUES, report.line(M)) == ["train", "123 J", "5 %", "1.5 %", "9.98 s", "12.4 W", "simulated"]
     assert re.findall(VALUES, report.line(replace(M, label="", gpus=(replace(GPU, simulated=False),)))) == ["123 J", "5 %", "1.5 %", "9.98 s", "12.4 W"]

@@ -389,6 +389,18 @@ def test_an_export_holds_every_measurement(store: Store, tmp_path: Path, ending:
     assert first[0]["setting"]["sm_clock_mhz"] == 1005
 
 
+def test_an_id_is_no_pattern_and_a_pipe_no_tag(store: Store) -> None:
+    assert [store.trace("**"), store.iterations("**")] == [None, None]
+    (store.directory / "tags").mkdir(parents=True, exist_ok=True)
+    os.mkfifo(store.directory / "tags" / "a")
+    assert store.tags() == {}
+
+
+def test_an_export_takes_a_name_that_is_no_utf_8(store: Store, tmp_path: Path) -> None:
+    name = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv"))
+    assert export(store.log(), name).exists()
+
+
 @pytest.mark.parametrize("label", ["=cmd|' /C calc'!A0", "+1", "-1+2", "@SUM(A1)", "\tx"])
 def test_a_spreadsheet_runs_no_label_of_an_export(store: Store, tmp_path: Path, label: str) -> None:
     store.save(replace(BARE, label=label))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import workbench
+from workbench.errors import StoreError
+from workbench.logbook import keeping
 from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
 from workbench.measurement.meter import Meter
@@ -38,6 +40,19 @@ def test_a_result_prints_what_it_measured(machine: Machine) -> None:
     assert str(result).startswith("epoch: ")
     assert re.search("J.*5 %.*2 s", str(result))
     assert "simulated" in str(result)
+
+
+def test_a_measurement_that_cannot_be_stored_is_a_warning(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Store, "save", full)
+    with workbench.measure("epoch"):
+        machine.step(2.0)
+    with pytest.warns(RuntimeWarning, match="the disk is full"):
+        keeping.writer().flush()
 
 
 def test_the_same_measure_serves_again(machine: Machine) -> None:

@@ -276,6 +276,17 @@ def test_prometheus_answers_on_this_machine_alone(machine: Machine) -> None:
     assert "gpu_energy_steps 12.0" in text
 
 
+def test_idle_clients_of_prometheus_take_no_threads_and_others_are_answered(machine: Machine) -> None:
+    with workbench.log_to("prometheus:0", every_s=NEVER_S) as logger:
+        assert isinstance(logger.sink, PrometheusSink)
+        before, at = threading.active_count(), ("127.0.0.1", logger.sink.port)
+        clients = [socket.create_connection(at, timeout=30) for _ in range(2)]
+        urllib.request.urlopen(f"http://127.0.0.1:{at[1]}/metrics", timeout=30).close()
+        assert threading.active_count() == before
+        for client in clients:
+            client.close()
+
+
 def test_a_logger_that_cannot_be_made_leaves_no_sink_open(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -341,7 +341,10 @@ def _unix_s(time_us: Any, civil: bool) -> float | None:
         return None
     seconds = time_us / 1e6
     if civil:
-        seconds = (datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)).timestamp()
+        try:
+            seconds = (datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)).timestamp()
+        except (ValueError, OverflowError):  # years that have no local time
+            return None
     return seconds if seconds > EARLIEST_UNIX_S else None
 
 

@@ -132,8 +132,9 @@ def page(
     below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
     facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
     spans = " ".join(
-        f"<span style='margin-right:1.2em;white-space:nowrap'><span style='opacity:.7'>{name}</span> "
-        f"<b>{html.escape(value)}</b></span>" for name, value in facts)
+        "<span style='margin-right:1.2em;white-space:nowrap'>"
+        f"<span style='opacity:.7'>{html.escape(name)}</span> <b>{html.escape(value)}</b></span>"
+        for name, value in facts)
     energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
     return (
         f"{CARD}<div>{html.escape(title)}{' <b>SIMULATED</b>' * m.simulated}</div>"

@@ -142,7 +142,8 @@ class EnergyStatement:
         return target
 
     def _mark(self) -> str:
-        return f"{MARK} {json.dumps(self.provenance, separators=(',', ':'))}"
+        text = json.dumps(self.provenance, separators=(",", ":"))
+        return f"{MARK} {text.replace('>', chr(92) + 'u003e')}"  # no id ends a comment of HTML
 
 
 @checked

@@ -14,6 +14,7 @@ of the schema stay as they are and are left out. Only traces count against the q
 from __future__ import annotations
 
 import contextlib
+import glob
 import math
 import re
 import stat
@@ -29,7 +30,7 @@ import polars as pl
 
 from .. import _paths, trace
 from .._processes import require_polars
-from ..errors import StoreError, UsageError, checked
+from ..errors import StoreError, UsageError, checked, named_file
 from ..records import (
     GpuMeasurement,
     IterationSummary,
@@ -209,7 +210,7 @@ class Store:
         """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
         require_polars()
         keeping.writer().flush()
-        for path in self._traces.glob(f"t-*-{measurement_id}.parquet"):
+        for path in self._traces.glob(f"t-*-{glob.escape(measurement_id)}.parquet"):
             return self._read(path, lambda frame: _cast(frame, _TRACE, needed=("time_s", "power_w", "uuid")))
         return None
 
@@ -217,7 +218,7 @@ class Store:
         """The stored iterations of a measurement (`iterations.SCHEMA`), or None where none are kept."""
         from ..periods.segment import SCHEMA as ITERATIONS
 
-        for path in self._traces.glob(f"i-*-{measurement_id}.parquet"):
+        for path in self._traces.glob(f"i-*-{glob.escape(measurement_id)}.parquet"):
             return self._read(path, lambda frame: _cast(frame, ITERATIONS, needed=()))
         return None
 
@@ -279,8 +280,8 @@ class Store:
         found = {}
         with contextlib.suppress(OSError):
             for path in sorted((self.directory / "tags").iterdir()):
-                with contextlib.suppress(OSError):
-                    found[path.name] = path.read_bytes()[:MOST_TAG].decode("utf-8", "replace")
+                with contextlib.suppress(OSError, UsageError):
+                    found[path.name] = named_file(path).read_bytes()[:MOST_TAG].decode("utf-8", "replace")
         return found
 
     def messages(self) -> list[str]:
@@ -454,18 +455,19 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent} to export to")
     try:
-        if target.suffix == ".parquet":
-            frame.write_parquet(target)
-        elif target.suffix == ".json":
-            frame.write_json(target)
-        else:
-            import json
+        with target.open("wb") as file:  # Polars takes no name that is no UTF-8
+            if target.suffix == ".parquet":
+                frame.write_parquet(file)
+            elif target.suffix == ".json":
+                frame.write_json(file)
+            else:
+                import json
 
-            texts = [
-                pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
-                for name, kind in frame.schema.items() if kind.is_nested()
-            ]
-            for_spreadsheets(_flattened(frame.with_columns(texts), frame)).write_csv(target)
+                texts = [
+                    pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
+                    for name, kind in frame.schema.items() if kind.is_nested()
+                ]
+                for_spreadsheets(_flattened(frame.with_columns(texts), frame)).write_csv(file)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target

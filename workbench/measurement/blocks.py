@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import uuid as uuid_module
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -114,7 +115,8 @@ class BlockResult:
             measurement, found = self.measurement, self._found
             frame = found.frame if found is not None and found.summary.count else None
             if self.closed is not None:
-                keep(measurement, self.closed, self._meter, Store(), frame, kind=kind)
+                for message in keep(measurement, self.closed, self._meter, Store(), frame, kind=kind):
+                    warnings.warn(message, RuntimeWarning, stacklevel=2)
 
         self.attempt(lambda: keeping.writer().put(write))
 

@@ -18,6 +18,7 @@ rank above 0 whose sink cannot be opened warns and logs nothing.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import csv
 import http.server
 import math
@@ -147,19 +148,22 @@ class PrometheusSink:
             self._closed.pop(port).stop()
 
         class Metrics(http.server.BaseHTTPRequestHandler):
+            timeout = 1.0  # an idle client makes others wait, and no more
+
             def do_GET(self) -> None:
                 text = sink.text().encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
+                with contextlib.suppress(OSError):  # the client has gone
+                    self.send_response(200)
+                    self.send_header("Content-Type", "text/plain; version=0.0.4")
+                    self.send_header("Content-Length", str(len(text)))
+                    self.end_headers()
+                    self.wfile.write(text)
 
             def log_message(self, format: str, *arguments: Any) -> None:
                 """Scrapes are no news."""
 
         try:
-            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Metrics)
+            self._server = http.server.HTTPServer(("127.0.0.1", port), Metrics)
         except (OSError, OverflowError) as error:
             raise UsageError(f"port {port} cannot be used ({error}); give another: prometheus:9401, or 0 for "
                              "a free one") from error
