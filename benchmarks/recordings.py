@@ -61,6 +61,7 @@ NEEDED = ("time_s", "power_w")
 SIGNALS = ("sm_active", "nvlink_bytes_s")
 FIGURES = {"power": 1, "every 2nd": 2, "every 5th": 5}
 RIGHT, MULTIPLES, CORRELATED = 0.05, 4, 0.5
+SHARP = 0.15  # of the time between two refreshes, that a refresh's error may be (`measurement.edges`)
 FEWEST = 4  # readings that show a period
 COLUMNS = {
     "recording": "recording", "gpu": "GPU", "figure": "figure", "length_s": "window s", "windows": "n",
@@ -144,9 +145,10 @@ def windows(
 
 
 def readings(part: pl.DataFrame, *, counted: bool) -> np.ndarray:
-    """The samples of a GPU whose driver answered this, as the sampler would have noted them: a sensor
-    refreshes in the middle between the reading with a new value and the one before, which is at most
-    `COUNTER_S` older.
+    """The samples of a GPU whose driver answered this, as the sampler would have noted them.
+
+    A sensor refreshes in the middle between the reading with a new value and the one before, which is at most
+    `COUNTER_S` older. Where readings are too far apart for that, the moment is not known.
     """
     rows = np.zeros(part.height, ROWS)
     for name in ROWS.names or ():
@@ -158,7 +160,12 @@ def readings(part: pl.DataFrame, *, counted: bool) -> np.ndarray:
         rows = rows[np.isfinite(rows["energy_j"])]
     power_s, _ = refreshes_of(rows["time_s"], rows["power_w"])
     tick_s, age_s = refreshes_of(rows["time_s"], rows["energy_j"]) if counted else (power_s, COUNTER_S)
-    rows["tick_s"], rows["power_tick_s"], rows["tick_error_s"] = tick_s, power_s, age_s / math.sqrt(12)
+    rows["power_tick_s"], rows["tick_error_s"] = power_s, age_s / math.sqrt(12)
+    # As for the sampler: only readings that are close, compared with the refreshes, show their moments.
+    new_s = np.unique(tick_s[np.isfinite(tick_s)])
+    error_s = float(np.median(np.diff(rows["time_s"]))) / math.sqrt(12) if len(rows) > 1 else math.inf
+    if len(new_s) > 1 and error_s < SHARP * float(np.median(np.diff(new_s))):
+        rows["tick_s"] = tick_s
     return rows
 
 

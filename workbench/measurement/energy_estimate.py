@@ -235,7 +235,9 @@ class EnergyTimeline:
         areas = spans * (at_w[1:] + at_w[:-1]) / 2, np.square(np.diff(at_w) * spans / 2)
         place = np.searchsorted(at_s, moments)
         energy_j, variance = (np.diff(np.append(0.0, np.cumsum(each))[place]) for each in areas)
-        half_j = 1.96 * np.sqrt(variance) + 0.02 * energy_j / np.maximum(np.diff(place) + 1, 1)
+        # Errors of readings last where the load repeats nearly as often as it is read.
+        half_j = np.sqrt(np.maximum(1.96**2 * variance, self._missed_j2(moments)))
+        half_j += 0.02 * energy_j / np.maximum(np.diff(place) + 1, 1)
         covered = (times[0] <= moments) & (moments <= times[-1] + 0.3)
         return EnergyParts(energy_j, np.where(covered[1:] & covered[:-1], half_j, np.inf))
 
