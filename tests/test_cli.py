@@ -183,7 +183,7 @@ def test_the_command_can_be_interrupted_and_what_was_ignored_stays_so(
         (["log", "--export", "energy.xlsx"], ".parquet, .csv, .json"),
         (["lab", "--directory", "absent"], "notebook 01 in absent"),
         (["notebooks", "/dev/null"], "/dev/null"),
-        (["notebooks", "x" * 300], "File name"),
+        (["notebooks", "x" * 300], "too long"),
         (["log", "--export", "/dev/null/e.csv"], "directory /dev/null"),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_client_is_killed_only_after_the_service_has_ended_its_work(
 def test_a_reaper_with_a_grace_interrupts_before_it_kills(tmp_path: Path) -> None:
     """Its parent is killed; the job writes what it is sent."""
     out = tmp_path / "out"
-    job = f"import signal, time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    open({str(out)!r}, 'w').write('asked')"
+    job = f"import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    open({str(out)!r}, 'w').write('asked')"
     code = (
         "import os, signal, subprocess, sys; from workbench._processes import ProcessReaper\n"
         f"p = subprocess.Popen([sys.executable, '-c', {job!r}], start_new_session=True, env={{**os.environ, 'MARKED': 'x'}})\n"
