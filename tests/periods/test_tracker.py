@@ -550,13 +550,13 @@ def test_a_recorded_trace_can_be_followed_without_the_guard() -> None:
 
 
 @pytest.mark.slow
-def test_memory_no_longer_grows_over_a_day_of_samples_and_hardly_anything_is_detected() -> None:
+def test_memory_no_longer_grows_over_hours_of_samples_and_hardly_anything_is_detected() -> None:
     calls: list[float] = []
     tracker = PeriodTracker(says(30.0, calls))
     sizes = {}
     try:
-        for hour in range(24):
-            if hour == 20:
+        for hour in range(8):
+            if hour == 5:
                 tracemalloc.start()  # slow, and nothing but growth is of interest
             time_s = np.arange(hour * 36000, (hour + 1) * 36000) / 10
             rows = rows_of(time_s, wave(time_s / 30.0))
@@ -567,9 +567,9 @@ def test_memory_no_longer_grows_over_a_day_of_samples_and_hardly_anything_is_det
     finally:
         tracemalloc.stop()
     assert tracker.state == "locked"
-    assert sizes[20] > 0
-    assert abs(sizes[23] - sizes[20]) < 20_000
-    assert len(calls) < 200  # one in ten minutes, once the rhythm is known
+    assert sizes[5] > 0
+    assert abs(sizes[7] - sizes[5]) < 20_000
+    assert len(calls) < 70  # one in ten minutes, once the rhythm is known
 
 
 def test_looking_in_vain_for_hours_stays_cheap() -> None:
