@@ -147,7 +147,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     restore.add_argument("--all", action="store_true",
                          help="every GPU that nobody holds to the driver's defaults, whoever has changed it")
-    restore.add_argument("--other-users", action="store_true", help="follow journals of other users too")
+    restore.add_argument("--other-users", action="store_true",
+                         help="also restore what journals of other users record")
     restore.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     json_option(restore)
     notebooks = commands.add(

@@ -185,8 +185,8 @@ def checked_value(name: str, value: Any, kinds: Iterable[str]) -> Any:
         elif is_kind(value):
             return make(value)
     if isinstance(value, str | Path) and "Path" in kinds:
-        raise UsageError(f"{name}={shown(value)} is no path of a file: it has a letter none can have, is "
-                         "too long, or names a user who is not there")
+        raise UsageError(f"{name}={shown(value)} is no valid path: it contains an invalid character, is "
+                         "too long, or names an unknown user")
     wanted = [(kind.startswith("["), _KINDS[kind.strip("[]")][2]) for kind in kinds]
     types = " or ".join("a list, each of it " * several + word for several, word in wanted)
     raise UsageError(f"{name}={shown(value)} is of type {type(value).__name__}; give {types}")

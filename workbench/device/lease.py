@@ -376,7 +376,7 @@ def _back_to(device: Device, before: Setting, knobs: set[str]) -> None:
 def _hold(device: Device) -> _Holding:
     if device.uuid in _held:
         return _held[device.uuid]
-    lock = journals.lock(device.uuid, device.name, getattr(device, "node", ""))
+    lock = journals.lock(device.uuid, device.name, device.node)
     if lock is None:
         raise DeviceHeld(f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
                          "wait until it has finished, or stop it there")

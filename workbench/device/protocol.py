@@ -19,6 +19,7 @@ class Device(Protocol):
     simulated: bool
     limits: Limits
     power_window_s: float
+    node: str
     clock: Clock
 
     @property

@@ -95,7 +95,7 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             limit = f"power limit {limit_w:g} W is left, as its default is unknown"
         if dry_run:
             return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
-        lock = journals.lock(device.uuid, device.name, getattr(device, "node", ""))
+        lock = journals.lock(device.uuid, device.name, device.node)
         if lock is None:
             holder = journals.holder(device.uuid) or "this process"
             return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)

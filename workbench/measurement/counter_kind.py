@@ -55,9 +55,9 @@ class CounterKind:
         window_ms = 1000 * self._device.power_window_s
         if self.part_time is None:
             return (
-                "it is not known yet whether the energy counter of this GPU integrates all the time; the "
-                f"error allows for one that only sums readings of {window_ms:.0f} ms. Some 10 s of a "
-                "changing load decide it"
+                "it is not known yet whether the energy counter of this GPU covers all the time or only sums "
+                f"readings of {window_ms:.0f} ms, so the error bar allows for both; about 10 s of a changing "
+                "load show which it is"
             )
         return (
             "the energy counter of this GPU only sums power readings, each an average over "

@@ -285,8 +285,9 @@ def _refreshes(device: OpenGpu, recorder: Recorder, span: tuple[float, float]) -
     off = int(np.sum(np.abs(spans_s / update_s - 1) > 0.1))
     if off > len(spans_s) / 50:  # fewer may be looks that came late
         return Finding(
-            WARN, what, f"{found}, {off - missed} of {len(spans_s)} at another time and {missed} missed",
-            "each refresh is followed, and error bars are as wide as that leaves them",
+            WARN, what,
+            f"{found}; of {len(spans_s)}, {off - missed} came early or late and {missed} were missed",
+            "each refresh is watched for, and error bars are wider",
         )
     return Finding(PASS, what, found, "a cell's energy is known better than one refresh")
 

@@ -323,8 +323,8 @@ def encodable(label: str) -> str:
 def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
     if timeline.jump_j:
-        return [f"the energy counter rose by {timeline.jump_j:.3g} J in one refresh, which no GPU draws; the "
-                "energy comes from power readings"]
+        return [f"the energy counter rose by {timeline.jump_j:.3g} J in one refresh, more than a GPU can "
+                "draw; the energy comes from power readings"]
     if energy is not None:
         plain = energy.source == "difference" and not timeline.moving
         return ["the counter's steps around this window are not known: its plain difference, off by up to a "

@@ -65,8 +65,6 @@ def step_to_reading_ratio(rows: np.ndarray[Any, Any]) -> tuple[float, float, flo
         None where there are too few refreshes, or too small changes.
     """
     known = rows[np.isfinite(rows["tick_s"]) & np.isfinite(rows["energy_j"]) & np.isfinite(rows["power_w"])]
-    if len(known) < FEWEST_STEPS + 3:
-        return None
     gaps_s = np.diff(known["tick_s"])
     known = refreshes(known, float(np.median(gaps_s[gaps_s > 0.0]))) if gaps_s.any() else known[:0]
     if len(known) < FEWEST_STEPS + 3:
