@@ -30,5 +30,5 @@ def refreshes(rows: np.ndarray[Any, Any], period_s: float) -> np.ndarray[Any, An
         first = np.append(True, np.diff(rows["energy_j"]) != 0)
     else:
         first = np.append(True, np.diff(rows["tick_s"]) > 0.5 * period_s)
-    found: np.ndarray[Any, Any] = rows[first]
+    found: np.ndarray[Any, Any] = rows[first[: len(rows)]]  # there may be none
     return found

@@ -281,6 +281,8 @@ def _refreshes(device: OpenGpu, recorder: Recorder, span: tuple[float, float]) -
         )
     found = f"every {1000 * update_s:.1f} ms"
     spans_s = np.diff(refreshes(recorder.rows(device.uuid, *span), update_s)["tick_s"])
+    if not len(spans_s):
+        return Finding(INFO, what, f"{found}, found too late to be checked", "--seconds 5 leaves time for it")
     missed = int(np.sum(np.round(spans_s / update_s) > 1))
     off = int(np.sum(np.abs(spans_s / update_s - 1) > 0.1))
     if off > len(spans_s) / 50:  # fewer may be looks that came late
