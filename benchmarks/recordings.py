@@ -3,10 +3,10 @@ the recorded counter; periods against recorded phases and against signals that w
 
     python -m benchmarks.recordings --data DIR [--json FILE] [--quick]
 
-Every file of `DIR/recordings/*.csv` goes through the energy estimate and the period detection that measure a
-real GPU: its readings at their times, and refreshes where the sampler would have noted them. Columns:
-`time_s, gpu, power_w, energy_j`, and where known `sm_active, nvlink_bytes_s, phase`. A file that cannot be
-used is listed with the reason.
+Every file of `DIR/recordings/*.csv`, and every `*.jsonl.gz` of `workbench doctor --record` there, goes
+through the energy estimate and the period detection that measure a real GPU: its readings at their times, and
+refreshes where the sampler would have noted them. Columns of CSV: `time_s, gpu, power_w, energy_j`, and where
+known `sm_active, nvlink_bytes_s, phase`. A file that cannot be used is listed with the reason.
 
 Windows of each length begin and end where the complete counter was seen to change. A window with a gap of the
 recording in it is left out. The truth is the difference of the counter there.
@@ -48,6 +48,7 @@ from workbench.logbook.log_readers import COUNTER_S
 from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline
 from workbench.measurement.meter import AFTER_S, BEFORE_S
 from workbench.samples import ROWS
+from workbench.simulation import replay
 
 LENGTHS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 NEAR = 0.1  # how far a window's length may be from the one that is asked for
@@ -63,6 +64,11 @@ FIGURES = {"power": 1, "every 2nd": 2, "every 5th": 5}
 RIGHT, MULTIPLES, CORRELATED = 0.05, 4, 0.5
 SHARP = 0.15  # of the time between two refreshes, that a refresh's error may be (`measurement.edges`)
 FEWEST = 4  # readings that show a period
+# Functions and fields (83 energy, 186 power) of NVML that a column comes from in a recording of the doctor.
+ASKED: dict[str, list[list[Any]]] = {
+    "energy_j": [["nvmlDeviceGetTotalEnergyConsumption", ["*"]], [replay.FIELDS, [83, 0]]],
+    "power_w": [["nvmlDeviceGetPowerUsage", ["*"]], [replay.FIELDS, [186, 0]]],
+}
 COLUMNS = {
     "recording": "recording", "gpu": "GPU", "figure": "figure", "length_s": "window s", "windows": "n",
     "covered": "covered", "covered_low": "from", "covered_high": "to", "error_percent": "error %",
@@ -81,8 +87,10 @@ def read(path: Path) -> dict[str, pl.DataFrame]:
         ValueError: there is nothing that can be used; says what is wrong.
     """
     try:
-        frame = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True)
-    except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
+        frame = answers(path) if path.suffix == ".gz" else pl.read_csv(
+            path, infer_schema=False, truncate_ragged_lines=True
+        )
+    except (pl.exceptions.PolarsError, OSError, UnicodeError, WorkbenchError) as error:
         raise ValueError(f"cannot be read: {str(error).splitlines()[0]}") from error
     frame = frame.rename({name: name.strip().lower() for name in frame.columns})
     if missing := [name for name in NEEDED if name not in frame.columns]:
@@ -100,6 +108,33 @@ def read(path: Path) -> dict[str, pl.DataFrame]:
             part = part.with_columns(energy_j=pl.lit(None, pl.Float64))
         parts[str(name)] = part.with_columns(pl.col("time_s") - part["time_s"][0])
     return dict(sorted(parts.items()))
+
+
+def answers(path: Path) -> pl.DataFrame:
+    """The reads of power and of the counter in a file of `workbench doctor --record`, as strings.
+
+    Of the functions that answer the same question, the one with the most different answers counts.
+    Raises SimulationError where the file is no recording.
+    """
+    head, *lines = replay.load(path)
+    frames = []
+    for gpu in range(len(head["gpus"])):
+        series = {}
+        reads_us = next((line["reads_us"] for line in lines if line["gpu"] == gpu and line["reads_us"]), [])
+        for name, asked in ASKED.items():
+            found = [
+                [answer for answer in line["answers"] if not answer[1]]
+                for line in lines if line["gpu"] == gpu and [line["function"], line["arguments"]] in asked
+            ]
+            best = max(found, key=len, default=[])
+            if best:
+                values = [np.ravel(answer[2])[0] / 1000 for answer in best]
+                place = np.searchsorted([answer[0] for answer in best], reads_us, side="right") - 1
+                strings = [None if at < 0 else str(values[at]) for at in place]
+                series[name] = pl.Series(strings, dtype=pl.String)
+        times = [str(at_us / 1e6) for at_us in reads_us]
+        frames.append(pl.DataFrame({"time_s": times, "gpu": [str(gpu)] * len(times), **series}))
+    return pl.concat(frames, how="diagonal")
 
 
 def counter(part: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -340,10 +375,11 @@ def period_rows(part: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 def examined(path: Path, longest_s: float) -> dict[str, Any]:
     """Rows of coverage and periods of one recording, and what could not be used of it."""
-    result: dict[str, Any] = {"recording": path.stem, "rows": [], "periods": [], "gpus": [], "unusable": []}
+    name = path.name.split(".")[0]
+    result: dict[str, Any] = {"recording": name, "rows": [], "periods": [], "gpus": [], "unusable": []}
 
     def unusable(gpu: str, why: object) -> None:
-        result["unusable"].append({"recording": path.stem, "gpu": gpu, "why": str(why)})
+        result["unusable"].append({"recording": name, "gpu": gpu, "why": str(why)})
 
     try:
         parts = read(path)
@@ -355,7 +391,7 @@ def examined(path: Path, longest_s: float) -> dict[str, Any]:
         at_s = part["time_s"].to_numpy()
         holes = gaps(part)
         about = {
-            "recording": path.stem, "gpu": gpu, "rows": part.height, "seconds": float(at_s[-1]),
+            "recording": name, "gpu": gpu, "rows": part.height, "seconds": float(at_s[-1]),
             "pace_s": float(np.median(np.diff(at_s))) if len(at_s) > 1 else None, "gaps": len(holes),
             "gap_s": float(np.diff(holes).sum()), "counter_over_power": None,
             "repeated_power": float(np.mean(np.diff(part["power_w"].fill_null(-1.0).to_numpy()) == 0))
@@ -364,12 +400,12 @@ def examined(path: Path, longest_s: float) -> dict[str, Any]:
         result["gpus"].append(about)
         for figure in FIGURES:
             try:
-                rows, about["counter_over_power"] = coverage(part, figure, path.stem)
-                result["rows"] += [{"recording": path.stem, "gpu": gpu, **row} for row in rows]
+                rows, about["counter_over_power"] = coverage(part, figure, name)
+                result["rows"] += [{"recording": name, "gpu": gpu, **row} for row in rows]
             except (ValueError, WorkbenchError) as error:
                 unusable(gpu, f"{figure}: {error}")
         try:
-            result["periods"] += [{"recording": path.stem, "gpu": gpu, **row} for row in period_rows(part)]
+            result["periods"] += [{"recording": name, "gpu": gpu, **row} for row in period_rows(part)]
         except (ValueError, WorkbenchError) as error:
             unusable(gpu, f"periods: {error}")
     return result
@@ -382,7 +418,7 @@ def _guarded(path: Path, longest_s: float) -> dict[str, Any]:
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         return {"rows": [], "periods": [], "gpus": [],
-                "unusable": [{"recording": path.stem, "gpu": "", "why": why}]}
+                "unusable": [{"recording": path.name, "gpu": "", "why": why}]}
 
 
 def summary(rows: list[dict[str, Any]], periods: list[dict[str, Any]]) -> dict[str, Any]:
@@ -408,7 +444,7 @@ def summary(rows: list[dict[str, Any]], periods: list[dict[str, Any]]) -> dict[s
 def main() -> None:
     options = arguments(__doc__ or "")
     folder = options.data / "recordings"
-    paths = sorted(folder.glob("*.csv"))
+    paths = sorted([*folder.glob("*.csv"), *folder.glob("*.jsonl.gz")])
     if not paths:
         print(f"there are no recordings in {folder}: nothing was checked")
     results = [_guarded(path, QUICK_S if options.quick else LONGEST_S) for path in paths]

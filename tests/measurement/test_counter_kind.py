@@ -64,7 +64,24 @@ def test_readings_of_a_steady_load_miss_nothing_and_those_of_a_load_that_moves_m
     moving_w = rng.choice([100.0, 300.0], 601)
     # A spread of 100 W, three quarters of it not observed: 8.7 J a step, 212 J of 600 where none is like the next.
     assert 0.7 * 1.96 * 212.0 < half_width_j(moving_w) < 2.5 * 1.96 * 212.0
-    assert half_width_j(np.repeat(rng.choice([100.0, 300.0], 61), 10)) > 1.5 * half_width_j(moving_w)
+    slow_w = 200.0 + 100.0 * np.sin(np.arange(601) / 10)  # perhaps a copy of a load as fast as the sensor
+    assert half_width_j(slow_w) > 1.2 * half_width_j(moving_w)
+
+
+def test_a_change_of_level_hides_no_more_than_its_moment() -> None:
+    noise_w = np.random.default_rng(4).normal(0.0, 5.0, 301)
+    levels_w = np.repeat([400.0, 60.0, 400.0], [100, 101, 100]) + noise_w
+    assert sampled_counter.level_changes(levels_w, 4.0).tolist() == [100, 201]
+    # Each change came somewhere in 75 ms: 25.5 J at most.
+    assert 0.5 * 25.5 < half_width_j(levels_w) < 2.0 * 25.5
+
+
+@pytest.mark.parametrize("repeats_after", [8, 20, 60, 240])  # readings
+@pytest.mark.parametrize("duty", [0.3, 0.5])
+def test_a_slow_copy_of_a_fast_load_is_no_change_of_level(repeats_after: int, duty: float) -> None:
+    at = np.arange(600)[:, None] / repeats_after + np.linspace(0.0, 0.25, 25)  # 25 ms of each 100 ms, in periods
+    power_w = np.where(at % 1.0 < duty, 400.0, 100.0).mean(axis=1)
+    assert not len(sampled_counter.level_changes(power_w, 4.0))
 
 
 def test_readings_with_little_between_them_miss_only_the_moments_of_jumps() -> None:

@@ -8,7 +8,8 @@ integrates change less than the readings do, and those of a counter that sums re
 Such a counter is a sample of the power. The error of a sum over n readings follows from their long-run
 variance: it is large where successive readings are correlated, as those of a load whose period is close to
 that of the sensor, and small where their errors cancel. Where two readings leave less than `HIDDEN_S` between
-them, no phase of a training hides there, and only the moments of its jumps are not known.
+them, no phase of a training hides there, and only the moments of its jumps are not known. The same holds for
+changes of level (`level_changes`), such as the end of a training.
 
 The constants were set on simulated trainings on an A100; `python -m benchmarks.measurement` scores them on
 V100 and H100.
@@ -27,7 +28,7 @@ from ..samples import refreshes
 Floats = NDArray[np.float64]
 PART_TIME = 0.6  # a reading averages less than this share of the time between two refreshes
 FEWEST_STEPS = 30  # of the counter, that are compared with readings
-AROUND = 60  # readings, from which a short stretch is judged
+AROUND = 30  # readings before and after a stretch, by which it is judged too
 CHANGE = 0.05  # share of the mean power by which successive readings have to differ
 READING_ERROR = 0.006  # relative noise of a power reading; 0.015 gives the same figures
 LONG_RUN = (3.48 / 1.96) ** 2  # 97.5 % quantile of a sum over its estimated long-run deviation, squared
@@ -108,17 +109,58 @@ def missed_variance(tick_s: Floats, power_w: Floats, window_s: float, moments: F
     step_s = float(np.median(spans_s))
     gap_s = max(step_s - window_s, 0.0)
     places = np.clip(np.searchsorted(tick_s, moments), 1, len(spans_s))
+    jumps_j2 = np.square(np.diff(power_w, prepend=power_w[:1]) * gap_s)
+    changes = level_changes(power_w, step_s / window_s if window_s and gap_s >= HIDDEN_S else math.inf)
+    levels = np.concatenate([[0], changes, [len(power_w)]])
     missed = []
     for first, last, duration_s in zip(places, places[1:], durations_s, strict=False):
-        around = max(AROUND - (last - first), 0) // 2
-        readings_w = power_w[max(first - around, 0) : last + around + 1]
+        # Readings of other levels say nothing about these.
+        before, after = np.searchsorted(levels, (first, last), side="right")
+        inside = levels[before - 1 : after + 1]
+        begin, end = max(first - AROUND, inside[0]), min(last + AROUND + 1, inside[-1])
+        parts = np.split(power_w[begin:end], inside[1:-1] - begin)
+        off_w = np.concatenate([each - each.mean() for each in parts if len(each)])
         if gap_s < HIDDEN_S:
-            step_j2 = JUMPS * float(np.mean(np.square(np.diff(readings_w) * gap_s))) / 12.0
+            step_j2 = JUMPS * float(np.mean(jumps_j2[begin + 1 : end])) / 12.0
         else:
-            step_j2 = LONG_RUN * _variance_of_sum(readings_w) / len(readings_w) * gap_s * step_s
+            step_j2 = LONG_RUN * _variance_of_sum(off_w) / len(off_w) * gap_s * step_s
         steps = duration_s / step_s
-        missed.append(step_j2 * steps * min(steps, 1.0))
+        # A change of level came at any time since the reading before: 95 % of its energy, not a mean of many.
+        near = np.unique(changes[:, None] + np.arange(-1, 2))
+        jumped_j2 = (0.95 / 1.96) ** 2 * float(jumps_j2[near[(first < near) & (near <= last)]].sum())
+        missed.append(step_j2 * steps * min(steps, 1.0) + jumped_j2)
     return np.array(missed)
+
+
+def level_changes(power_w: Floats, apart: float) -> NDArray[np.int_]:
+    """Where power goes from one level to another for certain, though readings leave time between them.
+
+    A load whose period is close to that of the sensor shows a slow copy of itself in the readings. A reading
+    averages a share of the time between two, so an edge of the copy takes that share of the copy's period:
+    four readings of `4 * apart`. Levels that last `2 * apart` readings each, with a shorter edge between, are
+    therefore no copy. Where the gap between two levels is more than twice the range of either, the edge has
+    fewer than four readings.
+
+    Args:
+        power_w: Readings in a row.
+        apart: The time between two readings over the time that one averages.
+
+    Returns:
+        The places of the first readings of new levels.
+    """
+    if len(power_w) <= 4.0 * apart + 2:
+        return np.empty(0, int)
+    size = math.ceil(2.0 * apart)
+    windows = np.lib.stride_tricks.sliding_window_view(power_w, size)
+    low, high = windows.min(axis=1), windows.max(axis=1)
+    # One reading lies between both levels: the change falls into it, or next to it.
+    gap = np.maximum(low[size + 1 :] - high[: -size - 1], low[: -size - 1] - high[size + 1 :])
+    wide = np.maximum((high - low)[size + 1 :], (high - low)[: -size - 1])
+    sharp = np.flatnonzero(gap > 2.0 * wide) + size - 1
+    # Neighbours see the same change, which is the largest of their steps.
+    steps_w = np.abs(np.diff(power_w))
+    groups = np.split(sharp, np.flatnonzero(np.diff(sharp) > 1) + 1) if len(sharp) else []
+    return np.array([each[0] + 1 + np.argmax(steps_w[each[0] : each[-1] + 2]) for each in groups], int)
 
 
 def _variance_of_sum(values: Floats) -> float:
