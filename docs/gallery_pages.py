@@ -29,7 +29,7 @@ PANELS = {
     ),
     "apply": ("apply", "Apply", "What is active, what would change, and with which rights.", "apply-light.png"),
     "cluster": ("cluster", "Cluster", "A job log under several policies.", "cluster-light.png"),
-    "log": ("sheet", "Log", "Every run, to sort and to compare.", "log-light.png"),
+    "log": ("runs", "Log", "Every run, to sort, group and compare.", "log-light.png"),
 }
 
 # JupyterLab's colours, which the panels ask for; light ones stand beside each use.

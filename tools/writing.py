@@ -32,8 +32,8 @@ PATTERNS = {
     "clause as a noun": (
         r"\b[Ww]hoever\b|\b[Ww]hatever (?!else|happens\b)|"
         rf"(?:^|[.;:] )What (?:{_CLAUSES}|the|a|an|no)\b[^?]*$|"
-        rf"(?<!\bof )(?<!\band )(?<!\bor )\bwhat (?:{_CLAUSES}|holds|had|would|comes|goes|lies|stands|runs|remains|"
-        r"nobody|somebody)\b(?![^.;:]*\?)",
+        rf"(?<!\bof )(?<!\band )(?<!\bor )\bwhat (?:{_CLAUSES}|holds|had|would|comes|goes|lies|stands|runs|"
+        r"remains|nobody|somebody)\b(?![^.;:]*\?)",
         "name the thing",
     ),
     "software that speaks": (

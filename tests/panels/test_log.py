@@ -1,4 +1,4 @@
-"""The log as a panel: sorted, filtered, tagged; one run is shown, two are compared."""
+"""The log as a panel: its runs, their tags and their power; one run is opened, two are compared."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import pytest
 
 from tests.panels.listening import Browser, ask, later
 from workbench import trace
-from workbench.errors import UsageError
 from workbench.logbook.store import Store
-from workbench.panels._views.log.model import LogSelection
-from workbench.panels._views.log.panel import LogPanel, log
+from workbench.panels._views.log.panel import LogPanel, log, sparkline
 from workbench.panels._views.log.svg import run_picture
 from workbench.periods.segment import SCHEMA as SEGMENTS
 from workbench.records import GpuMeasurement, Measurement, WorkDone
@@ -39,21 +37,22 @@ def panel() -> LogPanel:
     return log(store)
 
 
-def act(panel: LogPanel, name: str, value: str) -> str:
+def act(panel: LogPanel, kind: str, **content: Any) -> str:
     """Act as a person; returns the page that the panel sends."""
     browser = Browser(panel)
-    ask(panel, "act", name=name, value=value)
+    ask(panel, kind, **content)
     assert not [message for message in browser.messages if message["kind"] == "problem"]
-    return page(panel)
+    return str(sent(panel)["look"])
 
 
-def page(panel: LogPanel) -> str:
+def sent(panel: LogPanel) -> dict[str, Any]:
     message: Any = panel.news(whole=True)
-    return str(message[0]["html"])
+    return dict(message[0])
 
 
-def order(shown: str) -> list[str]:
-    return sorted(("first &lt;b&gt;", "limited", "third"), key=shown.index)
+def column(panel: LogPanel, name: str) -> list[str]:
+    message = sent(panel)
+    return [run["cells"][message["columns"].index(name)] for run in message["runs"]]
 
 
 def test_a_runs_picture_names_new_limits_and_what_a_training_named() -> None:
@@ -66,45 +65,60 @@ def test_a_runs_picture_names_new_limits_and_what_a_training_named() -> None:
     assert all(text in drawn for text in (">175 W<", ">evaluation<", "Temperature (°C)"))
 
 
-def test_the_newest_run_stands_first_and_a_heading_sorts(panel: LogPanel) -> None:
-    assert order(page(panel)) == ["third", "limited", "first &lt;b&gt;"]
-    assert order(act(panel, "sort", "energy")) == ["third", "first &lt;b&gt;", "limited"]
-    assert order(act(panel, "sort", "energy")) == ["limited", "first &lt;b&gt;", "third"]
-    assert "energy ▲" in page(panel)
+def test_runs_are_sent_newest_first_with_numbers_to_sort_by(panel: LogPanel) -> None:
+    assert column(panel, "label") == ["third", "limited", "first <b>"]
+    message = sent(panel)
+    energies = [run["numbers"][message["columns"].index("energy")] for run in message["runs"]]
+    assert energies == [300.0, 80.0, 100.0]
 
 
-def test_the_filter_finds_labels_and_tags(panel: LogPanel) -> None:
-    assert "third" not in act(panel, "filter", "limit 250")
-    act(panel, "tag a2", "before the fix")
-    shown = act(panel, "filter", "BEFORE")
-    assert "third" in shown
-    assert "1 of 3 runs" in shown
+def test_later_only_runs_that_are_new_or_tagged_are_sent(panel: LogPanel) -> None:
+    sent(panel)
+    panel.store.tag("a1", "before the fix")
+    message: Any = panel.news()
+    assert [run["id"] for run in message[0]["runs"]] == ["a1"]
+    assert not message[0]["whole"]
 
 
-def test_one_run_is_shown_and_two_are_compared_with_the_interval(panel: LogPanel) -> None:
-    one = act(panel, "choose", "a0")
+def test_all_ticked_runs_are_tagged(panel: LogPanel) -> None:
+    act(panel, "tag", ids=["a0", "a2"], text="before the fix")
+    assert column(panel, "tag") == ["before the fix", "", "before the fix"]
+    assert "before the fix" in panel.html()
+
+
+def test_one_run_is_opened_and_two_are_compared_with_the_interval(panel: LogPanel) -> None:
+    one = act(panel, "choose", ids=["a0"])
     assert one.count("<svg") == 1
-    assert "100.0 ± 1.0 J" in one
-    both = act(panel, "choose", "a1")
+    assert "100 J" in one
+    both = act(panel, "choose", ids=["a0", "a1"])
     assert both.count("<svg") == 1
     assert "−20.0 ± 1.3 % energy" in both
-    assert "compare" not in panel.html()  # nothing to press in a picture
+    assert "−20.0 ± 1.3 % energy" in panel.html()
     assert "±" in panel.summary()
-    assert act(panel, "choose", "a1").count("<svg") == 1
-    alone = act(panel, "choose", "a0")
-    assert "<svg" not in alone
+    assert act(panel, "choose", ids=["a0", "a1", "a2"]) == ""
 
 
-def test_a_run_without_a_trace_says_so_and_a_third_one_replaces_the_first(panel: LogPanel) -> None:
-    assert "No trace" in act(panel, "choose", "a2")
-    assert LogSelection(chosen=("a", "b")).toggled("c").chosen == ("b", "c")
+def test_the_power_of_runs_is_sent_when_it_is_asked_for(panel: LogPanel) -> None:
+    browser = Browser(panel)
+    ask(panel, "sparks", ids=["a0", "a2"])
+    (message,) = [each for each in browser.messages if each["kind"] == "sparks"]
+    assert message["sparks"]["a2"] == []
+    assert len(message["sparks"]["a0"]) > 20
+    assert all(80 <= watts <= 120 for watts in message["sparks"]["a0"])
+
+
+def test_the_power_of_several_gpus_is_summed() -> None:
+    frames = [a_trace(watts).with_columns(uuid=pl.lit(name)) for watts, name in ((100.0, "A"), (200.0, "B"))]
+    assert sum(sparkline(pl.concat(frames))) / len(sparkline(pl.concat(frames))) == pytest.approx(300.0, abs=10.0)
+
+
+def test_a_run_without_a_trace_says_so(panel: LogPanel) -> None:
+    assert "No trace" in act(panel, "choose", ids=["a2"])
 
 
 def test_runs_are_chosen_in_python_too(panel: LogPanel) -> None:
     panel.choose("limited", "third")
-    assert panel.selection.chosen == ("a1", "a2")
-    with pytest.raises(UsageError, match="3 runs"):
-        panel.choose("first", "limited", "third")
+    assert panel.chosen == ("a1", "a2")
 
 
 def test_it_says_only_what_is_new(panel: LogPanel) -> None:

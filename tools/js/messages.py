@@ -149,8 +149,29 @@ class Sheet(TypedDict):
     name: str
     html: str
     bar: Progress | None
-    tools: NotRequired[str]
     theme: NotRequired[Theme]
+
+
+class LogRun(TypedDict):
+    id: str
+    cells: list[str]
+    numbers: list[Number]
+
+
+class LogNews(TypedDict):
+    kind: str
+    name: str
+    columns: list[str]
+    runs: list[LogRun]
+    whole: bool
+    chosen: list[str]
+    look: str
+    theme: NotRequired[Theme]
+
+
+class LogSparks(TypedDict):
+    kind: str
+    sparks: dict[str, list[int]]
 
 
 class ApplyKnobs(TypedDict):
@@ -398,7 +419,7 @@ SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),
     "PeriodPanel": (PeriodGreeting, {"news": PeriodNews}),
     "SweepPanel": (Sheet, {"news": Sheet}),
-    "LogPanel": (Sheet, {"news": Sheet}),
+    "LogPanel": (LogNews, {"news": LogNews, "sparks": LogSparks}),
     "ApplyPanel": (Apply, {"news": Apply, "knobs": Apply}),
     "ClocksPanel": (ClocksGreeting, {"news": ClocksNews}),
     "ClusterPanel": (ClusterGreeting, {"news": ClusterNews}),

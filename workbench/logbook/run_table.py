@@ -21,10 +21,6 @@ SHOWN = MOST_ROWS
 COLUMNS = ("when", "label", "what", "GPU", "setting", "batch size", "energy", "time", "J/iteration", "work",
            "note")
 EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench run -- python train.py`."
-SORTABLE = {  # the columns of the log that a column is sorted by
-    "when": "started_unix_s", "label": "label", "what": "kind", "energy": "energy_j", "time": "time_s",
-    "J/iteration": "iteration_j", "batch size": "batch_size",
-}
 
 
 def rows(

@@ -168,8 +168,26 @@ export interface Sheet {
   name: string;
   html: string;
   bar: Progress | null;
-  tools?: string;
   theme?: Record<string, [string, string, string]>;
+}
+export interface LogRun {
+  id: string;
+  cells: string[];
+  numbers: (number | null)[];
+}
+export interface LogNews {
+  kind: string;
+  name: string;
+  columns: string[];
+  runs: LogRun[];
+  whole: boolean;
+  chosen: string[];
+  look: string;
+  theme?: Record<string, [string, string, string]>;
+}
+export interface LogSparks {
+  kind: string;
+  sparks: Record<string, number[]>;
 }
 export interface ApplyKnobs {
   limits: [number | null, number | null, number | null] | null;

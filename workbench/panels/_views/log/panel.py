@@ -1,31 +1,42 @@
-"""The log of all runs: sort, filter and tag them, look at one, compare two.
+"""The log of all runs: sort, filter, group and tag them, open one, compare two.
 
     workbench.panels.log()        what `%energy_log` has, to click on
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import replace
+import time
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from ....errors import UsageError
+import numpy as np
+import polars as pl
+
+from ...._html import table
 from ....logbook.equal_work import describe_comparison
 from ....logbook.report import page
-from ....logbook.run_table import EMPTY, SORTABLE, as_text
+from ....logbook.run_table import EMPTY, SHOWN, as_text, rows, texts
 from ....logbook.store import Store
 from ..._core.live import LivePanel, Message, script
 from ..._core.log_files import log_version, readable_log
-from .model import FILTER, LogSelection, selected_rows, table_html, tag_field
 from .svg import comparison_picture, run_picture
 
 NO_TRACE = "<p>No trace of it is kept: it was too short, or made room for newer ones.</p>"
+SPARK_POINTS = 45
+ALL_COLUMNS = (
+    "when", "label", "energy", "time", "J/iteration", "setting", "batch size", "work", "tokens", "tag",
+    "note", "what", "GPU",
+)
+NUMBERS = {  # columns that are sorted by a number of the log
+    "when": "started_unix_s", "batch size": "batch_size", "energy": "energy_j", "time": "time_s",
+    "J/iteration": "iteration_j",
+}
 
 
 class LogPanel(LivePanel):
-    """The runs that were measured, as a table to sort, filter and tag; one is looked at, two are compared.
+    """The measured runs, as a table to sort, filter, group and tag; one is opened, two are compared.
 
-    `selection` is what a person has chosen.
+    `chosen` are the ids of the ticked runs.
 
     Args:
         store: Where they are; this user's where None.
@@ -33,84 +44,77 @@ class LogPanel(LivePanel):
     """
 
     poll_s = 1.0
-    _esm = script("sheet")
+    _esm = script("runs")
 
     def __init__(self, store: Store | None = None, *, live: bool | None = None) -> None:
-        self.store, self.selection = store or Store(), LogSelection()
+        self.store, self.chosen = store or Store(), tuple[str, ...]()
         self._sent_version: Hashable = None
-        self._drawn: tuple[tuple[str, ...], str] = ((), "")  # runs, and the HTML of a look at them
+        self._sent_runs: dict[str, dict[str, Any]] = {}
+        self._drawn: tuple[tuple[str, ...], str] = ((), "")  # runs, and their page
         super().__init__(live=live)
 
     # for the caller
 
     def choose(self, *runs: str) -> None:
-        """Look at one run, or compare two, by label or id.
-
-        Raises:
-            UsageError: there is no such run, or there are more than two.
-        """
-        if len(runs) > 2:
-            raise UsageError(f"{len(runs)} runs cannot be compared; choose one or two")
-        found = tuple(self.store.find(run).id for run in runs)
-        self.selection = replace(self.selection, chosen=found)
+        """Open one run, or compare two, by label or id. Raises UsageError where there is no such run."""
+        self.chosen = tuple(self.store.find(run).id for run in runs)
         self.tell()
 
     def summary(self) -> str:
-        runs = selected_rows(readable_log(self.store), self.store.tags(), self.selection)
-        parts = [f"Log: {len(runs)} runs", as_text(runs[:10])]
-        if len(self.selection.chosen) == 2:
-            parts.insert(1, describe_comparison(*map(self.store.find, self.selection.chosen)))
+        newest = readable_log(self.store).reverse()
+        parts = [f"Log: {newest.height} runs", as_text(rows(newest.head(10), self.store.tags()))]
+        if len(self.chosen) == 2:
+            parts.insert(1, describe_comparison(*map(self.store.find, self.chosen)))
         return "\n".join(parts)
 
     def html(self) -> str:
-        return self._html(live=False)
+        newest = readable_log(self.store).reverse()
+        if newest.is_empty():
+            return f"<p>{EMPTY}</p>"
+        heads, found = texts(rows(newest.head(SHOWN), self.store.tags()))
+        more = f"<p>The newest {SHOWN} of {newest.height} runs.</p>" * (newest.height > SHOWN)
+        style = "font-size:12px;font-variant-numeric:tabular-nums"
+        return f"<div style='overflow-x:auto'>{table(heads, found, style=style)}</div>{more}{self._page()}"
 
     # for the views
 
     def news(self, *, whole: bool = False) -> Message | None:
-        current = (log_version(self.store), tuple(sorted(self.store.tags().items())), self.selection)
+        tags = self.store.tags()
+        current = (log_version(self.store), tuple(sorted(tags.items())), self.chosen)
         if current == self._sent_version and not whole:
             return None
         self._sent_version = current
-        shown = {"kind": "news", "name": "Log", "html": self._html(live=True), "bar": None}
-        return {**shown, "tools": FILTER}, []
+        runs = {run["id"]: run for run in log_runs(readable_log(self.store).reverse(), tags)}
+        whole = whole or not self._sent_runs.keys() <= runs.keys()
+        fresh = [run for run in runs.values() if whole or self._sent_runs.get(run["id"]) != run]
+        self._sent_runs = runs
+        return {
+            "kind": "news", "name": "Log", "columns": list(ALL_COLUMNS), "runs": fresh, "whole": whole,
+            "chosen": list(self.chosen), "look": self._page() if runs else f"<p>{EMPTY}</p>",
+        }, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        if kind != "act":
+        ids = [str(each) for each in content.get("ids", ())]
+        if kind == "sparks":
+            self._say({"kind": "sparks", "sparks": {run: sparkline(self.store.trace(run)) for run in ids}})
             return
-        (name, *rest), value = str(content["name"]).split(), str(content["value"])
-        if name == "sort" and value in SORTABLE:
-            self.selection = self.selection.sorted_by(value)
-        elif name == "filter":
-            self.selection = replace(self.selection, text=value)
-        elif name == "choose":
-            self.selection = self.selection.toggled(value)
-        elif name == "tag" and rest:
-            self.store.tag(rest[0], value)
+        if kind == "choose":
+            self.chosen = tuple(ids)
+        elif kind == "tag":
+            for run in ids:
+                self.store.tag(run, str(content["text"]))
         self.tell()
 
     # inside
 
-    def _html(self, *, live: bool) -> str:
-        log, tags = readable_log(self.store), self.store.tags()
-        if log.is_empty():
-            return f"<p>{EMPTY}</p>"
-        runs = selected_rows(log, tags, self.selection)
-        counted = f"{len(runs)} of {log.height} runs" if self.selection.text else f"{log.height} runs"
-        hint = "; tick one to look at it, two to compare them" * live
-        drawn = self._page(live=live, tags=tags)
-        return f"<p>{counted}{hint}</p>{drawn}{table_html(runs, self.selection, live=live)}"
+    def _page(self) -> str:
+        if self._drawn[0] != self.chosen:
+            self._drawn = (self.chosen, self._draw(self.chosen))
+        return self._drawn[1]
 
-    def _page(self, *, live: bool, tags: dict[str, str]) -> str:
-        chosen = self.selection.chosen
-        if not chosen:
+    def _draw(self, chosen: Sequence[str]) -> str:
+        if not 0 < len(chosen) < 3:
             return ""
-        if self._drawn[0] != chosen:
-            self._drawn = (chosen, self._draw(chosen))
-        field = tag_field(chosen[0], tags.get(chosen[0], "")) if live and len(chosen) == 1 else ""
-        return f"<div class='workbench-look'>{self._drawn[1]}{field}</div>"
-
-    def _draw(self, chosen: tuple[str, ...]) -> str:
         runs = [self.store.find(run) for run in chosen]
         traces = [self.store.trace(run.id) for run in runs]
         if len(runs) == 2:
@@ -119,6 +123,31 @@ class LogPanel(LivePanel):
         if traces[0] is not None and traces[0].height:
             picture = run_picture(runs[0], traces[0], self.store.iterations(runs[0].id))
         return page(runs[0]) + picture
+
+
+def log_runs(log: pl.DataFrame, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows of a log (`store.SCHEMA`) for the table: id, texts by `ALL_COLUMNS`, and numbers to sort by."""
+    found = []
+    for row, shown in zip(log.iter_rows(named=True), rows(log, now_unix_s=time.time()), strict=True):
+        tokens = sum(each["amount"] for each in row["work"] or () if each["name"] == "tokens")
+        shown |= {"tokens": f"{tokens:,.0f}" if tokens else "", "tag": tags.get(row["id"], "")}
+        numbers = {name: row.get(column) for name, column in NUMBERS.items()} | {"tokens": tokens or None}
+        found.append({
+            "id": row["id"], "cells": [shown[name] for name in ALL_COLUMNS],
+            "numbers": [numbers.get(name) for name in ALL_COLUMNS],
+        })
+    return found
+
+
+def sparkline(trace: pl.DataFrame | None) -> list[int]:
+    """Mean power (W) over equal parts of a trace, of all its GPUs together; empty where there is no trace."""
+    if trace is None:
+        return []
+    by_gpu = [part["power_w"].drop_nulls().to_numpy() for part in trace.partition_by("uuid")]
+    parts = [[float(each.mean()) for each in np.array_split(power_w, min(SPARK_POINTS, len(power_w)))]
+             for power_w in by_gpu if len(power_w)]
+    shortest = min(map(len, parts), default=0)
+    return [round(sum(part[n] for part in parts)) for n in range(shortest)]
 
 
 log = LogPanel
