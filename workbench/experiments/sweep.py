@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 
 from .. import _html
+from ..device import lease
 from ..device.discovery import Gpus, devices
 from ..errors import MOST_VALUES, NoDriver, UsageError, WorkbenchError, checked, checked_list, shown
 from ..logbook.store import Store
@@ -181,9 +182,14 @@ class Sweep:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         executor = self._given or LocalExecutor(_uuids(self._gpus))
         width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
-        under_way: dict[Future[dict[str, Any]], int] = {}
         self._began, self.reason = time.monotonic(), ""
         self._failures = []
+        children = executor.gpus if isinstance(executor, LocalExecutor) else ()
+        with lease.lent(children):
+            yield from self._trials(executor, width)
+
+    def _trials(self, executor: Executor, width: int) -> Iterator[dict[str, Any]]:
+        under_way: dict[Future[dict[str, Any]], int] = {}
         try:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
