@@ -187,7 +187,7 @@ class Running:
         result = self._tuning.tuner.end()
         self._tuning = None
         if self._clocks is not None:
-            self._clocks.finish("")
+            self._clocks.finish()
         return result.text, bool(result.left)
 
     def _restore(self) -> list[str]:

@@ -44,15 +44,17 @@ class Commands {
     this.asking = new Asking((percent, asked) => post({ kind: "slowdown", percent, asked }));
     this.slowdown = slowdownSlider("workbench-slowdown", "allowed slowdown in per cent", HIGHEST_BOUND + ANY, (percent) => this.asking.ask(percent));
     this.chips = element("span", "workbench-levels");
-    const bound = labelled("slower by at most", this.slowdown.input, this.slowdown.words);
+    this.bound = labelled("slower by at most", this.slowdown.input, this.slowdown.words);
     const { start, stop, pause, hold, step } = this.buttons;
     start.classList.add("workbench-primary");
-    this.first = row(start, stop, pause, hold, bound, space(), this.chips);
+    this.first = row(start, stop, pause, hold, this.bound, space(), this.chips);
     this.more = row(step, labelled("for", this.objective));
   }
   show(/** @type {ClocksNews} */ { words, begins, wanted }, over) {
     const ended = !words || ["done", "refused"].includes(words.state);
     const can = words?.commands ?? {};
+    const gone = ended && !begins; // nothing can be asked of it any more
+    for (const each of [...Object.values(this.buttons), this.bound, this.more]) put(each, { hidden: gone });
     for (const [name, each] of Object.entries(this.buttons)) put(each, { disabled: over || !(can[name] || (name === "start" && ended && begins)) });
     say(this.buttons.start, words?.paused && !ended ? "Go on" : "Start tuning");
     const { objective, slowdown, slowdown: { input } } = this;

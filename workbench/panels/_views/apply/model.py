@@ -242,7 +242,7 @@ class Applier:
         known = [f"{each.at}  {'; '.join(each.text)}" for each in self.control.history]
         self._log += [each for each in known if each not in self._log]
         followed = self.control.follow(self._last)
-        if followed is not None and len(followed.time_s):
+        if followed is not None and (self.followed is None or followed.after_w is not None):
             self.followed = followed
         jobs = [job.name for job in self.jobs]
         self.view = view(self.controls, self.chosen, self.followed, jobs=jobs, done=self._log)
