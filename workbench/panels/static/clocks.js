@@ -2,7 +2,7 @@
 // A tuner at work: time against energy, the clocks or power limits, the probes in order, what can be asked of it.
 /** @import { ClocksDrawing, ClocksGreeting, ClocksNews, ClocksWords } from "./messages" */
 import { Asking, button, chip, choose, element, folded, labelled, lines, offer, picker, put, refill, row, say, slowdownSlider, space } from "./controls.js";
-import { minutes } from "./formats.js";
+import { elapsed } from "./formats.js";
 import { livePanel } from "./live.js";
 import { Described } from "./plots.js";
 
@@ -28,7 +28,7 @@ class Words {
     say(this.headline, words?.headline ?? about.nothing);
     say(this.saved, words?.saved ?? "");
     lines(this.details, words?.details ?? []);
-    lines(this.events, (words?.events ?? []).map(([at, text]) => `${minutes(at)}  ${text}`));
+    lines(this.events, (words?.events ?? []).map(([at, text]) => `${elapsed(at)}  ${text}`));
     const names = words && words.step === null ? [...about.steps, words.state] : about.steps;
     const current = words ? (words.step ?? about.steps.length) : null;
     const steps = names.map((name, n) => [name, n === current ? { "aria-current": "step" } : {}]);
