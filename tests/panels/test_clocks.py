@@ -533,10 +533,8 @@ def test_a_view_of_a_given_tuner_stays_when_that_has_ended(
     monkeypatch.setattr(persistent, "kernel", lambda: True)
     panel.show()
     monkeypatch.undo()
-    panel.drain()
-    assert panel.running
     tuner.stop()
-    panel.drain()  # nobody calls finish
+    panel.finish()
     assert not panel.running
     assert "Stopped" in capsys.readouterr().out  # the picture that a saved notebook keeps
     assert panel.comm is not None  # and the view can be greeted again

@@ -168,7 +168,6 @@ class Apply(TypedDict):
     doing: str
     done: str
     plot: str
-    follows: bool
     theme: NotRequired[Theme]
     knobs: NotRequired[ApplyKnobs]
     gpus: NotRequired[list[tuple[str, str]]]
@@ -188,7 +187,6 @@ class Applied(TypedDict):
     doing: str
     done: str
     plot: str
-    follows: bool
     job: JobPoint | None
 
 

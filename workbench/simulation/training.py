@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -274,10 +273,3 @@ def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) 
             took_s = clock() - begun_s  # nothing where the clock stands still
             factor = took_s / usual_s if took_s > 0 else factor
             job._wait(0.0)
-
-
-def in_background(job: TrainingJob) -> threading.Thread:
-    """Run a job on a thread of its own, for demonstrations and tests that watch it."""
-    thread = threading.Thread(target=job.run, name=f"training-{job.workload.key}", daemon=True)
-    thread.start()
-    return thread

@@ -42,7 +42,6 @@ class ApplyView:
         command: For an administrator; empty where the rights suffice.
     """
 
-    gpu: str
     simulated: bool
     facts: tuple[tuple[str, str], ...]
     status: str
@@ -87,7 +86,7 @@ def view(
     )
     name = titled(device.name, device.simulated)
     return ApplyView(
-        gpu=device.name, simulated=device.simulated, facts=tuple(each for each in facts if each[1]),
+        simulated=device.simulated, facts=tuple(each for each in facts if each[1]),
         status=" · ".join(filter(None, (f"{name}: {active}", now.text, *after))), command=command,
         can_apply=chosen is not None and now.setting is not None and not driver.read_only(),
         can_undo=any(each.history or each.left for each in controls), can_default=not driver.read_only(),
@@ -253,11 +252,6 @@ class Applier:
         changes = [*self.control.history[-1:], *filter(None, [self._undone])]
         return max(changes, key=lambda each: each.at_s, default=None)
 
-    @property
-    def follows(self) -> bool:
-        """Whether the power around the last change is still being watched."""
-        return self._last is not None and self.control.device.clock() - self._last.at_s < AFTER_S
-
     def state(self) -> dict[str, Any]:
         """All that a view shows of it."""
         wanted = None
@@ -266,7 +260,7 @@ class Applier:
         return {
             "uuid": self.control.device.uuid if len(self.controls) == 1 else ALL,
             "view": None if self.view is None else asdict(self.view), "wanted": wanted, "doing": self._doing,
-            "done": self._done, "plot": power(self.followed), "follows": self.follows,
+            "done": self._done, "plot": power(self.followed),
         }
 
 

@@ -53,7 +53,6 @@ class ClocksPanel(LivePanel):
         self._drawn = self._sent_version = 0  # how often there was something new to draw, and was sent
         # Of a tuner that is begun from here.
         self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
-        self._over = False
         super().__init__(live=live)
         with self._report_errors():
             self.refresh()
@@ -82,9 +81,8 @@ class ClocksPanel(LivePanel):
     def finish(self) -> None:
         """Show how the tuning ended, and stop publishing; the second time does nothing."""
         with self._lock:
-            if self._over:
+            if not self.running:
                 return
-            self._over = True
             with self._report_errors():
                 self.tell()
         self.end()
@@ -123,23 +121,6 @@ class ClocksPanel(LivePanel):
         return {
             "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING,
         }
-
-    def changes(self) -> Message | None:
-        message = super().changes()
-        if self._is_over():
-            self.finish()
-            return None
-        return message
-
-    def drain(self) -> None:
-        self.refresh()
-        if self._is_over():
-            self.finish()
-
-    def _is_over(self) -> bool:
-        """Whether the tuner of a widget has ended, and no other can take its place."""
-        ended = self._tuning is not None and not self._going()
-        return ended and self.source.given and bool(self._shown.widget_id) and not self._over
 
     def news(self, *, whole: bool = False) -> Message:
         """What is said; and what is drawn, where views do not know it."""
