@@ -250,7 +250,7 @@ def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float
 
 def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) -> Iterator[T]:
     """Iterate a loop whose body really computes, on this machine's processor: beside each of its steps a
-    simulated GPU works as long as the step before took. Where no GPU is simulated, the steps alone.
+    simulated GPU works for one iteration of a workload. Where no GPU is simulated, the steps alone.
 
     Args:
         steps: What the loop iterates, as a data loader.
@@ -262,14 +262,8 @@ def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) 
         yield from steps
         return
     job = TrainingJob(workload, gpu=gpu, machine=machine)
-    (lane,), clock = job._lanes, machine.clock
-    usual_s = sum(phase.time_s for phase in lane.iteration)
-    factor = 1.0
     with job.claimed():
         for item in steps:
-            begun_s = clock()
-            job.marks.append(job._start([_varied(lane.iteration, factor, (factor,))]))
+            job.marks.append(job._start([lane.iteration for lane in job._lanes]))
             yield item
-            took_s = clock() - begun_s  # nothing where the clock stands still
-            factor = took_s / usual_s if took_s > 0 else factor
             job._wait(0.0)
