@@ -3,15 +3,18 @@ Apply, seconds from Run to the first live point, and what is hard to read or to 
 
     python -m benchmarks.newcomer [--json FILE] [--quick]
 
-A fresh clone and `make lab`'s environment, notebook 01 to the first result, notebook 04 to a held setting,
-notebook 05 to Apply and Undo. With --quick the present environment stands in for the clone, and one width and
-theme for six. The time in which looks are counted is no newcomer's. `summary`: `minutes`, `first_point_s`,
-`axe_serious`, `overlaps`, `private_words`, `errors` (cells and parts that failed).
+A fresh clone and `make lab`'s environment, notebook 01 to the first result, notebook 00 to a saving in one's
+own training, notebook 04 to a held setting, notebook 05 to Apply and Undo, to its end, where all panels live,
+and to a sweep after an Apply in the same kernel. With --quick the present environment stands in for it,
+and one width and theme for six. The time in which looks are counted is no newcomer's. `summary`: `minutes`,
+`first_point_s`, `own_saving` (per cent, and its error), `axe_serious`, `overlaps`, `private_words`, `errors`
+(cells and parts that failed).
 """
 
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,6 +36,14 @@ POINT = """() => [...document.querySelectorAll('.workbench-panel')]
 HELD = """() => [...document.querySelectorAll('.workbench-tuner')]
   .some(({ workbench: it }) => ['hold', 'watch', 'done'].includes(it?.words?.state) && it.words.saved)"""
 SHOWN = ".workbench-panel, .jp-OutputArea-output svg[role=img]"
+SAVED = re.compile(r"saved \(([\d.]+) ± ([\d.]+) %\)")
+SAYS = "() => [...document.querySelectorAll('.workbench-tuner .workbench-saved')].at(-1)?.textContent"
+DEAD = """() => [...document.querySelectorAll('.jp-OutputArea-output.jupyter-widgets')]
+  .filter((each) => !each.querySelector('.workbench-panel, .jupyter-widget-tab')).length"""
+SWEEP = """workbench.control().apply(workbench.Setting(power_limit_w=150))
+swept = workbench.sweep(lambda batch_size: train(10), {"power_limit_w": [125, 200]}, progress=False)
+assert len(swept.points) == 2, swept
+workbench.control().undo()"""
 APPLIED = "() => [...document.querySelectorAll('.workbench-frontier')].at(-1)?.applied"
 
 
@@ -62,6 +73,7 @@ class Newcomer:
         self.overlaps: list[str] = []
         self.serious: list[str] = []
         self.looked_s = 0.0
+        self.saving: tuple[float, ...] = (math.nan, math.nan)
 
     def open(self, name: str, code: list[str]) -> Any:
         from lab import Notebook
@@ -119,6 +131,22 @@ def first_result(newcomer: Newcomer) -> float:
     return point_s
 
 
+def own_saving(newcomer: Newcomer) -> None:
+    """Notebook 00 to what `--tune` has saved in a training of one's own."""
+    code = cells("00")
+    tuned = next(n for n, cell in enumerate(code) if "--tune" in cell)
+    notebook = newcomer.open("00", code[: tuned + 1])
+    for cell in range(tuned + 1):
+        newcomer.run(notebook, cell)
+    said = str(notebook.wait(SAYS, PATIENCE_S).json_value())
+    if (found := SAVED.search(said)) is None:
+        newcomer.errors.append(f"00: no saving ({said})")
+    else:
+        newcomer.saving = tuple(map(float, found.groups()))
+    newcomer.look(notebook)
+    newcomer.lab.stop_kernels()
+
+
 def held(newcomer: Newcomer) -> None:
     """Notebook 04 to a held setting with its saving."""
     code = cells("04")
@@ -149,8 +177,21 @@ def applied(newcomer: Newcomer) -> None:
     newcomer.lab.stop_kernels()
 
 
+def living(newcomer: Newcomer) -> None:
+    """Notebook 05 from top to bottom, then a sweep in the same kernel; its panels live."""
+    code = cells("05")
+    notebook = newcomer.open("05-all", [*code, SWEEP])
+    for cell in range(len(code) + 1):
+        newcomer.run(notebook, cell)
+    newcomer.page.wait_for_timeout(1000)
+    if dead := newcomer.page.evaluate(DEAD):
+        newcomer.errors.append(f"05: {dead} panels do not live after the last cell")
+    newcomer.lab.stop_kernels()
+
+
 PARTS: dict[str, Callable[[Newcomer], float | None]] = {
-    "01: first result": first_result, "04: held setting": held, "05: apply and undo": applied,
+    "01: first result": first_result, "00: a saving of one's own": own_saving, "04: held setting": held,
+    "05: apply and undo": applied, "05: to its end, and a sweep": living,
 }
 
 
@@ -165,7 +206,7 @@ def play(quick: bool) -> dict[str, Any]:
         sys.path.insert(0, str(REPOSITORY / "tests" / folder))
     import looks
     from lab import Lab, browser_page
-    from test_words import private_words
+    from test_words import private_terms
 
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as directory:
@@ -173,7 +214,7 @@ def play(quick: bool) -> dict[str, Any]:
             seconds["clone and environment"] = environment(Path(directory) / "clone")
         began_s = time.monotonic()
         with Lab(Path(directory) / "server") as lab, browser_page(browser, height=1400) as page:
-            looks.note_words(page)
+            looks.note_text(page)
             seconds["start of the lab"] = time.monotonic() - began_s
             newcomer = Newcomer(lab, page, looks, LOOKS[2:3] if quick else LOOKS)
             point_s = 0.0
@@ -186,9 +227,10 @@ def play(quick: bool) -> dict[str, Any]:
                     lab.stop_kernels()
                 seconds[name] = time.monotonic() - began_s - (newcomer.looked_s - looked_s)
                 print(f"{name}: {seconds[name]:.1f} s", flush=True)
-    words = private_words()
+    words = private_terms()
     summary = {
-        "minutes": sum(seconds.values()) / 60, "first_point_s": point_s, "axe_serious": len(newcomer.serious),
+        "minutes": sum(seconds.values()) / 60, "first_point_s": point_s,
+        "own_saving": "{:g} ± {:g}".format(*newcomer.saving), "axe_serious": len(newcomer.serious),
         "overlaps": len(newcomer.overlaps), "private_words": len(words), "errors": len(newcomer.errors),
     }
     print(table(["part", "seconds"], list(seconds.items())))

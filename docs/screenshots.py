@@ -20,6 +20,7 @@ from PIL import Image  # noqa: E402
 from playwright.sync_api import Locator, Page  # noqa: E402
 
 SET_UP = """
+from threading import Thread
 from workbench.simulation.machine import simulate
 machine = simulate(CARDS, seed=1)
 from workbench.device.discovery import devices
@@ -27,7 +28,7 @@ from workbench.panels import PowerView
 from workbench.panels._core.jupyter import interrupt_cell
 from workbench.measurement.recorder import Recorder
 from workbench.records import Setting
-from workbench.simulation.training import TrainingJob, in_background
+from workbench.simulation.training import TrainingJob
 gpus = {gpu.uuid: gpu for gpu in devices()}
 recorder = Recorder(list(gpus.values()))
 recorder.ready()
@@ -38,7 +39,8 @@ def train(workload, iterations, batch_size=None):
     view.show()
     view.start()
     for other in range(1, len(gpus)):
-        in_background(TrainingJob(workload, batch_size, iterations=10 * iterations, gpu=other, seed=other))
+        job = TrainingJob(workload, batch_size, iterations=10 * iterations, gpu=other, seed=other)
+        Thread(target=job.run, daemon=True).start()
     start_s = recorder.clock()
     for batch in TrainingJob(workload, batch_size, iterations=iterations):
         pass

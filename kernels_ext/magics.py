@@ -197,7 +197,7 @@ class EnergyMagics(Magics):
             if not parts:
                 self._list_gpus()
             elif parts[0] == "simulate" and len(parts) >= 2:
-                session.simulate("".join(parts[1:]))
+                session.simulate(",".join(parts[1:]).replace(",,", ","))
                 self.say("this kernel now measures simulated GPUs: their energy is not real")
                 self._list_gpus()
             elif parts == ["restore"]:

@@ -55,10 +55,11 @@ class Running:
             live = magics.live if options.live is None else options.live
             live = live and self._cell and not self._quiet and magics.has_front_end
             if self._meter.recorder is not None:
-                self._view = magics.started_view(self._live_view) if live else None
                 self._hold = self._meter.recorder.hold(self._meter.clock())
-            if options.tune:
+            if options.tune:  # what was saved comes before the power
                 self._begin_tuning(options.tune, live)
+            if self._meter.recorder is not None and live:
+                self._view = magics.started_view(self._live_view)
             self._window = self._meter.open(self._label, sync=self._sync)
         except BaseException:
             self.end()
@@ -186,7 +187,7 @@ class Running:
         result = self._tuning.tuner.end()
         self._tuning = None
         if self._clocks is not None:
-            self._clocks.finish("")
+            self._clocks.finish()
         return result.text, bool(result.left)
 
     def _restore(self) -> list[str]:

@@ -119,8 +119,9 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
     assert state_when(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
     opened.theme("JupyterLab Light")
     press(opened, "stop")
-    # A picture is in its place.
-    opened.wait("() => document.querySelectorAll('.workbench-steps').length === 0")
+    # It stays, and nothing can be asked of it.
+    state_when(opened, "it.state === 'done'")
+    assert opened.page.locator(".workbench-do-stop:visible").count() == 0
     assert opened.count(1) is None
 
     opened.enough()
@@ -132,7 +133,8 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
         if "<svg" in output.get("data", {}).get("text/html", "")
     ]
     assert any("default" in picture and "choice" in picture for picture in pictures)
-    assert not any("application/vnd.jupyter.widget-view+json" in output.get("data", {}) for output in outputs)
+    panels = "() => [...document.querySelectorAll('.workbench-panel, .workbench-tuner')].map((each) => each.className)"
+    assert "workbench-tuner" in opened.page.evaluate(panels)[0]  # what was saved stands first
     opened.execute(2)
     assert opened.outputs(2)[0]["data"]["text/plain"] == "True"  # the GPU is as it was
 

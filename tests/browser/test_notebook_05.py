@@ -55,8 +55,8 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     text = {"panel": "panels.apply(", "run": "%%energy while it runs"}
     at = {name: next(n for n, cell in enumerate(code) if each in cell) for name, each in text.items()}
     # The notebook's clock steps as fast as the machine works it out; a person's does not.
-    assert "train(300)" in code[at["run"]]
-    code[at["run"]] = code[at["run"]].replace("train(300)", SLOWLY)
+    assert "train(300, pause_s=0.1)" in code[at["run"]]
+    code[at["run"]] = code[at["run"]].replace("train(300, pause_s=0.1)", SLOWLY)
     made = notebook(code)
     made.execute(*range(at["panel"] + 1))
     first = state_when(made, "it.can_apply && it.view.status.includes(': 250 W')")

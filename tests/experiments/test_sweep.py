@@ -18,7 +18,7 @@ import pytest
 import workbench
 from workbench.device import lease
 from workbench.device.discovery import devices
-from workbench.errors import UsageError
+from workbench.errors import DeviceHeld, UsageError
 from workbench.experiments import trial
 from workbench.experiments.executors import DaskExecutor, HereExecutor, LocalExecutor, dask_client
 from workbench.experiments.sweep import Sweep, candidates, sweep
@@ -428,3 +428,21 @@ def test_a_trial_that_an_interrupt_ended_is_begun_again_by_the_next_pass(stepped
     with pytest.raises(KeyboardInterrupt):
         list(running)
     assert [row["batch_size"] for row in running] == [64, 128]
+
+
+def test_a_sweep_measures_what_this_kernel_holds_and_an_apply_is_back_afterwards(two: session.Session) -> None:
+    gpu = two.devices[0]
+    control = workbench.control(gpu.uuid)
+    control.apply(Setting(power_limit_w=200.0))
+    space = {"batch_size": [64], "power_limit_w": [150.0, None]}
+    running = Sweep(train, space, order="grid", gpus=[0])
+    rows = []
+    for row in running:
+        rows.append(row)
+        assert len(control.history) == 1  # a panel that looks meanwhile keeps its Undo
+        with pytest.raises(DeviceHeld, match="sweep"):
+            control.apply(Setting(power_limit_w=225.0))
+    assert [(row["outcome"], row["applied_w"]) for row in rows] == [("ok", 150.0), ("ok", 250.0)]
+    assert gpu.setting().power_limit_w == 200.0
+    control.undo()
+    assert gpu.setting().power_limit_w == 250.0

@@ -136,18 +136,53 @@ def test_a_lost_gpu_is_reported_and_nothing_can_be_applied(machine: Machine) -> 
     assert not panel.applier.view.can_apply
 
 
+BOTH_SIZES = pl.DataFrame([
+    {"time_s": time_s, "energy_j": energy_j, "power_limit_w": limit_w, "batch_size": size}
+    for size, faster in ((12, 1.0), (24, 0.5))
+    for time_s, energy_j, limit_w in ((faster, 200 * faster, 250.0), (1.1 * faster, 150 * faster, 150.0))
+])
+
+
 def test_it_takes_over_what_is_chosen_on_a_frontier(machine: Machine) -> None:
-    class Frontier:
-        chosen = Configuration(Setting(200.0))
-
-        def on_choice(self, callback: Callable[[Configuration], object]) -> None:
-            self.callback = callback
-
-    frontier = Frontier()
+    frontier = workbench.panels.frontier(BOTH_SIZES.filter(pl.col("batch_size") == 24), max_slowdown=0.05)
     panel = workbench.panels.apply(frontier)
-    assert panel.chosen == Configuration(Setting(200.0))
-    frontier.callback(Configuration(Setting(175.0)))
-    assert "→ 175 W" in panel.summary()
+    assert panel.chosen == Configuration(Setting(250.0), 24)
+    frontier.step()
+    assert "→ 150 W" not in panel.summary()  # beyond the bound
+    frontier.choose(max_slowdown=0.2)
+    assert "→ 150 W" in panel.summary()
+
+
+def test_apply_proposes_no_point_of_a_batch_size_that_the_running_job_may_not_have(machine: Machine) -> None:
+    frontier = workbench.panels.frontier(BOTH_SIZES, unit="sample", max_slowdown=0.5)
+    panel = workbench.panels.apply(frontier)
+    assert panel.chosen is None  # nobody knows the job's batch size
+    with workbench.measure("train"):
+        for batch in TrainingJob("librispeech", 12, machine=machine, iterations=3, evaluate=False):
+            workbench.work(samples=batch.size)
+            workbench.step()
+        frontier.refresh()
+        panel.refresh()
+        assert panel.chosen == Configuration(Setting(150.0), 12)
+    frontier.select(batch_size=24)
+    panel.refresh()
+    assert panel.chosen is None
+    frontier.choose(Configuration(Setting(250.0), 24))  # somebody wants it
+    assert panel.chosen == frontier.chosen
+
+
+def test_after_undo_the_power_and_the_changes_stay(machine: Machine) -> None:
+    panel = ApplyPanel(Setting(125.0))
+    for number, _ in enumerate(TrainingJob("imagenet", 256, machine=machine, iterations=40, evaluate=False)):
+        if number == 10:
+            panel.apply()
+        if number == 30:
+            panel.undo()
+    panel.refresh()
+    facts = dict(panel.applier.view.facts)  # type: ignore[union-attr]
+    assert len(facts["Done"].splitlines()) == 2
+    assert panel.applier.followed is not None
+    assert panel.applier.followed.after_w > panel.applier.followed.before_w  # type: ignore[operator]
 
 
 def test_the_power_is_watched_and_drawn(machine: Machine) -> None:
@@ -155,8 +190,6 @@ def test_the_power_is_watched_and_drawn(machine: Machine) -> None:
     for number, _ in enumerate(TrainingJob("imagenet", 256, machine=machine, iterations=60, evaluate=False)):
         if number == 25:
             panel.apply()
-            assert panel.applier.follows
-    assert not panel.applier.follows
     panel.refresh()
     assert "power went from" in panel.summary()
     drawing = ElementTree.fromstring(power(panel.applier.followed))

@@ -23,7 +23,6 @@ from workbench.search.tradeoff import (
     python,
     savings,
 )
-from workbench.tariff import Tariff
 
 LIMITS = pl.DataFrame(
     {
@@ -139,7 +138,7 @@ def test_without_knobs_nothing_is_known_to_be_the_default_and_nothing_is_saved()
     found = seen(LIMITS.drop("power_limit_w"))
     assert found.reference is None
     assert "no point" in found.why
-    assert savings(found, 1, Work(), Tariff(0.3)) == []
+    assert savings(found, 1, Work()) == []
 
 
 def test_the_bound_is_against_the_default_and_always_leaves_the_fastest() -> None:
@@ -200,16 +199,13 @@ def test_a_configuration_is_found_by_its_knobs_and_any_batch_size_where_none_is_
 
 
 def test_what_is_saved_per_hour_epoch_and_job() -> None:
-    hour, epoch, job = savings(seen(), 1, Work("epoch", epochs=90), Tariff(0.3, "EUR", 400.0))
+    hour, epoch, job = savings(seen(), 1, Work("epoch", epochs=90))
     # 400 J less and 0.4 s more an epoch of 10 s: 360 of them are an hour at the default.
     assert [(each.per, each.energy_j, round(each.time_s, 6)) for each in (hour, epoch, job)] == [
         ("hour", 144_000.0, -144.0),
         ("epoch", 400.0, -0.4),
         ("job", 36_000.0, -36.0),
     ]
-    assert job.kwh == pytest.approx(0.01)
-    assert (job.money, job.co2_g) == (pytest.approx(0.003), pytest.approx(4.0))
-    assert savings(seen(), 1, Work("epoch"), Tariff())[0].money is None
 
 
 @pytest.mark.parametrize(
@@ -229,8 +225,8 @@ def test_what_is_not_known_of_the_work_is_left_out(work: Work, factors: dict[str
 
 def test_savings_have_the_errors_of_both_and_the_default_has_none() -> None:
     found = seen(LIMITS.with_columns(energy_sd_j=pl.Series([30.0, 40.0, 0.0, 0.0])))
-    assert savings(found, 1, Work("epoch"), Tariff())[1].uncertainty_j == pytest.approx(98.0)
-    assert savings(found, 0, Work("epoch"), Tariff()) == []
+    assert savings(found, 1, Work("epoch"))[1].uncertainty_j == pytest.approx(98.0)
+    assert savings(found, 0, Work("epoch")) == []
 
 
 def test_a_work_that_makes_no_sense_is_refused() -> None:

@@ -695,6 +695,24 @@ def test_a_person_can_pause_step_and_hold(lab: Callable[..., Lab]) -> None:
         tuner.pause()
 
 
+def test_hold_here_holds_the_best_measured_setting_within_the_bound(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks", max_slowdown=0.1)
+    here.until(tuner, "search")
+    for _ in range(60):
+        here.train(tuner, 10)
+        if tuner.state != "search" or tuner.view().probes.filter(pl.col("energy_ratio") < 0.95).height:
+            break
+    tuner.hold_here()
+    here.train(tuner, 20)
+    tuning = tuner.view()
+    within = tuning.probes.filter(pl.col("time_ratio") <= 1.1, pl.col("outcome") == "kept")
+    best = within.row(within["energy_ratio"].arg_min(), named=True)  # type: ignore[arg-type]
+    assert best["energy_ratio"] < 0.95
+    assert tuning.current.sm_clock_mhz == best["sm_clock_mhz"]
+    tuner.end()
+
+
 def test_another_bound_counts_what_was_measured(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks", max_slowdown=0.02)

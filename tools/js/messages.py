@@ -189,7 +189,6 @@ class Apply(TypedDict):
     doing: str
     done: str
     plot: str
-    follows: bool
     theme: NotRequired[Theme]
     knobs: NotRequired[ApplyKnobs]
     gpus: NotRequired[list[tuple[str, str]]]
@@ -209,7 +208,6 @@ class Applied(TypedDict):
     doing: str
     done: str
     plot: str
-    follows: bool
     job: JobPoint | None
 
 

@@ -51,6 +51,7 @@ class _Holding:
     found: Setting
     owes: bool = False  # the journal holds what an earlier one could not put back
     changes: list[Change] = field(default_factory=list)  # made in it and not taken back, oldest first
+    lent: bool = False  # to a child process, which may change it meanwhile
 
 
 _held: dict[str, _Holding] = {}
@@ -307,9 +308,54 @@ def restore(device: Device) -> str:
         holding = _held.get(device.uuid)
         if holding is None:
             return ""
+        if holding.lent:  # it is restored already, and another process changes it
+            _release(holding)
+            return ""
         outcome = put_back(holding.device, holding.journal)
         _release(holding, keep_journal=not outcome.settled)
         return outcome.sentence
+
+
+@contextlib.contextmanager
+def lent(uuids: Iterable[str]) -> Iterator[None]:
+    """Lend GPUs that this process holds to child processes for the length of a block.
+
+    They get the GPUs as they were found; afterwards what was set before is set again.
+
+    Raises:
+        DeviceHeld: a tuner of this process changes one of them.
+        DeviceError: one does not answer.
+    """
+    with contextlib.ExitStack() as stack:
+        for uuid in uuids:
+            if uuid in _held:
+                stack.enter_context(_lent(_held[uuid]))
+        yield
+
+
+@contextlib.contextmanager
+def _lent(holding: _Holding) -> Iterator[None]:
+    device, journal = holding.device, holding.journal
+    with _guard:
+        if changes(device.uuid, "tuner"):
+            raise DeviceHeld(f"a tuner of this process is changing {device.name}; end the tuning first")
+        now = device.setting()
+        put_back(device, journal)
+        journal.remove()
+        holding.lock.close()
+        holding.lent = True
+    try:
+        yield
+    finally:
+        with _guard:
+            if _held.get(device.uuid) is holding:
+                again = Setting(**{knob: getattr(now, knob) for knob in journal.touched})
+                holding.lent, lock = False, journals.lock(device.uuid, device.name, device.node)
+                if lock is None:
+                    _release(holding)  # somebody else has taken it
+                else:
+                    holding.lock = lock
+                    change(device, again)
 
 
 def restore_all() -> list[str]:
@@ -375,6 +421,8 @@ def _back_to(device: Device, before: Setting, knobs: set[str]) -> None:
 
 def _hold(device: Device) -> _Holding:
     if device.uuid in _held:
+        if _held[device.uuid].lent:
+            raise DeviceHeld(f"{device.name} is being changed by a sweep of this process; wait until it ends")
         return _held[device.uuid]
     lock = journals.lock(device.uuid, device.name, device.node)
     if lock is None:

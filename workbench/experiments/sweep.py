@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 
 from .. import _html
+from ..device import lease
 from ..device.discovery import Gpus, devices
 from ..errors import MOST_VALUES, NoDriver, UsageError, WorkbenchError, checked, checked_list, shown
 from ..logbook.store import Store
@@ -181,9 +182,14 @@ class Sweep:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         executor = self._given or LocalExecutor(_uuids(self._gpus))
         width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
-        under_way: dict[Future[dict[str, Any]], int] = {}
         self._began, self.reason = time.monotonic(), ""
         self._failures = []
+        children = executor.gpus if isinstance(executor, LocalExecutor) else ()
+        with lease.lent(children):
+            yield from self._trials(executor, width)
+
+    def _trials(self, executor: Executor, width: int) -> Iterator[dict[str, Any]]:
+        under_way: dict[Future[dict[str, Any]], int] = {}
         try:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
@@ -357,7 +363,17 @@ def sweep(
     """Measure many configurations of one workload, to the end; returns the `Sweep`.
 
     Args:
-        work, space, budget, order, gpus, name, worth, seed, earlier, executor: As for `Sweep`.
+        work: A fixed piece of training: a function of the batch size that returns how many samples it took.
+        space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz,
+            mem_clock_mhz (all combinations).
+        budget: Configurations to measure at most; the whole space where None.
+        order: "frontier" measures where the frontier is expected to grow most, until it has it; "grid" all.
+        gpus: As `devices` takes them; all that the session sees where None.
+        name: Keep the rows under this name and go on with those that are there.
+        worth: With "frontier", the least share of its area that a next trial must be expected to add.
+        seed: Of the search.
+        earlier: With "frontier", begin with what tuned cells and recurring jobs of this name have measured.
+        executor: Where trials run; a process per GPU where None.
         progress: Show a line with the remaining time, or call this after each trial.
 
     Raises:

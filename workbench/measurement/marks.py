@@ -201,6 +201,17 @@ def latest_steps(count: int) -> list[float]:
     return list(max(noted, key=lambda steps: steps[-1])[-count:]) if noted else []
 
 
+def batch_size() -> int | None:
+    """Samples of the last iteration of the running job; None where it counts none."""
+    counted = [each for each in tuple(_open) if len(each.steps) > 1 and "samples" in each.work]
+    if not counted:
+        return None
+    newest = max(counted, key=lambda each: each.steps[-1])
+    start_s, end_s = newest.steps[-2:]
+    done = zip(*newest.work["samples"], strict=False)
+    return round(sum(amount for at_s, amount in done if start_s < at_s <= end_s)) or None
+
+
 def step() -> None:
     """Mark the end (or the beginning) of a training iteration: once in each, at the same place of the loop.
 

@@ -19,7 +19,6 @@ import polars as pl
 
 from ..errors import UsageError, checked, shown
 from ..records import Configuration, Setting
-from ..tariff import J_PER_KWH, Tariff
 from . import frontier as pareto
 from .frontier import KNOBS
 from .objective import ZeusCost
@@ -439,45 +438,32 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Joules, seconds and money that a choice saves against the default; below 0 it costs more.
+    """Joules and seconds that a choice saves against the default; below 0 it costs more.
 
     Attributes:
         per: "hour" (the work that the default does in an hour), "epoch" or "job".
         energy_j, uncertainty_j: Joules, with the half width of their 95 % interval.
         time_s: Seconds that it takes less; below 0 more.
-        money, co2_g: None where no tariff says.
     """
 
     per: str
     energy_j: float
     uncertainty_j: float
     time_s: float
-    money: float | None
-    co2_g: float | None
-
-    @property
-    def kwh(self) -> float:
-        return self.energy_j / J_PER_KWH
 
 
-def savings(analysis: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> list[Saving]:
+def savings(analysis: FrontierAnalysis, row: int, work: Work) -> list[Saving]:
     """Savings of a point against the default, per hour, epoch and job; none of the default itself.
 
     Args:
         analysis: The frontier.
         row: Of the point.
         work: Unit of work and how much of it there is.
-        tariff: Price and carbon of a joule.
     """
     if analysis.reference in (None, row):
         return []
     one, other = (analysis.rows[number] for number in (row, analysis.reference))
     saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
     error_j = Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
-    rows = []
-    for per, factor in work.factors(other["time_s"]).items():
-        kwh = factor * saved_j / J_PER_KWH
-        money = None if tariff.price_per_kwh is None else kwh * tariff.price_per_kwh
-        co2_g = None if tariff.g_co2_per_kwh is None else kwh * tariff.g_co2_per_kwh
-        rows.append(Saving(per, factor * saved_j, factor * error_j, factor * saved_s, money, co2_g))
-    return rows
+    return [Saving(per, factor * saved_j, factor * error_j, factor * saved_s)
+            for per, factor in work.factors(other["time_s"]).items()]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -251,7 +250,7 @@ def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float
 
 def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) -> Iterator[T]:
     """Iterate a loop whose body really computes, on this machine's processor: beside each of its steps a
-    simulated GPU works as long as the step before took. Where no GPU is simulated, the steps alone.
+    simulated GPU works for one iteration of a workload. Where no GPU is simulated, the steps alone.
 
     Args:
         steps: What the loop iterates, as a data loader.
@@ -263,21 +262,8 @@ def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) 
         yield from steps
         return
     job = TrainingJob(workload, gpu=gpu, machine=machine)
-    (lane,), clock = job._lanes, machine.clock
-    usual_s = sum(phase.time_s for phase in lane.iteration)
-    factor = 1.0
     with job.claimed():
         for item in steps:
-            begun_s = clock()
-            job.marks.append(job._start([_varied(lane.iteration, factor, (factor,))]))
+            job.marks.append(job._start([lane.iteration for lane in job._lanes]))
             yield item
-            took_s = clock() - begun_s  # nothing where the clock stands still
-            factor = took_s / usual_s if took_s > 0 else factor
             job._wait(0.0)
-
-
-def in_background(job: TrainingJob) -> threading.Thread:
-    """Run a job on a thread of its own, for demonstrations and tests that watch it."""
-    thread = threading.Thread(target=job.run, name=f"training-{job.workload.key}", daemon=True)
-    thread.start()
-    return thread

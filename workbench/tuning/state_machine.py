@@ -290,7 +290,7 @@ class Tuner:
             self._search_on()
 
     def hold_here(self) -> None:
-        """Search no further, and hold the best measured setting so far.
+        """Search no further, and hold the best setting within the bound that was measured so far.
 
         Raises:
             UsageError: nothing was measured yet.
@@ -298,7 +298,7 @@ class Tuner:
         with self._commanded("hold a setting") as job:
             if job is None:
                 raise UsageError("there is nothing to hold now: the default setting is not measured yet")
-            job.pinned = job.choice.setting if job.choice.measured else job.belief.space.reference
+            job.pinned = job.best_measured
             job.choose()
             self._go(Holding(job))
             self.request.paused = False

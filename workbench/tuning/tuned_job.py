@@ -166,6 +166,14 @@ class TunedJob:
         """The best setting that is known to be allowed: the choice if it was measured, else the default."""
         return self.chosen if self.choice.measured else Setting()
 
+    @property
+    def best_measured(self) -> Setting:
+        """The best of the measured settings within the bound, as the panel draws them."""
+        belief, bound = self.belief, self.work.request.max_slowdown
+        measured = map(belief.named, belief.measured())
+        allowed = [each for each in measured if bound is None or belief.ratios(each)[0] <= 1.0 + bound]
+        return min(allowed, key=belief.cost)
+
     def reconsider(self) -> str:
         """Choose again; returns what is to be done then: "hold" another setting, "search", or "" to stay."""
         belief, held, bound = self.belief, self.choice, self.work.request.max_slowdown

@@ -120,6 +120,13 @@ class DisplayHandle:
                 self._waiting.daemon = True
                 self._waiting.start()
 
+    def rest(self, draw: Callable[[], dict[str, Any]]) -> None:
+        """Draw the picture now: nothing will change any more."""
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting.cancel()
+        self._rested(draw)
+
     def _rested(self, draw: Callable[[], dict[str, Any]]) -> None:
         if not (shown := self.picture_id):
             return

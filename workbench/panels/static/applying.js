@@ -15,7 +15,7 @@ export class Applying {
     this.plot = element("div", "workbench-power-around");
   }
   /** @param {Omit<import("./messages").Applied, "kind" | "job"> | import("./messages").Apply} message */
-  show({ view, gpus, uuid, doing, done, follows, plot }) {
+  show({ view, gpus, uuid, doing, done, plot }) {
     if (gpus) put(this.gpu, { hidden: gpus.length < 2 });
     if (gpus) offer(this.gpu, gpus);
     put(this.gpu, { value: uuid });
@@ -23,7 +23,7 @@ export class Applying {
     say(this.command.code, view?.command ?? "");
     put(this.command.root, { hidden: !view?.command });
     if (this.drawn !== plot) this.plot.innerHTML = this.drawn = plot;
-    say(this.done, doing ? `${doing} …` : done + (follows && done ? "; watching the power" : ""));
+    say(this.done, doing ? `${doing} …` : done);
   }
   able(over) {
     put(this.apply, { disabled: over || !this.view?.can_apply });

@@ -2,7 +2,7 @@
 // A tuner at work: time against energy, the clocks or power limits, the probes in order, what can be asked of it.
 /** @import { ClocksDrawing, ClocksGreeting, ClocksNews, ClocksWords } from "./messages" */
 import { Asking, button, chip, choose, element, folded, labelled, lines, offer, picker, put, refill, row, say, slowdownSlider, space } from "./controls.js";
-import { minutes } from "./formats.js";
+import { elapsed } from "./formats.js";
 import { livePanel } from "./live.js";
 import { Described } from "./plots.js";
 
@@ -28,7 +28,7 @@ class Words {
     say(this.headline, words?.headline ?? about.nothing);
     say(this.saved, words?.saved ?? "");
     lines(this.details, words?.details ?? []);
-    lines(this.events, (words?.events ?? []).map(([at, text]) => `${minutes(at)}  ${text}`));
+    lines(this.events, (words?.events ?? []).map(([at, text]) => `${elapsed(at)}  ${text}`));
     const names = words && words.step === null ? [...about.steps, words.state] : about.steps;
     const current = words ? (words.step ?? about.steps.length) : null;
     const steps = names.map((name, n) => [name, n === current ? { "aria-current": "step" } : {}]);
@@ -44,15 +44,17 @@ class Commands {
     this.asking = new Asking((percent, asked) => post({ kind: "slowdown", percent, asked }));
     this.slowdown = slowdownSlider("workbench-slowdown", "allowed slowdown in per cent", HIGHEST_BOUND + ANY, (percent) => this.asking.ask(percent));
     this.chips = element("span", "workbench-levels");
-    const bound = labelled("slower by at most", this.slowdown.input, this.slowdown.words);
+    this.bound = labelled("slower by at most", this.slowdown.input, this.slowdown.words);
     const { start, stop, pause, hold, step } = this.buttons;
     start.classList.add("workbench-primary");
-    this.first = row(start, stop, pause, hold, bound, space(), this.chips);
+    this.first = row(start, stop, pause, hold, this.bound, space(), this.chips);
     this.more = row(step, labelled("for", this.objective));
   }
   show(/** @type {ClocksNews} */ { words, begins, wanted }, over) {
     const ended = !words || ["done", "refused"].includes(words.state);
     const can = words?.commands ?? {};
+    const gone = ended && !begins; // nothing can be asked of it any more
+    for (const each of [...Object.values(this.buttons), this.bound, this.more]) put(each, { hidden: gone });
     for (const [name, each] of Object.entries(this.buttons)) put(each, { disabled: over || !(can[name] || (name === "start" && ended && begins)) });
     say(this.buttons.start, words?.paused && !ended ? "Go on" : "Start tuning");
     const { objective, slowdown, slowdown: { input } } = this;

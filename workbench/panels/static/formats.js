@@ -20,17 +20,12 @@ export function joules(value) {
   return `${digits(value / scale)} ${unit} so far`; // three digits, as the sensor is good for
 }
 
-const two = (number) => String(number).padStart(2, "0");
-
-/** Time since the start of a cell. */
+/** Time since the start of a cell, as Python's `format_duration` writes it; below 100 s with tenths. */
 export function elapsed(seconds) {
-  if (seconds < 100) return `${seconds.toFixed(1)} s`;
-  const whole = Math.floor(seconds);
-  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
-  return hours ? `${hours}:${two(minutes)}:${two(rest)} h` : `${minutes}:${two(rest)} min`;
+  if (seconds < 120) return `${seconds.toFixed(seconds < 99.95 ? 1 : 0)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 100 ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
-
-export const minutes = (seconds) => `${Math.floor(seconds / 60)}:${two(Math.floor(seconds % 60))}`;
 
 export const percent = (value) => `${Math.round(100 * value)} %`;
 

@@ -11,7 +11,7 @@ const MOVING_MS = 10_000; // since the last news
 const ASK_AGAIN_MS = 5000;
 const HELLO_AGAIN_MS = 300; // at first, then after twice the time
 const HELLO_SELDOM_MS = 60_000;
-const GONE = "The kernel that drew this has ended or was restarted: nobody hears what is done here. Run the cell again.";
+const GONE = "The kernel that drew this has ended or was restarted: buttons and sliders do nothing. Run the cell again.";
 
 // One BokehJS for all panels of the page, sent by the kernel on the first one's request.
 const shared = (/** @type {any} */ (globalThis).__workbenchPage ??= { bokeh: null, asked: -Infinity, arrived: new EventTarget() });

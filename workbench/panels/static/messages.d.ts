@@ -1,6 +1,5 @@
 // Made by `python -m tools.js.messages` from what the panels in Python send; not to be edited.
 export interface ApplyView {
-  gpu: string;
   simulated: boolean;
   facts: [string, string][];
   status: string;
@@ -203,7 +202,6 @@ export interface Apply {
   doing: string;
   done: string;
   plot: string;
-  follows: boolean;
   theme?: Record<string, [string, string, string]>;
   knobs?: ApplyKnobs;
   gpus?: [string, string][];
@@ -221,7 +219,6 @@ export interface Applied {
   doing: string;
   done: string;
   plot: string;
-  follows: boolean;
   job: JobPoint | null;
 }
 export interface ClocksWanted {

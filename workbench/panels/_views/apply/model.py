@@ -5,13 +5,14 @@ on one GPU or all of this process; the power around a change as a small SVG.
 from __future__ import annotations
 
 import html
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...._html import table
 from ....device import control, driver
-from ....device.control import Control, as_configuration
+from ....device.control import Applied, Control, as_configuration
 from ....device.discovery import Gpus
 from ....device.protocol import Device
 from ....errors import UsageError, WorkbenchError
@@ -28,7 +29,7 @@ NOTHING = "Nothing is chosen yet: choose below, or on a frontier"
 SAME = "Nothing would change"
 MOST_LISTED = 5  # changes, and processes, that are listed
 WIDTH, HEIGHT = 460, 110  # fits a panel in a window of 900 pixels
-NONE_YET = "After Apply or Undo the power around the change stands here"
+NONE_YET = "After Apply or Undo this shows the power around the change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,6 @@ class ApplyView:
         command: For an administrator; empty where the rights suffice.
     """
 
-    gpu: str
     simulated: bool
     facts: tuple[tuple[str, str], ...]
     status: str
@@ -53,7 +53,7 @@ class ApplyView:
 
 def view(
     controls: Sequence[Control], chosen: Configuration | None, followed: StepResponse | None, *,
-    jobs: Sequence[str] = (),
+    jobs: Sequence[str] = (), done: Sequence[str] = (),
 ) -> ApplyView:
     """Look at GPUs; asks the driver, and changes nothing.
 
@@ -62,6 +62,7 @@ def view(
         chosen: What would be applied.
         followed: The power around the last change.
         jobs: Names of the recurring jobs that take the batch size.
+        done: Changes so far, undone ones too, oldest first.
     """
     first = controls[0]
     device, now = first.device, first.active()
@@ -75,18 +76,17 @@ def view(
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     after = [followed.text if followed is not None else "", first.left, first.earlier]
     command = "" if rights.who else rights.command
-    done = [f"{each.at}  {'; '.join(each.text)}" for each in reversed(first.history[-MOST_LISTED:])]
     facts = (
         ("Active", f"{active} ({now.text})"),
         ("Chosen", NOTHING if chosen is None else describe(wanted, device)),
         ("Difference", "; ".join(difference) or SAME), ("", _note(wanted, jobs)), ("Rights", rights.text),
         ("Command", command), ("Held by", "" if now.origin == "process" else now.holder),
         ("Computing on it", ", ".join(names[:MOST_LISTED]) + more), *(("", text) for text in after),
-        ("Done", "\n".join(done)),
+        ("Done", "\n".join(reversed(done[-MOST_LISTED:]))),
     )
     name = titled(device.name, device.simulated)
     return ApplyView(
-        gpu=device.name, simulated=device.simulated, facts=tuple(each for each in facts if each[1]),
+        simulated=device.simulated, facts=tuple(each for each in facts if each[1]),
         status=" · ".join(filter(None, (f"{name}: {active}", now.text, *after))), command=command,
         can_apply=chosen is not None and now.setting is not None and not driver.read_only(),
         can_undo=any(each.history or each.left for each in controls), can_default=not driver.read_only(),
@@ -165,6 +165,8 @@ class Applier:
         self.chosen: Configuration | None = None
         self.view: ApplyView | None = None
         self.followed: StepResponse | None = None
+        self._undone: Applied | None = None  # the last change that was undone, at the time of that
+        self._log: list[str] = []
         self._doing = self._done = ""  # what goes on just now; how the last command went
 
     @property
@@ -176,6 +178,7 @@ class Applier:
         """Control another GPU of this process, or "all" of them."""
         devices = session.current().devices if uuid == ALL else (uuid,)
         self.controls, self._done = tuple(manual.control(each) for each in devices), ""
+        self.followed, self._undone, self._log = None, None, []
 
     def choose(self, wanted: Configuration | Setting | None) -> None:
         """Make a configuration the chosen one; nothing is applied.
@@ -214,6 +217,8 @@ class Applier:
         """
         controls = [each for each in self.controls if each.history or each.left] or [self.control]
         self._doing, self._done = "undoing", ""
+        self.refresh()  # a change that was made elsewhere is listed before it is undone
+        last = self.control.history[-1:]
         try:
             lines, errors = _undone(controls)
         finally:
@@ -221,6 +226,8 @@ class Applier:
         if errors:
             raise _together(errors)
         self._done = "; ".join(lines) + self._where()
+        self._log.append(f"{time.strftime('%H:%M:%S')}  {self._done}")
+        self._undone = replace(last[0], at_s=self.control.device.clock()) if last else None
 
     def restore_default(self) -> None:
         """Give every knob back to the driver. Raises as `apply`."""
@@ -230,15 +237,20 @@ class Applier:
         return f" on {len(self.controls)} GPUs" if len(self.controls) > 1 else ""
 
     def refresh(self) -> None:
-        """Ask the driver."""
-        self.followed = self.control.follow()
-        self.view = view(self.controls, self.chosen, self.followed, jobs=[job.name for job in self.jobs])
+        """Ask the driver. The power around a change stays when it is undone."""
+        known = [f"{each.at}  {'; '.join(each.text)}" for each in self.control.history]
+        self._log += [each for each in known if each not in self._log]
+        followed = self.control.follow(self._last)
+        if followed is not None and (self.followed is None or followed.after_w is not None):
+            self.followed = followed
+        jobs = [job.name for job in self.jobs]
+        self.view = view(self.controls, self.chosen, self.followed, jobs=jobs, done=self._log)
 
     @property
-    def follows(self) -> bool:
-        """Whether the power around the last change is still being watched."""
-        history = self.control.history
-        return bool(history) and self.control.device.clock() - history[-1].at_s < AFTER_S
+    def _last(self) -> Applied | None:
+        """The last change, or its undoing."""
+        changes = [*self.control.history[-1:], *filter(None, [self._undone])]
+        return max(changes, key=lambda each: each.at_s, default=None)
 
     def state(self) -> dict[str, Any]:
         """All that a view shows of it."""
@@ -248,7 +260,7 @@ class Applier:
         return {
             "uuid": self.control.device.uuid if len(self.controls) == 1 else ALL,
             "view": None if self.view is None else asdict(self.view), "wanted": wanted, "doing": self._doing,
-            "done": self._done, "plot": power(self.followed), "follows": self.follows,
+            "done": self._done, "plot": power(self.followed),
         }
 
 

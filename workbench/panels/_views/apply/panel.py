@@ -47,9 +47,10 @@ class ApplyPanel(LivePanel):
     ) -> None:
         self.applier = Applier(gpus, jobs)
         super().__init__(live=live)
+        self._frontier: Any = None  # whose offer is chosen here, until something is chosen on this panel
         if callable(getattr(wanted, "on_choice", None)):
-            self.applier.choose(wanted.chosen)
-            wanted.on_choice(self.choose)
+            self._frontier = wanted
+            wanted.on_choice(lambda _: self._take_offer(wanted))
         elif wanted is not None:
             self.applier.choose(wanted)
         with self._report_errors():
@@ -74,7 +75,12 @@ class ApplyPanel(LivePanel):
             UsageError: it is none.
         """
         self.applier.choose(wanted)
+        self._take_offer(None)
+
+    def _take_offer(self, frontier: Any) -> None:
+        """Choose what a frontier offers; None for what was chosen here."""
         with self._report_errors(), self._lock:
+            self._frontier = frontier
             self.refresh()
 
     def apply(self) -> None:
@@ -92,6 +98,8 @@ class ApplyPanel(LivePanel):
     def refresh(self) -> None:
         """Ask the driver."""
         with self._lock:
+            if self._frontier is not None:
+                self.applier.choose(self._frontier.offered)
             self.applier.refresh()
 
     # showing

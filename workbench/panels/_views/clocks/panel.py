@@ -5,8 +5,7 @@ what it has saved.
                                         process runs on the GPU
     workbench.panels.clocks(tuner)      one tuner, or what `workbench.tune()` returned
 
-`%%energy --tune` shows it below the live view while the cell runs; when the cell ends a static picture takes
-its place.
+`%%energy --tune` shows it above the live view; it stays when the cell ends.
 """
 
 from __future__ import annotations
@@ -48,14 +47,12 @@ class ClocksPanel(LivePanel):
 
     def __init__(self, tuner: Any = None, *, live: bool | None = None) -> None:
         self.source: TunerSource = source(tuner)
-        self.keeps_picture = not self.source.given  # else it becomes one when the tuner ends
         self._tuning: TuningView | None = None
         self._text: TuningText | None = None
         self._drawing: Drawing | None = None
         self._drawn = self._sent_version = 0  # how often there was something new to draw, and was sent
         # Of a tuner that is begun from here.
         self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
-        self._over = False
         super().__init__(live=live)
         with self._report_errors():
             self.refresh()
@@ -81,17 +78,18 @@ class ClocksPanel(LivePanel):
                 self._drawing = drawing(tuning)
                 self._drawn += 1
 
-    def finish(self, caption: str = "") -> None:
-        """Stop publishing and put a static picture in the view's place; the second time does nothing."""
+    def finish(self) -> None:
+        """Show how the tuning ended, and stop publishing; the second time does nothing."""
         with self._lock:
-            if self._over:
+            if not self.running:
                 return
-            self._over = True
             with self._report_errors():
                 self.tell()
         self.end()
-        text = "\n".join(each for each in (caption, self._problem) if each)
-        self.leave(self.html(), text or self.summary() if kernel() is None else text)
+        if self._shown.widget_id:
+            self._shown.rest(self._picture)
+        else:
+            self.leave(self.html(), self.summary() if kernel() is None else "", self._problem)
 
     # showing
 
@@ -123,23 +121,6 @@ class ClocksPanel(LivePanel):
         return {
             "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING,
         }
-
-    def changes(self) -> Message | None:
-        message = super().changes()
-        if self._is_over():
-            self.finish()
-            return None
-        return message
-
-    def drain(self) -> None:
-        self.refresh()
-        if self._is_over():
-            self.finish()
-
-    def _is_over(self) -> bool:
-        """Whether the widget of a given tuner is to become a picture."""
-        ended = self._tuning is not None and not self._going()
-        return ended and self.source.given and bool(self._shown.widget_id) and not self._over
 
     def news(self, *, whole: bool = False) -> Message:
         """What is said; and what is drawn, where views do not know it."""

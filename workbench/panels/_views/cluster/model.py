@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ....cluster.policies import POLICIES
 from ....cluster.runs import RunOutcome
 from ....cluster.scenario import UNITS, Scenario, label
 from ....cluster.views import compared, energy_over, rounded
@@ -109,7 +110,7 @@ def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], runs: pl.Da
 
 
 def _line(row: Row, scenario: Scenario) -> TableLine:
-    name, number, value = row["policy"], scenario.policies.index(row["policy"]), row["value"]
+    name, number, value = row["policy"], list(POLICIES).index(row["policy"]), row["value"]
     text, sd = label(name, scenario.at(value)), row["energy_kwh_sd"]
     return TableLine(
         name, number, value, text, cells(row, text, scenario), row["energy_kwh"] / 1000,
@@ -122,7 +123,7 @@ def _curve(outcome: RunOutcome, scenario: Scenario) -> PolicyCurve:
     assert outcome.view is not None
     task, found = outcome.task, outcome.view
     return PolicyCurve(
-        task.policy, scenario.policies.index(task.policy), label(task.policy, task.scenario),
+        task.policy, list(POLICIES).index(task.policy), label(task.policy, task.scenario),
         {**found.course, "power_kw": found.course["power_w"] / 1000},
         {**found.distributions, "inflation": 100 * found.distributions["inflation"]}, found.notable,
         outcome.result is not None,

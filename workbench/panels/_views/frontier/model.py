@@ -16,7 +16,7 @@ from ....logbook.store import for_spreadsheets
 from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, describe
-from ....tariff import J_PER_KWH, Tariff, significant, with_error
+from ....tariff import Tariff
 
 KNOB_HEADS = {
     "power_limit_w": ("limit (W)", "power limit in watts"), "sm_clock_mhz": ("SM (MHz)", "SM clock"),
@@ -25,8 +25,6 @@ KNOB_HEADS = {
 CHANGES = (("energy", "energy_j"), ("time", "time_s"))
 MANUAL, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (MANUAL, ETA, SLOWDOWN)
-# From how many kWh on, by what, and the unit.
-HOURS = ((1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"))
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def details(analysis: FrontierAnalysis, choice: FrontierChoice, work: Work, tari
     mean = f", mean of {repeats}" * (repeats > 1)
     costs = " and ".join(amounts(analysis, choice.row))
     sentences = [f"{rule[:1].upper()}{rule[1:]}: {costs} {a(work.unit)}{mean}; {origin(analysis)}"]
-    sentences += [saving_text(each, tariff) for each in tradeoff.savings(analysis, choice.row, work, tariff)]
+    sentences += [saving_text(each, tariff) for each in tradeoff.savings(analysis, choice.row, work)]
     sentences.append(standing(analysis, choice.row))
     return sentences
 
@@ -219,16 +217,13 @@ def saving_text(saved: Saving, tariff: Tariff) -> str:
     """A saving as a sentence."""
     periods = {"hour": "Per hour of baseline work", "epoch": "Per epoch", "job": "Per job"}
     verb = "saves" if saved.energy_j >= 0 else "costs"
-    scale, unit = next((scale, unit) for least, scale, unit in HOURS if abs(saved.kwh) >= least)
-    amount = significant(scale * abs(saved.kwh))
-    if saved.uncertainty_j:
-        amount = with_error(scale * abs(saved.kwh), scale * saved.uncertainty_j / J_PER_KWH)
+    amount = format_energy(abs(saved.energy_j), saved.uncertainty_j or None)
     money = tariff.text(abs(saved.energy_j))
     longer = f"{format_duration(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
     more = "" if saved.energy_j >= 0 else " more"
     return (
-        f"{periods[saved.per]} it {verb} {amount} "
-        f"{unit}{more}{', ' + money if money else ''} and takes {longer}"
+        f"{periods[saved.per]} it {verb} {amount}"
+        f"{more}{', ' + money if money else ''} and takes {longer}"
     )
 
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from ....device import chosen as last_applied
 from ....device.protocol import Device
 from ....errors import StoreError, WorkbenchError
 from ....logbook.report import format_duration, format_energy
@@ -36,11 +35,12 @@ from ..._core.svg import Picture, titled
 from ..apply.model import Applier, gpu_choices
 from . import model
 from .model import MANUAL, FrontierChoice
-from .shown import NAMES, NOTHING, ShownFrontier
+from .shown import NAMES, NOTHING, ShownFrontier, running_batch_size
 from .sources import GivenPoints, PointSource, collected_points, source
 from .svg import Plane, frontier_page
 
 STEPS = 12  # iterations that the place of the running job is the mean of
+CHOOSE = "choose a point: none was measured at the batch size of the running job"
 FRESH = 3.0  # iterations without a mark, after which no job runs
 
 
@@ -84,6 +84,11 @@ class FrontierPanel(LivePanel):
     def chosen(self) -> Configuration | None:
         """The configuration that is chosen; None before the first point."""
         return self._frontier.chosen
+
+    @property
+    def offered(self) -> Configuration | None:
+        """The configuration that Apply proposes; None where the points do not fit the running job."""
+        return self._frontier.offered
 
     @property
     def python(self) -> str:
@@ -161,7 +166,7 @@ class FrontierPanel(LivePanel):
     def refresh(self) -> None:
         """Take in what is new."""
         with self._lock:
-            observed = self.source.read()
+            observed = self.source.read(), running_batch_size()
             if self._frontier.version and observed == self._observed:
                 return
             collected = collected_points(self.source, first=self.analysis is None)
@@ -170,7 +175,7 @@ class FrontierPanel(LivePanel):
 
     def apply(self) -> None:
         """Set the GPU to the choice until `undo` or the kernel's end. Raises as `control(...).apply`."""
-        self._do(Applier.apply)
+        self._do(lambda applier: applier.apply(self.chosen))
 
     def undo(self) -> None:
         """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
@@ -257,7 +262,7 @@ class FrontierPanel(LivePanel):
 
     def changes(self) -> Message | None:
         self._say_applied()
-        return super().changes() if self.source.live else None
+        return super().changes()
 
     def _say_applied(self) -> None:
         """Say what is active, what the last change did and where the running job is, if that is new."""
@@ -269,7 +274,7 @@ class FrontierPanel(LivePanel):
     def _prepared(self) -> Applier:
         """What applies the choice. Raises NoDriver: there is no GPU."""
         self._applier = self._applier or Applier()
-        self._applier.choose(self.chosen)
+        self._applier.choose(self._frontier.offered)
         return self._applier
 
     def _applied(self) -> dict[str, Any] | None:
@@ -279,12 +284,15 @@ class FrontierPanel(LivePanel):
         applier, analysis = self._prepared(), self.analysis
         applier.refresh()
         job = None if analysis is None else self._job(analysis)
-        return {"gpus": gpu_choices(), **applier.state(), "job": job}
+        state = applier.state()
+        if analysis is not None and applier.chosen is None:
+            state["done"] = state["done"] or CHOOSE
+        return {"gpus": gpu_choices(), **state, "job": job}
 
     def _job(self, analysis: FrontierAnalysis) -> dict[str, Any] | None:
         """Where the running job is among the points, in words and as layers."""
         sizes = analysis.points["batch_size"].unique().to_list()
-        size = last_applied.batch_size or (sizes[0] if len(sizes) == 1 else None)
+        size = running_batch_size() or (sizes[0] if len(sizes) == 1 else None)
         found = live_point(self._prepared().control.device, self.work, size)
         if found is None:
             return None

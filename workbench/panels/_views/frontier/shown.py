@@ -7,7 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from ....device import chosen
 from ....errors import UsageError
+from ....measurement import marks
 from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import Collected, FrontierAnalysis, describe
@@ -25,10 +27,11 @@ class Filters:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"job": None, "gpu": None, "batch_size": ALL, "predicted": True}
         self.options: dict[str, list[Any]] = {name: [] for name in NAMES}
+        self.followed = True  # the batch size is the running job's, as nobody has selected one
 
     def learn(self, points: pl.DataFrame, separate: frozenset[str | None]) -> None:
         """What there is now; what was selected and is gone gives way to the commonest, and so do all batch
-        sizes of a job that is `separate`.
+        sizes of a job that is `separate`. A batch size that nobody has selected is that of the running job.
         """
         self.options = {
             name: sorted(v for v in points[name].unique().to_list() if v is not None) for name in NAMES
@@ -36,6 +39,8 @@ class Filters:
         for name in NAMES:
             if self.values[name] not in (*self.options[name], ALL):
                 self.values[name] = ALL if name == "batch_size" else _commonest(points, name)
+        if self.followed and running_batch_size() in self.options["batch_size"]:
+            self.values["batch_size"] = running_batch_size()
         if self.values["job"] in separate and self.values["batch_size"] == ALL:
             own = points.filter(pl.col("job").eq_missing(self.values["job"]))
             if own["batch_size"].n_unique() > 1:
@@ -53,6 +58,7 @@ class Filters:
                 known = ", ".join(map(str, self.options[name])) or "none"
                 raise UsageError(f"there is no {name} {value!r} here; there are {known}")
         self.values = self.values | {name: value for name, value in given.items() if value is not None}
+        self.followed = self.followed and given.get("batch_size") is None
 
     def title(self, name: str) -> str:
         """What the points are of, and what of it is selected."""
@@ -80,6 +86,11 @@ def _commonest(points: pl.DataFrame, name: str) -> Any:
     return points.group_by(name).len().sort(["len", name], descending=[True, False], nulls_last=True)[name][0]
 
 
+def running_batch_size() -> int | None:
+    """Batch size of the running job, as far as it is known: it counts its samples, or was told one."""
+    return marks.batch_size() or chosen.batch_size
+
+
 class ShownFrontier:
     """The frontier of the points that are shown, and the choice on it.
 
@@ -92,6 +103,7 @@ class ShownFrontier:
         self.choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
         self.default = default
         self.filters = Filters()
+        self.asked = False  # a person or a program has chosen
         self.version = 0
         self.note = ""  # why the choice has moved with the points
         self.notes = ""  # of the points
@@ -103,6 +115,19 @@ class ShownFrontier:
         """The configuration that is chosen; None before the first point."""
         analysis = self.frontier
         return None if analysis is None else tradeoff.configuration(analysis.points, self.choice.row)
+
+    @property
+    def offered(self) -> Configuration | None:
+        """The configuration that Apply proposes: the chosen one; while nobody has chosen, only a point that
+        was measured at the batch size of the running job.
+        """
+        if self.frontier is None or self.asked:
+            return self.chosen
+        at = self.frontier.rows[self.choice.row]
+        sizes = self.filters.options["batch_size"]
+        alone = sizes[0] if len(sizes) == 1 else None
+        fits = at["batch_size"] in (None, running_batch_size() or alone)
+        return self.chosen if at["measured"] and fits else None
 
     def must(self) -> FrontierAnalysis:
         """The newest frontier.
@@ -164,7 +189,7 @@ class ShownFrontier:
 
     def take(self, choice: FrontierChoice) -> Configuration | None:
         """Make a choice; returns the configuration if it is another one than before."""
-        before = self.chosen
+        before, self.asked = self.chosen, True
         self.choice, self.note = replace(choice, row=model.ruled(self.must(), choice)), ""
         return self.chosen if self.chosen != before else None
 

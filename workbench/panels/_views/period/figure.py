@@ -54,7 +54,7 @@ def _fold(picture: Picture, view: PeriodView, number: int) -> None:
     frame.line(view.folded[:, 0] * scale, view.folded[:, 1], Pen(colour(number), 0.7, opacity=0.4))
     hover = {
         "at": [f"{time:.4g} {unit}" for time in times], "median": [f"{each:.0f} W" for each in median],
-        "eight of ten": [f"{least:.0f} to {most:.0f} W" for least, most in zip(low, high, strict=True)],
+        "80 % of them": [f"{least:.0f} to {most:.0f} W" for least, most in zip(low, high, strict=True)],
     }
     frame.line(times, median, Pen(width=1.8), hover=hover)
     frame.below(f"{unit} since its start")
