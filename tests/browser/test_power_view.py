@@ -212,3 +212,13 @@ def test_a_view_of_a_kernel_that_hears_nothing_moves_all_the_same_and_says_what_
     assert typed == 'with workbench.applied(power_limit_w=250, gpus="0"):'
     made.enough()
     made.finish(1)
+
+
+@pytest.mark.slow
+def test_a_view_of_a_restarted_kernel_is_not_running(notebook: Make) -> None:
+    made = started(notebook, "train()")
+    made.page.evaluate(
+        "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
+    )
+    after = made.until("it.state === 'not running'", timeout_s=5.0)
+    assert after["disabled"]

@@ -15,6 +15,25 @@ test("what is old is kept as extremes, what is recent whole", () => {
   assert.equal(series.last(4), 50); // in per cent
 });
 
+test("many readings per pixel are a mean and a range, also of what was shortened", () => {
+  const series = new Series();
+  series.append(rows(20_000, (row) => (row % 10 === 0 ? 300 : 100)), 0, 20_000);
+  for (const [from, to] of [[0, 2000], [100, 400], [1950, 2000]]) {
+    const band = series.band(from, to, 100);
+    const mid = band.slice(1, -1);
+    assert.ok(mid.every(({ low, high }) => low === 100 && high <= 300));
+    const mean = mid.reduce((sum, row) => sum + row.mean, 0) / mid.length;
+    assert.ok(Math.abs(mean - 120) < 3, `${from}: ${mean}`);
+  }
+  assert.equal(series.band(1999, 2000, 100), null); // few readings are drawn as they are
+});
+
+test("no line crosses a gap in a band", () => {
+  const series = new Series();
+  series.append(rows(1000, (row) => (row === 500 ? NaN : 100)), 0, 1000);
+  assert.equal(series.band(0, 100, 50).filter(({ mean }) => Number.isNaN(mean)).length, 1);
+});
+
 test("columns from a time on begin one row before it", () => {
   const series = new Series();
   series.append(rows(100, () => 100), 0, 100);

@@ -70,7 +70,7 @@ class Picture:
     Args:
         title: Stands above it, and is what is read to whoever cannot see it.
         size: Of the title's letters in pixels; 0 leaves it out.
-        width: In pixels; in a narrower place all letters shrink.
+        width: In pixels; a narrower place scrolls, so that no letters shrink.
     """
 
     def __init__(self, title: str, *, size: int = 13, width: int = WIDTH) -> None:
@@ -136,7 +136,7 @@ class Picture:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.y:g}" '
             f'width="{self.width}" role="img" aria-label="{text}" fill="none" '
-            f'style="width:100%;max-width:{most}px;height:auto;display:block" '
+            f'style="width:100%;min-width:{self.width}px;max-width:{most}px;height:auto;display:block" '
             f'font-family="system-ui, sans-serif"><title>{text}</title>{"".join(self._parts)}</svg>'
         )
 
@@ -526,6 +526,7 @@ def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) 
 def page(picture: str, text: str, more: str = "") -> str:
     """A picture, what else stands below it, and its words folded away for a reader who cannot see it."""
     text_html = html.escape(text).replace("\n", "<br>")
+    picture = f'<div style="overflow-x:auto">{picture}</div>'
     return f'{picture}{more}<details style="font-size:12px"><summary>in words</summary>{text_html}</details>'
 
 

@@ -11,7 +11,7 @@ const MOVING_MS = 10_000; // since the last news
 const ASK_AGAIN_MS = 5000;
 const HELLO_AGAIN_MS = 300; // at first, then after twice the time
 const HELLO_SELDOM_MS = 60_000;
-const GONE = "The kernel that drew this has ended or was restarted: buttons and sliders do nothing. Run the cell again.";
+const GONE = "The kernel that drew this has ended or was restarted. Run the cell again.";
 
 // One BokehJS for all panels of the page, sent by the kernel on the first one's request.
 const shared = (/** @type {any} */ (globalThis).__workbenchPage ??= { bokeh: null, asked: -Infinity, arrived: new EventTarget() });
@@ -221,11 +221,17 @@ export function livePanel(/** @type {(given: { root: HTMLElement, head: Head, po
       else waiting = message.kind === "greeting" ? [[message, buffers]] : [...waiting, [message, buffers]];
       show();
     });
+    /** The kernel was connected or is gone, as after a restart: sending fails where it is gone. */
+    const onConnection = () => guarded(() => {
+      line.post({ kind: "ping" });
+      show();
+    });
     const onBokeh = () => guarded(() => {
       for (const each of waiting.splice(0)) draw(...each);
       show();
     });
     model.on("msg:custom", onMessage);
+    model.on("comm_live_update", onConnection);
     shared.arrived.addEventListener("bokeh", onBokeh, { signal: end.signal });
 
     const recolour = () => guarded(() => page.figures.forEach((figure) => figure.recolour()));
@@ -242,6 +248,7 @@ export function livePanel(/** @type {(given: { root: HTMLElement, head: Head, po
       end.abort();
       observer.disconnect();
       model.off("msg:custom", onMessage);
+      model.off("comm_live_update", onConnection);
       for (const figure of page.figures) figure.dispose();
     };
   };

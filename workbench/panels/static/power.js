@@ -12,6 +12,7 @@ const STEP_W = 5;
 const [SILENT_S, BESIDE, AROUND, FOOT] = [3, 72, 46, 36]; // no news; pixels beside a frame, around its inside, and of an axis below
 const TOOLTIPS = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"], ["SM clock", "@sm_clock_mhz{0} MHz"],
   ["utilisation", "@utilisation{0} %"]];
+const BAND_TOOLTIPS = [["at", "@x{0.0} s"], ["mean power", "@mean{0} W"], ["range", "@low{0} to @high{0} W"]];
 
 /** Power, SM clock and utilisation over one time axis. */
 class PowerPlots {
@@ -29,6 +30,7 @@ class PowerPlots {
     });
     this.y = Object.fromEntries(plots.map(({ column }) => [column, this.figure.range(0, 108)]));
     this.layers = /** @type {any[][]} */ (gpus.map(() => [])); // of each GPU, over one table
+    this.bands = /** @type {any[]} */ ([]); // of each GPU: the mean of each pixel, its range, and the line where readings are few
     const frames = plots.map((plot) => this.frame(plot, plot === plots[plots.length - 1]));
     const power = frames.filter((_, n) => plots[n].column === "power_w");
     this.figure.words(power[0], { x_offset: 4, y_offset: 12 }, { over: this.marks });
@@ -55,7 +57,11 @@ class PowerPlots {
       const step = { mode: "after", line_dash: [6, 4], line_color: gpus.length === 1 ? TEXT : line_color };
       if (name === "power_w") this.layer(frame, number, "Step", "power_limit_w", step, "overlay");
       const line = this.layer(frame, number, "Line", name, { line_color, line_dash, line_width: name === "power_w" ? 1.6 : 1.2, line_join: "round" });
-      if (name === "power_w" && this.gpus.length === 1) this.figure.hoverLine(frame, line, TOOLTIPS);
+      if (name === "power_w") this.bands[number] = this.band(frame, line, { line_color, line_dash });
+      if (name === "power_w" && this.gpus.length === 1) {
+        this.figure.hoverLine(frame, line, TOOLTIPS);
+        this.figure.hoverLine(frame, this.bands[number].mean, BAND_TOOLTIPS);
+      }
     }
     return frame;
   }
@@ -64,6 +70,12 @@ class PowerPlots {
     const made = this.figure.glyph(frame, kind, { x: column("time_s"), y: column(name), ...look }, { over, level });
     this.layers[number].push(made);
     return made;
+  }
+  /** What takes the place of a line of many readings: their mean and their range. */
+  band(frame, line, { line_color, line_dash }) {
+    const range = this.figure.glyph(frame, "VArea", { ...columns("x"), y1: column("low"), y2: column("high"), fill_color: line_color, fill_alpha: 0.3 });
+    const mean = this.figure.glyph(frame, "Line", { x: column("x"), y: column("mean"), line_color, line_dash, line_width: 1.6, line_join: "round" }, { over: range });
+    return { line, mean, range };
   }
   /** Draw what is known of a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
   draw({ series, marks, spans }, first, last, /** @type {Set<number>} */ hidden, followed) {
@@ -75,13 +87,19 @@ class PowerPlots {
       const parts = this.layers[number];
       for (const part of this.rows.length > 1 ? [...parts, this.rows[number]] : parts) put(part, { visible: !hidden.has(number) });
     });
+    const width = this.place.clientWidth - BESIDE;
+    this.bands.forEach(({ line, mean, range }, number) => {
+      const band = series[number].band(from, to, Math.max(width, 100));
+      fill(range, band ?? []);
+      for (const part of [mean, range]) put(part, { visible: Boolean(band) && !hidden.has(number) });
+      if (band) put(line, { visible: false });
+    });
     const drawn = shown.filter((_, number) => !hidden.has(number));
     const top = 1.08 * highest(...drawn.flatMap((data) => [data.power_w, data.power_limit_w]));
     span(this.y.power_w, [0, top]);
     span(this.y.sm_clock_mhz, [0, 1.12 * highest(...drawn.map((data) => data.sm_clock_mhz))]);
     span(this.x, [from, to]);
     this.drawing = false;
-    const width = this.place.clientWidth - BESIDE;
     this.strips.forEach((strips, row) => {
       // Where each GPU has a row of its own, only one of them has iterations.
       const theirs = this.rows.length === 1 || row === followed;
@@ -265,8 +283,8 @@ function powerView({ root, head, post, page }) {
     look: draw,
     moves: true,
     waits: null,
-    state({ running, queued, greeted }, silent_s) {
-      const words = !greeted ? (queued ? "the view comes when the cell ends" : "loading") : !running ? "done" : stopping ? "stopping" : "running";
+    state({ running, queued, greeted, gone }, silent_s) {
+      const words = !greeted ? (gone ? "not running" : "loading") : !running ? (gone ? "not running" : "done") : stopping ? "stopping" : "running";
       const quiet = silent_s > SILENT_S ? ` · nothing heard for ${silent_s.toFixed(0)} s` : "";
       const title = queued ? "input waits until the kernel has finished the cell" : "";
       put(state, { textContent: words + quiet, title, "data-state": !greeted ? "loading" : running ? "running" : "done" });

@@ -3,6 +3,7 @@
 
 export const COLUMNS = ["time_s", "power_w", "power_limit_w", "sm_clock_mhz", "utilisation"];
 export const [TIME, POWER, LIMIT, CLOCK, BUSY] = [0, 1, 2, 3, 4];
+const [SUM, COUNT] = [5, 6]; // of the readings of power that a row stands for
 const RECENT_S = 75;
 const MOST_ROWS = 7000;
 const BINS = 1000;
@@ -11,7 +12,8 @@ const NARROW = 3; // pixels that an iteration must have to be drawn on the power
 /** What is remembered of one GPU: the last minute whole, what is older as the extremes of short stretches. As in series.py. */
 export class Series {
   constructor() {
-    this.columns = /** @type {number[][]} */ (COLUMNS.map(() => []));
+    this.columns = /** @type {number[][]} */ ([...COLUMNS, SUM, COUNT].map(() => []));
+    this.coarse = this.thinned = 0; // seconds of a stretch that was shortened, and where those end
   }
   get length() {
     return this.columns[TIME].length;
@@ -22,7 +24,10 @@ export class Series {
   /** Rows of a table that holds them one after another. */
   append(table, from, count) {
     for (let row = from; row < from + count; row += 1) {
-      this.columns.forEach((values, column) => values.push((column === BUSY ? 100 : 1) * table[row * COLUMNS.length + column]));
+      COLUMNS.forEach((_, column) => this.columns[column].push((column === BUSY ? 100 : 1) * table[row * COLUMNS.length + column]));
+      const power = this.last(POWER);
+      this.columns[SUM].push(Number.isNaN(power) ? 0 : power);
+      this.columns[COUNT].push(Number.isNaN(power) ? 0 : 1);
     }
     if (this.length > MOST_ROWS) this.shorten();
   }
@@ -32,6 +37,10 @@ export class Series {
     const [start, span] = [times[0], Math.max(times[recent] - times[0], 1e-9)];
     const keep = new Set();
     let extremes = /** @type {any} */ (null);
+    const close = ({ low, high, sum, count }) => {
+      keep.add(low).add(high);
+      [this.columns[SUM][low], this.columns[COUNT][low]] = [sum, count]; // the mean survives
+    };
     for (let row = 0; row < recent; row += 1) {
       const [power, limit] = [this.columns[POWER][row], this.columns[LIMIT][row]];
       const gap = [POWER, LIMIT, CLOCK, BUSY].every((column) => Number.isNaN(this.columns[column][row]));
@@ -39,14 +48,38 @@ export class Series {
       if (gap) continue;
       const bin = Math.floor(((times[row] - start) / span) * BINS);
       if (extremes?.bin !== bin) {
-        if (extremes) keep.add(extremes.low).add(extremes.high);
-        extremes = { bin, low: row, high: row };
+        if (extremes) close(extremes);
+        extremes = { bin, low: row, high: row, sum: 0, count: 0 };
       }
+      extremes.sum += this.columns[SUM][row];
+      extremes.count += this.columns[COUNT][row];
+      this.columns[SUM][row] = this.columns[COUNT][row] = 0;
       if (power < this.columns[POWER][extremes.low]) extremes.low = row;
       if (power > this.columns[POWER][extremes.high]) extremes.high = row;
     }
-    if (extremes) keep.add(extremes.low).add(extremes.high);
+    if (extremes) close(extremes);
+    [this.coarse, this.thinned] = [span / BINS, times[recent]];
     this.columns = this.columns.map((values) => values.filter((_, row) => row >= recent || keep.has(row)));
+  }
+  /** Mean, lowest and highest power of each pixel between two times; null where readings are too few to need that. */
+  band(from, to, pixels) {
+    const step = Math.max((to - from) / pixels, from < this.thinned ? this.coarse : 0);
+    const times = this.columns[TIME];
+    const inside = times.flatMap((time, row) => (time >= from && time <= to ? [row] : []));
+    if (from >= this.thinned && inside.length < 2 * pixels) return null;
+    const bins = /** @type {any[]} */ ([]);
+    for (const row of inside) {
+      const [x, power] = [(Math.floor(times[row] / step) + 0.5) * step, this.columns[POWER][row]];
+      const last = bins[bins.length - 1];
+      if (Number.isNaN(power)) bins.push({ x: times[row], sum: NaN, count: 1, low: NaN, high: NaN }); // no line crosses a gap
+      else if (last?.x !== x) bins.push({ x, sum: this.columns[SUM][row], count: this.columns[COUNT][row], low: power, high: power });
+      else {
+        last.sum += this.columns[SUM][row];
+        last.count += this.columns[COUNT][row];
+        Object.assign(last, { low: Math.min(last.low, power), high: Math.max(last.high, power) });
+      }
+    }
+    return bins.filter(({ count }) => count).map(({ x, sum, count, low, high }) => ({ x, mean: sum / count, low, high }));
   }
   /** Columns from a time on (and one row before it, where the line comes from). */
   since(time) {
