@@ -27,8 +27,8 @@ class Hooks:
         self._running: Running | None = None
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
-        self._thread = 0
-        self._afters = self.after, functools.partial(self.after)  # if the first is interrupted at once
+        # others, if the first is interrupted at once
+        self._afters = self.after, functools.partial(self.after), self._end_left
 
     def install(self) -> None:
         self._shell.input_transformers_cleanup.append(strip)
@@ -55,13 +55,11 @@ class Hooks:
     def before(self, info: Any) -> None:
         """Open the window of a cell that asks for one; no error in here keeps the cell from running."""
         line = energy_line(info.raw_cell or "")
-        if self._running is not None and threading.get_ident() == self._thread and not _within_cell():
-            self._running.end()  # an interrupt came between its cell and `after`
-            self._running = None
+        self._end_left()
         if line is None:
             return
         if self._running is not None:
-            if threading.get_ident() != self._thread:  # a subshell's
+            if threading.get_ident() != self._running.thread:  # a subshell's
                 self._magics.say("this cell is not measured: another one is being measured")
             return
         from workbench._processes import interrupts_later
@@ -84,7 +82,16 @@ class Hooks:
             if options.label:
                 self._magics.cells[options.label] = _body(info)
             self._running, self._options = running, options
-            self._info, self._thread = info, threading.get_ident()
+            self._info = info
+
+    def _end_left(self, _: Any = None) -> None:
+        """Between cells of this thread, end what interrupts have kept from its end."""
+        if _within_cell():
+            return
+        for running in [each for each in self._magics.begun if each.thread == threading.get_ident()]:
+            running.end()
+            if running is self._running:
+                self._running = None
 
     def after(self, result: Any) -> None:
         """Close the window and show what it cost; also after an error or an interrupt."""
@@ -113,7 +120,8 @@ class Hooks:
 
     def _ends(self, result: Any) -> bool:
         """Whether the measured cell ends here, and not one inside it or in a subshell."""
-        info, here = self._info, threading.get_ident() == self._thread
+        info = self._info
+        here = self._running is not None and threading.get_ident() == self._running.thread
         if info is None or result is None:  # a cancelled cell has no result
             return info is not None and here
         # A cell that was interrupted outside of its own code is given another info, of the same text.

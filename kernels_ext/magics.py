@@ -41,6 +41,7 @@ class EnergyMagics(Magics):
     def __init__(self, shell: Any, **options: Any) -> None:
         super().__init__(shell, **options)
         self.cells: dict[str, str] = {}  # measured in this kernel, by label
+        self.begun: list[Running] = []  # and not ended
         # the last complete run of each label, and the code of its cell
         self.last_runs: dict[str, tuple[Measurement, str | None]] = {}
         if os.environ.get("WORKBENCH_SIMULATED_GPUS"):

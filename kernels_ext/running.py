@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Running:
     """One thing that is being measured: `open` it, let it run, `close` it; `end` restores what it changed.
 
-    An interrupt at its end costs repetitions, never the measurement; a second one ends it.
+    An interrupt at its end costs repetitions, never the measurement; a second one ends it. Where a third one
+    keeps `end` from its work, the hooks around cells call it again.
 
     Args:
         magics: The `EnergyMagics` that show and configure.
@@ -30,6 +32,7 @@ class Running:
 
     def __init__(self, magics: Any, options: Options, label: str, *, cell: bool) -> None:
         self._magics, self._options, self._label, self._cell = magics, options, label, cell
+        self.thread = threading.get_ident()
         self._view: Any = None
         self._clocks: Any = None  # the view of the tuning
         self._interrupted = 0  # times
@@ -46,6 +49,7 @@ class Running:
     def open(self) -> None:
         """Begin. What is raised in here leaves nothing behind."""
         magics, options = self._magics, self._options
+        magics.begun.append(self)
         try:
             for message in self._session.messages:
                 magics.say(message)
@@ -138,6 +142,8 @@ class Running:
             finally:
                 for view in filter(None, (self._view, self._clocks)):
                     view.end()
+            if self in self._magics.begun:
+                self._magics.begun.remove(self)
         for sentence in left:
             self._magics.say(sentence)
 

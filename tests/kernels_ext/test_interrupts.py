@@ -18,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import kernels_ext
 import workbench
+from kernels_ext.running import Running
 from workbench import _paths
 from workbench.device import lease
 from workbench.device.discovery import open_device
@@ -116,3 +117,23 @@ def test_an_interrupt_at_any_moment_leaves_nothing_and_the_next_cell_is_measured
         assert (kept.label, kept.outcome) == (f"next {trial}", "ok"), (trial, at)
         assert kept.energy_j is not None
         capsys.readouterr()
+
+
+@pytest.mark.parametrize("statement", ["a tuned cell", "a tuned statement"])
+def test_a_cell_ends_what_several_interrupts_at_once_have_kept_from_its_end(
+    statement: str, interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, came = open_device(0).setting(), 0
+    noting = Running.noting_interrupts
+
+    def interrupted(running: Running) -> Any:
+        nonlocal came
+        came += 1
+        if came <= 2:  # before the end has begun, and again in what would make up for it
+            raise KeyboardInterrupt
+        return noting(running)
+
+    monkeypatch.setattr(Running, "noting_interrupts", interrupted)
+    interrupter.run(CELLS[statement], [])
+    assert came > 2
+    assert left(found) == []
