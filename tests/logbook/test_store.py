@@ -161,6 +161,12 @@ def test_a_measurement_is_found_by_label_or_the_beginning_of_its_id(store: Store
         store.find("eval")
 
 
+def test_a_label_is_found_before_an_id_that_begins_like_it(store: Store) -> None:
+    store.save(replace(FULL, label="b"))
+    store.save(replace(BARE, started_unix_s=FULL.started_unix_s + 1))
+    assert store.find("b").id == FULL.id
+
+
 def test_an_empty_store_reports_that_there_is_nothing_to_find(store: Store) -> None:
     with pytest.raises(UsageError, match="none"):
         store.find("train")

@@ -197,9 +197,10 @@ class Store:
         return whole.sort("started_unix_s")
 
     def find(self, name: str) -> Measurement:
-        """The newest measurement with this label or beginning of an id. Raises UsageError without one."""
+        """The newest measurement with this label, else beginning of an id. Raises UsageError without one."""
         log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
-        hits = log.filter((pl.col("label") == name) | pl.col("id").str.starts_with(name))
+        labelled = log.filter(pl.col("label") == name)
+        hits = labelled if labelled.height else log.filter(pl.col("id").str.starts_with(name))
         if not hits.height:
             labels = [label for label in log["label"].unique(maintain_order=True).to_list()[-6:] if label]
             latest = ", ".join(labels) or "none"
