@@ -1,18 +1,21 @@
 """Killed at a random moment, in every surrounding a kernel meets: is the GPU restored, are measurements kept?
 
-Each trial has a simulated machine and a home of its own. A process measures cell after cell, lowers the power
-limit, locks the clock, and reports each measurement that is stored; at a random moment after its first change
-it is killed. The watchdog has 10 s to restore limit and clock; where it does not, a new session starts in the
-same surrounding, and must do it, or say so.
+Each trial has a machine and a home of its own. The machine is simulated, or one of a stand-in driver that
+others wrote (`--driver` or `WORKBENCH_TEST_DRIVER`, or built from `mock_driver` beside the measured data).
+A process measures cell after cell, lowers the power limit, locks the clock, and reports each measurement that
+is stored; at a random moment after its first change it is killed. The watchdog has 10 s to restore limit and
+clock; where it does not, a new session starts in the same surrounding, and must do it, or say so.
 
 `restored`: limit and clock are as before, by the watchdog or by the next start. `watchdog_failed`: the kill
 left the watchdog alive, and yet it did not restore. `told`: the home with the journal has ended too, and the
-next start told of a setting that is not the default. `not_restored`: still changed after the next start, for
-no such reason. `silent`: still changed, and the next start said nothing. `disturbed`: a second process took
-the setting of a living one for a dead one's. `ended_early`: the surrounding itself ended the process before
-its first change; no trial.
+next start told of a setting that is not the default. `hidden`: the next start could not reach the journal or
+the GPU (another user's, a container with fewer GPUs); the start after it must restore. `not_restored`:
+still changed after that, for no such reason. `silent`: still changed, and the next start said nothing.
+`disturbed`: a second process took the setting of a living one for a dead one's. `ended_early`: the
+surrounding itself ended the process before its first change; no trial.
 
-    python -m benchmarks.kills [--json FILE] [--quick] [--minutes M]
+    python -m benchmarks.kills [--driver LIBRARY | --simulated] [--json FILE] [--quick] [--minutes M]
+        [--stopped SECONDS] [--trials N]
 
 With `--minutes` no further trial begins after so long, and those of an earlier run that FILE has are kept.
 """
@@ -42,11 +45,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import measurement_drivers
 from benchmarks.common import arguments, finish, table
 
 TRIALS, QUICK_TRIALS = 1000, 40
 CGROUPS = Path("/sys/fs/cgroup")
 WATCHDOG_S = 10.0
+STOPPED_S = 60.0  # how long a process is stopped before it is killed
+USERS = (65533, 65534)
+CARDS = ("A100", "V100", "H100", "RTX3090", "GH200", "B200")  # of the stand-in's machines
 SLOW_S = 120.0  # for a start, on a machine with other work
 MODULES = (
     "random", "copy", "types", "queue", "select", "code", "token", "abc", "datetime", "calendar",
@@ -78,8 +85,11 @@ work, store, rng = sys.argv[2], Store(), random.Random(int(sys.argv[3]))
 device = mine.devices[0]
 clocks = max(device.limits.sm_clocks_mhz.values(), key=len)
 
+low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
+
 def drawn():
-    return Setting(power_limit_w=float(rng.randrange(120, 380)), sm_clock_mhz=rng.choice(clocks))
+    limit_w = float(rng.randrange(int(low_w) + 5, int(high_w) - 5))
+    return Setting(power_limit_w=limit_w, sm_clock_mhz=rng.choice(clocks))
 
 def cell():
     mine.set_power_limit(device.uuid, drawn().power_limit_w)
@@ -144,6 +154,11 @@ class Surrounding:
         own_modules: The user's directory has a module named like one of Python's own, each name in its turn.
         gpus: Simulated.
         home_goes: The home ends with the process, and the journal in it.
+        stopped: Stopped for a while before the kill.
+        reload: What is reloaded after the kill: "driver" (nobody is left who uses it) or "machine".
+        users: The next start is another user's.
+        seen: GPUs that the next start sees.
+        disk: The home's file system: "full" from the first change on, or "read-only" from the start.
     """
 
     name: str
@@ -158,6 +173,16 @@ class Surrounding:
     own_modules: bool = False
     gpus: int = 1
     home_goes: bool = False
+    stopped: bool = False
+    reload: str = ""
+    users: bool = False
+    seen: str = ""
+    disk: str = ""
+
+    @property
+    def hides(self) -> bool:
+        """Whether the next start reaches neither the journal nor the GPU."""
+        return self.users or bool(self.seen)
 
     @property
     def spares_watchdog(self) -> bool:
@@ -205,6 +230,24 @@ SURROUNDINGS = (
 )
 
 
+_ALL = ("kernel", "watchdog", "sampler")
+STOPS_AND_DISKS = (
+    Surrounding("stopped, then killed", stopped=True),
+    Surrounding("stopped with a second kernel, both killed", ("kernel", "second"), stopped=True, second=True),
+    Surrounding("the home's disk full", disk="full"),
+    Surrounding("the home's disk full, all at once", _ALL, at_once=True, disk="full"),
+    Surrounding("the home read-only", disk="read-only"),
+    Surrounding("the home read-only, all at once", _ALL, at_once=True, disk="read-only"),
+)
+OF_THE_STAND_IN = (
+    Surrounding("the driver reloaded", _ALL, at_once=True, reload="driver"),
+    Surrounding("the machine reloaded", _ALL, at_once=True, reload="machine"),
+    Surrounding("another user's start", _ALL, at_once=True, users=True),
+    Surrounding("another user's second kernel", ("kernel", "second"), second=True, users=True),
+    Surrounding("a start that sees another GPU only", _ALL, at_once=True, gpus=2, seen="1"),
+)
+
+
 _ABOUT_SETTINGS = re.compile("restor|changed|journal")
 
 
@@ -225,17 +268,90 @@ class Outcome:
 
     watchdog_failed: bool = False  # it was spared, and did not restore
     home_gone: bool = False  # and the journal in it
+    hidden: bool = False  # from the next start; a start after it has restored
 
     @property
     def silent(self) -> bool:
         """Still changed, and nothing was said, or that it was restored."""
         said = [each for each in self.said if not each.endswith("is restored")]
-        return not self.ended_early and not self.restored_by and not said
+        return not self.ended_early and (self.hidden or not self.restored_by) and not said
 
     @property
     def told(self) -> bool:
         """Still changed, without a journal, and the next start has said so."""
         return self.home_gone and not self.restored_by and not self.silent and not self.ended_early
+
+
+class SimulatedMachine:
+    """A machine of the simulator."""
+
+    def __init__(self, directory: Path, gpus: int, seed: int) -> None:
+        from workbench.simulation import machine
+        from workbench.simulation.state import MachineState
+
+        path = directory / "gpus"
+        machine.create(["A100"] * gpus, path, seed=seed)
+        self.state = MachineState(path)
+        self.environment = {"WORKBENCH_SIMULATED_GPUS": str(path)}
+
+    def settings(self) -> list[float]:
+        names = ("limit_w", "lock_sm_max", "lock_mem_max")
+        return [self.state.control(gpu, name) for gpu in range(self.state.count) for name in names]
+
+    def close(self) -> None:
+        self.state.close()
+
+
+class StandInMachine:
+    """A machine of a stand-in driver; another process, which is no client of it, looks at its settings."""
+
+    LOOK = """
+import ctypes, sys
+driver = ctypes.CDLL(sys.argv[1])
+driver.mock_get.restype = ctypes.c_double
+for line in sys.stdin:
+    driver.mock_attach()
+    names = ("limit_w", "lock_hi", "mlock_hi")
+    gpus = range(int(sys.argv[2]))
+    print(*(driver.mock_get(gpu, each.encode()) for gpu in gpus for each in names), flush=True)
+"""
+
+    def __init__(self, directory: Path, gpus: int, seed: int, library: Path, keeps: bool) -> None:
+        self._gpus, self._library, self._state = gpus, library, directory / "state"
+        config = directory / "machine.json"
+        card = {"model": CARDS[seed % len(CARDS)], "count": gpus, "load": 2, "persistence": int(keeps)}
+        config.write_text(json.dumps({"driver": "570.124.06", "seed": seed, "root": 0, "gpus": [card]}))
+        self.environment = {
+            "LD_LIBRARY_PATH": str(library.parent), "MOCKNVML_CONFIG": str(config),
+            "MOCKNVML_STATE": str(self._state),
+        }
+        self._look()
+        self.settings()
+        self._state.chmod(0o666)
+
+    def _look(self) -> None:
+        self._looker = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", self.LOOK, str(self._library), str(self._gpus)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **self.environment},
+        )
+
+    def settings(self) -> list[float]:
+        assert self._looker.stdin is not None
+        assert self._looker.stdout is not None
+        self._looker.stdin.write("\n")
+        self._looker.stdin.flush()
+        return [float(each) for each in self._looker.stdout.readline().split()]
+
+    def reload(self) -> None:
+        """The machine starts again: nothing that was set is left."""
+        self.close()
+        self._state.unlink()
+        self._look()
+        self.settings()
+
+    def close(self) -> None:
+        self._looker.kill()
+        self._looker.communicate()
 
 
 class Trial:
@@ -246,10 +362,15 @@ class Trial:
         nth: Of this surrounding's trials.
         surrounding: Where it runs.
         unshare: The command that takes namespaces apart here.
+        library: Of a stand-in driver; None for the simulator.
     """
 
-    def __init__(self, number: int, nth: int, surrounding: Surrounding, unshare: str = "unshare") -> None:
+    def __init__(
+        self, number: int, nth: int, surrounding: Surrounding, unshare: str = "unshare",
+        library: Path | None = None,
+    ) -> None:
         self.number, self.nth, self.surrounding, self.unshare = number, nth, surrounding, unshare
+        self.library = library
         self.rng = random.Random(f"kills {number}")
         self.outcome = Outcome(surrounding.name, number)
         private = _OWN_TMP in (surrounding.within, surrounding.next_within)  # hides what lies in /tmp
@@ -260,14 +381,14 @@ class Trial:
 
     def run(self) -> Outcome:
         """The whole trial; nothing of it is left afterwards."""
-        from workbench.simulation import machine
-        from workbench.simulation.state import MachineState
-
-        path = self.directory / "gpus"
-        machine.create(["A100"] * self.surrounding.gpus, path, seed=self.number)
-        self.state = MachineState(path)
-        self._found = self._settings()
+        gpus, keeps = self.surrounding.gpus, self.surrounding.reload != "driver"
+        self.machine: SimulatedMachine | StandInMachine = (
+            SimulatedMachine(self.directory, gpus, self.number) if self.library is None
+            else StandInMachine(self.directory, gpus, self.number, self.library, keeps)
+        )
+        self._found = self.machine.settings()
         try:
+            self._make_home()
             self._run()
         finally:
             self._end()
@@ -279,12 +400,17 @@ class Trial:
         if not self._has("kernel", "changed"):
             outcome.ended_early = self._last_words("kernel")
             return
+        self._fill_home()
         if surrounding.second:
             self._start("second", WORK, surrounding.next_within)
             if self._has("second", "["):
                 said = self._lines("second")[0]  # the first one lives
                 outcome.disturbed = "process that is gone" in said or "left alone" in said
         time.sleep(self.rng.uniform(0.0, 1.2))
+        if surrounding.stopped:
+            for pid in self._processes("kernel"):
+                _send(pid, signal.SIGSTOP)
+            time.sleep(STOPPED_S)
         self._kill()
         killed_s = time.monotonic()
         if not outcome.changed_at_kill and self._back():
@@ -295,9 +421,15 @@ class Trial:
         if surrounding.home_goes:
             shutil.rmtree(self.home, ignore_errors=True)
             outcome.home_gone = True
+        if isinstance(self.machine, StandInMachine) and surrounding.reload == "machine":
+            self.machine.reload()
+            outcome.restored_by = ""  # whatever was before it
         if not outcome.restored_by:
             outcome.watchdog_failed = surrounding.spares_watchdog
-            self._start_next()
+            self._start_next("next")
+            if not outcome.restored_by and surrounding.hides:
+                outcome.hidden = True
+                self._start_next("owner")
 
     def _kill(self) -> None:
         for number, role in enumerate(self.surrounding.kills):
@@ -311,23 +443,24 @@ class Trial:
                 continue
             for pid in self._processes(role):
                 _send(pid, self.surrounding.with_signal)
-        self.outcome.changed_at_kill = self._settings() != self._found
+        self.outcome.changed_at_kill = self.machine.settings() != self._found
         for role in ("kernel", "second"):
             self._wait(partial(self._gone, role), SLOW_S)
 
-    def _start_next(self) -> None:
+    def _start_next(self, role: str) -> None:
         """The next start of a session, which restores or says why not."""
         outcome = self.outcome
-        self._start("next", BEGIN, self.surrounding.next_within)
-        self._started["next"].wait(SLOW_S)
-        lines = self._lines("next")
-        outcome.said = [
-            said for said in (json.loads(lines[0]) if lines else []) if _ABOUT_SETTINGS.search(said)
-        ]
+        self._start(role, BEGIN, self.surrounding.next_within)
+        self._started[role].wait(SLOW_S)
+        lines = self._lines(role)
+        if not outcome.hidden:
+            outcome.said = [
+                said for said in (json.loads(lines[0]) if lines else []) if _ABOUT_SETTINGS.search(said)
+            ]
         if self._wait(self._back, WATCHDOG_S, partial(self._gone, "watchdog")):
             outcome.restored_by = "next start"
         elif not lines:
-            print(f"\ntrial {self.number}: the next start failed: {self._last_words('next')}")
+            print(f"\ntrial {self.number}: the next start failed: {self._last_words(role)}")
 
     def _count(self) -> None:
         """Measurements that were reported as stored, and those of them that are not there."""
@@ -335,20 +468,38 @@ class Trial:
 
         lines = self._lines("kernel") + self._lines("second")
         told = {line.split()[1] for line in lines if line.startswith("stored ")}
-        store = Store(self.home)
-        kept = set(store.log()["id"].to_list())
-        self.outcome.stored, self.outcome.lost = len(told), len(told - kept) + len(store.messages())
+        homes = self.home, self.home.with_name("other"), *self.directory.glob("tmp*/gpu-energy-workbench-*/")
+        stores = [Store(home) for home in homes if home.exists()]
+        kept = {each for store in stores for each in store.log()["id"].to_list()}
+        damaged = sum(len(store.messages()) for store in stores)
+        self.outcome.stored, self.outcome.lost = len(told), len(told - kept) + damaged
 
     def _gone(self, role: str) -> bool:
         return not self._processes(role)
 
-    def _settings(self) -> list[float]:
-        names = ("limit_w", "lock_sm_max", "lock_mem_max")
-        return [self.state.control(gpu, name) for gpu in range(self.state.count) for name in names]
-
     def _back(self) -> bool:
-        """Whether every GPU is as it was found and nothing is owed."""
-        return self._settings() == self._found and not list(self.home.glob("journals/*.json"))
+        """Whether every GPU is as it was found and nothing is owed that a disk would let go."""
+        owed = not self.surrounding.disk and list(self.home.glob("journals/*.json"))
+        return self.machine.settings() == self._found and not owed
+
+    def _make_home(self) -> None:
+        users = self.surrounding.users
+        self.directory.chmod(0o755)
+        for home, uid in zip((self.home, self.home.with_name("other")), USERS, strict=True):
+            if users or self.surrounding.disk:
+                home.mkdir()
+            if users:
+                os.chown(home, uid, uid)
+        if self.surrounding.disk:
+            _mount("-t", "tmpfs", "-o", "size=1m", "none", self.home)
+        if self.surrounding.disk == "read-only":
+            _mount("-o", "remount,ro", self.home)
+
+    def _fill_home(self) -> None:
+        if self.surrounding.disk == "full":
+            with contextlib.suppress(OSError), open(self.home / "full", "wb", buffering=0) as file:
+                while True:
+                    file.write(b"0" * 4096)
 
     # processes
 
@@ -357,17 +508,28 @@ class Trial:
         tmp = self.directory / (f"tmp-{role}" if surrounding.own_tmp else "tmp")
         if within is _OWN_TMP:
             tmp = Path("/tmp")
-        tmp.mkdir(exist_ok=True)
+        if not tmp.exists():
+            tmp.mkdir()
+            tmp.chmod(0o1777)
+        stranger = surrounding.users and role in ("second", "next")
         environment = {
-            **os.environ,
-            "WORKBENCH_HOME": str(self.home),
-            "WORKBENCH_SIMULATED_GPUS": str(self.state.path),
+            **{name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")},
+            **self.machine.environment,
+            "KILLS_TRIAL": str(self.directory),
+            "WORKBENCH_HOME": str(self.home.with_name("other") if stranger else self.home),
             "TMPDIR": str(tmp),
             "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         }
         if surrounding.own_modules:
             environment["KILLS_OWN_MODULES"] = str(self._modules())
+        if surrounding.seen and role == "next":
+            environment["MOCKNVML_VISIBLE"] = surrounding.seen
         command = [sys.executable, "-c", code, role, surrounding.work, str(self.number)]
+        if surrounding.users:
+            # rights on the GPU, and to read Python where it is root's
+            uid, may = str(USERS[stranger]), "+sys_admin,+dac_read_search"
+            rights = ["--inh-caps", may, "--ambient-caps", may]
+            command = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", *rights, *command]
         if within is not None:
             options, line = within
             line = line.replace("{pages}", str(13 + self.nth % 3))  # of 16
@@ -397,10 +559,10 @@ class Trial:
         return directory
 
     def _processes(self, role: str = "") -> list[int]:
-        """Living processes of this trial, in whatever namespace: they have its home in their environment."""
+        """Living processes of this trial, in whatever namespace: their environment tells."""
         started = self._started.get(role)
         found = []
-        for pid, argv in _of_environment(f"WORKBENCH_HOME={self.home}".encode()):
+        for pid, argv in _of_environment(f"KILLS_TRIAL={self.directory}".encode()):
             if role in ("", "watchdog", "sampler"):
                 ours = not role or any(role.encode() in part for part in argv)
             elif self.surrounding.within is None and started is not None:
@@ -456,7 +618,9 @@ class Trial:
             time.sleep(0.005)
         for process in self._started.values():
             process.wait()
-        self.state.close()
+        self.machine.close()
+        if os.path.ismount(self.home):
+            subprocess.run(["umount", str(self.home)], check=True)
         if self.cgroup is not None and self.cgroup.exists():
             self.cgroup.rmdir()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -474,6 +638,10 @@ def _of_environment(variable: bytes) -> Iterable[tuple[int, list[bytes]]]:
             continue
 
 
+def _mount(*arguments: str | Path) -> None:
+    subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True)
+
+
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
@@ -484,6 +652,15 @@ def permitted(surrounding: Surrounding) -> tuple[str, str]:
     problem = ""
     if "cgroup" in surrounding.kills and not os.access(CGROUPS / "cgroup.procs", os.W_OK):
         return "unshare", f"no cgroup can be made in {CGROUPS}"
+    if (surrounding.disk or surrounding.users) and os.geteuid() != 0:
+        return "unshare", "it takes root"
+    if surrounding.disk:
+        with tempfile.TemporaryDirectory() as place:
+            try:
+                _mount("-t", "tmpfs", "none", place)
+            except (OSError, subprocess.CalledProcessError) as error:
+                return "unshare", f"nothing can be mounted here ({error})"
+            subprocess.run(["umount", place], check=True)
     for unshare in ("unshare", "unshare --user --map-root-user"):
         for options, _ in filter(None, (surrounding.within, surrounding.next_within)):
             command = [*shlex.split(unshare), *options.split(), "mount", "-t", "tmpfs", "none", "/dev/shm"]
@@ -510,6 +687,7 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
         "by_watchdog": sum(each.restored_by == "watchdog" for each in killed),
         "by_next_start": sum(each.restored_by == "next start" for each in killed),
         "watchdog_failed": sum(each.watchdog_failed for each in killed),
+        "hidden": sum(each.hidden for each in killed),
         "told": sum(each.told for each in killed),
         "not_restored": sum(not each.restored_by and not each.told for each in killed),
         "silent": sum(each.silent for each in killed),
@@ -527,14 +705,16 @@ def by_surrounding(surroundings: Iterable[Surrounding], outcomes: list[Outcome])
     return {each.name: summary([o for o in outcomes if o.surrounding == each.name]) for each in surroundings}
 
 
-def trial(number: int, nth: int, surrounding: Surrounding, unshare: str = "unshare") -> Outcome:
+def trial(
+    number: int, nth: int, surrounding: Surrounding, unshare: str = "unshare", library: Path | None = None
+) -> Outcome:
     """One trial, begun and ended."""
-    return Trial(number, nth, surrounding, unshare).run()
+    return Trial(number, nth, surrounding, unshare, library).run()
 
 
 def run(
     trials: int, surroundings: Iterable[Surrounding], unshare: dict[str, str], *, minutes: float = math.inf,
-    before: Iterable[Outcome] = (),
+    before: Iterable[Outcome] = (), library: Path | None = None,
 ) -> list[Outcome]:
     """So many trials over these surroundings, one after the other, two at a time.
 
@@ -544,6 +724,7 @@ def run(
         unshare: What each is started with, by name.
         minutes: No further trial begins after so long.
         before: Outcomes of the trials of an earlier run.
+        library: Of a stand-in driver.
     """
     outcomes, until_s = list(before), time.monotonic() + 60 * minutes
     plan = list(itertools.islice(itertools.cycle(enumerate(surroundings)), trials))
@@ -552,7 +733,7 @@ def run(
     def attempt(number: int, nth: int, surrounding: Surrounding) -> Outcome | None:
         if time.monotonic() > until_s:
             return None
-        return trial(number, nth, surrounding, unshare[surrounding.name])
+        return trial(number, nth, surrounding, unshare[surrounding.name], library)
 
     with ThreadPoolExecutor(2) as pool:
         ready = []
@@ -573,20 +754,33 @@ def run(
 
 
 def main() -> None:
+    global STOPPED_S
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--trials", type=int)
+    parser.add_argument("--stopped", type=float, default=STOPPED_S)
+    parser.add_argument("--driver", type=Path)
+    parser.add_argument("--simulated", action="store_true")
     pieces, rest = parser.parse_known_args()
-    options = arguments(__doc__ or "", rest)
+    options, STOPPED_S = arguments(__doc__ or "", rest), pieces.stopped
     before = []
     if math.isfinite(pieces.minutes) and options.json and options.json.exists():
         before = [Outcome(**row) for row in json.loads(options.json.read_text())["outcomes"]]
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    asked = {each: permitted(each) for each in SURROUNDINGS}
-    unshare = {each.name: command for each, (command, problem) in asked.items() if not problem}
-    left_out = {each.name: problem for each, (_, problem) in asked.items() if problem}
-    counted = [each for each in SURROUNDINGS if each.name in unshare]
-    trials = QUICK_TRIALS if options.quick else TRIALS
-    outcomes = run(trials, counted, unshare, minutes=pieces.minutes, before=before)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = pieces.driver.resolve() if pieces.driver else None
+        if path is None and not pieces.simulated:
+            path = measurement_drivers.library(options.data, Path(scratch))
+        every = SURROUNDINGS + STOPS_AND_DISKS + (OF_THE_STAND_IN if path else ())
+        asked = {each: permitted(each) for each in every}
+        unshare = {each.name: command for each, (command, problem) in asked.items() if not problem}
+        left_out = {each.name: problem for each, (_, problem) in asked.items() if problem}
+        if path is None:
+            left_out |= {each.name: "no stand-in driver" for each in OF_THE_STAND_IN}
+        counted = [each for each in every if each.name in unshare]
+        trials = pieces.trials or (QUICK_TRIALS if options.quick else TRIALS)
+        Path(scratch).chmod(0o755)
+        outcomes = run(trials, counted, unshare, minutes=pieces.minutes, before=before, library=path)
     result, rows = summary(outcomes), by_surrounding(counted, outcomes)
     left = ("stored", "lost", "restored", "unchanged_at_kill")
     heads = [head for head in result if head not in left]
@@ -602,7 +796,8 @@ def main() -> None:
         for o in outcomes
         if not (o.restored_by or o.told) or o.watchdog_failed or o.disturbed or o.lost
     ]
-    told = {"summary": result, "surroundings": rows, "left_out": left_out, "failures": failures}
+    told = {"driver": "stand-in" if path else "simulator", "summary": result, "surroundings": rows,
+            "left_out": left_out, "failures": failures}
     finish({**told, "outcomes": [asdict(each) for each in outcomes]}, options.json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -28,8 +29,19 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "WORK", kills.WORK.replace(restores, "if False:"))
 
 
+EVERY = kills.SURROUNDINGS + kills.STOPS_AND_DISKS + kills.OF_THE_STAND_IN
+STAND_IN = os.environ.get("WORKBENCH_TEST_DRIVER")
+
+
 def named(name: str) -> Surrounding:
-    return next(each for each in kills.SURROUNDINGS if each.name == name)
+    return next(each for each in EVERY if each.name == name)
+
+
+def permitted(name: str) -> Surrounding:
+    surrounding = named(name)
+    if problem := kills.permitted(surrounding)[1]:
+        pytest.skip(problem)
+    return surrounding
 
 
 @pytest.mark.parametrize("name", ["the kernel", "SIGHUP"])
@@ -66,13 +78,45 @@ def test_a_trial_leaves_no_process_and_no_file(monkeypatch: pytest.MonkeyPatch, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_process_that_is_stopped_is_alive_and_is_restored_when_it_is_killed(
+    changed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kills, "STOPPED_S", 1.0)
+    outcome = kills.trial(5, 0, named("stopped, then killed"))
+    assert (outcome.changed_at_kill, outcome.restored_by, outcome.silent) == (True, "watchdog", False)
+
+
+@pytest.mark.parametrize("disk", ["the home's disk full", "the home read-only"])
+def test_neither_a_full_disk_nor_a_read_only_home_keeps_a_gpu_changed(disk: str) -> None:
+    alive, dead = (kills.trial(6, 0, permitted(f"{disk}{more}")) for more in ("", ", all at once"))
+    assert (alive.ended_early, dead.ended_early) == ("", "")
+    assert (alive.watchdog_failed, alive.silent, dead.silent) == (False, False, False)
+    assert alive.restored_by
+    assert dead.restored_by
+
+
+@pytest.mark.skipif(not STAND_IN, reason="WORKBENCH_TEST_DRIVER names no stand-in driver")
+@pytest.mark.parametrize("name", [each.name for each in kills.OF_THE_STAND_IN])
+def test_a_start_restores_or_tells_on_a_driver_of_others(name: str) -> None:
+    outcome = kills.trial(7, 0, permitted(name), library=Path(str(STAND_IN)).resolve())
+    assert (outcome.ended_early, outcome.silent) == ("", False)
+    assert outcome.restored_by
+    assert not outcome.hidden or outcome.said
+
+
+def test_what_the_next_start_cannot_reach_must_be_told() -> None:
+    hidden = Outcome("x", 0, restored_by="next start", hidden=True)
+    assert hidden.silent
+    assert not replace(hidden, said=["it is 200 W"]).silent
+
+
 def test_a_figure_of_no_trials_is_none() -> None:
     reported = kills.summary([Outcome("x", 0, ended_early="exit status -7")])
     assert (reported["trials"], reported["silent"], reported["restore_median_s"]) == (0, 0, None)
 
 
 def test_every_surrounding_has_a_name_of_its_own_and_every_kill_a_target() -> None:
-    every = kills.SURROUNDINGS
+    every = EVERY
     assert len({each.name for each in every}) == len(every)
     assert {role for each in every for role in each.kills} <= {
         "kernel",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from workbench import _paths, _processes, _shared_memory
@@ -286,14 +287,11 @@ def test_a_pipe_in_place_of_a_lock_does_not_block(machine: Machine) -> None:
         lease.change(device, Setting(power_limit_w=150.0))
 
 
-def test_nothing_is_written_into_a_lock_and_its_content_is_not_shown(
-    machine: Machine, holder: Holder
-) -> None:
+def test_what_others_have_written_into_a_lock_is_not_shown(machine: Machine, holder: Holder) -> None:
     device = open_device()
     lock_file(device.uuid).write_text("process 1 (systemd)\x1b[2J")
     process = holder()
     first_line(process)
-    assert lock_file(device.uuid).read_text() == "process 1 (systemd)\x1b[2J"
     assert lease.holder(device.uuid).startswith(f"process {process.pid} (python")
 
 
@@ -424,6 +422,38 @@ def test_a_limit_that_the_card_does_not_take_becomes_its_default(machine: Machin
 
 
 # processes that do not see one another
+
+
+def test_who_follows_a_killed_process_of_another_home_waits_for_its_watchdog(
+    machine: Machine, tmp_path: Path, holder: Holder
+) -> None:
+    process = holder(WORKBENCH_HOME=str(tmp_path / "other"))
+    first_line(process)
+    process.kill()
+    process.wait()
+    mine = lease.Lease([open_device()])
+    mine.apply(Setting(power_limit_w=200.0))  # the lock went with the process, its limit did not
+    assert mine.found[0].power_limit_w == 250.0
+    assert mine.restore() == []
+    assert limit_w(machine) == 250.0
+
+
+def test_a_lock_whose_dead_holder_has_no_watchdog_is_taken_all_the_same(
+    machine: Machine, tmp_path: Path, holder: Holder
+) -> None:
+    process = holder(WORKBENCH_HOME=str(tmp_path / "other"))
+    first_line(process)
+    for child in psutil.Process(process.pid).children():
+        child.kill()
+    process.kill()
+    process.wait()
+    with lease.applied(open_device(), Setting(power_limit_w=200.0)):
+        assert limit_w(machine) == 200.0
+    assert limit_w(machine) == 150.0  # as it was found
+    lock = journal.lock(open_device().uuid, "V100")
+    assert lock is not None
+    assert not lock.abandoned
+    lock.close()
 
 
 def test_two_processes_with_temporary_directories_of_their_own_keep_apart(

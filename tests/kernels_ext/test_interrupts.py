@@ -137,3 +137,22 @@ def test_a_cell_ends_what_several_interrupts_at_once_have_kept_from_its_end(
     interrupter.run(CELLS[statement], [])
     assert came > 2
     assert left(found) == []
+
+
+def test_an_interrupt_while_the_tuner_is_told_to_stop_leaves_it_no_lock(
+    interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, came = open_device(0).setting(), 0
+    told = threading.Event.set
+
+    def interrupted(event: threading.Event) -> None:
+        nonlocal came
+        if threading.get_ident() == threading.main_thread().ident and state_machine.running():
+            came += 1
+            signal.raise_signal(signal.SIGINT)
+        told(event)
+
+    monkeypatch.setattr(threading.Event, "set", interrupted)
+    interrupter.run(CELLS["a tuned cell"], [])
+    assert came
+    assert left(found) == []

@@ -161,13 +161,24 @@ def load(path: Path) -> Journal | None:
 
 
 class Lock:
-    """The right to change one GPU, until it is closed or this process ends."""
+    """The right to change one GPU, until it is closed or this process ends.
+
+    Attributes:
+        abandoned: Its last holder has died, and its watchdog may have to restore.
+    """
 
     def __init__(self, uuid: str, descriptors: list[int]) -> None:
         self._uuid, self._descriptors = uuid, descriptors
+        self.abandoned = os.fstat(descriptors[0]).st_size > 0
+        self._mark(1)
 
-    def close(self) -> None:
+    def _mark(self, length: int) -> None:
+        with contextlib.suppress(OSError, IndexError):
+            os.ftruncate(self._descriptors[0], length)
+
+    def close(self, *, abandoned: bool = False) -> None:
         with _guard:
+            self._mark(int(abandoned))
             _close(self._descriptors)
             self._descriptors = []
             _taken.discard(self._uuid)

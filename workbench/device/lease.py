@@ -19,8 +19,10 @@ import math
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from .. import _paths, _processes
@@ -33,6 +35,7 @@ from .protocol import Device
 from .restore import SAME_W, put_back
 
 LINGERS_S = 3.0  # for which a lock still shows that was let go
+WAITS = 40  # pauses for a watchdog
 GAPS, GAP_S = 2, 0.05  # looks at a GPU at rest, at which locks do not show, and the time between them
 _LOCKED_BY_OTHERS = (
     "somebody has locked the clocks of {} already, and NVML does not tell to what, so they could not be "
@@ -424,7 +427,14 @@ def _hold(device: Device) -> _Holding:
         if _held[device.uuid].lent:
             raise DeviceHeld(f"{device.name} is being changed by a sweep of this process; wait until it ends")
         return _held[device.uuid]
-    lock = journals.lock(device.uuid, device.name, device.node)
+    take = partial(journals.lock, device.uuid, device.name, device.node)
+    lock = take()
+    for _ in range(WAITS):  # for the watchdog of another user, or of another home
+        if lock is None or not lock.abandoned or journals.of(device.uuid) is not None:
+            break
+        lock.close(abandoned=True)
+        time.sleep(GAP_S)
+        lock = take()
     if lock is None:
         raise DeviceHeld(f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
                          "wait until it has finished, or stop it there")
@@ -492,7 +502,7 @@ def _forget() -> None:
     _guard = threading.RLock()
     for holding in _held.values():
         with contextlib.suppress(OSError):
-            holding.lock.close()
+            holding.lock.close(abandoned=True)  # the parent holds it
     _held.clear()
     _owed.clear()
     watchdog.forget()

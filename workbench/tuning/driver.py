@@ -45,9 +45,9 @@ class TunerThread:
 
     def end(self) -> None:
         """No more steps, and the GPU as it was. May be called again."""
-        self._stop.set()
         clock: Any = self.tuner.clock
         with interrupts_later():
+            self._stop.set()  # an event that is interrupted keeps its lock for ever
             self.tuner.end()
             if self._listener is not None:
                 if self._listener in clock.on_step:
