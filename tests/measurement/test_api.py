@@ -215,6 +215,27 @@ def test_a_meter_that_fails_on_the_way_leaves_the_time_and_the_reason(
     assert "ZeroDivisionError" in m.notes[0]
 
 
+@pytest.mark.parametrize("broken", [(Meter, "measure"), (Store, "save")])
+def test_a_panic_that_is_no_exception_costs_the_measurement_and_not_the_training(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, broken: tuple[type, str]
+) -> None:
+    """As Polars has it where there are no threads left."""
+
+    class Panic(BaseException):
+        pass
+
+    def panics(*_: object, **__: object) -> None:
+        raise Panic("no thread")
+
+    monkeypatch.setattr(*broken, panics)
+    with workbench.measure("epoch") as result:
+        work(machine, 100.0, 1.0)
+    keeping.writer().flush()
+    assert result.measurement.time_s >= 0
+    with workbench.measure("epoch"):  # the log goes on
+        pass
+
+
 def test_a_simulated_machine_that_goes_away_stops_no_loop(machine: Machine) -> None:
     observed = []
     for batch in (loop := workbench.track(range(3), "epoch")):

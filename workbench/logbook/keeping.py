@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures.thread  # noqa: F401  (Polars imports it, and cannot while a process ends)
-import contextlib
 import math
 import os
 import sys
@@ -91,8 +90,11 @@ class LogQueue:
                         return
                     write = self._waiting.popleft()
                 try:
-                    with contextlib.suppress(Exception):  # a training never ends of its log
-                        write()
+                    write()
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException:  # a training never ends of its log, nor of a panic of Polars
+                    pass
                 finally:
                     with self._ended:
                         self._done += 1

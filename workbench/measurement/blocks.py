@@ -82,7 +82,9 @@ class BlockResult:
         """What `act` returns; None where it fails, and the measurement says why."""
         try:
             return act()
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # Polars panics with one that is no Exception
             self._problem = self._problem or describe_error(error)
             return None
 
