@@ -557,7 +557,7 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
         "sampler = mine.recorder.pid"
     )
     magics = ["energy", "energy", "energy_log", "gpu"]
-    assert kernel("left()").value == str((3, 1, magics, 2, 2, 1))  # sampler and watchdog
+    assert kernel("left()").value == str((4, 1, magics, 2, 2, 1))  # sampler and watchdog
     assert kernel("%unload_ext workbench").text == ""
     assert kernel("left()").value == before == "(0, 0, [], 0, 0, 0)"
     assert kernel("%%energy\n1").reply["ename"] == "UsageError"  # there is no such magic any more
