@@ -125,7 +125,7 @@ def missed_variance(tick_s: Floats, power_w: Floats, window_s: float, moments: F
         else:
             step_j2 = LONG_RUN * _variance_of_sum(off_w) / len(off_w) * gap_s * step_s
         steps = duration_s / step_s
-        # A change of level came at any time since the reading before: 95 % of its energy, not a mean of many.
+        # A change of level may have come at any time since the reading before; one does not average out.
         near = np.unique(changes[:, None] + np.arange(-1, 2))
         jumped_j2 = (0.95 / 1.96) ** 2 * float(jumps_j2[near[(first < near) & (near <= last)]].sum())
         missed.append(step_j2 * steps * min(steps, 1.0) + jumped_j2)

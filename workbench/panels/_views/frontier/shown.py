@@ -87,7 +87,7 @@ def _commonest(points: pl.DataFrame, name: str) -> Any:
 
 
 def running_batch_size() -> int | None:
-    """Batch size of the running job, as far as it is known: it counts its samples, or was told one."""
+    """Batch size of the running job: samples per iteration where counted, else the one applied last."""
     return marks.batch_size() or chosen.batch_size
 
 
