@@ -160,7 +160,6 @@ class LogRun(TypedDict):
 
 class LogNews(TypedDict):
     kind: str
-    name: str
     columns: list[str]
     runs: list[LogRun]
     whole: bool

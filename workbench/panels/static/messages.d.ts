@@ -176,7 +176,6 @@ export interface LogRun {
 }
 export interface LogNews {
   kind: string;
-  name: string;
   columns: string[];
   runs: LogRun[];
   whole: boolean;

@@ -58,7 +58,8 @@ function runs({ root, post }) {
   const different = table("differences of the ticked runs");
   const look = element("div", "workbench-look");
   root.append(
-    row(labelled("Filter", search), labelled("Group by", by), counted), folded("Columns", chooser), inTable.root, about, different.root, look,
+    row(labelled("Filter", search), labelled("Group by", by), counted), folded("Columns", chooser), inTable.root,
+    about, element("div", "workbench-sheet", different.root), look,
   );
 
   function choose() {

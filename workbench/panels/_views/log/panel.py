@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class LogPanel(LivePanel):
 
     def __init__(self, store: Store | None = None, *, live: bool | None = None) -> None:
         self.store, self.chosen = store or Store(), tuple[str, ...]()
-        self._sent_version: Hashable = None
+        self._sent_version: Any = None, ()  # of the runs, and the ticked ones
         self._sent_runs: dict[str, dict[str, Any]] = {}
         self._drawn: tuple[tuple[str, ...], str] = ((), "")  # runs, and their page
         super().__init__(live=live)
@@ -80,16 +80,18 @@ class LogPanel(LivePanel):
 
     def news(self, *, whole: bool = False) -> Message | None:
         tags = self.store.tags()
-        current = (log_version(self.store), tuple(sorted(tags.items())), self.chosen)
-        if current == self._sent_version and not whole:
+        of_runs = log_version(self.store), tags
+        if (of_runs, self.chosen) == self._sent_version and not whole:
             return None
-        self._sent_version = current
-        runs = {run["id"]: run for run in log_runs(readable_log(self.store).reverse(), tags)}
+        runs = self._sent_runs
+        if of_runs != self._sent_version[0]:
+            runs = {run["id"]: run for run in log_runs(readable_log(self.store).reverse(), tags)}
+        self._sent_version = of_runs, self.chosen
         whole = whole or not self._sent_runs.keys() <= runs.keys()
         fresh = [run for run in runs.values() if whole or self._sent_runs.get(run["id"]) != run]
         self._sent_runs = runs
         return {
-            "kind": "news", "name": "Log", "columns": list(ALL_COLUMNS), "runs": fresh, "whole": whole,
+            "kind": "news", "columns": list(ALL_COLUMNS), "runs": fresh, "whole": whole,
             "chosen": list(self.chosen), "look": self._page() if runs else f"<p>{EMPTY}</p>",
         }, []
 
