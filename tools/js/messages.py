@@ -103,6 +103,11 @@ class PowerPlot(TypedDict):
     ticks: int
 
 
+class PowerResult(TypedDict):
+    answer: str
+    details: str
+
+
 class PowerGreeting(Greeting, PowerNews):
     title: str
     plots: list[PowerPlot]
@@ -112,6 +117,7 @@ class PowerGreeting(Greeting, PowerNews):
     stop: bool
     slider: bool
     follows: bool
+    result: PowerResult | None
 
 
 class LimitAnswer(TypedDict):

@@ -27,8 +27,8 @@ CALIBRATION = (
 IDLE = 0.98  # share of a measurement in which a GPU did nothing, from which its user should know
 IDLE_FROM_S = 0.4
 CARD = ("<div class='gpu-energy' style='font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;"
-        "border-left:4px solid;padding:.1em 0 .1em .8em;margin:.3em 0 .6em'>")
-BIG = "font-size:26px;font-weight:600;line-height:1.2;margin-right:.7em;white-space:nowrap"
+        "margin:.3em 0 .6em'>")
+BIG = "font-size:20px;font-weight:600;line-height:1.5;margin-right:.6em;white-space:nowrap"
 SOURCES = {"marks": "marked", "detected": "found in the power"}  # of iterations
 # Parts of the notes that change what an energy means; other notes are in the details.
 DECISIVE = ("other process", "other ranks", "MIG is on", "assume", "setting changed")
@@ -118,44 +118,61 @@ def _describe_level(level: LevelCost) -> str:
 
 
 def page(
-    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
+    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = (),
+    picture: str = "", more: str = "",
 ) -> str:
-    """A measurement as a card, with tables and notes folded away; HTML without script.
+    """A measurement as a card: the answer, a picture, and folded details; HTML without script.
 
     Args:
         m: The measurement.
         tariff: Price and carbon of a joule.
         against: What changed against the last run of its label; empty for none.
         remarks: Sentences shown above the details.
+        picture: HTML shown above the details.
+        more: HTML shown first in the details.
     """
     title = " · ".join(filter(None, (m.label, gpu_names(gpu.name for gpu in m.gpus))))
-    below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
-    facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
-    spans = " ".join(
-        "<span style='margin-right:1.2em;white-space:nowrap'>"
-        f"<span style='opacity:.7'>{html.escape(name)}</span> <b>{html.escape(value)}</b></span>"
-        for name, value in facts)
-    energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
     return (
-        f"{CARD}<div>{html.escape(title)}{' <b>SIMULATED</b>' * m.simulated}</div>"
-        f"<div><span style='{BIG}'>{html.escape(energy)}</span>"
-        f"<span style='opacity:.7;margin-right:1.2em'>{html.escape(bracket + errors)}</span> {spans}</div>"
-        f"{''.join(f'<div>{html.escape(each)}</div>' for each in below)}"
-        f"<details><summary style='cursor:pointer'>details</summary>{_details(m)}</details></div>"
+        f"{CARD}<div><b>{html.escape(title)}</b>{' · simulated' * m.simulated}</div>"
+        f"{answer(m, tariff, against=against, remarks=remarks)}{picture}"
+        f"<details><summary style='cursor:pointer'>details</summary>{more}{details(m)}</details></div>"
     )
 
 
+def answer(
+    m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
+) -> str:
+    """What a card says first: the energy in one line, warnings, and a table of several settings."""
+    below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
+    facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
+    spans = " ".join(
+        f"<span style='margin-right:1.2em{';white-space:nowrap' * (len(value) < 60)}'>"
+        f"<span style='opacity:.7'>{html.escape(name)}</span> <b>{html.escape(value)}</b></span>"
+        for name, value in facts)
+    energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
+    settings = table(("setting", "energy per iteration", "time per iteration", "iterations"), [
+        (level.setting, format_energy(level.each_j, None), format_seconds(level.each_s), level.count)
+        for level in _under_settings(m)][:MOST_SETTINGS])
+    return (
+        f"<div><span style='{BIG}'>{html.escape(energy)}</span>"
+        f"<span style='opacity:.7;margin-right:1.2em'>{html.escape(bracket + errors)}</span> {spans}</div>"
+        f"{''.join(f'<div>{html.escape(each)}</div>' for each in below)}{settings}"
+    )
+
+
+def _under_settings(m: Measurement) -> list[LevelCost]:
+    """The cost of an iteration under each of several settings; their mean is the cost under none of them."""
+    levels = m.iterations.levels if m.iterations is not None else ()
+    return [level for level in levels if level.setting and level.each_j is not None]
+
+
 def _per_unit(m: Measurement) -> Iterator[tuple[str, str]]:
-    """What the card shows for an iteration (under each setting where there were several), token or sample."""
+    """What the card shows for an iteration, where all ran under one setting, and for a token or sample."""
     found = m.iterations
-    under = [level for level in found.levels if level.setting and level.each_j is not None] if found else []
+    under = _under_settings(m)
     if len(under) > MOST_SETTINGS:
         yield "per iteration", f"{len(under)} settings, see details"
-    elif under:  # their mean is the cost under none of them
-        for level in under:
-            cost = f"{format_energy(level.each_j, None)}, {format_seconds(level.each_s)} ({level.count})"
-            yield f"per {level.name}", cost
-    elif found is not None and found.count and found.seconds is not None:
+    elif not under and found is not None and found.count and found.seconds is not None:
         energy = format_energy(found.energy_j, found.energy_uncertainty_j)
         cost = "" if found.energy_j is None else f"{energy}, "
         taken = format_seconds(found.seconds, found.seconds_uncertainty)
@@ -166,7 +183,7 @@ def _per_unit(m: Measurement) -> Iterator[tuple[str, str]]:
         yield "padding", f"{100 * padding:.0f} % of all tokens"
 
 
-def _details(m: Measurement) -> str:
+def details(m: Measurement) -> str:
     """Tables of the GPUs and of what iterations, evaluations and the rest cost, and the notes."""
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
     zones = ("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)
@@ -258,6 +275,19 @@ class Report:
     def __repr__(self) -> str:
         return "\n".join([line(self.measurement, self._tariff), *self._remarks])
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        shown = page(self.measurement, self._tariff, against=self._against, remarks=self._remarks)
+    def answer(self) -> str:
+        """The energy, warnings, and a table of several settings, as HTML."""
+        return answer(self.measurement, self._tariff, against=self._against, remarks=self._remarks)
+
+    def details(self) -> str:
+        """Tables and notes, as HTML."""
+        return details(self.measurement)
+
+    def bundle(self, picture: str = "", more: str = "") -> dict[str, Any]:
+        """Text, HTML and JSON, with a picture above the details, and `more` first in them."""
+        shown = page(self.measurement, self._tariff, against=self._against, remarks=self._remarks,
+                     picture=picture, more=more)
         return {"text/plain": repr(self), "text/html": shown, MIME: as_dict(self.measurement)}
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return self.bundle()

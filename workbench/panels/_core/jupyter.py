@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import signal
 import sys
 import threading
 from typing import Any
+
+CONTROL = "jupyter.widget.control"  # the comm that restores widgets
 
 
 def kernel() -> Any:
@@ -23,14 +27,16 @@ def has_widgets() -> bool:
     JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output
     do not, and what they keep would show no widget later.
     """
-    present = kernel()
-    if present is None:
-        return False
+    return bool(executed()[0])
+
+
+def executed() -> tuple[str, str]:
+    """The ids of the cell that is being executed and of the request for it; empty where unknown."""
     try:
-        metadata = present.get_parent("shell").get("metadata", {})
+        parent = kernel().get_parent("shell")
+        return parent.get("metadata", {}).get("cellId", ""), parent["header"]["msg_id"]
     except Exception:
-        return False
-    return "cellId" in metadata
+        return "", ""
 
 
 def cell_is_running() -> bool:
@@ -56,6 +62,42 @@ def unblock(widget: Any) -> None:
     ):
         if hasattr(part, "comm"):
             unblock(part)
+
+
+def answer_while_busy() -> None:
+    """Let a page that is reloaded find its widgets while a cell runs.
+
+    JupyterLab asks the main shell for them, which a cell blocks. Here ipykernel 7's thread for the shell
+    channel answers these requests itself. Other kernels are left as they are.
+    """
+    present = kernel()
+    thread, stream = (getattr(present, name, None) for name in ("shell_channel_thread", "shell_stream"))
+    if not thread or not stream or hasattr(present, "_workbench_answers"):
+        return
+
+    async def receive(frames: Any) -> None:
+        idents, rest = present.session.feed_identities(frames, copy=False)
+        with contextlib.suppress(Exception):  # the kernel reports what is wrong with a message
+            message = present.session.deserialize(rest, content=False, copy=False)
+            kind, content = message["header"]["msg_type"], present.session.unpack(message["content"])
+            if _asks_for_widgets(present, kind, content) and cell_is_running():
+                handled = present.shell_handlers[kind](stream, idents, message | {"content": content})
+                if inspect.isawaitable(handled):
+                    await handled
+                present._publish_status("idle", "shell", parent=message)
+                return
+        await present.shell_channel_thread_main(frames)
+
+    present._workbench_answers = receive
+    thread.io_loop.add_callback(stream.on_recv, receive, copy=False)
+
+
+def _asks_for_widgets(kernel: Any, kind: str, content: dict[str, Any]) -> bool:
+    """Whether a message on the shell channel is one of those that a page sends to restore its widgets."""
+    if kind == "comm_msg":
+        comm = kernel.comm_manager.get_comm(content["comm_id"])
+        return content["data"].get("method") == "request_state" or getattr(comm, "target_name", "") == CONTROL
+    return kind in ("kernel_info_request", "comm_info_request") or content.get("target_name") == CONTROL
 
 
 def interrupt_cell() -> None:

@@ -31,8 +31,8 @@ import anywidget
 
 from ...errors import WorkbenchError, describe_error
 from . import theme
-from .jupyter import cell_is_running, kernel, unblock
-from .persistent import Displayed, DisplayHandle, captioned, widget_bundle
+from .jupyter import answer_while_busy, cell_is_running, executed, kernel, unblock
+from .persistent import Displayed, DisplayHandle, widget_bundle
 
 STATIC = Path(__file__).parents[1] / "static"
 UNWATCHED_S = 5.0  # between two looks at the source while nobody watches
@@ -110,6 +110,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     keeps_error: ClassVar[tuple[str, ...]] = ()  # messages that leave a problem of the one before standing
     _css = STATIC / "panel.css"
     _finished: ClassVar[deque[LivePanel]] = deque()
+    _of_cells: ClassVar[dict[str, LivePanel]] = {}  # shown last by a cell, of each kind of panel
 
     def __init__(self, *, live: bool | None = None) -> None:
         self._shown = DisplayHandle(live)
@@ -122,9 +123,13 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self._unasked_s = math.inf  # when a view of which nothing was heard is greeted
         self._watched, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._request = ""  # that showed it
+        self._older: list[LivePanel] = []  # of earlier runs of its cell
+        self._newer: LivePanel | None = None
         super().__init__()
         self.on_msg(lambda _widget, content, _buffers: self.receive(content))
         unblock(self)
+        answer_while_busy()
 
     # for subclasses
 
@@ -197,10 +202,28 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     def show(self) -> None:
         super().show()
+        cell, self._request = executed()
+        if cell:
+            cell = f"{type(self).__name__} {cell}"  # anywidget makes a class for each widget
+            self._take_over(self._of_cells.get(cell))
+            self._of_cells[cell] = self
         if self._shown.widget_id and self._shown.draws_widgets and self.running:
             self._shown_s = time.monotonic()
             self._unasked_s = self._shown_s + UNASKED_S
             self.start()
+
+    def _take_over(self, old: LivePanel | None) -> None:
+        """Be shown in the place of the panel of an earlier run of the cell: a page that is reloaded while the
+        cell runs has only that one.
+        """
+        if old is not None and old._request != self._request and not old.running:
+            self._older = [old, *old._older]
+            for each in self._older:
+                each._newer = self
+
+    def send(self, content: Any, buffers: Any = None) -> None:
+        for each in (self, *self._older):
+            super(LivePanel, each).send(content, buffers)
 
     def _bundle(self) -> dict[str, Any]:
         plain = {"text/plain": self.summary()}
@@ -213,13 +236,15 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self.end()
         super().finish()
 
-    def leave(self, picture: str, result: Any, problem: str = "") -> None:
-        """Put a still picture below a result and a problem where the panel was displayed, or display them."""
-        shown = captioned(picture, result, problem)
+    def stay(self, bundle: dict[str, Any]) -> None:
+        """Keep the view where widgets are drawn, and store its last picture; else display the picture."""
         if kernel() is None:
-            print(shown["text/plain"])
+            print(bundle["text/plain"])
             return
-        self._shown.leave(shown, anywhere=True)
+        if self._shown.widget_id and self._shown.draws_widgets:
+            self._shown.rest(lambda: bundle)
+        else:
+            self._shown.leave(bundle, anywhere=True)
         self._finished.append(self)
         while len(self._finished) > KEEP_FINISHED:
             self._finished.popleft().close()
@@ -279,6 +304,9 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     def receive(self, content: Any) -> None:
         """Take a message of a browser."""
+        if self._newer is not None:
+            self._newer.receive(content)
+            return
         kind = content.get("kind", "") if isinstance(content, dict) else ""
         self._heard_s = time.monotonic()
         with self._report_errors():

@@ -42,6 +42,7 @@ class DisplayHandle:
         self.picture_id = self.widget_id = ""
         self.draws_widgets = True  # whoever asked for it to be displayed
         self._drawn: dict[str, Any] = {}  # the picture, the last time
+        self._widget: dict[str, Any] = {}  # where it is one output with the picture
         self._waiting: threading.Timer | None = None
         self._lock = threading.Lock()
 
@@ -71,6 +72,7 @@ class DisplayHandle:
         self.widget_id = self.widget_id or uuid.uuid4().hex
         if not picture or other:
             # They would show both, and keep the picture of one output.
+            self._widget = widget
             display({**picture, **widget}, raw=True, display_id=self.widget_id)
         else:
             self.picture_id = self.picture_id or uuid.uuid4().hex
@@ -128,13 +130,14 @@ class DisplayHandle:
         self._rested(draw)
 
     def _rested(self, draw: Callable[[], dict[str, Any]]) -> None:
-        if not (shown := self.picture_id):
+        if not (shown := self.picture_id or self.widget_id):
             return
         from IPython.display import update_display
 
         with contextlib.suppress(Exception):  # a kernel that is ending; the picture before this one stays
-            picture = draw()
-            update_display(_beside(picture) if self.widget_id else picture, raw=True, display_id=shown)
+            both = self.picture_id and self.widget_id
+            picture = _beside(draw()) if both else {**draw(), **self._widget}
+            update_display(picture, raw=True, display_id=shown)
 
 
 def _beside(picture: dict[str, Any]) -> dict[str, Any]:
@@ -142,14 +145,22 @@ def _beside(picture: dict[str, Any]) -> dict[str, Any]:
     return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
 
 
-def captioned(picture: str, result: Any, problem: str = "") -> dict[str, Any]:
-    """A picture below a result, a sentence or what shows itself as HTML, and below a problem in words."""
+def captioned(picture: str, result: Any, problem: str = "", more: str = "") -> dict[str, Any]:
+    """A result (text or a `Report`) with a problem, a picture, and more in its details."""
+    picture = _line(problem) + picture
     if isinstance(result, str):
-        bundle: dict[str, Any] = {"text/plain": result, "text/html": _line(result)}
+        more = f"<details><summary>details</summary>{more}</details>" if more else ""
+        bundle: dict[str, Any] = {"text/plain": result, "text/html": _line(result) + picture + more}
     else:
-        bundle = result._repr_mimebundle_()
-    plain = "\n".join(filter(None, (bundle["text/plain"], problem)))
-    return {**bundle, "text/plain": plain, "text/html": f"{bundle['text/html']}{_line(problem)}{picture}"}
+        bundle = result.bundle(picture, more)
+    return {**bundle, "text/plain": "\n".join(filter(None, (bundle["text/plain"], problem)))}
+
+
+def answered(result: Any) -> dict[str, str]:
+    """The answer and the details of a result (text or a `Report`), as HTML for a live view."""
+    if isinstance(result, str):
+        return {"answer": _line(result), "details": ""}
+    return {"answer": result.answer(), "details": result.details()}
 
 
 def _line(plain: str) -> str:

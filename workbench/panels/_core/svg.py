@@ -23,7 +23,7 @@ WIDTH, LEFT, RIGHT = 760, 56, 12
 MIDDLE = (WIDTH + LEFT - 20) / 2  # between two frames side by side
 GUTTER, AXIS = 34, 38  # above a frame, for its name; below, for its axis
 ROW = 180  # height of frames side by side
-NARROW = 3.0  # iterations of less are not drawn
+NARROW = 20.0  # pixels; of narrower iterations the mean power and its range are drawn
 SHAPES = {  # of marks, from their middle
     "circle": "m-{r:g} 0a{r:g} {r:g} 0 1 0 {d:g} 0a{r:g} {r:g} 0 1 0 -{d:g} 0z",
     "square": "m-{r:g} -{r:g}h{d:g}v{d:g}h-{d:g}z", "x": "m-{r:g} -{r:g}l{d:g} {d:g}m0 -{d:g}l-{d:g} {d:g}",
@@ -70,7 +70,7 @@ class Picture:
     Args:
         title: Stands above it, and is what is read to whoever cannot see it.
         size: Of the title's letters in pixels; 0 leaves it out.
-        width: In pixels; a narrower place scrolls, so that no letters shrink.
+        width: In pixels. It is never scaled: a narrower place scrolls.
     """
 
     def __init__(self, title: str, *, size: int = 13, width: int = WIDTH) -> None:
@@ -132,11 +132,10 @@ class Picture:
     def svg(self) -> str:
         """The `<svg>` element; it needs no scripts and no network."""
         text = html.escape(self.title)
-        most = 1000 if self.width == WIDTH else self.width
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.y:g}" '
             f'width="{self.width}" role="img" aria-label="{text}" fill="none" '
-            f'style="width:100%;min-width:{self.width}px;max-width:{most}px;height:auto;display:block" '
+            f'style="display:block;max-width:none" '
             f'font-family="system-ui, sans-serif"><title>{text}</title>{"".join(self._parts)}</svg>'
         )
 
@@ -332,10 +331,11 @@ class Frame:
             areas = [self.rectangle(span.start_s, span.end_s) for span in each]
             self.picture.area("".join(areas), opacity=opacity)
 
-    def narrow(self, spans: Sequence[ShadedSpan]) -> bool:
-        """Whether iterations are too narrow here to be told apart."""
+    def narrow(self, spans: Sequence[ShadedSpan]) -> float:
+        """Seconds of an iteration that is too narrow here to be drawn by itself; 0 where none is."""
         lengths = sorted(span.end_s - span.start_s for span in spans if not span.pause)
-        return bool(lengths) and self.x(self.x_span[0] + lengths[len(lengths) // 2]) - self.left < NARROW
+        median_s = lengths[len(lengths) // 2] if lengths else 0.0
+        return median_s if self.x(self.x_span[0] + median_s) - self.left < NARROW else 0.0
 
     def band(self, xs: Values, low: Values, high: Values, ink: str, *, opacity: float = 0.18) -> None:
         """What lies between two lines.

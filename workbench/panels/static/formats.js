@@ -15,9 +15,9 @@ export const watts = (value) => (Number.isFinite(value) ? `${value.toFixed(0)} W
 
 /** Energy since the start of a cell. */
 export function joules(value) {
-  if (value === null || !Number.isFinite(value)) return "energy not available yet";
+  if (value === null || !Number.isFinite(value)) return "– J";
   const [scale, unit] = value >= 1e6 ? [1e6, "MJ"] : value >= 1e3 ? [1e3, "kJ"] : [1, "J"];
-  return `${digits(value / scale)} ${unit} so far`; // three digits, as the sensor is good for
+  return `${digits(value / scale)} ${unit}`; // three digits, as the sensor is good for
 }
 
 /** Time since the start of a cell, as Python's `format_duration` writes it; below 100 s with tenths. */

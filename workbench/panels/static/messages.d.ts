@@ -115,6 +115,10 @@ export interface PowerPlot {
   height: number;
   ticks: number;
 }
+export interface PowerResult {
+  answer: string;
+  details: string;
+}
 export interface PowerGreeting {
   theme: Record<string, [string, string, string]>;
   kind?: string;
@@ -131,6 +135,7 @@ export interface PowerGreeting {
   stop: boolean;
   slider: boolean;
   follows: boolean;
+  result: PowerResult | null;
 }
 export interface LimitAnswer {
   kind: string;

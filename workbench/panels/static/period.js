@@ -21,10 +21,16 @@ export class PeriodView {
     this.drawn = /** @type {Period | null} */ (null);
   }
   greeting(gpus) {
-    put(this.root, { hidden: false });
+    for (const each of [this.root, this.headline]) put(each, { hidden: false });
     offer(this.chosen, gpus.map((gpu, number) => [String(number), `Iterations of GPU ${gpu.index}`]));
     put(this.chosen, { hidden: gpus.length === 1 });
     if (!this.about) say(this.headline, "Looking for the iteration");
+  }
+  /** What it shows has ended: nothing can be chosen any more. */
+  conclude() {
+    this.root.prepend(this.headline);
+    put(this.headline, { hidden: false });
+    for (const each of [this.levels, this.chosen]) put(each, { hidden: true });
   }
   /** News; `draw` draws them. */
   take(/** @type {Period} */ about) {

@@ -1,7 +1,7 @@
 // @ts-check
 // The live power view: header in words, plots of power, SM clock and utilisation, a limit slider, a Stop button.
 /** @import { Gpu, LimitAnswer, PowerGreeting, PowerNews, PowerPlot } from "./messages" */
-import { Asking, Code, Legend, button, element, field, offer, picker, put, row, say, space } from "./controls.js";
+import { Asking, Code, Legend, button, element, field, offer, picker, press, put, row, say, space, toggle } from "./controls.js";
 import { elapsed, floats, highest, joules, watts } from "./formats.js";
 import { livePanel } from "./live.js";
 import { PeriodView } from "./period.js";
@@ -9,12 +9,12 @@ import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js
 import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, roomFor, spansFrom } from "./series.js";
 
 const STEP_W = 5;
-const [SILENT_S, BESIDE, AROUND, FOOT] = [3, 72, 46, 36]; // no news; pixels beside a frame, around its inside, and of an axis below
+const [SILENT_S, BESIDE, AROUND, FOOT, LEAST] = [3, 72, 46, 36, 180]; // no news; pixels beside a frame, around its inside, of an axis below, of the lowest
 const TOOLTIPS = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"], ["SM clock", "@sm_clock_mhz{0} MHz"],
   ["utilisation", "@utilisation{0} %"]];
 const BAND_TOOLTIPS = [["at", "@x{0.0} s"], ["mean power", "@mean{0} W"], ["range", "@low{0} to @high{0} W"]];
 
-/** Power, SM clock and utilisation over one time axis. */
+/** Power over time; SM clock and utilisation below it on demand. */
 class PowerPlots {
   constructor(page, place, /** @type {Gpu[]} */ gpus, /** @type {PowerPlot[]} */ plots, zoomed) {
     this.figure = new Figure(page, place);
@@ -31,24 +31,37 @@ class PowerPlots {
     this.y = Object.fromEntries(plots.map(({ column }) => [column, this.figure.range(0, 108)]));
     this.layers = /** @type {any[][]} */ (gpus.map(() => [])); // of each GPU, over one table
     this.bands = /** @type {any[]} */ ([]); // of each GPU: the mean of each pixel, its range, and the line where readings are few
-    const frames = plots.map((plot) => this.frame(plot, plot === plots[plots.length - 1]));
-    const power = frames.filter((_, n) => plots[n].column === "power_w");
+    const isPower = ({ column }) => column === "power_w";
+    this.cross = this.figure.make("Span", { dimension: "height", line_color: { theme: "faint_text" }, line_alpha: 0.6 });
+    const frames = plots.map((plot) => this.frame(plot, plot === plots.filter(isPower).at(-1)));
+    const power = frames.filter((_, n) => isPower(plots[n]));
+    this.lower = frames.filter((_, n) => !isPower(plots[n])).map(({ plot }) => plot);
+    this.unfold(false);
     this.figure.words(power[0], { x_offset: 4, y_offset: 12 }, { over: this.marks });
     this.strips = power.map((frame) => addStrips(this.figure, frame));
     this.rows = power.map(({ plot }) => plot);
+    this.titles = this.rows.map(({ title }) => title.text);
     this.figure.embed(frames.map((frame) => [frame]));
   }
-  /** A frame as the kernel describes it, with its lines. */
-  frame(/** @type {PowerPlot} */ { title, column: name, gpus, height, ticks }, last) {
-    const quiet = last ? {} : { axis_label: null, major_label_text_font_size: "0px" };
+  /** Show or hide what is below the power. */
+  unfold(open) {
+    for (const plot of this.lower) put(plot, { visible: open });
+  }
+  /** Make one power plot higher or lower by some pixels, as far as it stays readable. */
+  stretch(pixels) {
+    if (this.rows.length === 1) put(this.rows[0], { height: Math.max(this.rows[0].height + pixels, LEAST) });
+  }
+  /** A frame as the kernel describes it, with its lines; `axis`: with the names of the seconds. */
+  frame(/** @type {PowerPlot} */ { title, column: name, gpus, height, ticks }, axis) {
+    const quiet = axis ? {} : { axis_label: null, major_label_text_font_size: "0px" };
     const below = { kind: "LinearAxis", major_tick_line_color: null, ...quiet };
     const frame = this.figure.frame({
       title, label: "seconds since the start", ticks: [ticks, 6], x: this.x, y: this.y[name], below,
-      plot: { height: height + AROUND + (last ? FOOT : 0), min_border_left: 58 },
+      plot: { height: height + AROUND + (axis ? FOOT : 0), min_border_left: 58 },
     });
-    const { BoxZoomTool, WheelZoomTool } = this.figure.models;
+    const { BoxZoomTool, CrosshairTool, WheelZoomTool } = this.figure.models;
     const wheel = new WheelZoomTool({ dimensions: "width", modifiers: { shift: true } }); // the wheel alone scrolls the notebook
-    frame.plot.add_tools(new BoxZoomTool({ dimensions: "width" }), wheel);
+    frame.plot.add_tools(new BoxZoomTool({ dimensions: "width" }), wheel, new CrosshairTool({ dimensions: "height", overlay: this.cross }));
     frame.plot.toolbar.active_scroll = wheel;
     const look = { ...columns("x"), line_dash: [2, 3], line_alpha: 0.7, line_color: { theme: "faint_text" } };
     this.marks = this.figure.glyph(frame, "VSpan", look, { over: this.marks });
@@ -88,12 +101,16 @@ class PowerPlots {
       for (const part of this.rows.length > 1 ? [...parts, this.rows[number]] : parts) put(part, { visible: !hidden.has(number) });
     });
     const width = this.place.clientWidth - BESIDE;
+    const iteration = spans.iteration(from, to);
+    const banded = new Set();
     this.bands.forEach(({ line, mean, range }, number) => {
-      const band = series[number].band(from, to, Math.max(width, 100));
+      const band = series[number].band(from, to, Math.max(width, 100), number === followed ? iteration : 0);
       fill(range, band ?? []);
       for (const part of [mean, range]) put(part, { visible: Boolean(band) && !hidden.has(number) });
       if (band) put(line, { visible: false });
+      if (band) banded.add(this.rows[number] ?? this.rows[0]);
     });
+    this.rows.forEach((plot, row) => put(plot.title, { text: this.titles[row] + (banded.has(plot) ? "; line: mean, band: lowest to highest" : "") }));
     const drawn = shown.filter((_, number) => !hidden.has(number));
     const top = 1.08 * highest(...drawn.flatMap((data) => [data.power_w, data.power_limit_w]));
     span(this.y.power_w, [0, top]);
@@ -210,15 +227,22 @@ class Run {
   last(column) {
     return this.series.map((one) => one.last(column) ?? NaN);
   }
+  /** Energy, time and power now, in words. */
   words() {
     const power = this.last(POWER).reduce((sum, value) => sum + value, 0);
     const energy = this.energy.includes(null) ? null : this.energy.reduce((sum, value) => sum + value, 0);
-    return `${watts(power)} now · ${joules(energy)} · ${elapsed(this.elapsed)}`;
+    return [joules(energy), elapsed(this.elapsed), watts(power)];
   }
 }
 
 function powerView({ root, head, post, page }) {
-  const [state, numbers, hint] = ["state", "numbers", "hint"].map((name) => element("span", `workbench-${name}`));
+  const [state, hint] = ["state", "hint"].map((name) => element("span", `workbench-${name}`));
+  const [energy, time, now] = ["b", "b", "b"].map((tag) => element(/** @type {"b"} */ (tag)));
+  const fact = (name, value) => element("span", "workbench-answer-fact", element("span", "workbench-faint", `${name} `), value);
+  energy.className = "workbench-big";
+  const numbers = element("div", "workbench-numbers", energy, fact("so far", ""), fact("time", time), fact("power now", now));
+  const answer = element("div", "workbench-answer", { hidden: true }); // of a cell that has ended
+  const [more, details] = [element("div", "workbench-power-more", { hidden: true }), element("div")];
   const width = button("span", "", "", () => {
     if (plots?.held) plots.held = false;
     else whole = !whole;
@@ -228,7 +252,14 @@ function powerView({ root, head, post, page }) {
     stopping = true;
     post({ kind: "stop" });
   });
-  head.waits.before(state, space(), hint, width, stop);
+  const open = toggle("details", "Details", "SM clock, utilisation, iterations, temperature and notes", (pressed) => {
+    press(open, pressed);
+    plots?.unfold(pressed);
+    put(more, { hidden: !pressed });
+    draw();
+  });
+  press(open, false);
+  head.waits.before(state, space(), hint, width, open, stop);
   const legend = new Legend(draw);
   let values = /** @type {HTMLElement[]} */ ([]); // the power of each of several GPUs
   const place = element("div", "workbench-plots");
@@ -236,21 +267,23 @@ function powerView({ root, head, post, page }) {
   const period = new PeriodView(page, post);
   const controls = row(limit.root);
   const typed = new Code("code", "workbench-typed", "Python for the next cell");
-  root.append(numbers, legend.root, place, controls, typed.root, period.root);
-  for (const each of [width, stop, controls, typed.root]) each.hidden = true;
+  more.append(period.root, details);
+  root.append(numbers, answer, period.headline, legend.root, place, controls, typed.root, more);
+  for (const each of [width, stop, controls, typed.root, period.headline]) each.hidden = true;
 
   let plots = /** @type {PowerPlots | null} */ (null);
   let about = /** @type {PowerGreeting | null} */ (null);
   let run = /** @type {Run | null} */ (null);
   let whole = false;
   let stopping = false;
+  let tall = 0; // pixels of the view when what it shows ended
 
   function take(message, buffers) {
     run.take(message, buffers);
     if (message.period) period.take(message.period);
     values.forEach((value, number) => say(value, watts(run.last(POWER)[number])));
     limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
-    say(numbers, run.words());
+    [energy, time, now].forEach((part, n) => say(part, run.words()[n]));
     // For tests and curious people: what is drawn, without looking at pixels.
     const { series, spans } = run;
     Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
@@ -260,10 +293,21 @@ function powerView({ root, head, post, page }) {
     if (!plots || !page.seen()) return;
     const end = run.elapsed;
     const long = end > about.window;
-    plots.draw(run, long && !whole ? end - about.window : 0, axisEnd(end, about.window), legend.hidden, period.about?.gpu);
-    period.draw();
+    const last = about.result && end > 0 ? end : axisEnd(end, about.window);
+    plots.draw(run, long && !whole && !about.result ? end - about.window : 0, last, legend.hidden, period.about?.gpu);
+    if (!more.hidden) period.draw();
     const words = plots.held ? "Reset zoom" : whole ? `Last ${about.window} s` : "Whole run";
-    put(width, { hidden: !long && !plots.held, textContent: words, title: "drag across a plot, or Shift and the wheel, zoom" });
+    put(width, { hidden: (!long || Boolean(about.result)) && !plots.held, textContent: words, title: "drag across a plot, or Shift and the wheel, zoom" });
+  }
+  /** The result takes the place of what was said while it ran. */
+  function conclude(/** @type {PowerGreeting["result"]} */ result) {
+    put(numbers, { hidden: Boolean(result) });
+    put(answer, { hidden: !result });
+    put(period.headline, { hidden: Boolean(result) || !about.follows });
+    if (!result) return;
+    Object.assign(answer, { innerHTML: result.answer });
+    Object.assign(details, { innerHTML: result.details });
+    period.conclude();
   }
   return {
     greet(message) {
@@ -277,6 +321,7 @@ function powerView({ root, head, post, page }) {
       legend.show(several.map(({ index, name, colour }, number) => [number, colour, [`GPU ${index} `, values[number]], `${name}: show or hide`]));
       put(legend.root, { hidden: !several.length });
       plots ??= new PowerPlots(page, place, message.gpus, message.plots, draw);
+      conclude(message.result);
     },
     take,
     on: { limit: (message) => limit.answered(message) },
@@ -284,18 +329,24 @@ function powerView({ root, head, post, page }) {
     moves: true,
     waits: null,
     state({ running, queued, greeted, gone }, silent_s) {
-      const words = !greeted ? (gone ? "not running" : "loading") : !running ? (gone ? "not running" : "done") : stopping ? "stopping" : "running";
-      const quiet = silent_s > SILENT_S ? ` · nothing heard for ${silent_s.toFixed(0)} s` : "";
-      const title = queued ? "input waits until the kernel has finished the cell" : "";
-      put(state, { textContent: words + quiet, title, "data-state": !greeted ? "loading" : running ? "running" : "done" });
+      if (!running && !tall && !controls.hidden) tall = root.offsetHeight;
+      const words = gone ? "not running" : !greeted ? "loading" : !running ? "done" : stopping ? "stopping" : "running";
+      const quiet = silent_s > SILENT_S ? ` · no news for ${silent_s.toFixed(0)} s` : "";
+      say(state, words + quiet);
+      put(state, { "data-state": !greeted ? "loading" : running ? "running" : "done" });
       const live = running && !queued && greeted;
       root.classList.toggle("workbench-queued", queued);
-      say(hint, queued && running && greeted ? "queued until the cell ends" : "");
-      put(stop, { disabled: !live, hidden: !about?.stop || !running, title: queued ? "here only the notebook's own stop button is heard" : "" });
-      put(controls, { hidden: !about?.slider || !running });
+      say(hint, queued && running && greeted ? "the kernel does not answer yet" : "");
+      put(hint, { title: "The slider takes effect when the kernel answers. The notebook's own stop button always works." });
+      put(stop, { disabled: !live, hidden: !about?.stop || !running, title: queued ? "use the notebook's own stop button" : "" });
+      put(controls, { hidden: !about?.slider || gone || Boolean(about.result) });
       put(typed.root, { hidden: !hint.textContent || !about?.slider });
       if (!typed.root.hidden) say(typed.code, `with workbench.applied(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);
       if (about) limit.enable(live);
+      if (tall && about?.result && more.hidden) {
+        plots?.stretch(tall - root.offsetHeight);
+        tall = -1;
+      }
     },
   };
 }

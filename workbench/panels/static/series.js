@@ -7,7 +7,8 @@ const [SUM, COUNT] = [5, 6]; // of the readings of power that a row stands for
 const RECENT_S = 75;
 const MOST_ROWS = 7000;
 const BINS = 1000;
-const NARROW = 3; // pixels that an iteration must have to be drawn on the power
+const NARROW = 20; // pixels; of narrower iterations the mean power and its range are drawn. As in svg.py
+const COLUMN = 4; // pixels of one mean
 
 /** What is remembered of one GPU: the last minute whole, what is older as the extremes of short stretches. As in series.py. */
 export class Series {
@@ -61,12 +62,14 @@ export class Series {
     [this.coarse, this.thinned] = [span / BINS, times[recent]];
     this.columns = this.columns.map((values) => values.filter((_, row) => row >= recent || keep.has(row)));
   }
-  /** Mean, lowest and highest power of each pixel between two times; null where readings are too few to need that. */
-  band(from, to, pixels) {
-    const step = Math.max((to - from) / pixels, from < this.thinned ? this.coarse : 0);
+  /** Mean, lowest and highest power of some pixels each, and of whole iterations where those are narrow; null where every reading has room. */
+  band(from, to, pixels, iteration = 0) {
+    const narrow = isNarrow(iteration, from, to, pixels);
+    const least = Math.max((COLUMN * (to - from)) / pixels, from < this.thinned ? this.coarse : 0);
+    const step = narrow ? Math.ceil(least / iteration) * iteration : least;
     const times = this.columns[TIME];
     const inside = times.flatMap((time, row) => (time >= from && time <= to ? [row] : []));
-    if (from >= this.thinned && inside.length < 2 * pixels) return null;
+    if (!narrow && from >= this.thinned && (iteration || inside.length < 2 * pixels)) return null;
     const bins = /** @type {any[]} */ ([]);
     for (const row of inside) {
       const [x, power] = [(Math.floor(times[row] / step) + 0.5) * step, this.columns[POWER][row]];
@@ -79,6 +82,7 @@ export class Series {
         Object.assign(last, { low: Math.min(last.low, power), high: Math.max(last.high, power) });
       }
     }
+    if (narrow && bins.length > 1) bins.pop(); // an iteration that has not ended
     return bins.filter(({ count }) => count).map(({ x, sum, count, low, high }) => ({ x, mean: sum / count, low, high }));
   }
   /** Columns from a time on (and one row before it, where the line comes from). */
@@ -106,16 +110,21 @@ export class Spans {
     const kept = since === null ? [] : this.rows.filter(([start, end]) => start < since - 1e-4 && end <= since + slack);
     this.rows = [...kept, ...fresh];
   }
+  /** Seconds of the median iteration between two times; 0 where there is none. */
+  iteration(from, to) {
+    const lengths = this.rows.flatMap(([start, end, pause]) => (end > from && start < to && !pause ? [end - start] : [])).sort((a, b) => a - b);
+    return lengths[lengths.length >> 1] ?? 0;
+  }
   /** Strips for a stretch of time that is `width` pixels wide: every other iteration, and the pauses. */
   strips(from, to, width) {
-    const seen = this.rows.filter(([start, end]) => end > from && start < to);
-    const turns = this.rows.filter(([, , pause]) => !pause);
-    const lengths = seen.filter(([, , pause]) => !pause).map(([start, end]) => end - start).sort((a, b) => a - b);
-    const narrow = lengths.length > 0 && (lengths[lengths.length >> 1] / (to - from)) * width < NARROW;
-    const every = narrow ? [] : turns.filter(([start, end], number) => number % 2 === 1 && end > from && start < to);
-    return { turns: every, pauses: seen.filter(([, , pause]) => pause) };
+    const inside = (/** @type {[number, number, boolean]} */ [start, end]) => end > from && start < to;
+    const iterations = this.rows.filter(([, , pause]) => !pause);
+    const every = isNarrow(this.iteration(from, to), from, to, width) ? [] : iterations.filter((span, number) => number % 2 === 1 && inside(span));
+    return { turns: every, pauses: this.rows.filter((span) => span[2] && inside(span)) };
   }
 }
+
+const isNarrow = (iteration, from, to, width) => iteration > 0 && (iteration / (to - from)) * width < NARROW;
 
 /** The end of the time axis of a view that is `window` seconds wide at most, for what is known up to `end`. */
 export const axisEnd = (end, window) => (end > window ? end : [10, 20, 30, 45, window].find((step) => step >= end) ?? window);

@@ -17,6 +17,7 @@ from ....errors import UsageError
 from ....tuning.results import OBJECTIVES
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
+from ..._core.persistent import captioned
 from ..._core.svg import titled
 from .figure import draw
 from .model import Drawing, drawing
@@ -86,10 +87,7 @@ class ClocksPanel(LivePanel):
             with self._report_errors():
                 self.tell()
         self.end()
-        if self._shown.widget_id:
-            self._shown.rest(self._picture)
-        else:
-            self.leave(self.html(), self.summary() if kernel() is None else "", self._problem)
+        self.stay(captioned(self.html(), self.summary() if kernel() is None else "", self._problem))
 
     # showing
 

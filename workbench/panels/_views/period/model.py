@@ -33,7 +33,7 @@ NOTHING = np.empty((0, 0), np.float32)
 
 @dataclass(frozen=True, slots=True)
 class PeriodView:
-    """A GPU's rhythm as it is drawn. Seconds of `spans` count from the view's start, those of `folded` and
+    """A GPU's period as it is drawn. Seconds of `spans` count from the view's start, those of `folded` and
     `shape` from an iteration's.
 
     Attributes:
@@ -178,17 +178,17 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
     if periods.rhythm_sure and level is periods.rhythm:
         each_j = next((each.each_j for each in summary.levels if each.name == "cycle"), None)
         joules = "" if each_j is None else f", {format_energy(each_j, None)} per cycle"
-        return f"A rhythm of {format_seconds(level.seconds, level.uncertainty_s)}{joules}; {_role(periods)}"
+        return f"Period {format_seconds(level.seconds, level.uncertainty_s)}{joules}; {_role(periods)}"
     why = _looking(periods) if looking else _why(periods)
     guess = f"Perhaps one {level.name} takes {format_seconds(level.seconds)}"
     return f"{guess} ({sure}): {why[0].lower()}{why[1:]}"
 
 
 def _role(periods: Periods) -> str:
-    """What is known of a rhythm that is not known to be the iteration."""
+    """What is known of a period that may not be the iteration."""
     if periods.cycle_sure:
         return "the iterations inside it are too fast for this sensor"
-    return "not sure that it is the iteration"
+    return "perhaps not the iteration"
 
 
 def _no(periods: Periods, looking: bool) -> tuple[str, tuple[str, ...]]:
@@ -205,7 +205,7 @@ def _looking(periods: Periods) -> str:
 
 def _why(periods: Periods) -> str:
     longer = f"; about {periods.longer_s:.0f} s more would probably do" if periods.longer_s else ""
-    return f"{periods.reason or 'no rhythm stands out'}{longer}"
+    return f"{periods.reason or 'no period found'}{longer}"
 
 
 def _counts(summary: IterationSummary) -> str:

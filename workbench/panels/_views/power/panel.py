@@ -5,12 +5,13 @@ slider.
     view.show()
     view.start()
     ...                                       # the cell runs
-    view.finish(Report(measurement))          # a card and a static picture take the view's place
+    view.finish(Report(measurement))          # the view shows the result, and a picture of it is stored
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,12 +24,13 @@ from ....measurement.recorder import Hold, Recorder
 from ....measurement.sampler import REST_AFTER_S
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
-from ..._core.svg import titled
+from ..._core.persistent import answered, captioned
+from ..._core.svg import Picture, titled
 from ..period.figure import rhythm
 from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
 from .model import MOST_MARKS, WatchedGpu, named_phases
-from .series import WINDOW_S, Rows, packed
+from .series import COLUMNS, WINDOW_S, Rows, packed
 from .svg import VerticalMark, plots_of, trace_picture
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ class PowerView(LivePanel):
         period: Follow the training iteration of the busiest GPU and show it too.
     """
 
-    keeps_picture = False
     poll_s = 0.2  # half as often as the sensor refreshes: drawing costs the cell its interpreter
     keeps_error = ("stop", "follow", "level", "limit")
     _esm = script("power")
@@ -74,6 +75,7 @@ class PowerView(LivePanel):
         self._marks_sent: list[list[Any]] = []
         self._recorder_problem = ""
         self._end_s: float | None = None
+        self._result: dict[str, str] = {}  # HTML, when it has ended
         self._settled: SegmentedIterations | None = None
         self.follows = period  # until something goes wrong with it
         self._rhythm = PeriodFollower(recorder, self.devices, self.start_s)
@@ -103,7 +105,7 @@ class PowerView(LivePanel):
             self.mark(at_s, kind)
 
     def finish(self, result: Any = "", *, end_s: float | None = None) -> None:
-        """Stop publishing and put a static picture in the view's place, below its result.
+        """Show the result in the view, stop publishing, and store a picture of both in the notebook.
 
         Args:
             result: A sentence, or what shows itself, as a report of a measurement does.
@@ -118,33 +120,51 @@ class PowerView(LivePanel):
                     self._rhythm.conclude(self._end_s, self._settled)
             except Exception as error:
                 self._lose(error)
-        self._publish()
+            self.drain()
         self.end()
         with self._lock:
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
-        filled = any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
+        self._result = answered(result)
         more = ""
         with contextlib.suppress(Exception):  # a fold less, and no result lost
             more = conditions([gpu.trace(self._end_s) for gpu in self._gpus], self.start_s, self._end_s)
+        self._result["details"] += more
         self._hold = None  # the recorder may forget
-        picture = self.svg() + more if filled else ""
-        self.leave(picture, result, self._problem)
+        if self._greeted:
+            with self._report_errors():
+                self._send_all()
+        self.stay(self._stored(result, more))
+
+    def _stored(self, result: Any, more: str) -> dict[str, Any]:
+        """The result with its pictures, for a notebook without a kernel."""
+        if not self._filled():
+            return captioned("", result, self._problem)
+        below = self._trace(only=COLUMNS[3:], heading=False)
+        if self.follows and self._rhythm.number is not None:
+            rhythm(below, self._rhythm.view, self._rhythm.number)
+        power = self._trace(only=COLUMNS[1:2], heading=isinstance(result, str)).svg()
+        return captioned(power, result, self._problem, below.svg() + more)
+
+    def _filled(self) -> bool:
+        return any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
 
     def svg(self) -> str:
         with self._lock:
             if self._end_s is None:
                 self.drain()
-            found, number = self._rhythm.view, self._rhythm.number
-            lines = [gpu.line for gpu in self._gpus]
-            spans = found.spans if self.follows else ()
-            picture = trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans)
-            if self.follows and number is not None:
-                rhythm(picture, found, number)
+            picture = self._trace()
+            if self.follows and self._rhythm.number is not None:
+                rhythm(picture, self._rhythm.view, self._rhythm.number)
             return picture.svg()
 
+    def _trace(self, **parts: Any) -> Picture:
+        spans = self._rhythm.view.spans if self.follows else ()
+        lines = [gpu.line for gpu in self._gpus]
+        return trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans, **parts)
+
     def html(self) -> str:
-        return self.svg()
+        return self.svg() if self._filled() else f"<p>{html.escape(self.title())}: running when saved</p>"
 
     def title(self) -> str:
         """What is seen, in words; says so where it is simulated."""
@@ -166,7 +186,7 @@ class PowerView(LivePanel):
             "plots": [plot._asdict() | {"gpus": [*plot.gpus]} for plot in plots],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
             "slider": self._set_power_limit is not None, "marks": self._mark_rows(),
-            "follows": self.follows, **self._numbers(),
+            "follows": self.follows, "result": self._result or None, **self._numbers(),
         }
         known = self.follows and self._rhythm.number is not None
         period = self._rhythm.message(whole=True) if known else None

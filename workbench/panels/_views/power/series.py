@@ -72,13 +72,18 @@ class Series:
         self.rows = self.rows[self.rows[:, 0] <= end_s]
 
 
-def over(seconds: Rows, step_s: int) -> Rows:
+def over(seconds: Rows, step_s: float) -> Rows:
     """Rows of `Series.seconds` as those of `step_s` seconds each."""
     which = seconds[:, 0] // step_s
     first = np.flatnonzero(np.diff(which, prepend=-1))
     mean = np.add.reduceat(seconds[:, 1], first) / np.diff(first, append=len(which))
     low, high = np.minimum.reduceat(seconds[:, 2], first), np.maximum.reduceat(seconds[:, 3], first)
     return np.column_stack([(which[first] + 0.5) * step_s, mean, low, high])
+
+
+def readings(rows: Rows) -> Rows:
+    """Readings of the power as rows like those of `Series.seconds`."""
+    return rows[~np.isnan(rows[:, 1])][:, [0, 1, 1, 1]]
 
 
 def rows_of(trace: Any, start_s: float) -> Rows:

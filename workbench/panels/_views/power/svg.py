@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..._core.svg import INK, LETTER, WIDTH, Frame, Pen, Picture, ShadedSpan
 from ..._core.theme import colour, dash
-from .series import COLUMNS, LIMIT, WINDOW_S, Rows, over, thin
+from .series import COLUMNS, LIMIT, WINDOW_S, Rows, over, readings, thin
 
 POWER_HEIGHT, ROW_HEIGHT, SMALL_HEIGHT = 170, 40, 44
 TOGETHER = 2  # GPUs whose power is told apart in one frame; more get a row each
+COLUMN = 4  # pixels of one mean
 POINTS = 900  # of one line: any number from 500 to 2000 looks the same, and the notebook carries them
 
 
@@ -61,27 +63,30 @@ def plots_of(names: Sequence[str]) -> list[Plot]:
 
 def trace_picture(
     title: str, lines: Sequence[TraceLine], marks: Sequence[VerticalMark], end_s: float,
-    spans: Sequence[ShadedSpan] = (),
+    spans: Sequence[ShadedSpan] = (), *, only: Collection[str] = COLUMNS, heading: bool = True,
 ) -> Picture:
     """Power with its limit, SM clock and utilisation over seconds; more can be drawn below.
 
     Args:
-        title: Its heading.
+        title: Its heading, and its name for readers of the screen.
         lines: The GPUs.
         marks: Vertical lines with words; new power limits have theirs anyway.
         end_s: Where the time axis ends.
         spans: Iterations, on whose ground the power is drawn.
+        only: The columns that are drawn.
+        heading: Whether the title is drawn.
     """
+    long = end_s > WINDOW_S
+    whole = [line.seconds if long and line.seconds is not None else readings(line.rows) for line in lines]
+    many = long and any(len(line.rows) > POINTS for line in lines)
     bins = max(100, POINTS // 2 // len(lines))
-    step_s = max(1, -(-int(end_s) // (bins // 2)))  # of a mean that is drawn
-    long = end_s > WINDOW_S and any(line.seconds is not None and len(line.rows) > POINTS for line in lines)
     lines = [line._replace(rows=thin(line.rows, bins)) for line in lines]
     marks, span = sorted([*marks, *_limit_changes(lines)]), (0.0, max(end_s, 1e-3))
-    picture = Picture(title)
-    picture.y = 22.0
+    picture = Picture(title, size=13 * heading)
+    picture.y = 22.0 * heading
     if 1 < len(lines) <= TOGETHER:
         picture.legend((line.name, line.pen) for line in lines)
-    plots = plots_of([line.name for line in lines])
+    plots = [plot for plot in plots_of([line.name for line in lines]) if plot.column in only]
     for plot in plots:
         shown, column = [lines[n] for n in plot.gpus], COLUMNS.index(plot.column)
         if all(np.isnan(line.rows[:, column]).all() for line in shown):
@@ -90,19 +95,22 @@ def trace_picture(
         high = max(_highest(lines, column), _highest(lines, LIMIT) * power)
         picture.y += 16
         frame = picture.frame(plot.height, span, (0.0, 1.08 * scale * high or 1.0))
+        narrow_s = frame.narrow(spans)
+        means = power and (many or narrow_s > 0)
         name = plot.title
-        if power and long:
-            name += f"; line: mean of {step_s} s, band: lowest to highest"
-        if power and spans and frame.narrow(spans):
-            name += "; too many iterations to be drawn"
+        if means:
+            pixels_s = end_s * COLUMN / (frame.right - frame.left)
+            step_s = _step(pixels_s, narrow_s, whole_seconds=long)
+            name += f"; line: mean of {step_s:.3g} s, band: lowest to highest"
         elif power and spans:
             frame.bands(spans)
             name += "; bands: iterations" + ", darker: pauses" * any(span.pause for span in spans)
         frame.axes(name, plot.ticks, shown[0].pen if len(shown) < len(lines) else None)
         _marks(frame, marks, named=plot is plots[0])
-        for line in shown:
-            if power and long and line.seconds is not None:
-                times, mean, low, high = over(line.seconds, step_s).T
+        for line, number in zip(shown, plot.gpus, strict=True):
+            if means and len(whole[number]):
+                ended = whole[number][:, 0] < end_s // step_s * step_s or step_s > end_s
+                times, mean, low, high = over(whole[number][ended], step_s).T
                 frame.band(times, low, high, line.pen.ink, opacity=0.3)
                 frame.line(times, mean, line.pen._replace(width=1.6))
             else:
@@ -115,6 +123,12 @@ def trace_picture(
     picture.frame(0, span, (0.0, 1.0)).below("seconds since the start", 8)
     picture.y += 34
     return picture
+
+
+def _step(pixels_s: float, iteration_s: float, *, whole_seconds: bool) -> float:
+    """Seconds of one mean: some pixels at least, and a whole number of narrow iterations."""
+    step_s = math.ceil(pixels_s / iteration_s) * iteration_s if iteration_s else pixels_s
+    return float(math.ceil(step_s)) if whole_seconds else step_s
 
 
 def _limit_changes(lines: Sequence[TraceLine]) -> list[VerticalMark]:
