@@ -133,7 +133,6 @@ def test_where_no_widget_is_drawn_the_picture_is_drawn_again(
 ) -> None:
     monkeypatch.setattr(persistent, "has_widgets", lambda: False)
     panel = Counter()
-    panel.keeps_picture = False
     panel.show()
     ((shown, bundles),) = [(name, each) for name, each in cells.items() if "widget-view" in str(each)]
     for number in (1, 2):

@@ -190,7 +190,7 @@ def test_the_headline_reports_what_changes_the_meaning() -> None:
     foreign = "other processes used this GPU and are in the figure: python (7085)"
     gpu = replace(GPU, idle_share=0.995, notes=(foreign, "3 gaps in sampling; their energy comes from the counter"))
     headline, _, folded = report.page(replace(M, gpus=(gpu,), outcome="interrupted")).partition("<details")
-    for text in ("SIMULATED", "interrupted", "idle 100 %", "Other processes"):
+    for text in ("simulated", "interrupted", "idle 100 %", "Other processes"):
         assert text in headline
     assert "gaps in sampling" in folded
     assert "gaps in sampling" not in headline

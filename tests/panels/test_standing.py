@@ -33,6 +33,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     monkeypatch.setattr(IPython.display, "display", show)
     monkeypatch.setattr(IPython.display, "update_display", update)
     monkeypatch.setattr(persistent, "kernel", lambda: object())
+    monkeypatch.setattr(persistent, "has_widgets", lambda: True)
     for name in ("VSCODE_PID", "COLAB_RELEASE_TAG"):
         monkeypatch.delenv(name, raising=False)
     return found

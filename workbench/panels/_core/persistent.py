@@ -55,7 +55,7 @@ class DisplayHandle:
         """Show both, or the picture alone; does nothing where no notebook is.
 
         Args:
-            picture: A bundle of HTML and words; an empty one leaves the widget alone.
+            picture: A bundle of HTML and words.
             widget: The bundle of the live view, without another text than its words.
         """
         if kernel() is None:
@@ -70,7 +70,7 @@ class DisplayHandle:
             display(picture, raw=True, display_id=self.picture_id)
             return
         self.widget_id = self.widget_id or uuid.uuid4().hex
-        if not picture or other:
+        if other or not self.draws_widgets:
             # They would show both, and keep the picture of one output.
             self._widget = widget
             display({**picture, **widget}, raw=True, display_id=self.widget_id)
@@ -179,7 +179,6 @@ class Displayed:
     have the picture (`svg` or `html`), its words (`summary`) and the widget (`_bundle`).
     """
 
-    keeps_picture = True  # above the widget, for a saved notebook
     on_picture: Callable[[], object] | None = None  # of what this is a part of
     _shown: DisplayHandle
 
@@ -204,8 +203,7 @@ class Displayed:
             return
         with self._report_errors():
             self.refresh()
-        drawn = self.keeps_picture or not self._shown.widget
-        self._shown.display(self._picture() if drawn else {}, self._bundle())
+        self._shown.display(self._picture(), self._bundle())
 
     def finish(self) -> None:
         """Put a last picture where it was displayed."""

@@ -109,8 +109,8 @@ def trace_picture(
         _marks(frame, marks, named=plot is plots[0])
         for line, number in zip(shown, plot.gpus, strict=True):
             if means and len(whole[number]):
-                ended = whole[number][:, 0] < end_s // step_s * step_s or step_s > end_s
-                times, mean, low, high = over(whole[number][ended], step_s).T
+                ended_s = end_s // step_s * step_s or end_s  # of means over whole iterations
+                times, mean, low, high = over(whole[number][whole[number][:, 0] < ended_s], step_s).T
                 frame.band(times, low, high, line.pen.ink, opacity=0.3)
                 frame.line(times, mean, line.pen._replace(width=1.6))
             else:
