@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _html, _paths
+from .._progress import ProgressLine
 from ..device.control import highest_limit_w
 from ..device.discovery import Gpus
 from ..errors import MeasurementError, NoDriver, UsageError, checked, listed
@@ -223,13 +224,16 @@ class RecurringJob:
         A batch size that does not fit the memory is noted, and another one is tried; every other error of the
         training goes through.
         """
-        for run in self.attempts():
-            try:
-                with run:
-                    train(run)
-            except Exception as error:
-                if not out_of_memory(error):
-                    raise
+        with ProgressLine(f"Recurring job {self.name}") as progress:
+            for number, run in enumerate(self.attempts(), 1):
+                limit = "" if run.power_limit_w is None else f" at {run.power_limit_w:g} W"
+                progress.tell(0.0, f"attempt {number}: batch size {run.batch_size}{limit}")
+                try:
+                    with run:
+                        train(run)
+                except Exception as error:
+                    if not out_of_memory(error):
+                        raise
         return run
 
     # history

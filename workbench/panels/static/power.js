@@ -236,6 +236,7 @@ class Run {
 }
 
 function powerView({ root, head, post, page }) {
+  root.classList.add("workbench-power");
   const [state, hint] = ["state", "hint"].map((name) => element("span", `workbench-${name}`));
   const [energy, time, now] = ["b", "b", "b"].map((tag) => element(/** @type {"b"} */ (tag)));
   const fact = (name, value) => element("span", "workbench-answer-fact", element("span", "workbench-faint", `${name} `), value);
@@ -269,7 +270,9 @@ function powerView({ root, head, post, page }) {
   const typed = new Code("code", "workbench-typed", "Python for the next cell");
   more.append(period.root, details);
   root.append(numbers, answer, period.headline, legend.root, place, controls, typed.root, more);
-  for (const each of [width, stop, controls, typed.root, period.headline]) each.hidden = true;
+  for (const each of [width, controls, typed.root, period.headline]) each.hidden = true;
+  const tell = (/** @type {string[]} */ words) => [energy, time, now].forEach((part, n) => say(part, words[n]));
+  tell([joules(null), elapsed(0), watts(NaN)]); // so much room it takes
 
   let plots = /** @type {PowerPlots | null} */ (null);
   let about = /** @type {PowerGreeting | null} */ (null);
@@ -283,7 +286,7 @@ function powerView({ root, head, post, page }) {
     if (message.period) period.take(message.period);
     values.forEach((value, number) => say(value, watts(run.last(POWER)[number])));
     limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
-    [energy, time, now].forEach((part, n) => say(part, run.words()[n]));
+    tell(run.words());
     // For tests and curious people: what is drawn, without looking at pixels.
     const { series, spans } = run;
     Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
@@ -338,7 +341,7 @@ function powerView({ root, head, post, page }) {
       root.classList.toggle("workbench-queued", queued);
       say(hint, queued && running && greeted ? "the kernel does not answer yet" : "");
       put(hint, { title: "The slider takes effect when the kernel answers. The notebook's own stop button always works." });
-      put(stop, { disabled: !live, hidden: !about?.stop || !running, title: queued ? "use the notebook's own stop button" : "" });
+      put(stop, { disabled: !live, hidden: about?.stop === false || !running, title: queued ? "use the notebook's own stop button" : "" });
       put(controls, { hidden: !about?.slider || gone || Boolean(about.result) });
       put(typed.root, { hidden: !hint.textContent || !about?.slider });
       if (!typed.root.hidden) say(typed.code, `with workbench.applied(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);

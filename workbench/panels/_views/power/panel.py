@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 
 
+HEIGHT = 350  # pixels of the view, reserved until it is drawn: as in panel.css
+
+
 class PowerView(LivePanel):
     """Shows GPUs while something runs on them. Times in calls are the recorder's clock's.
 
@@ -164,7 +167,10 @@ class PowerView(LivePanel):
         return trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans, **parts)
 
     def html(self) -> str:
-        return self.svg() if self._filled() else f"<p>{html.escape(self.title())}: running when saved</p>"
+        if self._filled():
+            return self.svg()
+        words = "Loading the live view. If this text stays, the cell was running when the notebook was saved."
+        return f"<div style='height:{HEIGHT}px'><b>{html.escape(self.title())}</b><br>{words}</div>"
 
     def title(self) -> str:
         """What is seen, in words; says so where it is simulated."""
