@@ -12,7 +12,7 @@ import workbench  # noqa: E402
 
 project = "GPU Energy Workbench"
 author = "the project's developers"
-project_copyright = "Apache-2.0"
+project_copyright = "2026, the project's developers. Licensed under Apache-2.0"
 version = release = workbench.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -42,7 +42,9 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "show_prev_next": False,
+    "logo": {"text": f"GPU Energy Workbench {version}"},
+    "show_prev_next": True,
+    "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
@@ -51,7 +53,6 @@ html_theme_options = {
     "pygments_light_style": "default",
     "pygments_dark_style": "github-dark",
 }
-html_sidebars = {"decisions": [], "design": []}
 copybutton_prompt_text = "$ "
 
 
