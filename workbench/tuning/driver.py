@@ -21,7 +21,7 @@ CELL = "run_cell"  # IPython's function, in the stack of the thread that a cell 
 
 
 def cell_over() -> Callable[[], bool]:
-    """Whether the cell or the task that asks now is over: an interrupt in IPython's own code, between two hooks
+    """Whether the cell or task that asks now is over: an interrupt in IPython's own code, between two hooks
     of a cell, calls none of them.
     """
     thread = threading.get_ident()
