@@ -101,9 +101,6 @@ class Hooks:
         with running.noting_interrupts():
             try:
                 self._close(running, result)
-            except (Exception, KeyboardInterrupt) as error:
-                why = error or "it was interrupted twice"
-                self._magics.say(f"the measurement of this cell was lost: {why}")
             finally:
                 running.end()
                 self._running = None

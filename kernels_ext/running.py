@@ -82,7 +82,7 @@ class Running:
     def _begin_tuning(self, keywords: dict[str, Any], live: bool) -> None:
         """Tune what the cell runs; where that cannot be, a message says why and the cell runs untuned."""
         from workbench.errors import WorkbenchError
-        from workbench.tuning.driver import TunerThread
+        from workbench.tuning.driver import TunerThread, cell_over
         from workbench.tuning.state_machine import Tuner
 
         gpus = self._options.gpus
@@ -94,7 +94,7 @@ class Running:
         except WorkbenchError as error:
             self._magics.say(f"not tuned: {error}")
             return
-        self._tuning, self._tuned = TunerThread(tuner), True
+        self._tuning, self._tuned = TunerThread(tuner, cell_over()), True
         if live and not tuner.ended:  # else the reason comes with the report
             from workbench.panels._views.clocks.panel import ClocksPanel
 
@@ -110,6 +110,8 @@ class Running:
         with self.noting_interrupts():
             try:
                 self._stoppable = True
+                if self._tuning is not None:
+                    self._tuning.over = bool  # runs that are repeated come after the cell
                 windows = [self._meter.close(self._window, sync=self._sync)]
                 measured = [self._measure(windows[0], "interrupted" if self._interrupted else outcome)]
                 if outcome == "ok" and again is not None:
@@ -128,6 +130,9 @@ class Running:
                 if self._options.output:
                     self._magics.shell.user_ns[self._options.output] = whole
                 self._keep_and_show(whole, windows[-1], found, remarks)
+            except (Exception, KeyboardInterrupt) as error:
+                why = str(error) or "it was interrupted twice"
+                self._magics.say(f"the measurement of this cell was lost: {why}")
             finally:
                 self.end()
 

@@ -204,10 +204,11 @@ def _modes(device: OpenGpu) -> list[Finding]:
             INFO, "application clocks", f"{applications_mhz} MHz (`nvidia-smi -ac`)",
             "a clock that the workbench locks goes before them, and they hold again when it ends",
         ))
-    elif modes.get("clocks_set"):
+    elif (locked := _clocks_are_set(device)) is not False:
         found.append(Finding(
-            WARN, "clocks", "set by a user",
-            "to what cannot be read: the workbench leaves them alone and tunes power limits only",
+            WARN if locked else INFO, "clocks", "set by a user" if locked else "a lock cannot be read now",
+            "to what cannot be read: the workbench leaves them alone and tunes power limits only" if locked
+            else "a user's lock shows while the GPU computes, and at rest where it raises the lowest clock",
         ))
     absent = [each.name for each in device.capabilities if not each.present]
     found.append(Finding(
@@ -215,6 +216,12 @@ def _modes(device: OpenGpu) -> list[Finding]:
         device.note or f"a power reading is an average over {1000 * device.power_window_s:.0f} ms",
     ))
     return found
+
+
+def _clocks_are_set(device: OpenGpu) -> bool | None:
+    with contextlib.suppress(DeviceError):
+        return device.clocks_are_set()
+    return None
 
 
 def _call_cost(device: OpenGpu) -> Finding:

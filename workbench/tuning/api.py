@@ -11,7 +11,7 @@ from .._processes import interrupts_later
 from ..device.discovery import Gpus
 from ..errors import UsageError, checked
 from ..measurement import session
-from .driver import TunerThread
+from .driver import TunerThread, cell_over
 from .options import TuningRequest
 from .results import TuningResult, TuningView
 from .state_machine import Tuner
@@ -55,7 +55,7 @@ class Tuning:
             raise UsageError("gpus=[] names no GPU to tune; leave it out for those that work")
         no_gpu = "" if meter.devices else mine.why_no_gpu()
         self.tuner = Tuner(meter, uuids=uuids, no_gpu=no_gpu, own_thread=own_thread, **self._options)
-        self._driver = TunerThread(self.tuner)
+        self._driver = TunerThread(self.tuner, cell_over() if own_thread else bool)
 
     def end(self) -> TuningResult:
         """End it: the GPU is as it was. May be called again."""
