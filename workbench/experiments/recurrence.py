@@ -83,7 +83,7 @@ class Recurrence(Suggesting):
 
     def __repr__(self) -> str:
         state = "not begun" * (not self.entered) or self.stop_reason or f"{self.epochs:g} epochs"
-        return f"{self.purpose} of {self.job.name} at batch size {self.batch_size}: {state}"
+        return f"attempt of {self.job.name} at batch size {self.batch_size}: {state}"
 
     def _repr_html_(self) -> str:
         known = {
