@@ -181,7 +181,6 @@ def test_the_command_can_be_interrupted_and_what_was_ignored_stays_so(
         (["run", "--simulate", "V100", "--gpu", "7", "--", PYTHON], "7"),
         (["run", "--json", "absent/m.json", "--", PYTHON], "directory absent"),
         (["log", "--export", "energy.xlsx"], ".parquet, .csv, .json"),
-        (["lab", "--directory", "absent"], "notebook 01 in absent"),
         (["notebooks", "/dev/null"], "/dev/null"),
         (["notebooks", "x" * 300], "too long"),
         (["log", "--export", "/dev/null/e.csv"], "directory /dev/null"),
@@ -423,3 +422,5 @@ def test_the_lab_passes_unknown_options_to_jupyter_lab_and_opens_the_first_noteb
     assert "--LabApp.default_url=/lab/tree/01_first.ipynb" in Ended.commands[0]
     assert main(["lab", "--directory", str(tmp_path), "--", "--no-browser"]) == 0
     assert Ended.commands[1][-1] == "--no-browser"
+    assert main(["lab", "--directory", str(tmp_path / "new")]) == 0
+    assert sorted(tmp_path.glob("new/*.ipynb"))[0].name in Ended.commands[2][-1]

@@ -63,7 +63,7 @@ SIGNATURES = {
     "-> 'Waste'",
     "work": "(**amounts: 'float') -> 'None'",
     "verify": "(path: 'str | Path') -> 'list[str]'",
-    "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "
+    "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | float | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
     "'model-guided', model: 'Any' = None, label: 'str' = '', recheck: 'bool' = True, "
     "earlier: 'bool' = False, seed: 'int' = 0) -> 'Tuning'",
@@ -72,7 +72,7 @@ MADE = {  # types that a person makes, by their arguments
     "Configuration": "(setting: 'Setting' = Setting(power_limit_w=None, sm_clock_mhz=None, "
     "mem_clock_mhz=None), batch_size: 'int | None' = None) -> None",
     "RecurringJob": "(name: 'str', batch_sizes: 'Sequence[int]', default: 'int | None' = None, objective: "
-    "'Objective | float' = 0.5, *, storage: 'str | Path | optuna.storages.BaseStorage | None' = None, target: "
+    "'Objective | float | str' = 0.5, *, storage: 'str | Path | optuna.storages.BaseStorage | None' = None, target: "
     "'float | None' = None, higher_is_better: 'bool' = True, max_epochs: 'int' = 100, policy: 'BatchSizePolicy | str | "
     "optuna.samplers.BaseSampler' = 'knowledge-gradient', power_limits_w: 'Sequence[float] | None' = None, "
     "gpus: 'Gpus' = None, meter: 'Meter | None' = None, seed: 'int | None' = None, accept_changes: 'bool' = "

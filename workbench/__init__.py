@@ -128,7 +128,10 @@ _MODULES = {  # that a person uses by name
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES and name not in _MODULES:
-        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+        from .errors import near
+
+        hint = near(name, __dir__(), "dir(workbench) lists its names")
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}{hint}")
     if name in _MODULES:
         return import_module(f".{_MODULES[name]}", __name__)
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -356,6 +356,7 @@ class Sweep:
             Store().observe("a sweep", self.name, rows)
 
 
+@checked
 def sweep(
     work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], budget: int | None = None, *,
     order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, name: str | None = None,

@@ -44,10 +44,13 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         parts.append(f"{len(m.gpus)} GPUs")
     parts += map(str, rates(m))
     if m.outcome != "ok":
-        parts.append("the cell ended with an error" if m.outcome == "error" else m.outcome)
+        parts.append("ended with an error" if m.outcome == "error" else m.outcome)
     if m.simulated:
         parts.append("simulated")
     return label + "; ".join(filter(None, [", ".join(parts), describe_iterations(m.iterations)]))
+
+
+Measurement.__str__ = line  # type: ignore[method-assign, assignment]
 
 
 def _facts(m: Measurement, tariff: Tariff) -> Iterator[tuple[str, str]]:
@@ -81,7 +84,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
         return (f"iterations of perhaps {format_duration(found.detected_s)}, not sure "
                 f"({found.reason or 'the period is a best guess'})")
     if not found.count or found.seconds is None:
-        return f"no iterations found ({found.reason or 'nothing repeats'})"
+        return f"no iterations found{f' ({found.reason})' * bool(found.reason)}"
     energy = format_energy(found.energy_j, found.energy_uncertainty_j)
     cost = "" if found.energy_j is None else f" and {energy}"
     plural = "s" if found.count > 1 else ""

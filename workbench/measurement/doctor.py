@@ -64,7 +64,7 @@ class Finding:
 
 def machine_findings() -> list[Finding]:
     """Checks of the machine."""
-    found = []
+    found = clash()
     try:
         versions = {**_versions(), "driver": driver.current().driver_version()}
         listed = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -82,6 +82,19 @@ def machine_findings() -> list[Finding]:
             "start restores them",
         ))
     return found
+
+
+def clash() -> list[Finding]:
+    """The package of PyPI that has our import name, where it is installed; else nothing."""
+    try:
+        version = importlib.metadata.version("workbench")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [Finding(
+        FAIL, "import name", f"the package workbench {version} is installed and has the same import name",
+        "files of both are mixed: `pip uninstall workbench`, then `pip install --force-reinstall --no-deps "
+        "gpu-energy-workbench`",
+    )]
 
 
 @checked

@@ -89,10 +89,13 @@ class Settings:
         tried: list[str] = []
         try:
             self._set(setting, tried)
-        except DeviceError:
+        except DeviceError as error:
             with contextlib.suppress(DeviceError):
                 self._set(Setting(before_w if asked_w is not None else None), [])
                 self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
+            if isinstance(error, NotPermitted) and not read_only() and not zeusd.present():
+                lines = "; ".join(self.commands(self.setting(), setting))
+                raise NotPermitted(f"{error}. An administrator can run: {lines}", code=error.code) from error
             raise
         after = self.setting()
         shown_w = after.power_limit_w

@@ -14,7 +14,7 @@ from ....logbook.quantities import format_change, format_seconds
 from ....logbook.report import format_duration, format_energy
 from ....logbook.store import for_spreadsheets
 from ....search import frontier, tradeoff
-from ....search.objective import ZeusCost
+from ....search.objective import ZeusCost, check_slowdown
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, describe
 from ....tariff import Tariff
 
@@ -47,7 +47,7 @@ class FrontierChoice:
         if self.rule not in RULES:
             raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {self.rule!r}")
         ZeusCost(self.eta, 1.0)  # says what is wrong with it
-        tradeoff.check_slowdown(self.max_slowdown)
+        check_slowdown(self.max_slowdown)
 
 
 def ruled(analysis: FrontierAnalysis, choice: FrontierChoice) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ....cluster.readers import UNREADABLE
-from ....errors import UsageError, is_list, named_file
+from ....errors import UsageError, is_list, named_file, type_name
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
@@ -184,8 +184,8 @@ def source(what: Any, *, name: str = "", unit: str | None = None) -> PointSource
             if all(isinstance(one, kind) for one in each):
                 return GivenPoints(frame_of(each), name, unit, otherwise=each_unit)
     raise UsageError(
-        "a frontier is drawn of a frame with time_s and energy_j, of measurements or observations, of a "
-        f"sweep, of a recurring job or of a file of such; this is {type(what).__name__}"
+        "expected a Polars DataFrame with time_s and energy_j, measurements, observations, a sweep, a "
+        f"recurring job or a file of one; got {type_name(what)}"
     )
 
 
