@@ -21,7 +21,6 @@ from typing import Any
 import polars as pl
 
 from .. import _html
-from .._progress import ProgressLine
 from ..device.discovery import Gpus, why_no_gpu
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown
 from ..logbook.equal_work import UNKNOWN_WORK, caveats, comparison_basis
@@ -33,6 +32,7 @@ from ..measurement.meter import Meter
 from ..measurement.repeats import repeated, with_iterations
 from ..records import Measurement, Setting, Window, WorkDone
 from .difference import LEAST_PAIRS, TOO_WIDE, UNKNOWN, Ratio, difference, enough, order
+from .progress import ProgressLine
 
 RUN_S = 2.0  # a run is as many calls as take this long: a shorter one has a wide error of its own
 RUNS = pl.Schema({

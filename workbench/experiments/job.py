@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _html, _paths
-from .._progress import ProgressLine
 from ..device.control import highest_limit_w
 from ..device.discovery import Gpus
 from ..errors import MeasurementError, NoDriver, Suggesting, UsageError, checked, listed
@@ -37,6 +36,7 @@ from .history.attempts import Attempt
 from .history.csv import missing, read_csv, write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
+from .progress import ProgressLine
 from .ranks import current_ranks, follow, gpus_of_ranks, lead, require_connected
 from .recurrence import Recurrence
 from .trial import out_of_memory

@@ -23,7 +23,6 @@ import numpy as np
 import polars as pl
 
 from .. import _html
-from .._progress import ProgressLine
 from ..device import lease
 from ..device.discovery import Gpus, devices
 from ..errors import MOST_VALUES, NoDriver, UsageError, WorkbenchError, checked, checked_list, shown
@@ -36,6 +35,7 @@ from ..search.surrogates.expected_hypervolume import FrontierSearch
 from . import trial
 from .evidence import known_job, top_of_device
 from .executors import HereExecutor, LocalExecutor
+from .progress import ProgressLine
 from .trial import KNOBS, TRIALS, Work
 
 AXES = ("batch_size", *KNOBS)

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 
 
-HEIGHT = 350  # pixels of the view, reserved until it is drawn: as in panel.css
-
 
 class PowerView(LivePanel):
     """Shows GPUs while something runs on them. Times in calls are the recorder's clock's.
@@ -169,8 +167,9 @@ class PowerView(LivePanel):
     def html(self) -> str:
         if self._filled():
             return self.svg()
+        # As high as panel.css makes the view, so that what the cell prints stays in place.
         words = "Loading the live view. If this text stays, the cell was running when the notebook was saved."
-        return f"<div style='height:{HEIGHT}px'><b>{html.escape(self.title())}</b><br>{words}</div>"
+        return f"<div style='height:350px'><b>{html.escape(self.title())}</b><br>{words}</div>"
 
     def title(self) -> str:
         """What is seen, in words; says so where it is simulated."""

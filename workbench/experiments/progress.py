@@ -8,8 +8,6 @@ import time
 from types import TracebackType
 from typing import Any
 
-PACE_S = 0.2  # between two updates
-
 
 class ProgressLine:
     """What is running, and how much of it is done. Use it as a context: a notebook's bar is gone at its end.
@@ -27,7 +25,7 @@ class ProgressLine:
 
     def tell(self, share: float, text: str) -> None:
         """Show how much is done (0..1), and a few words; updates that follow too fast are left out."""
-        if time.monotonic() - self._shown_s < PACE_S:
+        if time.monotonic() - self._shown_s < 0.2:
             return
         self._shown_s = time.monotonic()
         if not self._notebook:
