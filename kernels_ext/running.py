@@ -76,8 +76,10 @@ class Running:
         session, uuids = self._session, self._uuids
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
         period = self._find_periods is not False and not self._options.tune  # the tuner's view has it
+        log = self._tuning.tuner.log if self._tuning is not None else None
         return PowerView(self._meter.recorder, devices, label=self._label, stop=interrupt_cell,
-                         set_power_limit=session.set_power_limit, period=period)
+                         set_power_limit=session.set_power_limit, period=period,
+                         iteration_s=lambda: log.found.iteration_s if log and log.found else None)
 
     def _begin_tuning(self, keywords: dict[str, Any], live: bool) -> None:
         """Tune what the cell runs; where that cannot be, a message says why and the cell runs untuned."""

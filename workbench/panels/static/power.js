@@ -91,7 +91,7 @@ class PowerPlots {
     return { line, mean, range };
   }
   /** Draw what is known of a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
-  draw({ series, marks, spans }, first, last, /** @type {Set<number>} */ hidden, followed) {
+  draw({ series, marks, spans, iteration: known }, first, last, /** @type {Set<number>} */ hidden, followed) {
     const [from, to] = this.held ? [this.x.start, this.x.end] : [first, last];
     this.drawing = true;
     const shown = series.map((one) => one.since(from));
@@ -101,10 +101,10 @@ class PowerPlots {
       for (const part of this.rows.length > 1 ? [...parts, this.rows[number]] : parts) put(part, { visible: !hidden.has(number) });
     });
     const width = this.place.clientWidth - BESIDE;
-    const iteration = spans.iteration(from, to);
+    const iteration = spans.iteration(from, to) || known || 0;
     const banded = new Set();
     this.bands.forEach(({ line, mean, range }, number) => {
-      const band = series[number].band(from, to, Math.max(width, 100), number === followed ? iteration : 0);
+      const band = series[number].band(from, to, Math.max(width, 100), (followed ?? number) === number ? iteration : 0);
       fill(range, band ?? []);
       for (const part of [mean, range]) put(part, { visible: Boolean(band) && !hidden.has(number) });
       if (band) put(line, { visible: false });
@@ -210,6 +210,7 @@ class Run {
     this.spans = new Spans();
     this.elapsed = 0;
     this.energy = /** @type {(number | null)[]} */ ([]);
+    this.iteration = /** @type {number | null} */ (null); // seconds, where something else follows it
   }
   /** Take news in. */
   take(/** @type {PowerNews} */ message, buffers) {
@@ -220,7 +221,7 @@ class Run {
       first += count;
     });
     this.marks = message.marks ?? this.marks;
-    ({ elapsed: this.elapsed, energy: this.energy } = message);
+    ({ elapsed: this.elapsed, energy: this.energy, iteration: this.iteration } = message);
     if (!message.period) return null;
     this.spans.take(message.period.since, spansFrom(table, first * COLUMNS.length));
   }
