@@ -256,8 +256,8 @@ class PowerView(LivePanel):
         return [[round(mark.time_s, 3), mark.text] for mark in self._marks]
 
     def _numbers(self) -> dict[str, Any]:
-        energies_j = [gpu.energy_j for gpu in self._gpus]
-        return {"elapsed": round(self._elapsed_s(), 3), "energy": energies_j, "iteration": self._iteration_s()}
+        return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus],
+                "iteration": self._iteration_s()}
 
     def _elapsed_s(self) -> float:
         return self._now_s() - self.start_s
