@@ -43,6 +43,15 @@ def blocks(text: str) -> list[Block]:
     ]
 
 
+def outputs(text: str) -> dict[int, str]:
+    """The text block right below each block, by the line of the block: what it prints."""
+    found = blocks(text)
+    return {
+        block.line: after.body for block, after in zip(found, found[1:], strict=False)
+        if after.language == "text" and not after.mark and after.line == block.line + block.body.count("\n") + bool(block.mark) + 3
+    }
+
+
 def pages() -> list[Path]:
     """Every page of the site, and the files next to it in the repository."""
     return sorted(DOCS.rglob("*.md")) + sorted((DOCS / "tutorials").glob("*.ipynb"))
