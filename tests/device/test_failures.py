@@ -123,7 +123,7 @@ def test_05_nvml_was_shut_down_under_an_open_device(stepped: Machine) -> None:
 
 def test_06_an_index_beyond_the_last_gpu(simulated: Simulated) -> None:
     simulated("V100,A100", stepped=True)
-    with pytest.raises(UnknownGpu, match="GPU 2 .*0, 1"):
+    with pytest.raises(UnknownGpu, match=r"GPU 2 .*0, 1"):
         open_device(2)
     with pytest.raises(OutOfRange, match="GPU 2") as caught:
         nvml.open_index(2)
