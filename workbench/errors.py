@@ -115,7 +115,7 @@ def describe_error(error: BaseException) -> str:
     """What went wrong, in one sentence."""
     if isinstance(error, WorkbenchError) and str(error):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    return re.sub(r"\[Errno \d+\] ", "", f"{type(error).__name__}: {error}")
 
 
 # arguments, checked where they come in
