@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,16 +84,22 @@ class EnergyMagics(Magics):
                 failed = error
             return failed is None
 
-        from workbench._processes import interrupts_later
+        from workbench._processes import interrupts_later, interrupts_to
 
         running: Running | None = None
         try:
             with interrupts_later():
                 running = Running(self, chosen, chosen.label or statement.strip()[:60], cell=False)
                 running.open()
-            run()
-            outcome = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
-            running.close(outcome, run if chosen.repeat > 1 else None)
+            handler = signal.getsignal(signal.SIGINT)
+            with running.noting_interrupts():
+                try:
+                    with interrupts_to(handler):
+                        run()
+                except KeyboardInterrupt as error:  # it came when the statement had ended
+                    failed = error
+                how = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
+                running.close(how, run if chosen.repeat > 1 else None)
         finally:
             if running is not None:
                 running.end()

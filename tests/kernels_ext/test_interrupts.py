@@ -18,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import kernels_ext
 import workbench
+from kernels_ext.magics import EnergyMagics
 from kernels_ext.running import Running
 from workbench import _paths
 from workbench.device import lease
@@ -191,3 +192,23 @@ def test_a_statement_that_was_interrupted_twice_reports_that_it_is_not_measured(
     monkeypatch.setattr(Running, "_measure", interrupted)
     interrupter.run("%energy -q --no-settle 6 * 7", [])
     assert "lost: it was interrupted twice" in capsys.readouterr().out
+
+
+def test_an_interrupt_just_after_a_statement_keeps_its_measurement(
+    interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = EnergyMagics._run
+
+    def interrupted(magics: EnergyMagics, tree: Any) -> Any:
+        ran = statement(magics, tree)
+        sys.settrace(after_statement)
+        return ran
+
+    def after_statement(frame: FrameType, event: str, argument: Any) -> None:
+        if frame.f_code.co_name == "__exit__":  # of what lets the statement be interrupted
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(EnergyMagics, "_run", interrupted)
+    interrupter.run("%energy -q --no-settle -o kept 6 * 7", [])
+    assert interrupter.shell.user_ns.pop("kept").outcome == "interrupted"
