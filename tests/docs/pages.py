@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ def outputs(text: str) -> dict[int, str]:
     """The text block right below each block, by the line of the block: what it prints."""
     found = blocks(text)
     return {
-        block.line: after.body for block, after in zip(found, found[1:], strict=False)
+        block.line: after.body for block, after in itertools.pairwise(found)
         if after.language == "text" and not after.mark and after.line == block.line + block.body.count("\n") + bool(block.mark) + 3
     }
 
