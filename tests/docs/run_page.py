@@ -53,7 +53,8 @@ def main(page: Path, *, write: bool = False) -> int:
                 if failed:
                     print(f"{page.name}, line {block.line}: this block failed", file=sys.stderr)
                     return 1
-                wrong += differences(shown.get(block.line, ""), printed.getvalue())
+                if "--simulate" not in block.body:  # in real time, on a busy machine, other lines appear
+                    wrong += differences(shown.get(block.line, ""), printed.getvalue())
     finally:
         machine.close()
     if write:
