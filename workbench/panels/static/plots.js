@@ -204,11 +204,21 @@ const KINDS = {
 };
 const ALIGN = { "": "left", middle: "center", end: "right" };
 
-/** Words of a layer where they have room: `turns` puts them on the other side of their point, no words stand above the frame. */
-function worded(frame, { rows, spread: free }) {
+/** Fill the layers of words of a frame. Layers whose words find their own room share it, and bold and large words take it first. */
+function fillWords(frame, layers) {
+  const named = [...layers].filter(({ about }) => about).map((layer) => ({
+    layer, about: layer.about, each: rowsOf(layer.about.rows).map((row) => ({ ...row, at: place(frame, row) })),
+  }));
+  const rank = ({ about }) => about.size + (about.weight ? 100 : 0);
+  const free = named.filter(({ about }) => about.spread).sort((a, b) => rank(b) - rank(a));
+  const taken = free.flatMap(({ each }) => each.map(({ at: [x, y] }) => [x - 5, y - 5, x + 5, y + 5]));
+  for (const { layer, each } of free) fill(layer, spread(each, sizeOf(frame), taken));
+  for (const { layer, about, each } of named) if (!about.spread) fill(layer, besideOf(frame, each));
+}
+
+/** Words at their points: `turns` puts them on the other side of their point, and no words are above the frame. */
+function besideOf(frame, each) {
   const [wide, high] = sizeOf(frame);
-  const each = rowsOf(rows).map((row) => ({ ...row, at: place(frame, row) }));
-  if (free) return spread(each, [wide, high], each.map(({ at: [x, y] }) => [x - 5, y - 5, x + 5, y + 5]));
   return each.map(({ anchor, turns, dx, dy, at: [x, y], ...row }) => {
     const turned = turns && x + dx + 6.2 * row.text.length > wide;
     return { ...row, align: turned ? "right" : ALIGN[anchor], dx: turned ? -dx : dx, dy: Math.max(dy, y - high + 11) + 3, base: "bottom" };
@@ -238,7 +248,7 @@ export class Described {
   }
   /** A table for layers of a frame, whose words find their room again when its size changes. */
   layersOf(frame) {
-    const [layers, fitted] = [new Map(), () => layers.forEach((layer) => layer.about && fill(layer, worded(frame, layer.about)))];
+    const [layers, fitted] = [new Map(), () => fillWords(frame, layers.values())];
     for (const size of ["inner_width", "inner_height"]) frame.plot.properties[size].change.connect(fitted);
     return layers;
   }
@@ -261,9 +271,10 @@ export class Described {
       const layer = known.get(key);
       gone.delete(layer);
       if (look.kind === "text") layer.about = { ...look, rows };
-      fill(layer, look.kind === "text" ? worded(frame, layer.about) : Object.fromEntries(Object.entries(rows).map(([name, values]) => [name, numbers(values)])));
+      else fill(layer, Object.fromEntries(Object.entries(rows).map(([name, values]) => [name, numbers(values)])));
     }
     for (const layer of gone) fill(Object.assign(layer, { about: null }), []);
+    fillWords(frame, known.values());
     this.figure.recolour();
   }
   layer(frame, /** @type {Layer} */ look, names, level) {
