@@ -15,7 +15,7 @@ from IPython.core.formatters import HTMLFormatter
 import workbench
 from kernels_ext import cells
 from workbench import cli
-from workbench.errors import UsageError
+from workbench.errors import MeasurementError, UsageError
 from workbench.measurement import session
 from workbench.simulation.training import TrainingJob
 
@@ -321,3 +321,16 @@ def test_a_run_of_a_cluster_shows_itself_and_opens_the_panel() -> None:
 def test_an_object_without_a_panel_is_refused(what: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         workbench.show(what)
+
+
+def test_where_polars_finds_no_thread_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        """As Polars' own, which cannot be imported where its threads cannot start."""
+
+    def panics(*_: object) -> None:
+        raise PanicException("called `Result::unwrap()` on an `Err` value")
+
+    monkeypatch.setattr(workbench, "import_module", panics)
+    monkeypatch.delitem(vars(workbench), "tune", raising=False)
+    with pytest.raises(MeasurementError, match=r"workbench\.tune needs Polars.*thread"):
+        workbench.tune  # noqa: B018

@@ -134,7 +134,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}{hint}")
     if name in _MODULES:
         return import_module(f".{_MODULES[name]}", __name__)
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    try:
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        from .errors import MeasurementError
+
+        raise MeasurementError(f"workbench.{name} needs Polars, which finds no thread left here; load it "
+                               "before the limit of processes or threads is reached") from error
     globals()[name] = value
     return value
 

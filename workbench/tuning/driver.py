@@ -64,8 +64,12 @@ class TunerThread:
             clock.on_step.append(listener)
             self._listener = listener
         else:
-            self._thread = threading.Thread(target=self._run, name="energy-tuner", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="energy-tuner", daemon=True)
+            try:
+                thread.start()
+                self._thread = thread
+            except RuntimeError as error:  # none is left
+                tuner.refuse(str(error))
 
     def _run(self) -> None:
         scale = float(getattr(self.tuner.clock, "scale", 1.0))
