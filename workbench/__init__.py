@@ -132,10 +132,10 @@ def __getattr__(name: str) -> Any:
 
         hint = near(name, __dir__(), "dir(workbench) lists its names")
         raise AttributeError(f"module 'workbench' has no attribute {name!r}{hint}")
+    module = import_module(f".{_MODULES.get(name) or _HOMES[name]}", __name__)
     if name in _MODULES:
-        return import_module(f".{_MODULES[name]}", __name__)
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
+        return module
+    value = globals()[name] = getattr(module, name)
     return value
 
 
