@@ -132,10 +132,8 @@ def __getattr__(name: str) -> Any:
 
         hint = near(name, __dir__(), "dir(workbench) lists its names")
         raise AttributeError(f"module 'workbench' has no attribute {name!r}{hint}")
-    if name in _MODULES:
-        return import_module(f".{_MODULES[name]}", __name__)
     try:
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        module = import_module(f".{_MODULES.get(name) or _HOMES[name]}", __name__)
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
@@ -143,7 +141,9 @@ def __getattr__(name: str) -> Any:
 
         raise MeasurementError(f"workbench.{name} needs Polars, which finds no thread left here; load it "
                                "before the limit of processes or threads is reached") from error
-    globals()[name] = value
+    if name in _MODULES:
+        return module
+    value = globals()[name] = getattr(module, name)
     return value
 
 

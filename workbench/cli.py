@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import itertools
 import os
 import shutil
@@ -21,7 +22,7 @@ from kernels_ext import cells
 from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
 from kernels_ext.log_commands import add_log_commands
 
-from .errors import UsageError, WorkbenchError, checked_value, describe_error, near
+from .errors import UsageError, WorkbenchError, checked_value, describe_error, near, pip_line
 
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -56,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(arguments.act(arguments))
     except (WorkbenchError, cells.BadOptions) as error:
         _note(str(error).replace("workbench.simulate('A100')", "--simulate A100"))
+        return 2
+    except ModuleNotFoundError as error:
+        _note(pip_line(error))
         return 2
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
@@ -500,6 +504,8 @@ def _lab(arguments: argparse.Namespace) -> int:
     from .simulation import machine
     from .simulation.state import ENVIRONMENT_VARIABLE
 
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise ModuleNotFoundError(name="jupyterlab")
     if not [*arguments.directory.glob("*.ipynb")]:
         _notebooks(arguments)
     notebooks = sorted(arguments.directory.glob("*.ipynb"))

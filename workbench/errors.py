@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# of a small installation
+LEFT_OUT = {"IPython", "anywidget", "bokeh", "cloudpickle", "ipywidgets", "lightgbm", "optuna", "tqdm"}
 MOST_VALUES = 100_000  # in one list: a search through more is a mistake, and takes the memory of the process
 
 
@@ -136,6 +138,12 @@ def missing(what: str, extra: str, more: str = "") -> str:
     return f"{what} is not installed here: pip install {packages}"
 
 
+def pip_line(error: ModuleNotFoundError) -> str:
+    """The library that a small installation lacks, with its install line."""
+    package = str(error.name).partition(".")[0].replace("IPython", "ipython")
+    return f"{package} is not installed here: pip install {package}"
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """A decorator: arguments annotated as numbers, text, paths or lists of such are checked to be so.
 
@@ -157,7 +165,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             return suggesting(function)(*args, **options)  # its error names the argument
         for name in rules.keys() & bound.arguments.keys():
             bound.arguments[name] = checked_value(name, bound.arguments[name], rules[name])
-        return function(*bound.args, **bound.kwargs)
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except ModuleNotFoundError as error:
+            if error.name in LEFT_OUT:
+                raise ModuleNotFoundError(pip_line(error), name=error.name) from error
+            raise
 
     return call
 

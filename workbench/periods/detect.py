@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError, checked, type_name
+from ..errors import UsageError, checked, pip_line, type_name
 from ..records import Level, Periods
 from .estimators import ranker
 from .estimators.features import describe
@@ -95,7 +95,11 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     periods_s, features = describe(grid)
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
-    found = _decide(grid, periods_s, ranker.shipped()(periods_s, features), notes)
+    try:
+        scores = ranker.shipped()(periods_s, features)
+    except ModuleNotFoundError as error:
+        return Periods(reason=pip_line(error), longer_s=0.0, notes=notes)
+    found = _decide(grid, periods_s, scores, notes)
     return _carried(found, time_s, columns["power_w"])
 
 
