@@ -38,6 +38,12 @@ class LineParser(argparse.ArgumentParser):
     """A parser of a magic's line: what is wrong is a `BadOptions`, and nothing exits."""
 
     def error(self, message: str) -> NoReturn:
+        word = message.removeprefix("unrecognized arguments: ").split()[0]
+        if word[0] == "-":
+            from workbench.errors import near
+
+            known = (option for action in self._actions for option in action.option_strings)
+            message = f"{word} is unknown{near(word, known)}"
         raise BadOptions(message)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -51,7 +57,22 @@ class LineParser(argparse.ArgumentParser):
             from workbench.errors import shortened
 
             parts = shortened(f"{self.prog} {line}: {error}")
-            raise BadOptions(f"{parts}; {self.prog}? lists the options") from error
+            raise BadOptions(f"{parts}. {self.prog}? lists the options") from error
+
+
+def percent(text: str) -> float:
+    """A percentage of an option. A value below 1 that may be meant as a share is refused without "%".
+
+    >>> percent("5"), percent("0.5%")
+    (5.0, 0.5)
+    """
+    value = float(text.removesuffix("%"))
+    if 0 < value < 1 and not text.endswith("%"):
+        meant = f"{text} means {text} %; did you mean {100 * value:g}? Write {text}% for {text} %"
+        raise argparse.ArgumentTypeError(meant)
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is outside 0 to 100; 5 allows 5 % more time")
+    return value
 
 
 def add_measuring(options: argparse.ArgumentParser) -> None:
@@ -65,7 +86,7 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
                          help="while it runs, find the power limit and clocks that cost least, and hold them")
     options.add_argument("--objective", metavar="NAME",
                          help="what --tune makes small: energy (the default), edp, ed2p, zeus, time")
-    options.add_argument("--max-slowdown", type=float, metavar="PERCENT",
+    options.add_argument("--max-slowdown", type=percent, metavar="PERCENT",
                          help="how much longer it may take with --tune (default: 5)")
     options.add_argument("--over", choices=("power", "clocks", "both"),
                          help="what --tune may set (default: both)")
@@ -82,18 +103,15 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
         if given:
             raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
         return None
-    from workbench.tuning.results import OBJECTIVES
+    from workbench.errors import near
+    from workbench.search.objective import OBJECTIVES
 
     objective, over = found.objective or "energy", found.over or "both"
-    percent = 5.0 if found.max_slowdown is None else found.max_slowdown
     if objective not in OBJECTIVES:
-        known = ", ".join(OBJECTIVES)
-        raise BadOptions(f"--objective {objective}: there is none of that name; choose {known}")
-    if not 0 <= percent <= 100:
-        why = "give a percentage from 0 to 100; 5 allows 5 % more time"
-        raise BadOptions(f"--max-slowdown {percent:g}: {why}")
+        raise BadOptions(f"--objective {objective} is unknown{near(objective, OBJECTIVES)}")
+    slowdown = 0.05 if found.max_slowdown is None else found.max_slowdown / 100
     opted = {"earlier": True} if found.earlier else {}
-    return {"objective": objective, "max_slowdown": percent / 100, "over": over} | opted
+    return {"objective": objective, "max_slowdown": slowdown, "over": over} | opted
 
 
 def add_log(options: argparse.ArgumentParser) -> None:
@@ -146,9 +164,9 @@ def parse(line: str) -> Options:
     """The options of a line (without the magic's name). Raises BadOptions with a sentence for the person."""
     found = parser().parse_line(line)
     if found.repeat < 1:
-        raise BadOptions(f"--repeat {found.repeat}: a cell runs at least once")
+        raise BadOptions(f"--repeat {found.repeat}: give 1 or more")
     if found.output is not None and (not found.output.isidentifier() or keyword.iskeyword(found.output)):
-        raise BadOptions(f"-o {found.output}: that is no name for a variable")
+        raise BadOptions(f"-o {found.output} is not a variable name; use letters, digits and _")
     return Options(
         " ".join(found.label), ",".join(found.gpus) if found.gpus else None, found.live, found.repeat,
         found.quiet, found.output, found.sync, found.settle, found.period, tuning_options(found),
@@ -161,9 +179,21 @@ def energy_line(cell: str) -> str | None:
 
 
 def strip(lines: Sequence[str]) -> list[str]:
-    """An IPython input transformer: the cell without its `%%energy` line. A line that asks for help stays."""
-    ours = {number for number, magic, _ in _stacked(lines) if magic == MAGIC}
+    """An IPython input transformer: the cell without its `%%energy` line.
+
+    A line that asks for help stays, and one with a wrong option: the magic then refuses to run the cell.
+    """
+    ours = {number for number, magic, rest in _stacked(lines) if magic == MAGIC and not problem(rest)}
     return [line for number, line in enumerate(lines) if number not in ours]
+
+
+def problem(line: str) -> str:
+    """The error in the options of a line; empty where there is none."""
+    try:
+        parse(line)
+    except BadOptions as error:
+        return str(error)
+    return ""
 
 
 def runner(shell: Any, body: str) -> Callable[[], bool] | None:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.errors import shortened
+from workbench.errors import listed, near, shortened
 
 SCHEMA = 1  # of what --json writes
 STDOUT = "-"
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in a sentence, however long the words are that were given."""
+    """Errors name a similar command or option; long values are shortened."""
 
     def error(self, message: str) -> NoReturn:
+        if given := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            choices = re.findall(r"[-\w]+", given[2])
+            message = f"{given[1]!r} is unknown{near(given[1], choices, f'choose {listed(choices, 20)}')}"
         super().error(shortened(message))
 
 
@@ -51,7 +55,7 @@ class Commands:
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=examples(*lines),
             formatter_class=argparse.RawDescriptionHelpFormatter, **options,
         )
-        made.set_defaults(act=act, name=name)
+        made.set_defaults(act=act, name=name, known=made._option_string_actions)
         return made
 
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .cells import BadOptions, Options, energy_line, parse, runner, strip
+from .cells import Options, energy_line, parse, problem, runner, strip
 from .running import Running
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Hooks:
         """Open the window of a cell that asks for one; no error in here keeps the cell from running."""
         line = energy_line(info.raw_cell or "")
         self._end_left()
-        if line is None:
+        if line is None or problem(line):
             return
         if self._running is not None:
             if threading.get_ident() != self._running.thread:  # a subshell's
@@ -68,11 +68,7 @@ class Hooks:
             self._open(info, line)
 
     def _open(self, info: Any, line: str) -> None:
-        try:
-            options = parse(line)
-        except BadOptions as error:
-            self._magics.say(f"{error}. The cell runs and is measured without options.")
-            options = Options()
+        options = parse(line)
         try:
             running = Running(self._magics, options, options.label, cell=True)
             running.open()
@@ -101,9 +97,6 @@ class Hooks:
         with running.noting_interrupts():
             try:
                 self._close(running, result)
-            except (Exception, KeyboardInterrupt) as error:
-                why = error or "it was interrupted twice"
-                self._magics.say(f"the measurement of this cell was lost: {why}")
             finally:
                 running.end()
                 self._running = None

@@ -151,14 +151,19 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
     import polars as pl
 
     from workbench.logbook.equal_work import describe_comparison
-    from workbench.logbook.store import export
+    from workbench.logbook.store import export, unknown
 
     if arguments.compare:
         return None, describe_comparison(*(store.find(name) for name in arguments.compare))
     log = store.log()
     if arguments.label is not None:
+        labels = log["label"]
         log = log.filter(pl.col("label") == arguments.label)
+        if log.is_empty() and len(labels):
+            raise unknown(arguments.label, labels)
     if arguments.last is not None:
+        if arguments.last < 1:
+            raise UsageError(f"--last {arguments.last}: give 1 or more")
         log = log.tail(arguments.last)
     if not arguments.export:
         return log, ""

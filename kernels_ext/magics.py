@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
-from .cells import BadOptions, compare_parser, log_parser, parse, parser, runner
+from .cells import BadOptions, compare_parser, log_parser, parse, parser, problem, runner
 from .running import Running
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class EnergyMagics(Magics):
     @cell_magic("energy")
     def energy_cell(self, line: str, cell: str) -> None:
         """Measure the time and GPU energy of the cell; see `%%energy?`."""
-        # Reached only where a cell does not pass through the input transformer, as in `run_cell_magic`.
+        # Reached with a wrong option, or without the input transformer, as in `run_cell_magic`.
+        if wrong := problem(line):
+            raise UsageError(f"{wrong}. The cell was not run.")
         self.shell.run_cell(f"%%energy {line}\n{cell}")
 
     @no_var_expand
@@ -81,16 +84,22 @@ class EnergyMagics(Magics):
                 failed = error
             return failed is None
 
-        from workbench._processes import interrupts_later
+        from workbench._processes import interrupts_later, interrupts_to
 
         running: Running | None = None
         try:
             with interrupts_later():
                 running = Running(self, chosen, chosen.label or statement.strip()[:60], cell=False)
                 running.open()
-            run()
-            outcome = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
-            running.close(outcome, run if chosen.repeat > 1 else None)
+            handler = signal.getsignal(signal.SIGINT)
+            with running.noting_interrupts():
+                try:
+                    with interrupts_to(handler):
+                        run()
+                except KeyboardInterrupt as error:  # it came when the statement had ended
+                    failed = error
+                how = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
+                running.close(how, run if chosen.repeat > 1 else None)
         finally:
             if running is not None:
                 running.end()
@@ -148,11 +157,14 @@ class EnergyMagics(Magics):
         """
         from workbench.errors import WorkbenchError
         from workbench.experiments.comparison import compare
+        from workbench.logbook.store import Store
 
         try:
             found = compare_parser().parse_line(line)
             ways = [self._way(name, again=found.paired is not None) for name in found.names]
-            if any(isinstance(way, str) for way in ways):
+            if labels := [way for way in ways if isinstance(way, str)]:
+                for label in labels:
+                    Store().find(label)  # its error names the unknown one
                 ways = found.names
             pairs = {} if found.paired is None else {"pairs": found.paired}
             return compare(*ways, labels=found.names, gpus=found.gpus, **pairs)
@@ -224,7 +236,7 @@ class EnergyMagics(Magics):
     def _devices(self) -> Sequence[OpenGpu]:
         """The GPUs of this process; a message where there is none."""
         if not self.session.devices:
-            self.say(f"{self.session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
+            self.say(f"{self.session.why_no_gpu()}. To try a simulated one: %gpu simulate A100")
         return self.session.devices
 
     # what the hooks and the magics share
@@ -269,7 +281,7 @@ class EnergyMagics(Magics):
             return replace(measurement, gpus=tuple(gpu for gpu in measurement.gpus if gpu.uuid in uuids))
         if measurement.gpus:
             return measurement
-        why = f"{self.session.why_no_gpu()}; a simulated GPU can be chosen with %gpu simulate A100"
+        why = f"{self.session.why_no_gpu()}. To try a simulated one: %gpu simulate A100"
         return replace(measurement, notes=(why, *measurement.notes))
 
     def started_view(self, make: Callable[[], Any]) -> Any:

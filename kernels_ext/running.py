@@ -76,13 +76,15 @@ class Running:
         session, uuids = self._session, self._uuids
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
         period = self._find_periods is not False and not self._options.tune  # the tuner's view has it
+        log = self._tuning.tuner.log if self._tuning is not None else None
         return PowerView(self._meter.recorder, devices, label=self._label, stop=interrupt_cell,
-                         set_power_limit=session.set_power_limit, period=period)
+                         set_power_limit=session.set_power_limit, period=period,
+                         iteration_s=lambda: log.found.iteration_s if log and log.found else None)
 
     def _begin_tuning(self, keywords: dict[str, Any], live: bool) -> None:
         """Tune what the cell runs; where that cannot be, a message says why and the cell runs untuned."""
         from workbench.errors import WorkbenchError
-        from workbench.tuning.driver import TunerThread
+        from workbench.tuning.driver import TunerThread, cell_over
         from workbench.tuning.state_machine import Tuner
 
         gpus = self._options.gpus
@@ -94,7 +96,7 @@ class Running:
         except WorkbenchError as error:
             self._magics.say(f"not tuned: {error}")
             return
-        self._tuning, self._tuned = TunerThread(tuner), True
+        self._tuning, self._tuned = TunerThread(tuner, cell_over()), True
         if live and not tuner.ended:  # else the reason comes with the report
             from workbench.panels._views.clocks.panel import ClocksPanel
 
@@ -110,6 +112,8 @@ class Running:
         with self.noting_interrupts():
             try:
                 self._stoppable = True
+                if self._tuning is not None:
+                    self._tuning.over = bool  # runs that are repeated come after the cell
                 windows = [self._meter.close(self._window, sync=self._sync)]
                 measured = [self._measure(windows[0], "interrupted" if self._interrupted else outcome)]
                 if outcome == "ok" and again is not None:
@@ -128,6 +132,9 @@ class Running:
                 if self._options.output:
                     self._magics.shell.user_ns[self._options.output] = whole
                 self._keep_and_show(whole, windows[-1], found, remarks)
+            except (Exception, KeyboardInterrupt) as error:
+                why = str(error) or "it was interrupted twice"
+                self._magics.say(f"the measurement of this cell was lost: {why}")
             finally:
                 self.end()
 

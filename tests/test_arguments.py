@@ -124,7 +124,7 @@ def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
         (lambda: workbench.frontier(POINTS, by="speed"), "'speed'.*time_s, energy_j"),
         (lambda: workbench.trace_of(7), "7 is no measurement"),  # type: ignore[arg-type]
         (lambda: workbench.iterations_of([None]), "is no measurement"),  # type: ignore[arg-type]
-        (lambda: workbench.devices(range(10**7)), "no GPU"),
+        (lambda: workbench.devices(range(10**7)), "not found"),
         (lambda: workbench.devices(np.array(3)), "names no GPU"),  # type: ignore[arg-type]
         (lambda: workbench.tune(over=[1]), r"over=\[1\]"),  # type: ignore[arg-type]
         (lambda: workbench.share("true", "true", labels=3.5), "labels=3.5"),  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ def test_the_doctor_takes_minutes_and_not_days(simulated: Simulated) -> None:
         ({"power_limits_w": -1}, "power_limits_w=-1"),
         ({"target": range(3)}, r"target=range\(0, 3\)"),
         ({"policy": 3}, "policy 3"),
-        ({"objective": "A100"}, "eta='A100'"),
+        ({"objective": "A100"}, "objective='A100'"),
         ({"name": None}, "name=None"),
     ],
 )

@@ -15,7 +15,7 @@ from IPython.core.formatters import HTMLFormatter
 import workbench
 from kernels_ext import cells
 from workbench import cli
-from workbench.errors import UsageError
+from workbench.errors import MeasurementError, UsageError
 from workbench.measurement import session
 from workbench.simulation.training import TrainingJob
 
@@ -63,7 +63,7 @@ SIGNATURES = {
     "-> 'Waste'",
     "work": "(**amounts: 'float') -> 'None'",
     "verify": "(path: 'str | Path') -> 'list[str]'",
-    "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "
+    "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | float | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
     "'model-guided', model: 'Any' = None, label: 'str' = '', recheck: 'bool' = True, "
     "earlier: 'bool' = False, seed: 'int' = 0) -> 'Tuning'",
@@ -72,7 +72,7 @@ MADE = {  # types that a person makes, by their arguments
     "Configuration": "(setting: 'Setting' = Setting(power_limit_w=None, sm_clock_mhz=None, "
     "mem_clock_mhz=None), batch_size: 'int | None' = None) -> None",
     "RecurringJob": "(name: 'str', batch_sizes: 'Sequence[int]', default: 'int | None' = None, objective: "
-    "'Objective | float' = 0.5, *, storage: 'str | Path | optuna.storages.BaseStorage | None' = None, target: "
+    "'Objective | float | str' = 0.5, *, storage: 'str | Path | optuna.storages.BaseStorage | None' = None, target: "
     "'float | None' = None, higher_is_better: 'bool' = True, max_epochs: 'int' = 100, policy: 'BatchSizePolicy | str | "
     "optuna.samplers.BaseSampler' = 'knowledge-gradient', power_limits_w: 'Sequence[float] | None' = None, "
     "gpus: 'Gpus' = None, meter: 'Meter | None' = None, seed: 'int | None' = None, accept_changes: 'bool' = "
@@ -321,3 +321,16 @@ def test_a_run_of_a_cluster_shows_itself_and_opens_the_panel() -> None:
 def test_an_object_without_a_panel_is_refused(what: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         workbench.show(what)
+
+
+def test_where_polars_finds_no_thread_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        """As Polars' own, which cannot be imported where its threads cannot start."""
+
+    def panics(*_: object) -> None:
+        raise PanicException("called `Result::unwrap()` on an `Err` value")
+
+    monkeypatch.setattr(workbench, "import_module", panics)
+    monkeypatch.delitem(vars(workbench), "tune", raising=False)
+    with pytest.raises(MeasurementError, match=r"workbench\.tune needs Polars.*thread"):
+        workbench.tune  # noqa: B018

@@ -128,11 +128,22 @@ _MODULES = {  # that a person uses by name
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES and name not in _MODULES:
-        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+        from .errors import near
+
+        hint = near(name, __dir__(), "dir(workbench) lists its names")
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}{hint}")
+    try:
+        module = import_module(f".{_MODULES.get(name) or _HOMES[name]}", __name__)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        from .errors import MeasurementError
+
+        raise MeasurementError(f"workbench.{name} needs Polars, which finds no thread left here; load it "
+                               "before the limit of processes or threads is reached") from error
     if name in _MODULES:
-        return import_module(f".{_MODULES[name]}", __name__)
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
+        return module
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Si
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from .errors import Suggesting, shortened
 from .tariff import significant, with_error
 
 UNITS = {"w": "W", "j": "J", "s": "s", "mhz": "MHz", "c": "°C", "kwh": "kWh", "seconds": "s"}
@@ -47,7 +48,7 @@ def facts(title: str, values: Mapping[str, object], *, simulated: bool = False) 
     for name, value in values.items():
         if rows := _records(value):
             below.append(f"<div>{html.escape(_name(name))}</div>{_record_table(rows)}")
-        elif isinstance(value, HtmlFacts) and type(value).__str__ is object.__str__:
+        elif isinstance(value, HtmlFacts) and type(value).__str__ is HtmlFacts.__str__:
             below.append(value._repr_html_())
         elif value is not None and (not isinstance(value, Sized) or len(value)):  # what was measured
             plain[name] = value
@@ -55,10 +56,15 @@ def facts(title: str, values: Mapping[str, object], *, simulated: bool = False) 
     return f"<div class='gpu-facts'>{heading}{table((), _texts(plain).items())}{''.join(below)}</div>"
 
 
-class HtmlFacts:
-    """A dataclass that shows itself in a notebook as a table of its fields and plain properties."""
+class HtmlFacts(Suggesting):
+    """A dataclass that shows fields and plain properties: as a table in a notebook, as a line in print."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        values = ((name, value) for name, value in _values(self) if not _records(value))
+        texts = [f"{name} {text}" for name, text in _texts(dict(values)).items() if text]
+        return shortened(f"{type(self).__name__}: {', '.join(texts) or 'empty'}", 300)
 
     def _repr_html_(self) -> str:
         return record_table(self)

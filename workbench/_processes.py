@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -266,7 +266,7 @@ def heard(parent: int, timeout_s: float) -> bytes | None:
 
 
 @contextlib.contextmanager
-def interrupts_to(handler: Callable[..., Any]) -> Iterator[None]:
+def interrupts_to(handler: Any) -> Iterator[None]:
     """Let a handler take the interrupts (Ctrl-C, a notebook's Stop) of a block in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

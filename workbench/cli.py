@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import itertools
 import os
 import shutil
@@ -21,7 +22,7 @@ from kernels_ext import cells
 from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
 from kernels_ext.log_commands import add_log_commands
 
-from .errors import UsageError, WorkbenchError, checked_value, describe_error
+from .errors import UsageError, WorkbenchError, checked_value, describe_error, near, pip_line
 
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -39,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argcomplete.autocomplete(parser)
     arguments, others = parser.parse_known_args(argv)
     if others and arguments.act is not _lab:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
+        hint = near(others[0], arguments.known)
+        parser.error(f"{others[0]} is not an option of {arguments.name}{hint}")
     arguments.others = [each for each in others if each != "--"]
     try:
         file = Path(getattr(arguments, "json", None) or getattr(arguments, "record", None) or ".")
@@ -54,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 simulate(arguments.simulate)
             return int(arguments.act(arguments))
     except (WorkbenchError, cells.BadOptions) as error:
-        _note(str(error))
+        _note(str(error).replace("workbench.simulate('A100')", "--simulate A100"))
+        return 2
+    except ModuleNotFoundError as error:
+        _note(pip_line(error))
         return 2
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
@@ -213,7 +218,7 @@ def _share_arguments(commands: Commands) -> None:
                        help="one quoted command per job; the last one is the newcomer")
     share.add_argument("--gpus", default="0", metavar="GPU",
                        help="which one (index, UUID, PCI id; default: %(default)s)")
-    share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
+    share.add_argument("--max-slowdown", type=cells.percent, default=20.0, metavar="PERCENT",
                        help="how much longer an iteration of each may take (default: %(default)g)")
     share.add_argument("--seconds", type=float, default=10.0, metavar="S",
                        help="how long each stage is measured (default: %(default)g)")
@@ -295,7 +300,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 notes += meter.waste(window, measurement)
             _note(*notes)
             measurement = replace(measurement, notes=(*measurement.notes, *notes))
-            _tell(measurement, meter.why)
+            _tell(measurement, meter.why, status)
             frame = found.frame if found is not None and found.summary.count else None
             kind = "command" if tuning is None else "tuned command"
             _note(*session.keep(measurement, window, meter, Store(), frame, kind=kind))
@@ -373,12 +378,14 @@ def _outcome(status: int) -> str:
     return "ok" if status == 0 else "error"
 
 
-def _tell(measurement: Measurement, why: str) -> None:
+def _tell(measurement: Measurement, why: str, status: int) -> None:
     from .logbook import report
 
     print(report.line(measurement), file=sys.stderr)
+    if status > 0:
+        _note(f"the command exited with status {status}")
     if not measurement.gpus:
-        _note(f"{why}; --simulate A100 runs on a simulated GPU")
+        _note(f"{why}. To try a simulated one: --simulate A100")
     for gpu in measurement.gpus:
         for note in gpu.notes:
             print(f"    {gpu.name}: {note}", file=sys.stderr)
@@ -400,10 +407,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
     for text in lines(mine.devices, mine.recorder):
         print(text)
     if not mine.devices:
-        print(
-            f"{mine.why_no_gpu()}; simulated ones can be had by name: %gpu simulate A100, workbench run "
-            "--simulate A100"
-        )
+        print(f"{mine.why_no_gpu()}. To try a simulated one: workbench run --simulate A100")
     why = "" if mine.devices else mine.why_no_gpu()
     write_json(arguments, {"gpus": as_dicts(mine.devices), "why_none": why})
     return 0
@@ -474,7 +478,7 @@ def _notebooks(arguments: argparse.Namespace) -> int:
     here = Path(__file__).parent
     source = here / "_notebooks" if (here / "_notebooks").is_dir() else here.parent / "notebooks"
     if not source.is_dir():
-        raise UsageError("this installation has no notebooks with it")
+        raise UsageError("this installation includes no notebooks")
     checked_value("directory", arguments.directory, ("Path",))
     arguments.directory.mkdir(parents=True, exist_ok=True)
     copied: list[str] = []
@@ -483,12 +487,13 @@ def _notebooks(arguments: argparse.Namespace) -> int:
         target = arguments.directory / path.relative_to(source)
         target.parent.mkdir(exist_ok=True)
         if target.exists():
-            print(f"{target} is there already and was left alone")
+            print(f"{target} exists and was not changed")
             kept.append(str(target))
         else:
             print(shutil.copy(path, target))
             copied.append(str(target))
-    write_json(arguments, {"copied": copied, "kept": kept})
+    if arguments.act is _notebooks:
+        write_json(arguments, {"copied": copied, "kept": kept})
     return 0
 
 
@@ -499,10 +504,11 @@ def _lab(arguments: argparse.Namespace) -> int:
     from .simulation import machine
     from .simulation.state import ENVIRONMENT_VARIABLE
 
-    notebooks = sorted(arguments.directory.glob("01*.ipynb"))
-    if not notebooks:
-        raise UsageError(f"there is no notebook 01 in {arguments.directory}; `workbench notebooks "
-                         f"{arguments.directory}` copies it")
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise ModuleNotFoundError(name="jupyterlab")
+    if not [*arguments.directory.glob("*.ipynb")]:
+        _notebooks(arguments)
+    notebooks = sorted(arguments.directory.glob("*.ipynb"))
     made = None
     try:
         found = driver.current().identities() if ENVIRONMENT_VARIABLE not in os.environ else []

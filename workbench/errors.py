@@ -22,6 +22,7 @@ Every message names the value, the limit and the way out.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import functools
 import inspect
@@ -33,10 +34,12 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# of a small installation
+LEFT_OUT = {"IPython", "anywidget", "bokeh", "cloudpickle", "ipywidgets", "lightgbm", "optuna", "tqdm"}
 MOST_VALUES = 100_000  # in one list: a search through more is a mistake, and takes the memory of the process
 
 
@@ -114,7 +117,7 @@ def describe_error(error: BaseException) -> str:
     """What went wrong, in one sentence."""
     if isinstance(error, WorkbenchError) and str(error):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    return re.sub(r"\[Errno \d+\] ", "", f"{type(error).__name__}: {error}")
 
 
 # arguments, checked where they come in
@@ -135,6 +138,12 @@ def missing(what: str, extra: str, more: str = "") -> str:
     return f"{what} is not installed here: pip install {packages}"
 
 
+def pip_line(error: ModuleNotFoundError) -> str:
+    """The library that a small installation lacks, with its install line."""
+    package = str(error.name).partition(".")[0].replace("IPython", "ipython")
+    return f"{package} is not installed here: pip install {package}"
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """A decorator: arguments annotated as numbers, text, paths or lists of such are checked to be so.
 
@@ -153,10 +162,32 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         try:
             bound = signature.bind(*args, **options)
         except TypeError:
-            return function(*args, **options)  # says which argument of which function
+            return suggesting(function)(*args, **options)  # its error names the argument
         for name in rules.keys() & bound.arguments.keys():
             bound.arguments[name] = checked_value(name, bound.arguments[name], rules[name])
-        return function(*bound.args, **bound.kwargs)
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except ModuleNotFoundError as error:
+            if error.name in LEFT_OUT:
+                raise ModuleNotFoundError(pip_line(error), name=error.name) from error
+            raise
+
+    return call
+
+
+def suggesting(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: the error for an unknown keyword argument names a similar one."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except TypeError:
+            for name in options.keys() - known.keys():
+                text = f"{function.__qualname__}() takes no {name}={near(name, known)}"
+                raise TypeError(text.replace(".__init__", "")) from None
+            raise
 
     return call
 
@@ -224,6 +255,40 @@ def listed(names: Iterable[object], most: int = 12) -> str:
     texts = [" ".join(str(name)[:60].split()) for name in names]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more or "none"
+
+
+def near(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The end of a message about an unknown name: the similar known one, else some of them, or `otherwise`.
+
+    >>> near("power_limit", ["power_limit_w", "gpus"]), near("x", ["a", "b"])
+    ('; did you mean power_limit_w?', '; choose a, b')
+    """
+    names = [each for each in known if each not in ("self", name)]
+    similar = [each for each in names if each.startswith(name)] or difflib.get_close_matches(name, names)
+    return f"; did you mean {similar[0]}?" if similar else f"; {otherwise or f'choose {listed(names)}'}"
+
+
+def type_name(value: object) -> str:
+    """The type of a value with its package, and the remedy for a table of pandas.
+
+    >>> type_name(1.0)
+    'float'
+    """
+    package, name = type(value).__module__.partition(".")[0], type(value).__name__
+    if package == "pandas":
+        return f"a pandas {name}; convert it with polars.from_pandas()"
+    return name if package in ("builtins", "workbench") else f"{package}.{name}"
+
+
+class Suggesting:
+    """A class whose error for an unknown attribute names a similar one."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            known = () if name.startswith("_") else (each for each in dir(self) if each[0] != "_")
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{near(name, known)}")
 
 
 def shortened(text: str, most: int = 900) -> str:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ._html import HtmlFacts, record_table
-from .errors import check_fields
+from .errors import check_fields, suggesting
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,3 +448,7 @@ class Observation(HtmlFacts):
     configuration: Configuration
     measurement: Measurement
     reached: bool | None = None
+
+
+for _made in (Setting, Configuration):  # that a person makes
+    _made.__init__ = suggesting(_made.__init__)  # type: ignore[method-assign, misc]

@@ -52,7 +52,7 @@ LOOK = """() => {
     marks: marks(),
     label: plots.rows[0].left[0].major_label_text_color,
     colours: colours(),
-    state: of('.workbench-state'), numbers: of('.workbench-numbers'), title: of('.workbench-title'),
+    state: of('.workbench-state'), numbers: of('.workbench-numbers'), answer: of('.workbench-answer'), title: of('.workbench-title'),
     badge: !root.querySelector('.workbench-badge').hidden, words: of('.workbench-limit-words'),
     disabled: root.querySelector('.workbench-limit').disabled,
     problem: root.parentElement.querySelector('.workbench-problem').textContent, hint: of('.workbench-hint'),
@@ -63,6 +63,10 @@ LOOK = """() => {
 # Opens what panels keep behind a line of words, as soon as it is there.
 UNFOLD = """new MutationObserver(() => {
   for (const each of document.querySelectorAll('.workbench-more:not([data-seen])')) Object.assign(each, { open: true }).dataset.seen = '';
+  for (const each of document.querySelectorAll('.workbench-toggle-details:not([data-seen])')) {
+    each.dataset.seen = '';
+    each.click();
+  }
 }).observe(document, { childList: true, subtree: true });"""
 
 

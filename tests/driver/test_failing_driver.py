@@ -51,9 +51,12 @@ def test_a_driver_that_answers_nothing_about_its_gpus(made: list[Machine], tmp_p
 
 
 @needs_stand_in()
-@pytest.mark.parametrize("what", ["lost", "lost and back", "reload", "hang", "fork", "clock"])
-def test_what_happens_during_a_cell(made: list[Machine], tmp_path: Path, what: str) -> None:
-    config = {"after_fork": 1, "gpus": [{**A100, "count": 2, "persistence": 0}]}
+@pytest.mark.parametrize(("what", "after_fork"), [
+    *((what, 1) for what in ("lost", "lost and back", "reload", "hang", "fork", "clock")),
+    ("fork", 2), ("fork", 3),  # in a forked process the driver answers with an error, or not at all
+])
+def test_what_happens_during_a_cell(made: list[Machine], tmp_path: Path, what: str, after_fork: int) -> None:
+    config = {"after_fork": after_fork, "gpus": [{**A100, "count": 2, "persistence": 0}]}
     made.append(stand_in(tmp_path, "570", config))
     found = made[0].run("events.py", what)
     first, second = found["energies"]

@@ -78,9 +78,9 @@ def test_options_are_understood(line: str, options: Options) -> None:
     [
         ("--bogus", "%%energy?"),
         ("--repeat many", "'many'"),
-        ("--repeat 0", "--repeat 0: "),
-        ("-o 1st", "-o 1st: "),
-        ("-o for", "-o for: "),
+        ("--repeat 0", "--repeat 0"),
+        ("-o 1st", "-o 1st"),
+        ("-o for", "-o for"),
         ("--gpu", "expected one argument"),
         ("'open", "No closing quotation"),
     ],

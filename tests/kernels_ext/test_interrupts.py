@@ -18,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import kernels_ext
 import workbench
+from kernels_ext.magics import EnergyMagics
 from kernels_ext.running import Running
 from workbench import _paths
 from workbench.device import lease
@@ -156,3 +157,58 @@ def test_an_interrupt_while_the_tuner_is_told_to_stop_leaves_it_no_lock(
     interrupter.run(CELLS["a tuned cell"], [])
     assert came
     assert left(found) == []
+
+
+@pytest.mark.parametrize("cell", [
+    CELLS["a tuned cell"], "workbench.tune().__enter__()",  # which is interrupted before the block has begun
+])
+def test_a_tuner_ends_itself_where_an_interrupt_has_kept_every_hook_from_running(
+    cell: str, interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, began = open_device(0).setting(), []
+    trigger = interrupter.shell.events.trigger
+
+    def interrupted(event: str, *arguments: Any) -> None:
+        if event == "post_execute":
+            began.extend(each for each in threading.enumerate() if each.name == "energy-tuner")
+            raise KeyboardInterrupt
+        trigger(event, *arguments)
+
+    monkeypatch.setattr(interrupter.shell.events, "trigger", interrupted)
+    interrupter.run(cell, [])
+    monkeypatch.undo()
+    assert began
+    began[0].join(10.0)
+    assert left(found) == []
+
+
+def test_a_statement_that_was_interrupted_twice_reports_that_it_is_not_measured(
+    interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Running, "_measure", interrupted)
+    interrupter.run("%energy -q --no-settle 6 * 7", [])
+    assert "lost: it was interrupted twice" in capsys.readouterr().out
+
+
+def test_an_interrupt_just_after_a_statement_keeps_its_measurement(
+    interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = EnergyMagics._run
+
+    def interrupted(magics: EnergyMagics, tree: Any) -> Any:
+        ran = statement(magics, tree)
+        sys.settrace(after_statement)
+        return ran
+
+    def after_statement(frame: FrameType, event: str, argument: Any) -> None:
+        if frame.f_code.co_name == "__exit__":  # of what lets the statement be interrupted
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(EnergyMagics, "_run", interrupted)
+    interrupter.run("%energy -q --no-settle -o kept 6 * 7", [])
+    assert interrupter.shell.user_ns.pop("kept").outcome == "interrupted"

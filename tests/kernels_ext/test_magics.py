@@ -320,11 +320,13 @@ def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel)
 # options
 
 
-def test_an_unknown_option_is_reported_and_the_cell_runs(kernel: Kernel) -> None:
-    ran = kernel("%%energy --bogus\n3")
-    assert (ran.status, ran.value) == ("ok", "3")
-    assert ran.text.startswith("%%energy --bogus: ")
-    assert len(ran.reports) == 1
+@pytest.mark.parametrize("line", ["--bogus", "train --tuen", "-o 3x", "--repeat 0", "--repeat"])
+def test_a_cell_with_a_wrong_option_does_not_run(kernel: Kernel, line: str) -> None:
+    kernel("ran = False")
+    refused = kernel(f"%%energy {line}\nran = True")
+    assert (refused.status, refused.reports) == ("error", [])
+    assert line.split()[-1] in refused.error
+    assert kernel("ran").value == "False"
 
 
 def test_a_missing_gpu_is_reported_and_all_are_counted(kernel: Kernel) -> None:

@@ -160,11 +160,11 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(("options", "description"), [
-    ({"label": "none"}, "nothing called none"),
+    ({"label": "none"}, "labelled 'none'"),
     ({"pue": 0.5}, "1 or more"),
     ({"g_co2_per_kwh": -1.0}, "0 or more"),
     ({"since": "yesterday"}, "2026-11-22"),
-    ({"since": "2030-01-01"}, "no measurement fits"),
+    ({"since": "2030-01-01"}, "no measurement was selected"),
     ({"last": 0}, "1 or more"),
 ])
 def test_invalid_input_is_an_error(options: dict[str, object], description: str) -> None:

@@ -168,7 +168,7 @@ def test_a_label_is_found_before_an_id_that_begins_like_it(store: Store) -> None
 
 
 def test_an_empty_store_reports_that_there_is_nothing_to_find(store: Store) -> None:
-    with pytest.raises(UsageError, match="none"):
+    with pytest.raises(UsageError, match="empty"):
         store.find("train")
 
 

@@ -254,6 +254,25 @@ def test_a_sink_that_fails_is_given_up_and_the_training_goes_on(machine: Machine
     assert len(sink.rows) == 1
 
 
+@pytest.mark.parametrize("where", ["energy.csv", "prometheus:0"])
+def test_without_a_thread_left_the_training_goes_on_and_the_total_is_sent(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    place = where if ":" in where else tmp_path / where
+    sessions.current().meter  # noqa: B018  # its threads are there
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    with pytest.warns(RuntimeWarning, match="can't start new thread"), workbench.log_to(place) as logger:
+        machine.step(1.0)
+    if where == "energy.csv":
+        assert "total_j" in Path(place).read_text(encoding="utf-8")
+    else:
+        assert "total_j" in logger.sink.text()
+        logger.sink.stop()
+
+
 def test_csv(machine: Machine, tmp_path: Path) -> None:
     path = tmp_path / "energy.csv"
     for _ in range(2):

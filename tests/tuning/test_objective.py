@@ -17,10 +17,10 @@ from workbench.records import Setting
 from workbench.search.clocks import make
 from workbench.search.clocks.make import ClockSearch, make_search
 from workbench.search.earlier import EarlierCurve
-from workbench.search.objective import EnergyDelay, Objective, ZeusCost
+from workbench.search.objective import EnergyDelay, Objective, ZeusCost, resolve_objective
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning.options import objective_name, resolve_objective
+from workbench.tuning.options import objective_name
 from workbench.tuning.results import OBJECTIVES
 from workbench.tuning.state_machine import Tuner, running
 

@@ -91,6 +91,7 @@ class PowerNews(TypedDict):
     counts: list[int]
     elapsed: float
     energy: list[Number]
+    iteration: Number
     marks: NotRequired[list[tuple[float, str]]]
     period: NotRequired[Period]
 

@@ -213,6 +213,9 @@ class Control:
         at_default = now == Setting() or (default_w is not None and same(now, usual))
         return "default" if at_default else "program"
 
+    def __repr__(self) -> str:
+        return f"control of GPU {self.device.index} ({self.device.name}): {self.active().setting}"
+
     def _repr_html_(self) -> str:
         return self.active()._repr_html_()
 

@@ -19,6 +19,7 @@ from ..errors import (
     Transient,
     UnknownGpu,
     UsageError,
+    checked,
     is_list,
     shown,
 )
@@ -30,8 +31,10 @@ Gpu = int | str | Device
 Gpus = Gpu | Iterable[Gpu] | None
 NVML: driver.Driver = nvml  # holds the module to the protocol when types are checked
 MOST_GPUS = 1024  # names in one list; no machine has so many
+SIMULATE = "To try without a GPU, use a simulated one: workbench.simulate('A100')"
 
 
+@checked
 def devices(gpus: Gpus = None) -> list[OpenGpu]:
     """The GPUs that are named, each once; without names those of this process, in CUDA's order.
 
@@ -87,6 +90,7 @@ def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
     return parts
 
 
+@checked
 def open_device(which: int | str = 0) -> OpenGpu:
     """Open one GPU.
 
@@ -107,10 +111,9 @@ def open_device(which: int | str = 0) -> OpenGpu:
     except Transient:
         raise
     except DeviceError as error:
-        raise NoDriver(f"{door.why_none(error)}; a simulated one can be had by name: open_device('sim:A100')",
-                       code=error.code) from error
+        raise NoDriver(f"{door.why_none(error)}. {SIMULATE}", code=error.code) from error
     if not known:
-        raise NoDriver(f"{door.why_none()}; a simulated one can be had by name: open_device('sim:A100')")
+        raise NoDriver(f"{door.why_none()}. {SIMULATE}")
     return cast(OpenGpu, door.open_uuid(door.resolve(which, known)))
 
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from .._html import facts
-from ..errors import NotSupported, OutOfRange, UsageError
+from ..errors import NotSupported, OutOfRange, UsageError, shown
 from ..records import Capability, Process, Setting
 from .protocol import Device
 
@@ -200,6 +200,8 @@ def setting_of(
         sm_clock_mhz: Locked SM clock.
         mem_clock_mhz: Locked memory clock.
     """
+    if not isinstance(setting, Setting | None):
+        raise UsageError(f"{shown(setting)} is not a Setting; name what to set: power_limit_w=200")
     named = Setting(power_limit_w, sm_clock_mhz, mem_clock_mhz)
     if (setting is None) == (named == Setting()):
         raise UsageError("name what to set: a Setting, or power_limit_w=, sm_clock_mhz= or mem_clock_mhz=")

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from ..errors import UnknownGpu
+from ..errors import UnknownGpu, listed
 from .driver import Identity
 
 _PCI = re.compile(r"^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?$", re.IGNORECASE)
@@ -53,9 +53,9 @@ def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -
     known = _torch_uuids() if "CUDA_VISIBLE_DEVICES" not in environment else []
     if sorted(known) == sorted(uuids):
         return known
-    listed = ", ".join(sorted(models))
-    raise UnknownGpu(f"GPUs of several models are here ({listed}) and CUDA's numbering of them is not known; "
-                     "set CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID")
+    raise UnknownGpu(f"this machine has GPUs of several models ({listed(sorted(models))}), and their CUDA "
+                     "order is unknown. Set CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU "
+                     "by its UUID")
 
 
 def resolve(which: int | str, identities: Sequence[Identity], env: Mapping[str, str]) -> str:
@@ -65,10 +65,9 @@ def resolve(which: int | str, identities: Sequence[Identity], env: Mapping[str, 
         known = visible(identities, env) if "CUDA_VISIBLE_DEVICES" in env else cuda_order(identities, env)
         if 0 <= int(text) < len(known):
             return known[int(text)]
-        listed = env.get("CUDA_VISIBLE_DEVICES")
-        hidden = "" if listed is None else f" (CUDA_VISIBLE_DEVICES={listed})"
-        span = f"0..{len(known) - 1}" if known else "none at all"
-        raise UnknownGpu(f"there is no GPU {text} here; there is {span}{hidden}")
+        left = env.get("CUDA_VISIBLE_DEVICES")
+        hidden = "" if left is None else f" (CUDA_VISIBLE_DEVICES={left})"
+        raise UnknownGpu(f"GPU {text} not found; available: {listed(range(len(known)))}{hidden}")
     if _PCI.match(text):
         address = text.lower().split(".")[0]
         matches = [uuid for uuid, pci, _ in identities if pci.lower().split(".")[0].endswith(address)]
@@ -80,8 +79,8 @@ def resolve(which: int | str, identities: Sequence[Identity], env: Mapping[str, 
     if len(matches) == 1:
         return matches[0]
     have = [f"{index}: {name}, {uuid}, {pci}" for index, (uuid, pci, name) in enumerate(identities)]
-    problem = "no GPU answers" if not matches else f"{len(matches)} GPUs answer"
-    raise UnknownGpu(f"{problem} to {text!r}; there is {'; '.join(have) or 'none'}")
+    problem = "not found" if not matches else f"matches {len(matches)} GPUs"
+    raise UnknownGpu(f"GPU {text!r} {problem}; available: {'; '.join(have) or 'none'}")
 
 
 def _starting_with(uuids: Sequence[str], prefix: str) -> str | None:

@@ -24,6 +24,7 @@ from .. import _html
 from ..device.discovery import Gpus, why_no_gpu
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown
 from ..logbook.equal_work import UNKNOWN_WORK, caveats, comparison_basis
+from ..logbook.quantities import format_duration
 from ..logbook.store import Store, from_row
 from ..measurement import session
 from ..measurement.api import applied
@@ -31,6 +32,7 @@ from ..measurement.meter import Meter
 from ..measurement.repeats import repeated, with_iterations
 from ..records import Measurement, Setting, Window, WorkDone
 from .difference import LEAST_PAIRS, TOO_WIDE, UNKNOWN, Ratio, difference, enough, order
+from .progress import ProgressLine
 
 RUN_S = 2.0  # a run is as many calls as take this long: a shorter one has a wide error of its own
 RUNS = pl.Schema({
@@ -183,8 +185,8 @@ class _Alternation:
     def run(self, smallest: float, budget_s: float, most: int, seed: int | None) -> EnergyComparison:
         kept: list[str] = []
         try:
-            with ExitStack() as held:
-                ended = self._alternate(held, smallest, budget_s, most, seed)
+            with ProgressLine(f"Comparing {' and '.join(self._labels)}") as progress, ExitStack() as held:
+                ended = self._alternate(held, progress, smallest, budget_s, most, seed)
         finally:
             kept = self._keep()
         measured = [_of_one_call(self._measured[row["way"]].pop(0), row["calls"]) for row in self._rows]
@@ -192,13 +194,19 @@ class _Alternation:
                        notes=tuple(kept))
 
     def _alternate(
-        self, held: ExitStack, smallest: float, budget_s: float, most: int, seed: int | None
+        self, held: ExitStack, progress: ProgressLine, smallest: float, budget_s: float, most: int,
+        seed: int | None,
     ) -> str:
         clock, order_of_ways = self._meter.clock, order(seed)
+        progress.tell(0.0, "warming up")
         calls = [self._warm(held, number) for number in (0, 1)]
         began_s = clock()
         while True:
             for number in (next(order_of_ways), next(order_of_ways)):
+                spent_s, done = clock() - began_s, len(self._rows)
+                left = format_duration(max(budget_s - spent_s, 0.0))
+                progress.tell(max(spent_s / budget_s, done / (2 * most)),
+                              f"run {done + 1}, {self._labels[number]}; at most {left} left")
                 self._once(held, number, calls[number])
             pairs = len(self._rows) // 2
             if pairs >= LEAST_PAIRS and enough(*_columns(self._rows, "energy_j"), smallest):

@@ -25,17 +25,18 @@ from typing import TYPE_CHECKING, Any
 from .. import _html, _paths
 from ..device.control import highest_limit_w
 from ..device.discovery import Gpus
-from ..errors import MeasurementError, NoDriver, UsageError, checked, listed
+from ..errors import MeasurementError, NoDriver, Suggesting, UsageError, checked, listed
 from ..measurement import session
 from ..measurement.meter import Meter
 from ..records import Configuration, Setting
 from ..search.batch_size.history import MOST_RUNS, Space
 from ..search.batch_size.policy import BatchSizePolicy
-from ..search.objective import Objective, Time, ZeusCost
+from ..search.objective import Objective, Time, check_objective, resolve_objective
 from .history.attempts import Attempt
 from .history.csv import missing, read_csv, write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
+from .progress import ProgressLine
 from .ranks import current_ranks, follow, gpus_of_ranks, lead, require_connected
 from .recurrence import Recurrence
 from .trial import out_of_memory
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
 RETRIES = 20
 
 
-class RecurringJob:
+class RecurringJob(Suggesting):
     """A job that is run again and again.
 
     Args:
         name: Of the job; everybody who uses it shares its history.
         batch_sizes: Allowed ones.
         default: Your own choice, where the first run starts; the largest where None.
-        objective: What is to be small; a number is Zeus' eta (1 counts energy only, 0 time only, which needs
-            no GPU).
+        objective: What to minimise: a name ("energy", "edp", "ed2p", "zeus", "time"), an `Objective`, or
+            Zeus' eta from 0 (time only, which needs no GPU) to 1 (energy only).
         storage: An Optuna storage, its URL, or the path of an SQLite file; a file in the user's data
             directory where None.
         target: Value of the metric at which a run has reached its goal; without one `report(reached=True)`
@@ -84,7 +85,7 @@ class RecurringJob:
     @checked
     def __init__(
         self, name: str, batch_sizes: Sequence[int], default: int | None = None,
-        objective: Objective | float = 0.5, *,
+        objective: Objective | float | str = 0.5, *,
         storage: str | Path | optuna.storages.BaseStorage | None = None,
         target: float | None = None, higher_is_better: bool = True, max_epochs: int = 100,
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
@@ -113,7 +114,7 @@ class RecurringJob:
             sizes, default if default is not None else max(sizes, default=0), limits, max_epochs, target,
             measured[0].name if measured else None,
         )
-        if not measured and objective == 0:
+        if not measured and objective in (0, "time"):
             objective = Time()
         if not measured and not isinstance(objective, Time):
             raise NoDriver(
@@ -142,7 +143,7 @@ class RecurringJob:
         return self.study.objective
 
     @objective.setter
-    def objective(self, objective: Objective | float) -> None:
+    def objective(self, objective: Objective | float | str) -> None:
         self.study.objective = self._objective(objective)
 
     def next(self) -> Configuration:
@@ -223,13 +224,16 @@ class RecurringJob:
         A batch size that does not fit the memory is noted, and another one is tried; every other error of the
         training goes through.
         """
-        for run in self.attempts():
-            try:
-                with run:
-                    train(run)
-            except Exception as error:
-                if not out_of_memory(error):
-                    raise
+        with ProgressLine(f"Recurring job {self.name}") as progress:
+            for number, run in enumerate(self.attempts(), 1):
+                limit = "" if run.power_limit_w is None else f" at {run.power_limit_w:g} W"
+                progress.tell(0.0, f"attempt {number}: batch size {run.batch_size}{limit}")
+                try:
+                    with run:
+                        train(run)
+                except Exception as error:
+                    if not out_of_memory(error):
+                        raise
         return run
 
     # history
@@ -262,6 +266,9 @@ class RecurringJob:
     def unblock(self, batch_size: int | None = None) -> None:
         """Try a batch size again that is barred because it crashed; all of them where None."""
         self.study.unblock(batch_size)
+
+    def __repr__(self) -> str:
+        return f"RecurringJob {self.name}: {self.history().height} attempts"
 
     def _repr_html_(self) -> str:
         space = self.space
@@ -299,11 +306,12 @@ class RecurringJob:
         return tuple(sorted({float(limit) for limit in wanted}))
 
     def _objective(self, given: Any) -> Objective:
-        """The objective that is given, or the one of Zeus' eta."""
+        """The objective that is given, or that has this name or this eta of Zeus'."""
         if hasattr(given, "cost"):
             return given  # type: ignore[no-any-return]
         known = [gpu.limits.max_power_limit_w for gpu in self.meter.devices if gpu.limits.max_power_limit_w]
-        return ZeusCost(given, max(known, default=1.0), max(len(self.meter.devices), 1))
+        count = max(len(self.meter.devices), 1)
+        return resolve_objective(check_objective(given), max(known, default=1.0), count)
 
 
 __all__ = ["Recurrence", "RecurringJob"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import _html
 from ..device.lease import Lease
-from ..errors import DeviceError, StoreError, UsageError, checked
+from ..errors import DeviceError, StoreError, Suggesting, UsageError, checked
 from ..logbook.store import Store
 from ..measurement import marks
 from ..measurement.meter import Meter
@@ -42,7 +42,7 @@ class JobContext(Protocol):
     earlier: bool
 
 
-class Recurrence:
+class Recurrence(Suggesting):
     """One attempt of a job: a context manager that measures it and knows when to stop it.
 
     Attributes:
@@ -81,6 +81,10 @@ class Recurrence:
         """The profile of limits that was made in this run."""
         return self._profiling.profile if self._profiling else None
 
+    def __repr__(self) -> str:
+        state = "not begun" * (not self.entered) or self.stop_reason or f"{self.epochs:g} epochs"
+        return f"attempt of {self.job.name} at batch size {self.batch_size}: {state}"
+
     def _repr_html_(self) -> str:
         known = {
             "batch_size": self.batch_size, "power_limit_w": self.power_limit_w, "reason": self.reason,
@@ -106,20 +110,26 @@ class Recurrence:
         return self
 
     def step(self) -> None:
-        """An iteration has ended; `workbench.step()` says so too."""
+        """Mark the end of an iteration, as `workbench.step()` does."""
+        self._inside("step")
         self._notebook.step()
+
+    def _inside(self, name: str) -> None:
+        if not self.entered:
+            raise UsageError(f"run.{name}() must be called inside of `with run:`")
 
     @checked
     def epoch(self, metric: float | None = None) -> None:
-        """An epoch has ended, with this value of the validation metric.
+        """Report the end of an epoch, with this value of the validation metric.
 
         Raises:
             UsageError: a metric that is no number.
         """
+        self._inside("epoch")
         if metric is not None and math.isnan(metric):
             raise UsageError(
-                "the metric is NaN; tell run.epoch() a number, or leave it out, and end the run where "
-                "training has diverged"
+                "run.epoch(nan): the metric must be a number; leave it out, or end the run when training has "
+                "diverged"
             )
         self.epochs += 1
         if not self._first_epoch_steps:

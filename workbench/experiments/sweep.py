@@ -26,6 +26,7 @@ from .. import _html
 from ..device import lease
 from ..device.discovery import Gpus, devices
 from ..errors import MOST_VALUES, NoDriver, UsageError, WorkbenchError, checked, checked_list, shown
+from ..logbook.quantities import format_duration
 from ..logbook.store import Store
 from ..measurement import session
 from ..records import Configuration, Setting
@@ -34,6 +35,7 @@ from ..search.surrogates.expected_hypervolume import FrontierSearch
 from . import trial
 from .evidence import known_job, top_of_device
 from .executors import HereExecutor, LocalExecutor
+from .progress import ProgressLine
 from .trial import KNOBS, TRIALS, Work
 
 AXES = ("batch_size", *KNOBS)
@@ -354,6 +356,7 @@ class Sweep:
             Store().observe("a sweep", self.name, rows)
 
 
+@checked
 def sweep(
     work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], budget: int | None = None, *,
     order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, name: str | None = None,
@@ -383,15 +386,18 @@ def sweep(
         work, space, budget=budget, order=order, executor=executor, gpus=gpus, name=name, worth=worth,
         seed=seed, earlier=earlier,
     )
-    tell = progress if callable(progress) else (_line if progress else None)
-    try:
-        for _ in running:
-            if tell is not None:
+    with ProgressLine("Sweep") as bar:
+        tell = progress if callable(progress) else (lambda sweep: bar.tell(*_progress(sweep)))
+        try:
+            if progress is True:
                 tell(running)
-    finally:
-        running.reason = running.reason or "interrupted"
-        if progress is True:
-            print(f"\r{running.summary()}".ljust(79), file=sys.stderr)
+            for _ in running:
+                if progress:
+                    tell(running)
+        finally:
+            running.reason = running.reason or "interrupted"
+    if progress is True:
+        print(running.summary(), file=sys.stderr)
     return running
 
 
@@ -464,8 +470,9 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> d
     return row
 
 
-def _line(running: Sweep) -> None:
+def _progress(running: Sweep) -> tuple[float, str]:
+    """The share of a sweep that is done, and a few words about it."""
     left_s = running.remaining_s
-    rest = "" if left_s is None else f", at most {left_s:.0f} s more"
-    status = f"\r{len(running.points)} of at most {running.budget} configurations measured{rest}"
-    print(status.ljust(79), end="", file=sys.stderr, flush=True)
+    rest = "" if left_s is None else f", at most {format_duration(left_s)} left"
+    done = len(running.points)
+    return done / max(running.budget, 1), f"{done} of at most {running.budget} configurations measured{rest}"

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .._html import table
+from ..errors import listed
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import MOST_SETTINGS, SENSOR_ERROR, format_measured, format_seconds, gpu_names
@@ -44,10 +45,13 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         parts.append(f"{len(m.gpus)} GPUs")
     parts += map(str, rates(m))
     if m.outcome != "ok":
-        parts.append("the cell ended with an error" if m.outcome == "error" else m.outcome)
+        parts.append("ended with an error" if m.outcome == "error" else m.outcome)
     if m.simulated:
         parts.append("simulated")
     return label + "; ".join(filter(None, [", ".join(parts), describe_iterations(m.iterations)]))
+
+
+Measurement.__str__ = line  # type: ignore[method-assign, assignment]
 
 
 def _facts(m: Measurement, tariff: Tariff) -> Iterator[tuple[str, str]]:
@@ -81,7 +85,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
         return (f"iterations of perhaps {format_duration(found.detected_s)}, not sure "
                 f"({found.reason or 'the period is a best guess'})")
     if not found.count or found.seconds is None:
-        return f"no iterations found ({found.reason or 'nothing repeats'})"
+        return f"no iterations found{f' ({found.reason})' * bool(found.reason)}"
     energy = format_energy(found.energy_j, found.energy_uncertainty_j)
     cost = "" if found.energy_j is None else f" and {energy}"
     plural = "s" if found.count > 1 else ""
@@ -146,13 +150,15 @@ def answer(
     below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
     facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
     spans = " ".join(
-        f"<span style='margin-right:1.2em{';white-space:nowrap' * (len(value) < 60)}'>"
+        f"<span style='margin-right:1.2em{';white-space:nowrap' * (len(value) < 30)}'>"
         f"<span style='opacity:.7'>{html.escape(name)}</span> <b>{html.escape(value)}</b></span>"
         for name, value in facts)
     energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
-    settings = table(("setting", "energy per iteration", "time per iteration", "iterations"), [
-        (level.setting, format_energy(level.each_j, None), format_seconds(level.each_s), level.count)
-        for level in _under_settings(m)][:MOST_SETTINGS])
+    rows = [(level.setting, format_energy(level.each_j, None), format_seconds(level.each_s), level.count)
+            for level in _under_settings(m)]
+    more = [(f"{len(rows) - MOST_SETTINGS} more in the details", "", "", "")]
+    settings = table(("setting", "energy per iteration", "time per iteration", "iterations"),
+                     rows[:MOST_SETTINGS] + more * (len(rows) > MOST_SETTINGS))
     return (
         f"<div><span style='{BIG}'>{html.escape(energy)}</span>"
         f"<span style='opacity:.7;margin-right:1.2em'>{html.escape(bracket + errors)}</span> {spans}</div>"
@@ -163,16 +169,14 @@ def answer(
 def _under_settings(m: Measurement) -> list[LevelCost]:
     """The cost of an iteration under each of several settings; their mean is the cost under none of them."""
     levels = m.iterations.levels if m.iterations is not None else ()
-    return [level for level in levels if level.setting and level.each_j is not None]
+    known = [level for level in levels if level.setting and level.each_j is not None]
+    return sorted(known, key=lambda level: -level.count)
 
 
 def _per_unit(m: Measurement) -> Iterator[tuple[str, str]]:
     """What the card shows for an iteration, where all ran under one setting, and for a token or sample."""
     found = m.iterations
-    under = _under_settings(m)
-    if len(under) > MOST_SETTINGS:
-        yield "per iteration", f"{len(under)} settings, see details"
-    elif not under and found is not None and found.count and found.seconds is not None:
+    if not _under_settings(m) and found is not None and found.count and found.seconds is not None:
         energy = format_energy(found.energy_j, found.energy_uncertainty_j)
         cost = "" if found.energy_j is None else f"{energy}, "
         taken = format_seconds(found.seconds, found.seconds_uncertainty)
@@ -226,11 +230,14 @@ def warnings(m: Measurement) -> list[str]:
     if m.energy_j is None:
         found.append(f"No energy: {why_no_energy(m)}.")
     several = len(m.gpus) > 1
+    shares = [gpu.idle_share or 0.0 for gpu in m.gpus]
+    idle = [number for number, share in enumerate(shares) if share >= IDLE and m.time_s >= IDLE_FROM_S]
+    if idle:
+        who = f"GPU {listed(idle)}" if several else "The GPU"
+        least = 100 * min(shares[number] for number in idle)
+        found.append(f"{who} was idle {least:.0f} % of the time: this code hardly used it.")
     for number, gpu in enumerate(m.gpus):
-        who = f"GPU {number}" if several else "The GPU"
-        if gpu.idle_share is not None and gpu.idle_share >= IDLE and m.time_s >= IDLE_FROM_S:
-            idle = f"{100 * gpu.idle_share:.0f} %"
-            found.append(f"{who} was idle {idle} of the time: this code hardly used it.")
+        who = f"GPU {number}"
         lines = [note for note in decisive_notes(gpu.notes)
                 if not (m.kind.startswith("tuned") and "setting changed" in note)]
         found += [f"{f'{who}: ' * several}{note[:1].upper()}{note[1:]}." for note in lines]

@@ -31,7 +31,7 @@ from ..tariff import J_PER_KWH, significant
 from .quantities import SENSOR_ERROR, gpu_names, student_half_width
 from .report import as_dict, format_energy
 from .run_table import set_to
-from .store import Store, from_row
+from .store import Store, from_row, unknown
 
 FORMATS = {".md": "markdown", ".tex": "latex", ".html": "html", ".json": "json"}
 MARK = "workbench-report:"
@@ -169,15 +169,14 @@ def report(
     wanted = {*names, *([label] if label is not None else [])}
     found = [each for each in rows if not wanted or each.label in wanted or each.id in wanted]
     if missing := wanted - {each.label for each in found} - {each.id for each in found}:
-        raise UsageError(f"the log has nothing called {', '.join(sorted(missing))}; `workbench log` shows "
-                         "what it has")
+        raise unknown(min(missing), (each.label for each in rows))
     if since is not None:
         found = [each for each in found if each.started_unix_s >= _day_s(since)]
     if last is not None and last < 1:
         raise UsageError(f"last={last}: give 1 or more")
     found = found[-last:] if last is not None else found
     if not found:
-        raise UsageError("no measurement fits; `workbench log` shows what there is")
+        raise UsageError("no measurement was selected; `workbench log` lists them")
     return EnergyStatement(found, surroundings)
 
 
@@ -191,7 +190,8 @@ def verify(path: str | Path) -> list[str]:
     try:
         text = named_file(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {why}") from error
     kept = _kept(text, Path(path))
     known = {row["id"]: row for row in Store().log().iter_rows(named=True)}
     if missing := [each for each in kept["ids"] if each not in known]:

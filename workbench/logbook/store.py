@@ -19,7 +19,7 @@ import math
 import re
 import stat
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from hashlib import sha256
@@ -30,7 +30,7 @@ import polars as pl
 
 from .. import _paths, trace
 from .._processes import require_polars
-from ..errors import StoreError, UsageError, checked, named_file
+from ..errors import StoreError, UsageError, checked, named_file, near
 from ..records import (
     GpuMeasurement,
     IterationSummary,
@@ -103,6 +103,13 @@ _LATEST_UNIX_S = 1e11  # the year 5138
 _FAILURES = Exception, pl.exceptions.PanicException
 _TRACE = {**trace.SCHEMA, "uuid": pl.String()}
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
+
+
+def unknown(name: str, labels: Iterable[str | None]) -> UsageError:
+    """The error that no measurement has this label or id: a similar label, else the newest ones."""
+    newest = [*dict.fromkeys(filter(None, reversed([*labels])))]
+    hint = near(name, newest) if newest else "; the log is empty"
+    return UsageError(f"no measurement is labelled {name!r}{hint}")
 
 
 def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
@@ -202,9 +209,7 @@ class Store:
         labelled = log.filter(pl.col("label") == name)
         hits = labelled if labelled.height else log.filter(pl.col("id").str.starts_with(name))
         if not hits.height:
-            labels = [label for label in log["label"].unique(maintain_order=True).to_list()[-6:] if label]
-            latest = ", ".join(labels) or "none"
-            raise UsageError(f"no measurement is called {name!r}; the latest are {latest}")
+            raise unknown(name, log["label"])
         return from_row(hits.row(-1, named=True))
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:

@@ -6,17 +6,19 @@ A training never ends of its measurement: what goes wrong is a note of the resul
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ..device.discovery import Gpus, why_no_gpu
+from ..device.discovery import SIMULATE, Gpus, why_no_gpu
 from ..device.gpu import setting_of
 from ..device.lease import Lease
-from ..errors import MeasurementError, NoDriver, UsageError, shown
+from ..errors import MeasurementError, NoDriver, UsageError, checked, shown, suggesting
 from ..records import Setting
 from . import session
 from .blocks import BlockResult, Track
+from .meter import Meter
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,7 +40,7 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
         self._result: BlockResult | None = None
 
     def __enter__(self) -> BlockResult:
-        self._result = BlockResult(session.current().meter_or_clock(self._gpus), self._label)
+        self._result = BlockResult(_meter(self._gpus), self._label)
         return self._result
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -48,7 +50,7 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def late(*args: P.args, **kwargs: P.kwargs) -> R:
-            meter, result = session.current().meter_or_clock(self._gpus), None
+            meter, result = _meter(self._gpus), None
             try:
                 with BlockResult(meter, self._label or function.__qualname__) as result:
                     return function(*args, **kwargs)
@@ -63,6 +65,7 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
 def measure(label: str = "", *, gpus: Gpus = None) -> MeasuredBlock: ...
 @overload
 def measure(label: Callable[P, R], *, gpus: Gpus = None) -> Callable[P, R]: ...
+@suggesting
 def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
     """Measure time and energy of a block or of every call of a function.
 
@@ -82,6 +85,7 @@ def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
     return MeasuredBlock("", gpus)(label) if callable(label) else MeasuredBlock(label, gpus)
 
 
+@suggesting
 def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track[T]:
     """Iterate as before, with the energy of every iteration in joules.
 
@@ -93,9 +97,18 @@ def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track
         label: Its name in the log.
         gpus: Which GPUs to count, as `devices` takes them; all visible ones where None.
     """
-    return Track(session.current().meter_or_clock(gpus), iterable, label)
+    return Track(_meter(gpus), iterable, label)
 
 
+def _meter(gpus: Gpus) -> Meter:
+    """The session's meter; a warning where there is no GPU to measure."""
+    meter = session.current().meter_or_clock(gpus)
+    if not meter.devices and gpus is None:
+        warnings.warn(f"only the time is measured: {meter.why}", RuntimeWarning, stacklevel=3)
+    return meter
+
+
+@checked
 @contextmanager
 def applied(
     setting: Setting | None = None, *, power_limit_w: float | None = None, sm_clock_mhz: int | None = None,
@@ -120,12 +133,12 @@ def applied(
     wanted = setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz)
     found = session.devices_of(gpus)
     if not found:
-        raise NoDriver(f"there is no GPU to set ({why_no_gpu()}); choose a simulated one with "
-                       "workbench.simulate('A100')")
+        raise NoDriver(f"{why_no_gpu()}. {SIMULATE}")
     with Lease(found) as lease:
         yield lease.apply(wanted)
 
 
+@checked
 def trace_of(measurement: Measurement | str) -> pl.DataFrame:
     """The stored power trace of a measurement, or of the newest with this label or id (`trace.SCHEMA`).
 
@@ -138,6 +151,7 @@ def trace_of(measurement: Measurement | str) -> pl.DataFrame:
     return _stored(Store(), measurement)[1]
 
 
+@checked
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     """The iterations of a stored measurement, or of the newest with this label or id.
 

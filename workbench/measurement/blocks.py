@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import _html
 from .._processes import require_polars
-from ..errors import MeasurementError, describe_error
+from ..errors import MeasurementError, Suggesting, describe_error
 from ..logbook import keeping
 from ..logbook.report import line, page
 from ..records import Measurement, Periods, Window
@@ -44,7 +44,7 @@ def _begun_at() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-class BlockResult:
+class BlockResult(Suggesting):
     """What a measured block leaves behind; the estimate is made when it is first asked for.
 
         with BlockResult(meter, "epoch") as result:     # of itself it raises nothing
@@ -238,6 +238,9 @@ class Track(Iterable[T]):
     def _mark(self, at_s: float | None) -> None:
         if at_s is not None and self.marks_s:
             self.marks_s.append(at_s)
+
+    def __repr__(self) -> str:
+        return "a loop that has not begun" if self._whole is None else repr(self._whole)
 
     def _repr_html_(self) -> str | None:
         shown = None if self._whole is None else self._whole._repr_html_()

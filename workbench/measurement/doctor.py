@@ -64,7 +64,7 @@ class Finding:
 
 def machine_findings() -> list[Finding]:
     """Checks of the machine."""
-    found = []
+    found = clash()
     try:
         versions = {**_versions(), "driver": driver.current().driver_version()}
         listed = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -82,6 +82,19 @@ def machine_findings() -> list[Finding]:
             "start restores them",
         ))
     return found
+
+
+def clash() -> list[Finding]:
+    """The package of PyPI that has our import name, where it is installed; else nothing."""
+    try:
+        version = importlib.metadata.version("workbench")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [Finding(
+        FAIL, "import name", f"the package workbench {version} is installed and has the same import name",
+        "files of both are mixed: `pip uninstall workbench`, then `pip install --force-reinstall --no-deps "
+        "gpu-energy-workbench`",
+    )]
 
 
 @checked
@@ -204,10 +217,11 @@ def _modes(device: OpenGpu) -> list[Finding]:
             INFO, "application clocks", f"{applications_mhz} MHz (`nvidia-smi -ac`)",
             "a clock that the workbench locks goes before them, and they hold again when it ends",
         ))
-    elif modes.get("clocks_set"):
+    elif (locked := _clocks_are_set(device)) is not False:
         found.append(Finding(
-            WARN, "clocks", "set by a user",
-            "to what cannot be read: the workbench leaves them alone and tunes power limits only",
+            WARN if locked else INFO, "clocks", "set by a user" if locked else "a lock cannot be read now",
+            "to what cannot be read: the workbench leaves them alone and tunes power limits only" if locked
+            else "a user's lock shows while the GPU computes, and at rest where it raises the lowest clock",
         ))
     absent = [each.name for each in device.capabilities if not each.present]
     found.append(Finding(
@@ -215,6 +229,12 @@ def _modes(device: OpenGpu) -> list[Finding]:
         device.note or f"a power reading is an average over {1000 * device.power_window_s:.0f} ms",
     ))
     return found
+
+
+def _clocks_are_set(device: OpenGpu) -> bool | None:
+    with contextlib.suppress(DeviceError):
+        return device.clocks_are_set()
+    return None
 
 
 def _call_cost(device: OpenGpu) -> Finding:

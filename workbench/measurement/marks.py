@@ -24,10 +24,12 @@ import struct
 import tempfile
 import threading
 import time
+import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
+from ..errors import checked, shown
 from ..records import NO_MARKS, Marks, Phase, WorkDone
 
 # a file in which a process tells another one, which watches it, of its marks
@@ -78,7 +80,9 @@ class MarkRecorder:
                 number = math.nan
             if not 0 <= number < math.inf:
                 if len(self.notes) < 3:
-                    self.notes.append(f"work({name}={str(amount)[:40]}) was left out: give 0 or more")
+                    note = f"work({name}={shown(amount)}) is not counted: give a number of 0 or more"
+                    self.notes.append(note)
+                    warnings.warn(note, RuntimeWarning, stacklevel=3)
                 continue
             moments, done = self.work.setdefault(name, (array("d"), array("d")))
             moments.append(now_s)
@@ -234,9 +238,14 @@ def work(amounts: Mapping[str, float]) -> None:
             detach(notebook)
 
 
+@checked
 @contextlib.contextmanager
 def phase(kind: str) -> Iterator[None]:
     """Mark this block as an "evaluation", a "checkpoint" or the like, counted apart from iterations."""
+    known = KINDS[2:-1]
+    if similar := [each for each in known if each.startswith(kind.lower()) and each != kind]:
+        warnings.warn(f"phase({kind!r}) is counted under a name of its own; did you mean {similar[0]!r}? The "
+                      f"known phases are {', '.join(known)}", RuntimeWarning, stacklevel=3)
     begun = [(notebook, start_s) for notebook in _reached() if (start_s := notebook.now_s()) is not None]
     for notebook, start_s in begun:
         notebook.begun(start_s)

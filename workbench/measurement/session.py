@@ -23,6 +23,7 @@ from ..errors import (
     NoDriver,
     SimulationError,
     StoreError,
+    UnknownGpu,
     UsageError,
     WorkbenchError,
     checked,
@@ -90,7 +91,7 @@ class Session:
         """
         try:
             return self.meter_of(gpus)
-        except UsageError:
+        except (UsageError, UnknownGpu):
             raise
         except Exception as error:
             return Meter((), sync=self.sync, why=describe_error(error))
@@ -157,6 +158,9 @@ class Session:
     def why_no_gpu(self) -> str:
         """One sentence for a session without GPUs."""
         return why_no_gpu()
+
+    def __repr__(self) -> str:
+        return f"Session: {', '.join(each.name for each in self.devices) or self.why_no_gpu()}"
 
     def _repr_html_(self) -> str:
         shown = [{"gpu": number, "name": each.name, "uuid": each.uuid, **asdict(each.setting()),

@@ -168,7 +168,7 @@ class PrometheusSink:
             raise UsageError(f"port {port} cannot be used ({error}); give another: prometheus:9401, or 0 for "
                              "a free one") from error
         self.port = int(self._server.server_address[1])
-        threading.Thread(target=self._server.serve_forever, name="workbench-metrics", daemon=True).start()
+        self._thread = _started(self._server.serve_forever, "workbench-metrics", "no scrape is answered")
 
     def text(self) -> str:
         """What a scrape is answered: a gauge for each value, whose name may have labels: `power_w{gpu="0"}`.
@@ -196,7 +196,8 @@ class PrometheusSink:
 
     def stop(self) -> None:
         """Answer nothing more, and free the port."""
-        self._server.shutdown()
+        if self._thread is not None:
+            self._server.shutdown()
         self._server.server_close()
 
 
@@ -273,8 +274,8 @@ class EnergyLogger:
         self._gpus = [GpuEnergy(self._meter, number) for number in range(len(self._meter.devices))]
         self._first = 0  # of the steps, which begins the first iteration that was not sent
         self._sound, self._end = True, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="workbench-log-to", daemon=True)
-        self._thread.start()
+        name = type(sink).__name__
+        self._thread = _started(self._run, "workbench-log-to", f"nothing but the total goes to {name}")
 
     def __enter__(self) -> EnergyLogger:
         return self
@@ -319,7 +320,8 @@ class EnergyLogger:
         if self._end.is_set():
             return None
         self._end.set()
-        self._thread.join(timeout=10 + self._every_s)
+        if self._thread is not None:
+            self._thread.join(timeout=10 + self._every_s)
         marks.detach(self._marks)
         self._block.__exit__(kind)
         measured = self._block.measurement
@@ -384,6 +386,17 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     except BaseException:
         sink.close()
         raise
+
+
+def _started(target: Callable[[], None], name: str, lost: str) -> threading.Thread | None:
+    """A thread that runs; a warning of what is lost where none is left."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        warnings.warn(f"{lost}: {error}", RuntimeWarning, stacklevel=4)
+        return None
+    return thread
 
 
 def _rank() -> int:

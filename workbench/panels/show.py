@@ -15,7 +15,7 @@ from ..cluster.readers import UNREADABLE
 from ..cluster.readers import read as read_jobs
 from ..cluster.result import Result
 from ..device.gpu import OpenGpu
-from ..errors import UsageError, listed, named_file
+from ..errors import UsageError, checked, listed, named_file, shown, type_name
 from ..experiments.history.attempts import Attempt
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
@@ -34,15 +34,19 @@ from ..tuning.results import TuningResult, TuningView
 from ..tuning.state_machine import Tuner
 from ._views.frontier.sources import source
 
-TAKES = (
-    "nothing (the whole workbench); a measurement, its label or its id; measurements or observations; a "
-    "power trace or a log of nvidia-smi or DCGM; points with time_s and energy_j; a sweep; a recurring job, "
-    "one of its runs or its history; a tuning; a setting, a configuration or a GPU; what share() returns; a "
-    "job log or a run of a cluster; a file of any of these"
-)
+TAKES = """show() takes:
+- nothing: the whole workbench
+- a measurement, its label or id, or a list of measurements or observations
+- a power trace, or a log of nvidia-smi or DCGM
+- a Polars DataFrame with time_s and energy_j
+- a sweep, a tuning, a recurring job, one of its runs or its history
+- a setting, a configuration or a GPU
+- a result of share(), a job log or a run of a cluster
+- the path of a file with one of these"""
 THEMSELVES = (SegmentedIterations, Periods, Shared, TuningResult, TuningView)  # tables with all there is
 
 
+@checked
 def show(what: Any = None) -> Any:
     """The panel for what is given; without anything the whole workbench.
 
@@ -94,9 +98,10 @@ def show(what: Any = None) -> Any:
         return what
     if isinstance(inner := getattr(what, "measurement", None), Measurement):
         return show(inner)
-    raise UsageError(f"there is no panel for {type(what).__name__}; show() takes {TAKES}")
+    raise UsageError(f"there is no panel for {shown(what)} ({type_name(what)}). {TAKES}")
 
 
+@checked
 def frontier(points: Any, *, by: str | Sequence[str] = ()) -> pl.DataFrame:
     """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
 
@@ -151,9 +156,7 @@ def _of_table(what: pl.DataFrame | Path, columns: Collection[str]) -> Any:
         return panels.frontier(what)
     if set(NEEDED) <= known or _is_job_log(what):
         return panels.cluster(what)
-    raise UsageError(
-        f"there is no panel for a table with the columns {listed(columns)}; show() takes {TAKES}"
-    )
+    raise UsageError(f"there is no panel for a table with the columns {listed(columns)}. {TAKES}")
 
 
 def _read(path: Path) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, checked, pip_line, type_name
 from ..records import Level, Periods
 from .estimators import ranker
 from .estimators.features import describe
@@ -57,6 +57,7 @@ MOST_EMPTY = 200_000  # places of a grid without a reading, which take memory al
 _READ = ("power_w", "utilisation", "memory_utilisation")
 
 
+@checked
 def find_periods(trace: pl.DataFrame) -> Periods:
     """The periods of a training job in a power trace: micro-step, iteration (optimizer step), cycle.
 
@@ -94,7 +95,11 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     periods_s, features = describe(grid)
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
-    found = _decide(grid, periods_s, ranker.shipped()(periods_s, features), notes)
+    try:
+        scores = ranker.shipped()(periods_s, features)
+    except ModuleNotFoundError as error:
+        return Periods(reason=pip_line(error), longer_s=0.0, notes=notes)
+    found = _decide(grid, periods_s, scores, notes)
     return _carried(found, time_s, columns["power_w"])
 
 
@@ -115,9 +120,8 @@ def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
     if not isinstance(trace, pl.DataFrame):
-        raise UsageError("periods are found in a frame with time_s and power_w, not in "
-                         f"{type(trace).__name__}; workbench.trace_of gives that of a measurement, "
-                         "workbench.read_log those of a log")
+        raise UsageError(f"expected a Polars DataFrame with time_s and power_w, got {type_name(trace)}. "
+                         "workbench.trace_of() and workbench.read_log() return one")
     for name in ("time_s", "power_w"):
         if name not in trace.columns:
             raise UsageError("a trace needs the columns time_s and power_w; this one has "

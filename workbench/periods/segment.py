@@ -408,7 +408,7 @@ def per_iteration(
                          pl.col("energy_j").is_null().any().alias("unknown"))
     count = single.height
     if not count:
-        reason = (periods.reason if periods is not None else "") or "no iteration was found"
+        reason = periods.reason if periods is not None else ""
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
     detected = periods if source == "detected" else None
     guessed = detected is not None and not detected.sure

@@ -8,12 +8,21 @@ into epochs and the cost of an epoch (Zeus, NSDI'23, section 3.2).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..errors import MeasurementError, UsageError, check_fields
+from ..errors import MeasurementError, UsageError, check_fields, is_number, near, shown
+
+OBJECTIVES: Mapping[str, str] = {
+    "energy": "the least energy within the allowed slowdown", "edp": "energy x time (EDP)",
+    "ed2p": "energy x time squared (ED2P)",
+    "zeus": "half energy, half time at the highest power limit (Zeus' cost with eta 0.5)",
+    "time": "the least time",
+}
+ZEUS_ETA = 0.5  # the paper's default
 
 
 class Objective(Protocol):
@@ -45,7 +54,7 @@ class ZeusCost:
     def __post_init__(self) -> None:
         check_fields(self)
         if not 0 <= self.eta <= 1:
-            raise UsageError(f"eta is {self.eta:g}; it lies in 0..1 (1 counts energy only, 0 time only)")
+            raise UsageError(f"eta={self.eta:g}: give 0 to 1 (1 counts energy only, 0 time only)")
         if not (self.max_power_w > 0 and math.isfinite(self.max_power_w)):
             raise UsageError(
                 f"maximum power is {self.max_power_w:g} W; give the highest power limit of the card, in watts"
@@ -115,6 +124,64 @@ class EnergyWithin:
     def cost(self, time_s: Any, energy_j: Any) -> Any:
         allowed = np.asarray(time_s) <= self.slowdown * self.reference_time_s * (1 + 1e-9)
         return np.where(allowed, energy_j, np.inf)[()]
+
+
+KNOWN: dict[str, Objective] = {
+    "energy": Energy(), "edp": EnergyDelay(1), "ed2p": EnergyDelay(2), "time": Time(),
+}
+
+
+def check_objective(value: Any) -> str | float | Objective:
+    """The objective, checked: a name of `OBJECTIVES`, Zeus' eta, or an `Objective`.
+
+    Raises:
+        UsageError: none of them; lists the names.
+    """
+    known = isinstance(value, str) and value in OBJECTIVES
+    if known or hasattr(value, "cost") or (is_number(value) and 0 <= value <= 1):
+        return value  # type: ignore[no-any-return]
+    hint = near(value, OBJECTIVES) if isinstance(value, str) else f"; choose {', '.join(OBJECTIVES)}"
+    raise UsageError(f"objective={shown(value)} is not known{hint}, or a number from 0 to 1 (Zeus' eta)")
+
+
+def resolve_objective(value: str | float | Objective, max_power_w: float | None, gpus: int) -> Objective:
+    """The cost of a job on these GPUs.
+
+    Args:
+        value: As `check_objective` returns it.
+        max_power_w: Highest power limit of one GPU; None where it is not known.
+        gpus: Number of GPUs whose energies the job's energy sums up.
+
+    Raises:
+        UsageError: Zeus' cost needs the highest power limit, and the GPU reports none.
+    """
+    if isinstance(value, ZeusCost):
+        return replace(value, gpus=gpus)
+    if isinstance(value, str) and value != "zeus":
+        return KNOWN[value]
+    if not isinstance(value, str | float | int):
+        return value
+    if max_power_w is None:
+        raise UsageError(
+            f"objective={value!r} prices time at the highest power limit, which this GPU does not report. "
+            "Give ZeusCost(0.5, max_power_w=...) with the limit in watts"
+        )
+    return ZeusCost(ZEUS_ETA if isinstance(value, str) else value, max_power_w, gpus)
+
+
+def check_slowdown(value: float | None) -> float | None:
+    """A slowdown limit as a share.
+
+    Raises:
+        UsageError: below 0, above 1, or no number.
+    """
+    if value is None or (is_number(value) and 0 <= value <= 1):
+        return value if value is None else float(value)
+    meant = is_number(value) and 1 < value <= 100
+    hint = f"; did you mean {value / 100:g} ({value:g} %)?" if meant else ""
+    means = f" means {100 * value:g} %" if meant else ""
+    raise UsageError(f"max_slowdown={value!r}{means}: give a share from 0 to 1 (0.05 is 5 %), or None for no "
+                     f"limit{hint}")
 
 
 def check_iterations(kind: str, iterations: int, time_s: float, energy_j: float, error_j: float) -> None:

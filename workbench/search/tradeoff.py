@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError, checked, shown
+from ..errors import UsageError, checked, shown, type_name
 from ..records import Configuration, Setting
 from . import frontier as pareto
 from .frontier import KNOBS
-from .objective import ZeusCost
+from .objective import ZeusCost, check_slowdown
 
 _COLUMNS: dict[str, Any] = {
     "time_s": pl.Float64,
@@ -61,7 +61,7 @@ def collect(frame: pl.DataFrame) -> Collected:
         UsageError: a column that is missing or no number, or not one usable row; says what is wrong.
     """
     if not isinstance(frame, pl.DataFrame):
-        raise UsageError(f"points are a frame with time_s and energy_j, not {shown(frame)}")
+        raise UsageError(f"expected a Polars DataFrame with time_s and energy_j, got {type_name(frame)}")
     if any(frame.schema.get(name, pl.List).is_nested() for name in ("time_s", "energy_j")):
         pareto.check(frame)
     usable, notes = _usable(frame)
@@ -347,12 +347,6 @@ def choose(
     return configuration(points, int(analysis.front[place]))
 
 
-def check_slowdown(max_slowdown: float | None) -> None:
-    if max_slowdown is not None and not (math.isfinite(max_slowdown) and max_slowdown >= 0):
-        raise UsageError(
-            f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %, or None "
-            "for any"
-        )
 
 
 def python(chosen: Configuration, rule: str = "") -> str:

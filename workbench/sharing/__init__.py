@@ -168,7 +168,7 @@ def _works(jobs: Sequence[Any]) -> list[Work]:
             raise _no_job(found[0]) from error
     if not FEWEST <= len(found) <= MOST:
         raise UsageError(
-            f"{len(found)} jobs were given; {FEWEST} to {MOST} can share a GPU here, for example "
+            f"share() needs {FEWEST} to {MOST} jobs, got {len(found)}; for example "
             "share('python a.py', 'python b.py')"
         )
     for each in found:

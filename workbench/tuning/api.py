@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._processes import interrupts_later
 from ..device.discovery import Gpus
-from ..errors import UsageError, checked
+from ..errors import Suggesting, UsageError, checked
 from ..measurement import session
-from .driver import TunerThread
+from .driver import TunerThread, cell_over
 from .options import TuningRequest
 from .results import TuningResult, TuningView
 from .state_machine import Tuner
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..search.objective import Objective
 
 
-class Tuning:
+class Tuning(Suggesting):
     """A context manager that tunes what runs inside. `begin` and `end` do the same without a block.
 
     Attributes:
@@ -55,7 +55,7 @@ class Tuning:
             raise UsageError("gpus=[] names no GPU to tune; leave it out for those that work")
         no_gpu = "" if meter.devices else mine.why_no_gpu()
         self.tuner = Tuner(meter, uuids=uuids, no_gpu=no_gpu, own_thread=own_thread, **self._options)
-        self._driver = TunerThread(self.tuner)
+        self._driver = TunerThread(self.tuner, cell_over() if own_thread else bool)
 
     def end(self) -> TuningResult:
         """End it: the GPU is as it was. May be called again."""
@@ -73,6 +73,9 @@ class Tuning:
     def result(self) -> TuningResult:
         """How it went; while it goes on, how it would be if it ended now."""
         return self._begun().result
+
+    def __repr__(self) -> str:
+        return f"Tuning: {'not begun' if self.tuner is None else self.result.text}"
 
     def _repr_html_(self) -> str | None:
         return None if self.tuner is None else self.result._repr_html_()
@@ -98,7 +101,7 @@ class Tuning:
 
 @checked
 def tune(
-    max_slowdown: float | None = 0.05, *, objective: str | Objective = "energy", over: str = "both",
+    max_slowdown: float | None = 0.05, *, objective: str | float | Objective = "energy", over: str = "both",
     gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
     model: Any = None, label: str = "", recheck: bool = True,
     earlier: bool = False, seed: int = 0,
@@ -113,8 +116,8 @@ def tune(
 
     Args:
         max_slowdown: Allowed share of additional time (0.05 is 5 %), 0..1; None for no bound.
-        objective: What is to be small: a name of `workbench.tuning.OBJECTIVES`, or an objective of
-            `workbench.search.objective`.
+        objective: What to minimise: a name ("energy", "edp", "ed2p", "zeus", "time"), Zeus' eta from 0 (time
+            only) to 1 (energy only), or an objective of `workbench.search.objective`.
         over: What may be set: "power" limits, "clocks" or "both".
         gpus: Which GPUs, as `devices` takes them; those that work where None.
         progress: A counter of iterations for loops that cannot call `step`: returns a number that grows.

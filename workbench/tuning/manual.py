@@ -19,7 +19,7 @@ import numpy as np
 from ..device.control import Applied, Control
 from ..device.discovery import Gpus
 from ..device.gpu import OpenGpu
-from ..errors import NoDriver, UsageError
+from ..errors import NoDriver, UsageError, checked
 from ..measurement import session
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ _controls: dict[str, ManualControl] = {}
 _guard = threading.Lock()
 
 
+@checked
 def control(gpus: Gpus = None) -> ManualControl:
     """Manual control of a GPU, always the same one for a GPU.
 

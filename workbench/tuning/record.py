@@ -183,11 +183,9 @@ class TuningRecord:
         """Result as if the tuning had ended now, in this state."""
         reason, book = refused, self.accounts
         if not reason and self.settled_s is None:
-            reason = {
-                "wait": "the GPU never worked for two seconds",
-                "detect": "the job ended before its iterations were found; workbench.step() in its loop "
-                          "marks them",
-            }.get(state, "the job ended before a setting was found")
+            when = {"wait": "the GPU was busy for less than 2 s", "detect": "no iteration was known yet"}
+            reason = (f"the run was too short ({self.elapsed_s:.3g} s): "
+                      f"{when.get(state, 'no setting was found')}. Tuning takes about 25 s and 60 iterations")
         return TuningResult(
             state, self.held, book.saved(), self.settled_s, self.settled_iterations, self.source,
             self.probes.made, book.spent_s, book.spent_j, self.retuned, self.elapsed_s, reason,

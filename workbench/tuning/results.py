@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +10,14 @@ import polars as pl
 from .._html import HtmlFacts
 from ..logbook.report import format_duration, format_energy
 from ..records import Setting
+from ..search.objective import OBJECTIVES
 
 if TYPE_CHECKING:
     from ..search.clocks.make import Choice
 
+__all__ = ["OBJECTIVES", "PROBES", "STATES", "Saved", "TuningResult", "TuningView"]
 STATES = ("wait", "detect", "baseline", "search", "hold", "watch", "re-tune", "done", "refused")
-OBJECTIVES: Mapping[str, str] = {
-    "energy": "the least energy within the allowed slowdown", "edp": "energy x time (EDP)",
-    "ed2p": "energy x time squared (ED2P)",
-    "zeus": "half energy, half time at the highest power limit (Zeus' cost with eta 0.5)",
-    "time": "the least time",
-}
+
 PROBES = pl.Schema({
     "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "iterations": pl.Int64,
     "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,

@@ -84,7 +84,7 @@ class Tuner:
         _latest = self
         if recorder is None:
             nothing = no_gpu or "there is no GPU here whose power is recorded"
-            self._refuse("the GPU's power is not recorded" if meter.devices else nothing)
+            self.refuse("the GPU's power is not recorded" if meter.devices else nothing)
         else:
             self._holds = [recorder.hold(lambda: ledger.oldest_s), recorder.hold(recorder.clock)]
             _running.append(self)
@@ -186,11 +186,11 @@ class Tuner:
             except Transient as error:
                 self._refusals += 1
                 if self._refusals > self.request.params.busy_refusals:
-                    self._refuse(str(error))
+                    self.refuse(str(error))
             except WorkbenchError as error:
-                self._refuse(str(error))
+                self.refuse(str(error))
             except Exception as error:  # whatever it is, the training must not suffer from it
-                self._refuse(f"tuning failed ({type(error).__name__}: {error})")
+                self.refuse(f"tuning failed ({type(error).__name__}: {error})")
             return self.state
 
     def _step(self, now_s: float) -> TunerPhase:
@@ -243,7 +243,8 @@ class Tuner:
             keep(self.request.label, work.gpus.devices[0],
                  [(each.baseline()[::2], each.belief.measured()) for each in accounts])
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
+        """Give up for a reason: the GPU is as it was, and the job goes on."""
         self._finish(reason)
         self.log.note(f"not tuned: {reason}")
         self._release()

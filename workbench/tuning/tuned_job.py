@@ -13,14 +13,14 @@ from ..experiments.probe import Probe, Reading
 from ..records import Setting
 from ..search.clocks.base import Choice, Trial
 from ..search.clocks.posterior import SettingPosterior
-from ..search.objective import Objective
+from ..search.objective import Objective, resolve_objective
 from . import choice
 from .accounts import Counted
 from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, ModelWatch, PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
-from .options import TuningRequest, resolve_objective
+from .options import TuningRequest
 from .params import TunerParams
 from .record import TuningRecord
 

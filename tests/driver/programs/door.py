@@ -37,6 +37,10 @@ class _StandIn:
     def process(self, gpu: int, pid: int, kind: int) -> None:
         self._library.mock_context(gpu, ctypes.c_double(300.0), kind, pid)
 
+    def kernel(self, gpu: int, seconds: float, clock_bound: float = 0.5) -> None:
+        """Keep a GPU at work for so long at its highest clock; a share of the work follows the clock."""
+        self._library.mock_kernel(gpu, ctypes.c_double(seconds), ctypes.c_double(0.9), ctypes.c_double(clock_bound))
+
     def active(self, gpu: int) -> dict[str, float]:
         names = ("limit_w", "lock_hi", "mlock_hi", "sm_mhz", "reloads")
         return {name: float(self._library.mock_get(gpu, name.encode())) for name in names}

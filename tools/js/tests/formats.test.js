@@ -4,8 +4,8 @@ import { test } from "node:test";
 import * as formats from "../../../workbench/panels/static/formats.js";
 
 test("energies and times of a cell", () => {
-  assert.deepEqual([9_999.4, 12_340, 2.5e6].map(formats.joules), ["10.0 kJ so far", "12.3 kJ so far", "2.50 MJ so far"]);
-  assert.deepEqual([NaN, null].map(formats.joules), Array(2).fill("energy not available yet"));
+  assert.deepEqual([9_999.4, 12_340, 2.5e6].map(formats.joules), ["10.0 kJ", "12.3 kJ", "2.50 MJ"]);
+  assert.deepEqual([NaN, null].map(formats.joules), Array(2).fill("– J"));
   assert.deepEqual([9.96, 99.9, 102.4, 754, 7_384].map(formats.elapsed), ["10.0 s", "99.9 s", "102 s", "12 min 34 s", "2 h 3 min"]);
   assert.deepEqual([249.6, NaN].map(formats.watts), ["250 W", "– W"]);
 });

@@ -28,6 +28,15 @@ test("many readings per pixel are a mean and a range, also of what was shortened
   assert.equal(series.band(1999, 2000, 100), null); // few readings are drawn as they are
 });
 
+test("iterations of few pixels are their mean power and range, wide ones are drawn reading by reading", () => {
+  const series = new Series();
+  series.append(rows(600, (row) => (row % 5 === 0 ? 0 : 100)), 0, 600); // 0.5 s per iteration
+  const band = series.band(0, 60, 600, 0.5); // 5 pixels each
+  assert.ok(band.length > 100);
+  assert.ok(band.slice(1, -1).every(({ mean, low, high }) => Math.abs(mean - 80) < 15 && low === 0 && high === 100));
+  assert.equal(series.band(0, 10, 600, 0.5), null);
+});
+
 test("no line crosses a gap in a band", () => {
   const series = new Series();
   series.append(rows(1000, (row) => (row === 500 ? NaN : 100)), 0, 1000);

@@ -23,8 +23,7 @@ from ...errors import (
     UnknownGpu,
 )
 
-RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
-           "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
+RIGHTS = "root, CAP_SYS_ADMIN (container: --cap-add=SYS_ADMIN) or the Zeus daemon (ZEUSD_SOCK_PATH) is needed"
 
 # NVML code -> our error and the sentence that follows what was being done; others have NVML's own text. By
 # number, which is ABI: bindings older than a code have no name for it.
@@ -54,7 +53,7 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     26: (NotSupported, "the driver no longer has it"), 27: (Transient, "the GPU is not ready yet"),
     28: (NoDriver, "the driver finds no GPU"), 29: (DriverError, "the GPU is in the wrong state for it"),
     30: (NotSupported, "this GPU cannot be reset that way"),
-    999: (DriverError, "the driver reports an unknown error"),
+    999: (DriverError, "the driver reports an unknown error (NVML error 999)"),
 }
 
 # what pynvml raises; since 12.550 another kind where an old driver lacks a versioned function
@@ -64,8 +63,8 @@ _SYS_ADMIN = 21  # the capability's bit
 
 def error_for(code: int, doing: str) -> DeviceError:
     """Our error for an NVML return code met while `doing` something; never a bare number."""
-    kind, sentence = ERRORS.get(code) or (DriverError, str(nvml.NVMLError(code)))
-    return kind(f"{doing}: {sentence} (NVML {code})", code=code)
+    kind, sentence = ERRORS.get(code) or (DriverError, f"{nvml.NVMLError(code)} (NVML error {code})")
+    return kind(f"{doing}: {sentence}", code=code)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 from collections import deque
@@ -88,10 +89,13 @@ class Settings:
         tried: list[str] = []
         try:
             self._set(setting, tried)
-        except DeviceError:
+        except DeviceError as error:
             with contextlib.suppress(DeviceError):
                 self._set(Setting(before_w if asked_w is not None else None), [])
                 self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
+            if isinstance(error, NotPermitted) and not read_only() and not zeusd.present():
+                lines = "; ".join(self.commands(self.setting(), setting))
+                raise NotPermitted(f"{error}. An administrator can run: {lines}", code=error.code) from error
             raise
         after = self.setting()
         shown_w = after.power_limit_w
@@ -210,12 +214,17 @@ class Settings:
     def clocks_are_set(self) -> bool | None:
         with translated(f"reading the clock event reasons of {self.name}"):
             reasons = self._readings.attempt(self._readings.read_reasons)
-        if isinstance(reasons, float) or int(reasons) & nvml.nvmlClocksThrottleReasonGpuIdle:
+        if isinstance(reasons, float):
             return None
-        if not int(reasons) & CLOCKS_SET:
-            return False
-        own_mhz = self.application_clock_mhz()  # what holds it back where it runs at them, and no lock
-        return own_mhz is None or self._readings.clock_mhz("sm_clock_mhz") <= own_mhz - zeusd.SAME_MHZ
+        asked = int(reasons) & CLOCKS_SET
+        own_mhz = self.application_clock_mhz() if asked else None
+        sm_mhz = self._readings.clock_mhz("sm_clock_mhz")
+        if int(reasons) & nvml.nvmlClocksThrottleReasonGpuIdle and (own_mhz is not None or not asked):
+            # no lock shows then but one with a floor; a process may keep the clocks up too
+            rest_mhz = 2 * min(map(min, self.limits.sm_clocks_mhz.values()), default=math.inf)
+            return True if sm_mhz > rest_mhz and not self._readings.processes() else None
+        # what holds it back where it runs at its application clocks, and no lock
+        return bool(asked) and (own_mhz is None or sm_mhz <= own_mhz - zeusd.SAME_MHZ)
 
     def application_clock_mhz(self) -> int | None:
         """The SM clock that `nvidia-smi -ac` has set for all programs, which a lock supersedes (nvml.h,
@@ -253,7 +262,6 @@ class Settings:
             "requested_limit_w": self._limit_w,
             "enforced_limit_w": self.enforced_limit_w,
             "mps_clients": lambda: len(self._readings.running("MPSCompute")),
-            "clocks_set": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & CLOCKS_SET,
         }
         found: dict[str, float] = {}
         for name, read in asked.items():

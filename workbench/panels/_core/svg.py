@@ -331,10 +331,15 @@ class Frame:
             areas = [self.rectangle(span.start_s, span.end_s) for span in each]
             self.picture.area("".join(areas), opacity=opacity)
 
-    def narrow(self, spans: Sequence[ShadedSpan]) -> float:
-        """Seconds of an iteration that is too narrow here to be drawn by itself; 0 where none is."""
+    def narrow(self, spans: Sequence[ShadedSpan], iteration_s: float = 0.0) -> float:
+        """Seconds of an iteration that is too narrow here to be drawn by itself; 0 where none is.
+
+        Args:
+            spans: Iterations.
+            iteration_s: What is known of them where there are no spans.
+        """
         lengths = sorted(span.end_s - span.start_s for span in spans if not span.pause)
-        median_s = lengths[len(lengths) // 2] if lengths else 0.0
+        median_s = lengths[len(lengths) // 2] if lengths else iteration_s
         return median_s if self.x(self.x_span[0] + median_s) - self.left < NARROW else 0.0
 
     def band(self, xs: Values, low: Values, high: Values, ink: str, *, opacity: float = 0.18) -> None:

@@ -105,6 +105,7 @@ export interface PowerNews {
   counts: number[];
   elapsed: number;
   energy: (number | null)[];
+  iteration: number | null;
   marks?: [number, string][];
   period?: Period;
 }
@@ -125,6 +126,7 @@ export interface PowerGreeting {
   counts: number[];
   elapsed: number;
   energy: (number | null)[];
+  iteration: number | null;
   marks?: [number, string][];
   period?: Period;
   title: string;

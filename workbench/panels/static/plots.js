@@ -17,7 +17,7 @@ const [FRAME, FAINT, LINE] = ["frame", "faint_text", "line"].map((theme) => ({ t
 export const TEXT = { theme: "text" };
 export const GROUND = { theme: "background" };
 
-const NARROWEST = 300; // pixels of a frame that has others beside it
+const NARROWEST = 300; // pixels of a frame that has others next to it
 const FONT = "system-ui, sans-serif"; // as in the pictures that stay
 const WORDS = {
   axis_line_color: FRAME, major_tick_line_color: FRAME, major_label_text_color: FAINT, axis_label_text_color: FAINT, minor_tick_line_color: null,
@@ -34,7 +34,7 @@ export const column = (name) => ({ field: name });
 export const columns = (...names) => Object.fromEntries(names.map((name) => [name, column(name)]));
 export const AT = columns("x", "y");
 
-/** Words beside a point as properties, and as columns: to its left, or to its right. */
+/** Words next to a point as properties, and as columns: to its left, or to its right. */
 export const BESIDE = { text_align: column("align"), x_offset: column("dx") };
 export const beside = (left, by, other = by) => (left ? { align: "right", dx: -by } : { align: "left", dx: other });
 
@@ -49,8 +49,8 @@ export function place(frame, { x, y }) {
 }
 
 /**
- * Words at points of a frame, in pixels from its lower left corner, each on the first of four sides where it covers nothing of `taken`; what has no room is
- * left out. A row says its place as `at`; it comes back as a row of a layer with `NAMED`.
+ * Words at points of a frame, in pixels from its lower left corner, each on the first of four sides where it covers nothing of `taken`; words without room are
+ * left out. A row has its place as `at`; it comes back as a row of a layer with `NAMED`.
  */
 export function spread(rows, /** @type {[number, number]} */ [width, height], /** @type {number[][]} */ taken = []) {
   return rows.flatMap(({ at: [x, y], text, ...more }) => {
@@ -204,11 +204,21 @@ const KINDS = {
 };
 const ALIGN = { "": "left", middle: "center", end: "right" };
 
-/** Words of a layer where they have room: `turns` puts them on the other side of their point, no words stand above the frame. */
-function worded(frame, { rows, spread: free }) {
+/** Fill the layers of words of a frame. Layers whose words find their own room share it, and bold and large words take it first. */
+function fillWords(frame, layers) {
+  const named = [...layers].filter(({ about }) => about).map((layer) => ({
+    layer, about: layer.about, each: rowsOf(layer.about.rows).map((row) => ({ ...row, at: place(frame, row) })),
+  }));
+  const rank = ({ about }) => about.size + (about.weight ? 100 : 0);
+  const free = named.filter(({ about }) => about.spread).sort((a, b) => rank(b) - rank(a));
+  const taken = free.flatMap(({ each }) => each.map(({ at: [x, y] }) => [x - 5, y - 5, x + 5, y + 5]));
+  for (const { layer, each } of free) fill(layer, spread(each, sizeOf(frame), taken));
+  for (const { layer, about, each } of named) if (!about.spread) fill(layer, besideOf(frame, each));
+}
+
+/** Words at their points: `turns` puts them on the other side of their point, and no words are above the frame. */
+function besideOf(frame, each) {
   const [wide, high] = sizeOf(frame);
-  const each = rowsOf(rows).map((row) => ({ ...row, at: place(frame, row) }));
-  if (free) return spread(each, [wide, high], each.map(({ at: [x, y] }) => [x - 5, y - 5, x + 5, y + 5]));
   return each.map(({ anchor, turns, dx, dy, at: [x, y], ...row }) => {
     const turned = turns && x + dx + 6.2 * row.text.length > wide;
     return { ...row, align: turned ? "right" : ALIGN[anchor], dx: turned ? -dx : dx, dy: Math.max(dy, y - high + 11) + 3, base: "bottom" };
@@ -238,7 +248,7 @@ export class Described {
   }
   /** A table for layers of a frame, whose words find their room again when its size changes. */
   layersOf(frame) {
-    const [layers, fitted] = [new Map(), () => layers.forEach((layer) => layer.about && fill(layer, worded(frame, layer.about)))];
+    const [layers, fitted] = [new Map(), () => fillWords(frame, layers.values())];
     for (const size of ["inner_width", "inner_height"]) frame.plot.properties[size].change.connect(fitted);
     return layers;
   }
@@ -261,9 +271,10 @@ export class Described {
       const layer = known.get(key);
       gone.delete(layer);
       if (look.kind === "text") layer.about = { ...look, rows };
-      fill(layer, look.kind === "text" ? worded(frame, layer.about) : Object.fromEntries(Object.entries(rows).map(([name, values]) => [name, numbers(values)])));
+      else fill(layer, Object.fromEntries(Object.entries(rows).map(([name, values]) => [name, numbers(values)])));
     }
     for (const layer of gone) fill(Object.assign(layer, { about: null }), []);
+    fillWords(frame, known.values());
     this.figure.recolour();
   }
   layer(frame, /** @type {Layer} */ look, names, level) {

@@ -9,7 +9,7 @@ import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js
 import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, roomFor, spansFrom } from "./series.js";
 
 const STEP_W = 5;
-const [SILENT_S, BESIDE, AROUND, FOOT, LEAST] = [3, 72, 46, 36, 180]; // no news; pixels beside a frame, around its inside, of an axis below, of the lowest
+const [SILENT_S, BESIDE, AROUND, FOOT, LEAST] = [3, 72, 46, 36, 180]; // no news; pixels next to a frame, around its inside, of an axis below, of the lowest
 const TOOLTIPS = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"], ["SM clock", "@sm_clock_mhz{0} MHz"],
   ["utilisation", "@utilisation{0} %"]];
 const BAND_TOOLTIPS = [["at", "@x{0.0} s"], ["mean power", "@mean{0} W"], ["range", "@low{0} to @high{0} W"]];
@@ -84,14 +84,14 @@ class PowerPlots {
     this.layers[number].push(made);
     return made;
   }
-  /** What takes the place of a line of many readings: their mean and their range. */
+  /** A replacement for a line of many readings: their mean and their range. */
   band(frame, line, { line_color, line_dash }) {
     const range = this.figure.glyph(frame, "VArea", { ...columns("x"), y1: column("low"), y2: column("high"), fill_color: line_color, fill_alpha: 0.3 });
     const mean = this.figure.glyph(frame, "Line", { x: column("x"), y: column("mean"), line_color, line_dash, line_width: 1.6, line_join: "round" }, { over: range });
     return { line, mean, range };
   }
-  /** Draw what is known of a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
-  draw({ series, marks, spans }, first, last, /** @type {Set<number>} */ hidden, followed) {
+  /** Draw a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
+  draw({ series, marks, spans, iteration: known }, first, last, /** @type {Set<number>} */ hidden, followed) {
     const [from, to] = this.held ? [this.x.start, this.x.end] : [first, last];
     this.drawing = true;
     const shown = series.map((one) => one.since(from));
@@ -101,10 +101,10 @@ class PowerPlots {
       for (const part of this.rows.length > 1 ? [...parts, this.rows[number]] : parts) put(part, { visible: !hidden.has(number) });
     });
     const width = this.place.clientWidth - BESIDE;
-    const iteration = spans.iteration(from, to);
+    const iteration = spans.iteration(from, to) || known || 0;
     const banded = new Set();
     this.bands.forEach(({ line, mean, range }, number) => {
-      const band = series[number].band(from, to, Math.max(width, 100), number === followed ? iteration : 0);
+      const band = series[number].band(from, to, Math.max(width, 100), (followed ?? number) === number ? iteration : 0);
       fill(range, band ?? []);
       for (const part of [mean, range]) put(part, { visible: Boolean(band) && !hidden.has(number) });
       if (band) put(line, { visible: false });
@@ -179,11 +179,11 @@ class LimitControl {
     this.asking.answered(this.asking.number);
     this.hear(Object.entries(applied));
   }
-  /** Limits in force, watts by UUID, as applied or as sampled: another program may have changed them. */
+  /** Active limits, watts by UUID, as applied or as sampled: another program may have changed them. */
   hear(limits) {
     for (const [uuid, limit] of limits) if (Number.isFinite(limit)) this.inForce.set(uuid, limit);
     const targets = this.targets();
-    // Until a hand is on it the thumb follows what others set, as a tuner.
+    // Until a person moves the thumb it follows other programs, such as a tuner.
     if ((!this.fitted || this.asked === null) && targets.every(({ uuid }) => this.inForce.has(uuid))) {
       put(this.slider, { value: String(this.inForce.get(targets[0].uuid)) });
       this.fitted = true;
@@ -202,7 +202,7 @@ class LimitControl {
   }
 }
 
-/** What the kernel has sent of a run: samples, marks and iterations. */
+/** The data that the kernel has sent of a run: samples, marks and iterations. */
 class Run {
   constructor(/** @type {PowerGreeting} */ about) {
     this.series = about.gpus.map(() => new Series());
@@ -210,6 +210,7 @@ class Run {
     this.spans = new Spans();
     this.elapsed = 0;
     this.energy = /** @type {(number | null)[]} */ ([]);
+    this.iteration = /** @type {number | null} */ (null); // seconds, where something else follows it
   }
   /** Take news in. */
   take(/** @type {PowerNews} */ message, buffers) {
@@ -220,7 +221,7 @@ class Run {
       first += count;
     });
     this.marks = message.marks ?? this.marks;
-    ({ elapsed: this.elapsed, energy: this.energy } = message);
+    ({ elapsed: this.elapsed, energy: this.energy, iteration: this.iteration } = message);
     if (!message.period) return null;
     this.spans.take(message.period.since, spansFrom(table, first * COLUMNS.length));
   }
@@ -236,6 +237,7 @@ class Run {
 }
 
 function powerView({ root, head, post, page }) {
+  root.classList.add("workbench-power");
   const [state, hint] = ["state", "hint"].map((name) => element("span", `workbench-${name}`));
   const [energy, time, now] = ["b", "b", "b"].map((tag) => element(/** @type {"b"} */ (tag)));
   const fact = (name, value) => element("span", "workbench-answer-fact", element("span", "workbench-faint", `${name} `), value);
@@ -269,7 +271,9 @@ function powerView({ root, head, post, page }) {
   const typed = new Code("code", "workbench-typed", "Python for the next cell");
   more.append(period.root, details);
   root.append(numbers, answer, period.headline, legend.root, place, controls, typed.root, more);
-  for (const each of [width, stop, controls, typed.root, period.headline]) each.hidden = true;
+  for (const each of [width, controls, typed.root, period.headline]) each.hidden = true;
+  const tell = (/** @type {string[]} */ words) => [energy, time, now].forEach((part, n) => say(part, words[n]));
+  tell([joules(null), elapsed(0), watts(NaN)]); // so much room it takes
 
   let plots = /** @type {PowerPlots | null} */ (null);
   let about = /** @type {PowerGreeting | null} */ (null);
@@ -283,7 +287,7 @@ function powerView({ root, head, post, page }) {
     if (message.period) period.take(message.period);
     values.forEach((value, number) => say(value, watts(run.last(POWER)[number])));
     limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
-    [energy, time, now].forEach((part, n) => say(part, run.words()[n]));
+    tell(run.words());
     // For tests and curious people: what is drawn, without looking at pixels.
     const { series, spans } = run;
     Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
@@ -299,7 +303,7 @@ function powerView({ root, head, post, page }) {
     const words = plots.held ? "Reset zoom" : whole ? `Last ${about.window} s` : "Whole run";
     put(width, { hidden: (!long || Boolean(about.result)) && !plots.held, textContent: words, title: "drag across a plot, or Shift and the wheel, zoom" });
   }
-  /** The result takes the place of what was said while it ran. */
+  /** The result replaces the live numbers. */
   function conclude(/** @type {PowerGreeting["result"]} */ result) {
     put(numbers, { hidden: Boolean(result) });
     put(answer, { hidden: !result });
@@ -338,7 +342,7 @@ function powerView({ root, head, post, page }) {
       root.classList.toggle("workbench-queued", queued);
       say(hint, queued && running && greeted ? "the kernel does not answer yet" : "");
       put(hint, { title: "The slider takes effect when the kernel answers. The notebook's own stop button always works." });
-      put(stop, { disabled: !live, hidden: !about?.stop || !running, title: queued ? "use the notebook's own stop button" : "" });
+      put(stop, { disabled: !live, hidden: about?.stop === false || !running, title: queued ? "use the notebook's own stop button" : "" });
       put(controls, { hidden: !about?.slider || gone || Boolean(about.result) });
       put(typed.root, { hidden: !hint.textContent || !about?.slider });
       if (!typed.root.hidden) say(typed.code, `with workbench.applied(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 
+
 class PowerView(LivePanel):
     """Shows GPUs while something runs on them. Times in calls are the recorder's clock's.
 
@@ -49,6 +50,7 @@ class PowerView(LivePanel):
         stop: Called by the Stop button (`base.interrupt_cell` interrupts the cell); no button where None.
         set_power_limit: Takes a UUID and watts, returns the watts applied; no slider where None.
         period: Follow the training iteration of the busiest GPU and show it too.
+        iteration_s: Returns the seconds of an iteration where something else follows it; None where unknown.
     """
 
     poll_s = 0.2  # half as often as the sensor refreshes: drawing costs the cell its interpreter
@@ -58,12 +60,12 @@ class PowerView(LivePanel):
     def __init__(
         self, recorder: Recorder, devices: Sequence[Device], *, label: str = "", start_s: float | None = None,
         stop: Callable[[], None] | None = None, set_power_limit: Callable[[str, float], float] | None = None,
-        period: bool = True,
+        period: bool = True, iteration_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.recorder, self.devices, self.label = recorder, tuple(devices), label
         self.start_s = recorder.clock() if start_s is None else start_s
         self._hold: Hold | None = recorder.hold(self.start_s, awake=False)
-        self._stop = stop
+        self._stop, self._iteration_s = stop, iteration_s
         self._set_power_limit = set_power_limit
         self._limiting = threading.RLock()
         self.takes_limits = set_power_limit is not None  # with that lock held
@@ -161,10 +163,15 @@ class PowerView(LivePanel):
     def _trace(self, **parts: Any) -> Picture:
         spans = self._rhythm.view.spans if self.follows else ()
         lines = [gpu.line for gpu in self._gpus]
-        return trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans, **parts)
+        return trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans,
+                             iteration_s=self._iteration_s() or 0.0, **parts)
 
     def html(self) -> str:
-        return self.svg() if self._filled() else f"<p>{html.escape(self.title())}: running when saved</p>"
+        if self._filled():
+            return self.svg()
+        # As high as panel.css makes the view, so that what the cell prints stays in place.
+        words = "Loading the live view. If this text stays, the cell was running when the notebook was saved."
+        return f"<div style='height:350px'><b>{html.escape(self.title())}</b><br>{words}</div>"
 
     def title(self) -> str:
         """What is seen, in words; says so where it is simulated."""
@@ -249,7 +256,8 @@ class PowerView(LivePanel):
         return [[round(mark.time_s, 3), mark.text] for mark in self._marks]
 
     def _numbers(self) -> dict[str, Any]:
-        return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus]}
+        return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus],
+                "iteration": self._iteration_s()}
 
     def _elapsed_s(self) -> float:
         return self._now_s() - self.start_s

@@ -64,6 +64,7 @@ def plots_of(names: Sequence[str]) -> list[Plot]:
 def trace_picture(
     title: str, lines: Sequence[TraceLine], marks: Sequence[VerticalMark], end_s: float,
     spans: Sequence[ShadedSpan] = (), *, only: Collection[str] = COLUMNS, heading: bool = True,
+    iteration_s: float = 0.0,
 ) -> Picture:
     """Power with its limit, SM clock and utilisation over seconds; more can be drawn below.
 
@@ -75,6 +76,7 @@ def trace_picture(
         spans: Iterations, on whose ground the power is drawn.
         only: The columns that are drawn.
         heading: Whether the title is drawn.
+        iteration_s: Of an iteration, where there are no spans.
     """
     long = end_s > WINDOW_S
     whole = [line.seconds if long and line.seconds is not None else readings(line.rows) for line in lines]
@@ -95,7 +97,7 @@ def trace_picture(
         high = max(_highest(lines, column), _highest(lines, LIMIT) * power)
         picture.y += 16
         frame = picture.frame(plot.height, span, (0.0, 1.08 * scale * high or 1.0))
-        narrow_s = frame.narrow(spans)
+        narrow_s = frame.narrow(spans, iteration_s)
         means = power and (many or narrow_s > 0)
         name = plot.title
         if means:
