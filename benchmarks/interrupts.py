@@ -4,8 +4,8 @@ One to three interrupts (SIGINT) are raised in the main thread of a tuned cell, 
 or of IPython's functions that run a cell and call its hooks, chosen by place and not by time. After each cell
 GPU, tuners, threads and journals are checked, for 3 s at most, and the next cell must be measured.
 
-`left`: something was left. `not_measured`: the next cell was not. `by_thread`: no hook of the cell ran, and the
-tuner ended itself.
+`left`: something was left. `not_measured`: the next cell was not. `by_thread`: no hook of the cell ran, and
+the tuner ended itself.
 
     python -m benchmarks.interrupts [--json FILE] [--quick]
     WORKBENCH_INTERRUPTS_SEED=2 python -m benchmarks.interrupts
@@ -124,7 +124,7 @@ class Interrupter:
 
     def close(self) -> None:
         """The extension is not loaded any more."""
-        kernels_ext.unload_ipython_extension(self._shell)
+        self._shell.extension_manager.unload_extension("workbench")
 
     def trial(self, rng: random.Random) -> Outcome:
         """A cell that is interrupted, and the next one."""

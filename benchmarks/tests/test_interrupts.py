@@ -37,7 +37,7 @@ def test_a_tuner_that_outlives_its_cell_is_found(own_session: None, monkeypatch:
 
     monkeypatch.setattr(TunerThread, "end", end)
     monkeypatch.setattr(interrupts, "CELLS", {"tuning": interrupts.CELLS["tuning in a cell"]})
-    assert interrupts.run(1, seed=1)[0].left
+    assert any(each.left for each in interrupts.run(5, seed=1))
     monkeypatch.undo()
     for each in ended:
         each.end()
