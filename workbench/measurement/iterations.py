@@ -225,6 +225,8 @@ def from_stored(
     if frame is not None and frame.height:  # of several runs only the last one's trace is kept
         first_s, last_s = frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
         within_s = (max(first_s, within_s[0]), min(last_s, within_s[1]))
+    if not within_s[0] <= within_s[1]:  # damaged
+        raise MeasurementError("the stored trace and its measurement are not of the same time")
     periods = detect_all(parts, within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
