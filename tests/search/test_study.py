@@ -511,16 +511,18 @@ def test_a_history_goes_out_and_comes_back(make: Callable[..., JobStudy], tmp_pa
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("64,flying,1,1,1", "flying"),
-        ("0,reached,1,1,1", "batch size 0"),
-        ("64,reached,1,nan,1", "nan s"),
-        ("64,reached,1,1,-3", "-3 J"),
-        ("x,reached,1,1,1", "'x'"),
+        ("64,flying,1,1,1,", "flying"),
+        ("0,reached,1,1,1,", "batch size 0"),
+        ("64,reached,1,nan,1,", "nan s"),
+        ("64,reached,1,1,-3,", "-3 J"),
+        ("x,reached,1,1,1,", "'x'"),
+        ('64,reached,1,1,1,"[[150.0, 2.0]]"', "expected 3, got 2"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(tmp_path: Path, line: str, sentence: str) -> None:
     file = tmp_path / "history.csv"
-    file.write_text(f"batch_size,state,epochs,time_s,energy_j\n64,reached,1,1,1\n{line}\n", encoding="utf-8")
+    head = "batch_size,state,epochs,time_s,energy_j,profile"
+    file.write_text(f"{head}\n64,reached,1,1,1,\n{line}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=f"line 3 .*{sentence}"):
         read_csv(file)
     file.write_text("a,b\n1,2\n", encoding="utf-8")

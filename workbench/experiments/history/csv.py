@@ -91,7 +91,7 @@ def _read(value: Any, kind: pl.DataType) -> Any:
     if kind.is_nested():
         text = isinstance(value, str)
         rows = json.loads(value or "[]") if text else [each.values() for each in value or ()]
-        return tuple(tuple(float(each) for each in row) for row in rows)
+        return tuple((float(limit_w), float(time_s), float(power_w)) for limit_w, time_s, power_w in rows)
     if not isinstance(value, str) or kind == pl.String:
         return value
     if not value:
