@@ -35,52 +35,52 @@ API = {
 }
 # Modules whose names are public, too.
 MODULES = {
-    "panels": "views of what is given; `workbench.show(x)` picks the right one.",
+    "panels": "panels for results; `workbench.show(x)` selects the right one.",
     "callbacks": "hooks for Hugging Face, Lightning and Keras.",
     "cluster": "job logs and policies.",
-    "chosen": "what was applied last: `configuration`, `batch_size`, `setting`.",
+    "chosen": "the last applied choice: `configuration`, `batch_size`, `setting`.",
 }
 CALLBACKS = ("HuggingFaceCallback", "LightningCallback", "KerasCallback")
 VARIABLES = {
     "WORKBENCH_HOME": "The directory of measurements, traces, studies and journals. Default: the user's data "
         "directory, `~/.local/share/gpu-energy-workbench` on Linux.",
-    "WORKBENCH_READ_ONLY": "`1`: no limit and no clock is ever changed. `clocks`: power limits only.",
-    "WORKBENCH_DRIVER": "The Python module of another driver than NVIDIA's (`workbench/device/driver.py`).",
+    "WORKBENCH_READ_ONLY": "`1`: no limit or clock is ever changed. `clocks`: power limits only.",
+    "WORKBENCH_DRIVER": "The Python module of a driver other than NVIDIA's (`workbench/device/driver.py`).",
     "WORKBENCH_SIMULATED_GPUS": "The file of a simulated machine, which this process and its children use in place of "
         "the driver. Set by `workbench.simulate` and `--simulate`.",
-    "WORKBENCH_MARKS": "Where the steps of a child process go. Set by `workbench share`.",
-    "WORKBENCH_DATA": "A directory of measured data; its folder `cluster` is offered to the cluster panel.",
-    "CUDA_VISIBLE_DEVICES": "Which GPUs this process counts when none are named, in CUDA's order.",
+    "WORKBENCH_MARKS": "File for the steps of a child process. Set by `workbench share`.",
+    "WORKBENCH_DATA": "A directory of measured data; its folder `cluster` appears in the cluster panel.",
+    "CUDA_VISIBLE_DEVICES": "GPUs that this process measures by default, in CUDA's order.",
     "CUDA_DEVICE_ORDER": "How CUDA numbers GPUs: `PCI_BUS_ID` or by speed.",
-    "CUDA_MPS_PIPE_DIRECTORY": "Where the MPS service listens; sharing says whether it was used.",
-    "ZEUSD_SOCK_PATH": "The socket of a Zeus daemon, whose rights are used to set limits and clocks.",
-    "ZEUSD_GPU_ID": "The daemon's number of each visible GPU, as `3,5`, where only some GPUs are visible.",
-    "ZEUSD_TOKEN": "The token that the daemon asks for, where it does.",
+    "CUDA_MPS_PIPE_DIRECTORY": "Directory of the MPS service. The result of sharing reports whether it was used.",
+    "ZEUSD_SOCK_PATH": "The socket of a Zeus daemon, which sets limits and clocks for this process.",
+    "ZEUSD_GPU_ID": "The daemon's number of each visible GPU, as `3,5`, if only some GPUs are visible.",
+    "ZEUSD_TOKEN": "The token of the daemon, if it requires one.",
 }
 COLUMNS = {
-    "id": "name of the measurement", "label": "what its owner called it", "started_unix_s": "start, Unix time",
+    "id": "name of the measurement", "label": "name given by the user", "started_unix_s": "start, Unix time",
     "time_s": "length of the window", "energy_j": "energy of all its GPUs",
     "energy_uncertainty_j": "half width of the 95 % interval", "mean_power_w": "energy over time",
-    "source": "`counter`, `integrated`, or both; what the energy comes from",
+    "source": "`counter`, `integrated`, or both; source of the energy",
     "simulated": "whether a GPU was simulated", "outcome": "`ok`, `error` or `interrupted`",
     "repeats": "runs of the cell", "time_sd_s": "standard deviation over the repeats",
     "energy_sd_j": "standard deviation over the repeats", "cpu_energy_j": "CPU packages (RAPL), where readable",
     "dram_energy_j": "memory (RAPL), where readable", "iteration_s": "mean length of an iteration",
     "iteration_s_uncertainty": "half width of its 95 % interval", "iteration_j": "mean energy of an iteration",
-    "iteration_j_uncertainty": "half width of its 95 % interval", "iteration_count": "how many there were",
-    "iteration_source": "`marks` or `detected`", "iteration_sure": "whether both rhythm and role are sure",
-    "iteration_reason": "why not", "iteration_detected_s": "what was detected where marks were there",
+    "iteration_j_uncertainty": "half width of its 95 % interval", "iteration_count": "number of iterations",
+    "iteration_source": "`marks` or `detected`", "iteration_sure": "whether both period and role are sure",
+    "iteration_reason": "reason if it is not sure", "iteration_detected_s": "the detected period if there were step marks",
     "iteration_check": "how marks and detection agree", "iteration_levels": "a row for each level: micro-step, cycle",
     "gpus": "a row for each GPU: energy, the setting that was active longest, `segments` with each setting, its time "
-        "and energy where it changed inside, other processes, notes", "notes": "what a reader should know",
-    "schema_version": "of this table", "work": "what was counted: names and amounts",
-    "batch_size": "where a sweep or a recurring job chose it",
-    "calls": "of a comparison: how many calls each run made; the values are of one",
-    "tick_s": "last refresh of what energy comes from",
+        "and energy if it changed during the run, other processes, notes", "notes": "messages about the measurement",
+    "schema_version": "of this table", "work": "counted work: names and amounts",
+    "batch_size": "batch size, if a sweep or a recurring job chose it",
+    "calls": "of a comparison: number of calls per run; values are per call",
+    "tick_s": "last refresh of the source of the energy",
     "power_w": "power", "power_tick_s": "last refresh of the power reading", "power_limit_w": "enforced limit",
     "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock", "utilisation": "of the GPU, 0..1",
     "memory_utilisation": "of its memory interface, 0..1", "temperature_c": "temperature",
-    "throttle": "the driver's bits of why clocks are low", "uuid": "of the GPU",
+    "throttle": "the driver's bits for the causes of low clocks", "uuid": "of the GPU",
     "iteration": "its number; a part of one has the same", "kind": "cell, tuned cell, block, loop, command, tuned command, sweep, "
         "recurring job, shared GPU, comparison or imported; of an iteration: "
         "iteration, evaluation, checkpoint",
@@ -100,17 +100,48 @@ def fill(text: str) -> str:
 
 def documented() -> set[str]:
     """Names that the reference documents: `measure`, `panels.frontier`."""
-    return set(re.findall(r"^\.\. (?:auto\w+|py:\w+):: workbench\.([\w.]+)", api(), flags=re.M))
+    return set(re.findall(r"^\.\. (?:auto\w+|py:\w+):: workbench\.([\w.]+)", "\n".join(objects().values()), flags=re.M))
+
+
+def _groups() -> Iterator[tuple[str, str, list[str]]]:
+    """Sections of the overview: title, introduction, names in it."""
+    for title, names in API.items():
+        yield title, "", [f"workbench.{name}" for name in names.split()]
+    for module, words in MODULES.items():
+        yield module.title(), f"`workbench.{module}`: {words}\n", [f"workbench.{module}.{name}" for name in public(module)]
+
+
+def _page(path: str) -> str:
+    """File of an object's page. Classes and functions of one name differ, also where case does not count."""
+    name = path.removeprefix("workbench.")
+    return f"{name}.class" if name.split(".")[-1][0].isupper() else name
+
+
+def objects() -> dict[str, str]:
+    """A page for each public object, by its file."""
+    return {_page(path): f"# {path.removeprefix('workbench.')}\n\n{_entry(path)}" for _, _, paths in _groups() for path in paths}
 
 
 def api() -> str:
-    parts = []
-    for title, names in API.items():
-        parts += [f"## {title}\n", *(_entry(f"workbench.{name}") for name in names.split())]
-    for module, words in MODULES.items():
-        parts += [f"## {module.title()}\n", f"`workbench.{module}`: {words}\n"]
-        parts += [_entry(f"workbench.{module}.{name}") for name in public(module)]
-    return "\n".join(parts)
+    """The overview: a table of each group, and the pages in the order of the tables."""
+    parts, listed = [], []
+    for title, introduction, paths in _groups():
+        rows = [(f"[`{path.removeprefix('workbench.')}`](objects/{_page(path)}.md)", _summary(path)) for path in paths]
+        parts += [f"## {title}\n", introduction, _table(("name", "summary"), rows)]
+        listed += [f"objects/{_page(path)}" for path in paths]
+    return "\n".join([*parts, "```{toctree}", ":hidden:", ":maxdepth: 1", "", *listed, "```", ""])
+
+
+def _summary(path: str) -> str:
+    """First line of what an object says of itself."""
+    _, *names = path.split(".")
+    if names[0] == "callbacks":
+        return f"Marks iterations in the training loop of {names[1].removesuffix('Callback')}."
+    thing: Any = workbench
+    for name in names:
+        thing = getattr(thing, name)
+    described = inspect.isclass(thing) or callable(thing)
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split()) if described else _shape(thing)
 
 
 def public(module: str) -> list[str]:
@@ -149,7 +180,7 @@ def _callback(name: str) -> str:
 
 def _shape(thing: Any) -> str:
     kind = type(thing).__name__
-    return "The columns of a frame and their types." if kind == "Schema" else f"A ``{kind}``."
+    return "Column names and types of a DataFrame." if kind == "Schema" else f"A ``{kind}``."
 
 
 def magics() -> str:
@@ -163,7 +194,7 @@ def magics() -> str:
             function = getattr(EnergyMagics, function) if isinstance(function, str) else function
             words = inspect.getdoc(function) or ""
             parts += [f"## `{sign}{name}`\n", _block(words)]
-            if f"{sign}{name}" in parsers:
+            if f"{sign}{name}" in parsers and "usage:" not in words:
                 parts.append(_block(_help(parsers[f"{sign}{name}"]())))
     rows = [
         (f"`EnergyMagics.{name}`", repr(trait.default_value), trait.help)
@@ -263,6 +294,16 @@ _PARTS: dict[str, Callable[[], str]] = {
 def add_to(app: Any) -> None:
     """Tie it to a Sphinx application."""
 
+    def prepare(app: Any) -> None:
+        folder = app.srcdir / "reference" / "objects"
+        folder.mkdir(exist_ok=True)
+        pages = {folder / f"{name}.md": text for name, text in objects().items()}
+        for old in set(folder.glob("*.md")) - pages.keys():
+            old.unlink()
+        for path, text in pages.items():
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                path.write_text(text, encoding="utf-8")
+
     def read(app: Any, page: str, source: list[str]) -> None:
         source[0] = fill(source[0])
 
@@ -275,6 +316,7 @@ def add_to(app: Any) -> None:
         if problem is None and app.builder.format == "html":
             write(app.outdir / "gallery")
 
+    app.connect("builder-inited", prepare)  # before Sphinx looks for pages
     app.connect("source-read", read)
     app.connect("build-finished", finish)
     app.connect("autodoc-process-docstring", docstring, priority=100)

@@ -54,8 +54,8 @@ def outputs(text: str) -> dict[int, str]:
 
 
 def pages() -> list[Path]:
-    """Every page of the site, and the files next to it in the repository."""
-    return sorted(DOCS.rglob("*.md")) + sorted((DOCS / "tutorials").glob("*.ipynb"))
+    """Every page of the site but those that are made when it is built."""
+    return [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "objects"] + sorted((DOCS / "tutorials").glob("*.ipynb"))
 
 
 def read(path: Path) -> str:
