@@ -27,7 +27,7 @@ class Hooks:
         self._running: Running | None = None
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
-        # others, if the first is interrupted at once
+        # others, if the first is interrupted immediately
         self._afters = self.after, functools.partial(self.after), self._end_left
 
     def install(self) -> None:

@@ -1,7 +1,8 @@
 """Where the workbench keeps things: measurements, journals of changed settings, locks.
 
 `WORKBENCH_HOME` overrides the per-user directory; where that cannot be written to, one in the system's
-temporary directory serves, and `home()` says so. Standard library only, but where a directory is first made.
+temporary directory serves, and `home()` reports it. Standard library only, but where a directory is first
+made.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class DriverError(DeviceError):
 
 
 class MeasurementError(WorkbenchError):
-    """No number can be given for this window; the message says why."""
+    """No number can be given for this window; the message gives the reason."""
 
 
 class StoreError(WorkbenchError):

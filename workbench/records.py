@@ -48,7 +48,7 @@ class Limits(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Capability(HtmlFacts):
-    """Whether a device answers one question; `reason` says why not."""
+    """Whether a device answers one question; `reason` gives the reason if not."""
 
     name: str
     present: bool
@@ -85,7 +85,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Process(HtmlFacts):
-    """A process that uses a GPU; memory in bytes where the driver tells."""
+    """A process that uses a GPU; memory in bytes where the driver reports."""
 
     pid: int
     name: str
@@ -113,8 +113,8 @@ class Level(HtmlFacts):
         confidence: Calibrated probability, 0..1, that the period is right within 5 %, and what `name` says.
         phase_s: The moment of one boundary, on the trace's clock; others follow every `seconds`.
         explained: Share 0..1 of the power's variance that a shape repeated with this period explains.
-        rhythm: The same probability that the job has a rhythm of this period at all, whatever its role.
-            `role` is how sure `name` is, given that the rhythm is there.
+        rhythm: The same probability that the job has a period of this length at all, whatever its role.
+            `role` is how sure `name` is, given that the period is there.
     """
 
     name: str
@@ -131,21 +131,21 @@ class Level(HtmlFacts):
 
     @property
     def role(self) -> float:
-        """Probability, 0..1, that a rhythm of this period is what `name` says, if it is there."""
+        """Probability, 0..1, that a period of this length is what `name` says, if it is there."""
         return self.confidence / self.rhythm if self.rhythm > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Periods(HtmlFacts):
-    """The rhythms found in a power trace, shortest first; empty, or not `sure`, with the reason in words.
+    """The periods found in a power trace, shortest first; empty, or not `sure`, with the reason in words.
 
     Attributes:
         levels: What was found; what is below `sure` is a best guess.
-        sure: Whether the iteration may be relied upon: the rhythm, and that it is the iteration.
+        sure: Whether the iteration may be relied upon: the period, and that it is the iteration.
         reason: Why there is none, or why it is not sure.
         longer_s: How many more seconds of trace would probably settle it; 0 for none, None where unknown.
         notes: What else was seen: gaps, a change of the period on the way, drift.
-        steady: Whether a rhythm is there for sure, whatever its role; `rhythm_sure` counts a sure role too.
+        steady: Whether a period is there for sure, whatever its role; `rhythm_sure` counts a sure role too.
         cycle_sure: Whether `rhythm` is known to be a cycle of iterations that the sensor cannot show.
     """
 
@@ -220,7 +220,7 @@ class Marks(HtmlFacts):
     """What a training told of itself while a window was open; times are the device clock's.
 
     Attributes:
-        runs: Each an unbroken row of moments; an iteration lies between two that follow one another.
+        runs: Each an unbroken row of moments; an iteration is between two that follow one another.
         phases: Evaluations, checkpoints and the like; their time is no iteration's.
         edges: Whether the stretch before the first or after the last moment may be an iteration too.
         work: What was counted, in all.
@@ -235,7 +235,7 @@ class Marks(HtmlFacts):
 
     @property
     def count(self) -> int:
-        """Iterations that lie between two marks."""
+        """Iterations that are between two marks."""
         return sum(max(len(run) - 1, 0) for run in self.runs)
 
 
@@ -279,14 +279,14 @@ class IterationSummary(HtmlFacts):
     """What one training iteration takes and costs, as a mean over the iterations of a measurement.
 
     Attributes:
-        count: How many iterations the means are over; 0 where none was found, then `reason` says why.
+        count: How many iterations the means are over; 0 where none was found, then `reason` explains it.
         seconds: Mean time of one; `seconds_uncertainty` the half width of its 95 % interval.
         energy_j: Mean energy of one, all GPUs together; `energy_uncertainty_j` the half width of its 95 %
             interval, with the spread from iteration to iteration and the measurement's own error.
         source: "marks" (the training told), "detected" (from the power trace), or "none".
         levels: What each kind of stretch cost in all.
-        sure: Whether it may be relied upon; marks always may. `reason` says why not.
-        detected_s: The trace's own period, beside marks (`check` compares them) or as an unsure guess.
+        sure: Whether it may be relied upon; marks always may. `reason` gives the reason if not.
+        detected_s: The trace's own period, next to marks (`check` compares them) or as an unsure guess.
     """
 
     count: int

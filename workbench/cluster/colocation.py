@@ -88,7 +88,7 @@ class Colocation:
 
 class Mix:
     """The jobs of one GPU as a multiset of profiles. The same multiset is the same object, so a GPU that is
-    put back is put back exactly.
+    restored setting is exact.
 
     Attributes:
         key: Sorted profile numbers.
@@ -155,7 +155,7 @@ class History:
 
     Args:
         profiles: By number, as mixes name them.
-        start: What is believed before the first measurement; EaCO begins with its experiments.
+        start: What is estimated before the first measurement; EaCO begins with its experiments.
     """
 
     def __init__(self, profiles: list[Profile], start: Colocation | None = None) -> None:

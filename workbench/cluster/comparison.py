@@ -152,7 +152,8 @@ class PolicyComparison:
         """Start the runs and return; those under way are cancelled.
 
         Raises:
-            UsageError: The log cannot be simulated; row and value are told, and what is under way goes on.
+            UsageError: The log cannot be simulated; row and value are reported, and what is under way goes
+                on.
         """
         choice, jobs, scenario = self.choice, self.jobs, self.scenario
         count = scenario.draws * len(scenario.policies) * (len(scenario.values) if scenario.sweep else 1)

@@ -34,7 +34,7 @@ def job_history(result: Result, job_id: str) -> pl.DataFrame:
     """A job from its submission to its end, in stretches: waiting, waking (a node that comes up for it),
     running, stopping (a checkpoint).
 
-    `nodes` are where it was, `beside` the jobs on any of its GPUs, `excess` by how much an iteration takes
+    `nodes` are where it was, `next to` the jobs on any of its GPUs, `excess` by how much an iteration takes
     longer there for this job, `speed` its progress in seconds alone per second: 0 while it stops, waits or
     its node wakes. Raises UsageError where there is no such job.
     """

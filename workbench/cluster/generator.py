@@ -1,4 +1,4 @@
-"""What a log does not tell is drawn, by a stated rule and seed; and whole logs of any size."""
+"""What a log does not report is drawn, by a stated rule and seed; and whole logs of any size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODELS: dict[str, tuple[float, float]] = {
 }
 
 SIGMA = 0.3  # of log-normal memory and sensitivity
-MOST_JOBS = 1_000_000  # generated at once
+MOST_JOBS = 1_000_000  # generated immediately
 
 
 def draw(

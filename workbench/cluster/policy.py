@@ -76,8 +76,8 @@ class ClusterControl(Protocol):
     def stop(self, job: Job, *, undo: bool = False) -> None:
         """Have a running job write its checkpoint and leave; `Policy.stopped` tells when it is queued again.
 
-        An undo puts back a provisional placement; anything else counts as a move. A job whose node is still
-        waking leaves at once.
+        An undo restores a provisional placement; anything else counts as a move. A job whose node is still
+        waking leaves immediately.
         """
 
     def notify(self, job: Job, work_s: float) -> None:
@@ -98,7 +98,7 @@ class Policy:
 
     `name` appears in results. `sleep_after_s` is how long a node stays awake empty before the cluster puts it
     to standby; None: for ever. The queue is the policy's: a job that it neither places nor keeps is lost, and
-    the simulator says so at the end. Subclasses override what they want to hear.
+    the simulator reports it at the end. Subclasses override what they want to hear.
     """
 
     name = "policy"

@@ -42,11 +42,11 @@ class Scenario:
         policies: Names of `POLICIES`, or one; the first is what the others are compared with.
         load_threshold: Highest sum of solo utilisations on a shared GPU, 0..1 and above.
         max_jobs: On one GPU.
-        slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn anew; None: as
+        slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn again; None: as
             the log has them, else with U(1.05, 1.5).
         sleep_after_s: When an empty node goes to standby; `NEVER_S`: never. Policies that are always on stay
             so.
-        draws: How many draws of what the log does not tell, by seeds `seed`, `seed` + 1, ...
+        draws: How many draws of what the log does not report, by seeds `seed`, `seed` + 1, ...
         sweep: One of `UNITS`, to be varied over `values`; None for none.
 
     Raises:

@@ -2,8 +2,8 @@
 integral without steps.
 
 Between two events every rate and every power is constant, so the integrals are sums of products. Only the
-node that changes is touched, and `advance` may be called in pieces of any size. Who owes which energy:
-docs/explanation/cluster.md.
+node that changes is touched, and `advance` may be called in pieces of any size. Who is charged which
+energy: docs/explanation/cluster.md.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def distribution(values: pl.Series) -> Floats:
     return np.quantile(values.to_numpy(), np.linspace(0, 1, POINTS // 2 + 1)) if len(values) else np.zeros(0)
 
 
-# Reasons for which a job is worth a look: the column that tells, and above which value.
+# Reasons for which a job is worth a look: the column that reports, and above which value.
 NOTABLE = {
     "longest wait": ("wait_h", 1 / 60), "most slowed by others": ("inflation", 0.005),
     "most energy": ("energy_j", 0.0), "latest for its deadline": ("late_s", 1e-3),

@@ -1,4 +1,4 @@
-"""GPUs: what a device and a driver are, NVIDIA's driver, and changes of a setting that are put back.
+"""GPUs: what a device and a driver are, NVIDIA's driver, and changes of a setting that are restored.
 
     protocol, driver       what a device is; what a vendor's driver is, and which one this process uses
     gpu                    the base of every driver's devices: what is not overridden is absent

@@ -116,7 +116,7 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
         who, text = "lent", f"{daemon} lends its rights where this process has none"
     elif driver.current().is_privileged():
-        who, text = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
+        who, text = "root", "this process is root; a container needs the capability SYS_ADMIN as well"
     else:
         takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
         who, text = "", f"{takes}; an administrator can type the command"
@@ -159,7 +159,7 @@ class Control:
     def __init__(self, device: OpenGpu) -> None:
         self.device = device
         self.refused = ""  # why the last change was not permitted
-        self.left = ""  # what could not be put back
+        self.left = ""  # what could not be restored
         self._lock = threading.RLock()
         self._lease = lease.Lease([device], who="person")
         self._done: list[Applied] = []
@@ -177,7 +177,7 @@ class Control:
             return tuple(self._done)
 
     def active(self) -> EffectiveSetting:
-        """Setting in force, and whose it is. Never raises: a GPU that does not answer is lost."""
+        """Setting active, and whose it is. Never raises: a GPU that does not answer is lost."""
         device, text = self.device, ORIGINS
         holder = lease.holder(device.uuid)
         try:
@@ -290,7 +290,7 @@ class Control:
             return done
 
     def undo(self) -> str:
-        """Take the last change back; returns a sentence on what is in force now, or on what is left.
+        """Take the last change back; returns a sentence on what is active now, or on what is left.
 
         Raises:
             UsageError: there is nothing to undo.
@@ -301,7 +301,7 @@ class Control:
                 if lease.owes(self.device.uuid):
                     return self._settle()
                 raise UsageError(
-                    "there is nothing to undo: nothing was applied from here, or it was put back since"
+                    "there is nothing to undo: nothing was applied from here, or it was restored since"
                 )
             last, left = self._done[-1], ""
             if len(self._done) == 1:
@@ -344,7 +344,7 @@ class Control:
         new, freed = _steps(before, wanted)
         self._wake()
         try:
-            # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
+            # Even where nothing is new the GPU is held, so that what is active is ours to undo.
             self._lease.apply(new)
             self.device.reset(freed)
         except DeviceError:
@@ -369,7 +369,7 @@ class Control:
             lease.change(self.device, lost)
             self.device.reset(freed)
         except DeviceError as error:
-            self.left = f"{self.device.name} could not be put back to {before}: {error}"
+            self.left = f"{self.device.name} could not be restored to {before}: {error}"
 
     def _back(self) -> str:
         """The way back to before the first change."""
@@ -386,7 +386,7 @@ class Control:
             return f"nothing that was set from here is left; the active setting cannot be read: {error}"
 
     def _settle(self) -> str:
-        """Try again to put back what could not be, which the journal knows."""
+        """Try again to restore what could not be, which the journal knows."""
         found, journalled = self._found, journal.of(self.device.uuid)
         owed_w = found.power_limit_w if found is not None else getattr(journalled, "before_w", None)
         self.device.setting()  # raises while the GPU does not answer
@@ -462,7 +462,7 @@ def _remember(uuid: str, done: Applied | None) -> None:
 
 
 def _earlier(uuid: str) -> str:
-    """What the last kernel had applied and not undone; empty where there is nothing to tell."""
+    """What the last kernel had applied and not undone; empty where there is nothing to report."""
     if lease.holder(uuid):
         return ""  # it has not ended
     try:

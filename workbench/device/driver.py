@@ -27,7 +27,7 @@ class Driver(Protocol):
     Attributes:
         NAME: What the vendor calls it.
         UUID: A regular expression of its GPUs' identifiers, which name files: letters, digits, ".", "_", "-".
-        VISIBLE: The variable of the environment that says which GPUs a process sees.
+        VISIBLE: The variable of the environment that names which GPUs a process sees.
         MEMORY_FILES: How the paths begin of files that every process has open which computes on a GPU.
     """
 

@@ -23,7 +23,7 @@ KNOBS = {
 
 
 class OpenGpu(Device):
-    """A GPU that is read, and put to settings that are put back whatever happens.
+    """A GPU that is read, and put to settings that are restored whatever happens.
 
         with gpu.applied(power_limit_w=250):        # for the length of a block
             train()
@@ -139,10 +139,10 @@ class OpenGpu(Device):
         sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None, force: bool = False,
     ) -> AbstractContextManager[Setting]:
         """Hold a setting for the length of a `with` block, which gets the setting read back; `force`: also
-        where somebody has locked clocks already, which cannot be put back.
+        where somebody has locked clocks already, which cannot be restored.
 
         Args:
-            setting: All knobs at once; else the three that follow.
+            setting: All knobs together; else the three that follow.
             power_limit_w: In watts; None leaves it.
             sm_clock_mhz: Locked SM clock; None leaves it.
             mem_clock_mhz: Locked memory clock; None leaves it.
@@ -164,7 +164,7 @@ class OpenGpu(Device):
         """As `applied`, until `undo` or the end of this process; returns what was read back.
 
         Args:
-            setting: All knobs at once; else the three that follow.
+            setting: All knobs together; else the three that follow.
             power_limit_w: In watts; None leaves it.
             sm_clock_mhz: Locked SM clock; None leaves it.
             mem_clock_mhz: Locked memory clock; None leaves it.
@@ -185,7 +185,7 @@ class OpenGpu(Device):
         from .lease import changes
 
         if not (mine := changes(self.uuid, "program")):
-            raise UsageError("there is nothing to undo: nothing was applied, or it was put back since")
+            raise UsageError("there is nothing to undo: nothing was applied, or it was restored since")
         return mine[-1].restore() or f"undone: {self.setting()} is active again"
 
 
@@ -195,7 +195,7 @@ def setting_of(
     """The setting that is meant. Raises UsageError where none is, or two.
 
     Args:
-        setting: All knobs at once; None where single knobs are given.
+        setting: All knobs together; None where single knobs are given.
         power_limit_w: In watts.
         sm_clock_mhz: Locked SM clock.
         mem_clock_mhz: Locked memory clock.

@@ -68,7 +68,7 @@ class Journal:
             with _paths.replacing(self.path) as file:
                 file.write(json.dumps(self.__dict__).encode())
         except OSError as error:
-            raise DeviceError(f"{self.name} is not changed: its journal, from which it is put back after a "
+            raise DeviceError(f"{self.name} is not changed: its journal, from which it is restored after a "
                               f"kill, cannot be written ({error}); free space there, or set WORKBENCH_HOME"
                               ) from error
 
@@ -229,7 +229,7 @@ def holder(uuid: str) -> str:
                 kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
                 if kind != fcntl.F_UNLCK:
                     return _describe(pid, os.fstat(descriptor).st_mtime)
-            except OSError:  # a file system without locks: nobody can tell
+            except OSError:  # a file system without locks: nobody can report
                 continue
             finally:
                 os.close(descriptor)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RestoreOutcome:
-    """How putting back went: what there is to tell, and whether nothing is owed any more."""
+    """How putting back went: what there is to report, and whether nothing is owed any more."""
 
     sentence: str = ""
     settled: bool = True
@@ -197,7 +197,7 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
     before_w = journal.before_w
     if "power_limit_w" not in journal.touched or before_w is None:
         return RestoreOutcome()
-    failed = f"the power limit could not be put back to {before_w:g} W"
+    failed = f"the power limit could not be restored to {before_w:g} W"
     try:
         now_w = _patiently(device.setting).power_limit_w
         if now_w is None or abs(now_w - before_w) <= SAME_W:

@@ -104,7 +104,7 @@ def compare(
     """Which of two takes less energy and time for the same work, by how much, and how sure that is.
 
     Functions and settings are run now: one unmeasured call each, then turns until a difference of `smallest`
-    would be found in nine cases of ten, or `budget_s` is spent. What was set is put back. Both ways are in
+    would be found in nine cases of ten, or `budget_s` is spent. What was set is restored. Both ways are in
     the log afterwards, also where one of them fails. Labels are looked up in the log: all their runs count.
 
     Args:
@@ -330,7 +330,7 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
 
 
 def _differences(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
-    """What besides the way differs between logged runs."""
+    """What also the way differs between logged runs."""
     remarks = caveats(*first, *second)
     settings = [{gpu.setting for m in side for gpu in m.gpus} for side in (first, second)]
     if settings[0] != settings[1]:

@@ -50,7 +50,7 @@ class Ratio(HtmlFacts):
 
     @property
     def significant(self) -> bool:
-        """Whether 1 lies outside of the interval."""
+        """Whether 1 is outside of the interval."""
         return self.high < 1.0 or self.low > 1.0
 
     def __str__(self) -> str:

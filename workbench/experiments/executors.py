@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class WorkerDied(WorkbenchError):
-    """A worker of a Dask cluster died with its trial, or was told to leave it."""
+    """A worker of a Dask cluster died with its trial, or was reported to leave it."""
 
 
 class HereExecutor(Executor):

@@ -10,7 +10,7 @@
                     workbench.step()              # where an iteration ends, limits may be profiled
                 run.epoch(validate())
 
-A run is measured by the meter of this process's session. Its power limit is put back when it ends, however it
+A run is measured by the meter of this process's session. Its power limit is restored when it ends, however it
 ends. The history is an Optuna study (`history.study`), shared by everybody who names the same storage.
 """
 
@@ -60,7 +60,7 @@ class RecurringJob(Suggesting):
         storage: An Optuna storage, its URL, or the path of an SQLite file; a file in the user's data
             directory where None.
         target: Value of the metric at which a run has reached its goal; without one `report(reached=True)`
-            says so.
+            reports it.
         higher_is_better: Of the metric.
         max_epochs: After so many a run has failed.
         policy: Ours by name ("knowledge-gradient", "zeus", "default-batch-size"), a policy, or a sampler of
@@ -72,7 +72,7 @@ class RecurringJob(Suggesting):
         seed: Of the policy's draws.
         accept_changes: Go on where the history has other batch sizes.
         retries: Runs that `attempts` and `run` make for one recurrence at most, those that run out of memory
-            included. Three that trained in vain end it sooner.
+            included. Three that trained without success end it sooner.
         earlier: Begin a profile of limits with what tuned runs and sweeps of this name have measured.
 
     Raises:
@@ -139,7 +139,7 @@ class RecurringJob(Suggesting):
 
     @property
     def objective(self) -> Objective:
-        """What is to be small. A change scores all history anew."""
+        """What is to be small. A change scores all history again."""
         return self.study.objective
 
     @objective.setter

@@ -1,4 +1,4 @@
-"""A pytest plugin: tests that may fail on joules, and say so when they cannot tell.
+"""A pytest plugin: tests that may fail on joules, and say so when they cannot report.
 
     def test_step(energy):
         energy.assert_at_most(train_step, joules=120.0)
@@ -6,7 +6,7 @@
 
     pytest --energy-update          measure the baselines and write that file, to be committed
     pytest --energy-simulate V100   on a simulated GPU, which is never taken unasked
-    pytest --energy-strict          what cannot be told fails too
+    pytest --energy-strict          what cannot be reported fails too
 
 Without a GPU that counts its energy these tests are skipped. Three verdicts: worse (fails), not worse, cannot
 tell (passes, and is in the table at the end).
@@ -52,7 +52,7 @@ class EnergyVerdict:
     low_j: float
     high_j: float
     limit_j: float
-    verdict: str  # "worse", "not worse", "cannot tell", "baseline written"
+    verdict: str  # "worse", "not worse", "cannot report", "baseline written"
     gpu: str
 
     def __str__(self) -> str:
@@ -182,7 +182,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("energy", "energy of GPUs (workbench)")
     group.addoption("--energy-update", action="store_true", help=f"measure baselines and write {FILE}")
     group.addoption("--energy-simulate", metavar="CARD", help="measure a simulated GPU, such as V100")
-    group.addoption("--energy-strict", action="store_true", help="what cannot be told fails")
+    group.addoption("--energy-strict", action="store_true", help="what cannot be reported fails")
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def gpus_of_ranks(ranks: Ranks, batch_sizes: tuple[int, ...]) -> list[int]:
 def lead(
     attempts: Callable[[Callable[..., Recurrence]], Iterator[Recurrence]], ranks: Ranks
 ) -> Iterator[Recurrence]:
-    """The attempts of the first rank, which tells the others of each."""
+    """The attempts of the first rank, which reports the others of each."""
 
     def make(job: JobContext, attempt: Attempt) -> Recurrence:
         return _Leading(job, attempt, ranks)

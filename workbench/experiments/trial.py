@@ -38,11 +38,11 @@ TRIALS = pl.Schema({
     "power_limit_w": pl.Float64,  # asked for; null leaves it to the driver
     "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,
     "applied_w": pl.Float64,  # read back before the work began
-    "restored_w": pl.Float64,  # read back after the GPU was put back
+    "restored_w": pl.Float64,  # read back after the GPU was restored
     # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
     "outcome": pl.String, "reason": pl.String,
     "raised_at": pl.String,  # "file:line" of the work where it failed
-    "time_s": pl.Float64,  # of a sample, a million tokens, or the whole piece where neither is told
+    "time_s": pl.Float64,  # of a sample, a million tokens, or the whole piece where neither is reported
     "energy_j": pl.Float64,
     "time_sd_s": pl.Float64,  # standard errors
     "energy_sd_j": pl.Float64, "samples": pl.Float64,
@@ -65,7 +65,7 @@ def run(
 ) -> tuple[dict[str, Any], Observation | None]:
     """Measure a piece of work under a configuration; returns the row, and the observation where there is one.
 
-    Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is put back in every
+    Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is restored in every
     case. An interrupt passes through after that.
 
     Args:
@@ -161,7 +161,7 @@ def _with_work(
     work = {each.name: each for each in measurement.work}
     if samples is None and batch_size is not None and found is not None and not work:
         samples = batch_size * found.summary.count
-    with contextlib.suppress(TypeError, ValueError):  # `costs` says what is wrong with it
+    with contextlib.suppress(TypeError, ValueError):  # `costs` names the error with it
         if (amount := float(samples)) > 0:  # type: ignore[arg-type]
             work["samples"] = WorkDone("samples", amount)
     return replace(with_iterations(measurement, found), batch_size=batch_size, work=tuple(work.values()))

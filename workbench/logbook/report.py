@@ -55,7 +55,7 @@ Measurement.__str__ = line  # type: ignore[method-assign, assignment]
 
 
 def _facts(m: Measurement, tariff: Tariff) -> Iterator[tuple[str, str]]:
-    """What line and card show beside the energy: names and texts."""
+    """What line and card show next to the energy: names and texts."""
     yield "time", format_duration(m.time_s)
     if m.mean_power_w is not None:
         yield "mean power", f"{significant(m.mean_power_w)} W"

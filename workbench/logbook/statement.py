@@ -96,7 +96,7 @@ class EnergyStatement:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Which measurements it rests on, with their digest, and what was given beside."""
+        """Which measurements it rests on, with their digest, and what was given next to."""
         return {"ids": [each.id for each in self.measurements], "sha256": digest(self.measurements),
                 "surroundings": asdict(self.surroundings)}
 
@@ -299,7 +299,7 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> Iterato
     cards = _counted(len({gpu.uuid for gpu in gpus}), "GPU")
     yield f"Energy of {cards} ({names}) is that of whole boards, from {sensors}."
     host = any(each.cpu_energy_j is not None for each in measured)
-    beside = "; the processor's own counter (RAPL) is in the data beside" if host else ""
+    beside = "; the processor's own counter (RAPL) is in the data too" if host else ""
     yield f"CPU, memory, fans, power supply and network are not in it{beside}."
     yield "Idle power while a run lasted is in it."
     runs = _counted(sum(each.repeats for each in complete), "run")

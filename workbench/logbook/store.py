@@ -95,7 +95,7 @@ _FIELDS = {  # of the record, by column
     "iteration_j_uncertainty": "energy_uncertainty_j",
     **{f"iteration_{name}": name for name in ("count", "source", "sure", "reason", "detected_s", "check")},
 }
-# What a row must tell. Any other column may be null.
+# What a row must report. Any other column may be null.
 _NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus",
            "notes", "schema_version")
 _LATEST_UNIX_S = 1e11  # the year 5138
@@ -189,7 +189,7 @@ class Store:
         self._compact()
 
     def log(self) -> pl.DataFrame:
-        """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
+        """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` names which."""
         require_polars()
         keeping.writer().flush()
         # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet

@@ -10,10 +10,10 @@
 | long rest | the same for `LONG_S` or longer: a forgotten kernel, a job that waits for something |
 | waits | all shorter stretches together: waits for data, for the host, for other ranks |
 
-What is idle is told by the driver's utilisation, the share of the last 1/6 to 1 s in which a kernel ran
+What is idle is reported by the driver's utilisation, the share of the last 1/6 to 1 s in which a kernel ran
 (NVML, nvmlUtilization_t). Nothing is claimed without it, nor of short waits where readings are further apart
-than `WAITS_PACE_S`. Joules are bounds: idle power lies between what no card falls below and the lowest
-readings beside work.
+than `WAITS_PACE_S`. Joules are bounds: idle power is between what no card falls below and the lowest
+readings next to work.
 """
 
 from __future__ import annotations

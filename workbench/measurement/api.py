@@ -69,7 +69,7 @@ def measure(label: Callable[P, R], *, gpus: Gpus = None) -> Callable[P, R]: ...
 def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
     """Measure time and energy of a block or of every call of a function.
 
-    It is in the log too, as soon as it is written: of what runs many times a second, one run a second.
+    It is in the log too, as soon as it is written: of what runs many times per second, one run per second.
 
         with workbench.measure("epoch") as result: train()
         print(result.energy_j, result.measurement)
@@ -155,7 +155,8 @@ def trace_of(measurement: Measurement | str) -> pl.DataFrame:
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     """The iterations of a stored measurement, or of the newest with this label or id.
 
-    The periods are found anew in its stored trace; iterations that the training had marked stay as they were.
+    The periods are found again in its stored trace; iterations that the training had marked stay as they
+    were.
 
     Raises:
         UsageError: there is no such measurement.

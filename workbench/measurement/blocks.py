@@ -50,7 +50,7 @@ class BlockResult(Suggesting):
         with BlockResult(meter, "epoch") as result:     # of itself it raises nothing
             train()
 
-    Where measuring fails there is the time alone, and a note that says why.
+    Where measuring fails there is the time alone, and a note that gives the reason.
     """
 
     def __init__(self, meter: Meter, label: str = "") -> None:
@@ -79,7 +79,7 @@ class BlockResult(Suggesting):
         self.keep_later("block")
 
     def attempt(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns; None where it fails, and the measurement says why."""
+        """What `act` returns; None where it fails, and the measurement gives the reason."""
         try:
             return act()
         except (KeyboardInterrupt, SystemExit):
@@ -185,7 +185,7 @@ class BlockResult(Suggesting):
 
     @property
     def periods(self) -> Periods:
-        """The rhythms of the power trace; none, with the reason, where there was no trace."""
+        """The periods of the power trace; none, with the reason, where there was no trace."""
         return self.found.periods or Periods(reason="the power was not recorded")
 
     @property

@@ -243,7 +243,7 @@ class EnergyTimeline:
 
 
 def _jump_j(rows: Rows, most_w: float, update_s: float) -> float:
-    """By how much (J) a counter rose at once though no GPU draws `most_w`; 0 where it did not."""
+    """By how much (J) a counter rose immediately though no GPU draws `most_w`; 0 where it did not."""
     rows = rows[np.isfinite(rows["energy_j"])]
     new = np.flatnonzero(np.diff(rows["energy_j"])) + 1  # the first row of each value but the first
     if len(new) < 2:

@@ -36,7 +36,7 @@ from .sensor_updates import Floats
 
 MOST_VOTES = 4  # GPUs whose traces are looked at
 CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, unless it has marks
-MOST_SEARCHES = 2  # parts of one setting in which a rhythm is looked for: the longest may have been idle
+MOST_SEARCHES = 2  # parts of one setting in which a period is looked for: the longest may have been idle
 SEARCH_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
 
@@ -46,9 +46,9 @@ def count(
 ) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
-    The period is that of the GPU with the most energy, or what most of them show, for each setting anew where
-    settings changed inside; energies are those of all measured GPUs together. The rows' energies add up to
-    the measured energy.
+    The period is that of the GPU with the most energy, or what most of them show, for each setting again
+    where settings changed inside; energies are those of all measured GPUs together. The rows' energies add up
+    to the measured energy.
 
     Args:
         window: Closed.
@@ -131,7 +131,7 @@ def detect(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> 
         found = find_periods(part)
     except WorkbenchError as error:
         return Periods(reason=str(error))
-    # A recorder's trace has the counter beside the reading: what is in one of them only is a beat.
+    # A recorder's trace has the counter next to the reading: what is in one of them only is a beat.
     counted = {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns)
     return aliasing.with_counter(found, as_rows(part)) if counted else found
 
@@ -190,7 +190,9 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
 
 
 def _parts_of(founds: Sequence[SegmentedIterations]) -> tuple[SettingPart, ...]:
-    """The parts of several runs, told apart anew: settings may have changed inside some, or between them."""
+    """The parts of several runs, distinguished again: settings may have changed inside some, or between
+    them.
+    """
     if not any(found.parts for found in founds):
         return ()
     parts: list[SettingPart] = []
@@ -207,7 +209,7 @@ def _parts_of(founds: Sequence[SegmentedIterations]) -> tuple[SettingPart, ...]:
 def from_stored(
     trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False
 ) -> SegmentedIterations:
-    """The iterations of a stored trace (`Store.trace`), found anew, or as stored (`frame`) where they were
+    """The iterations of a stored trace (`Store.trace`), found again, or as stored (`frame`) where they were
     `marked`.
 
     The stored frame tells where the measurement began and ended, of which the trace has a little more.

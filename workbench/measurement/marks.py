@@ -36,9 +36,9 @@ from ..records import NO_MARKS, Marks, Phase, WorkDone
 ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"
 # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
 MARK_ROW = struct.Struct("<IIdd")
-# the second: a step that was seen, not told
+# the second: a step that was seen, not reported
 KINDS = "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase"
-BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
+BEGUN = len(KINDS)  # is reported when a phase begins, of which it is not known yet when it ends
 ENOUGH = 3  # marks that outweigh a tracked loop around them
 IN_CHILDREN = ("the trainer ran in child processes (ddp_spawn, ddp_fork, ddp_notebook), whose iterations and "
                "samples are not counted here; use strategy='ddp' in a script")
@@ -291,7 +291,7 @@ def loop(moments_s: Sequence[float]) -> None:
 
 
 class MarkWriter(MarkRecorder):
-    """Writes every mark of this process to a file at once, for who has started it. Raises OSError."""
+    """Writes every mark of this process to a file immediately, for who has started it. Raises OSError."""
 
     def __init__(self, path: str) -> None:
         super().__init__(time.monotonic)

@@ -61,7 +61,7 @@ class Meter:
         recorder: What watches the same devices; None measures by the counter alone, with wider error bars.
         sync: Wait for queued GPU work of torch, JAX and CuPy at both edges.
         zones: RAPL counters to read as well.
-        why: Why there is no GPU to measure, where there is none; trainings are told with their result.
+        why: Why there is no GPU to measure, where there is none; trainings are reported with their result.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class Meter:
         if len(by_time) > 1:
             used = ", ".join(f"{each.setting} for {format_duration(each.time_s)}" for each in by_time[:3])
             notes.append(f"the setting changed inside: {used}{', and others' * (len(by_time) > 3)}")
-        # What is asked five times a second and looks back as long tells nothing of a shorter window.
+        # What is asked five times per second and looks back as long tells nothing of a shorter window.
         status = inside if duration_s >= 2 * STATUS_EVERY_S else inside[:0]
         bits = int(np.bitwise_or.reduce(status["throttle"]))
         power = inside["power_w"][~(inside["power_tick_s"] - device.power_window_s < window.start_s)]

@@ -49,7 +49,7 @@ class Recorder:
         devices: What to watch.
         node: UUIDs of what other processes of the same job watch on this machine: one sampling process looks
             at all of it. Where one of this user looks at `devices` already, that one's samples are read.
-        rests: Look only once a second when nothing was held and nobody has called `wake` for a minute, and
+        rests: Look only once per second when nothing was held and nobody has called `wake` for a minute, and
             not at all after ten; without it the samples are needed until `stop`.
 
     Raises:
@@ -304,7 +304,7 @@ class Recorder:
         return as_trace(self.rows(uuid, from_s, to_s))
 
     def hold(self, from_s: float | Callable[[], float], *, awake: bool = True) -> Hold:
-        """Keep everything since a time (a function may tell it, infinity for nothing) while the returned
+        """Keep everything since a time (a function may report it, infinity for nothing) while the returned
         object lives; with `awake` samples are needed as long.
         """
         hold = Hold(from_s, awake=awake)

@@ -83,8 +83,8 @@ class Session:
             self._meter.recorder.wake()
 
     def meter_or_clock(self, gpus: Gpus = None) -> Meter:
-        """The meter, of the GPUs that are named; one that measures time alone and says why, where it cannot
-        be made: a training must not end of that.
+        """The meter, of the GPUs that are named; one that measures time alone and gives the reason, where it
+        cannot be made: a training must not end of that.
 
         Raises:
             UsageError: a name that is none.
@@ -188,7 +188,7 @@ class Session:
         return restore_all()
 
     def close(self) -> None:
-        """Restore, stop sampling, forget the devices. The next use makes them anew."""
+        """Restore, stop sampling, forget the devices. The next use makes them again."""
         keeping.writer().flush(keeping.FLUSH_S)  # which needs the trace
         with self._lock:
             self.messages.clear()  # they are about the devices that it forgets
@@ -210,7 +210,7 @@ def keep(
         window: Where it was measured; the last one of several.
         meter: The one that measured it. A session's may be another by now.
         store: Where to.
-        kind: What was measured, as the log says it.
+        kind: What was measured, as the log states it.
     """
     traces, measurement = meter.traces(window), replace(measurement, kind=kind)
     try:

@@ -244,7 +244,7 @@ class MetricsServer:
     def __init__(self, port: int = 9400, gpus: Gpus = None) -> None:
         meter = session.current().meter_of(gpus)
         if not meter.devices:
-            raise NoDriver(f"there is no GPU to tell of: {meter.why}")
+            raise NoDriver(f"there is no GPU to report of: {meter.why}")
         self.sink, self._meter, recorder = PrometheusSink(port), meter, meter.recorder
         self._gpus = each = [GpuEnergy(meter, number) for number in range(len(meter.devices))]
         self._hold = recorder and recorder.hold(lambda: min(gpu.from_s for gpu in each))
@@ -343,7 +343,7 @@ class EnergyLogger:
         self._attempt(lambda: self.sink.write(named, len(self._marks.steps), time.time()))
 
     def _attempt(self, act: Any) -> None:
-        """Do something with the sink; the first time that it fails is the last, and is said."""
+        """Do something with the sink; the first time that it fails is the last, and is reported."""
         if not self._sound:
             return
         try:

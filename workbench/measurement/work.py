@@ -25,7 +25,7 @@ def work(**amounts: float) -> None:
     """Count work that was done since the last call: `workbench.work(tokens=4096, samples=8)`.
 
     Next to nothing where nothing is measured. What is no number of 0 or more is left out, and the measurement
-    says so: no training ends of it.
+    reports it: no training ends of it.
     """
     global calls
     calls += 1
@@ -47,7 +47,7 @@ def _of_list(batch: Sequence[Any]) -> dict[str, float]:
 
 def of_batch(batch: Any) -> dict[str, float]:
     """Samples, and tokens where there are ids of them, of a batch as data loaders give it; empty where it
-    does not tell. Nothing waits for a GPU: padding is told apart only by a mask in the host's memory.
+    does not report. Nothing waits for a GPU: padding is distinguished only by a mask in the host's memory.
     """
     try:
         if isinstance(batch, Mapping) or hasattr(batch, "keys"):

@@ -78,7 +78,7 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -
     """The median iteration of `fold` and the band that holds eight of ten: columns phase, low_w, power_w,
     high_w.
     """
-    # Iterations are no multiple of the refresh: folding tells apart a little more than one of them does.
+    # Iterations are no multiple of the refresh: folding distinguishes a little more than one of them does.
     sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
     bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
     number = (pl.col("phase") * bins).floor().clip(0, bins - 1)

@@ -236,7 +236,7 @@ def _limit_changes(times: Array, limits_w: Array) -> list[float]:
 
 
 def clock_changes(times: Array, clocks: Array) -> list[float]:
-    """Moments at which a clock that stands still begins or ends, beside another one or a wavering one."""
+    """Moments at which a clock that stands still begins or ends, next to another one or a wavering one."""
     blocks = _blocks(times, clocks)
     found = []
     for (_, was, was_still), (first, now, now_still) in itertools.pairwise(blocks):

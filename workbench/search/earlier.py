@@ -81,7 +81,7 @@ def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> Pla
     Args:
         curve: What was measured.
         settings: Of the space, by row.
-        top: What a knob stands at that is left alone, where that is known.
+        top: What a knob is at that is left alone, where that is known.
     """
     own_top = top if curve.elsewhere is None else curve.elsewhere
     mine, theirs = _places(settings, top), _places(curve.costs, own_top)
@@ -106,7 +106,7 @@ def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> Pla
 
 
 def top_of(space: SettingSpace) -> Setting:
-    """What a knob of a card stands at that is left alone."""
+    """What a knob of a card is at that is left alone."""
     return Setting(space.max_power_limit_w, space.max_sm_clock_mhz, space.max_mem_clock_mhz)
 
 

@@ -33,7 +33,7 @@ class Objective(Protocol):
         """A run k times as long costs k**degree as much."""
 
     def cost(self, time_s: Any, energy_j: Any) -> Any:
-        """The cost of a run, or of many at once as arrays."""
+        """The cost of a run, or of many together as arrays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The settings that a search chooses among: SM and memory clocks that a card pairs, power limits, or both.
 
 A space is finite; slowdown and saving are relative to its reference, what the GPU runs by default. A clock
-lock and a limit both lower the SM clock, so "both" is the clocks and, beside them, the limits.
+lock and a limit both lower the SM clock, so "both" is the clocks and, next to them, the limits.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ def space_from(
     """The settings that a device takes.
 
     Args:
-        limits: What the device says of itself.
+        limits: What the device states of itself.
         over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the
-            default. "both": the clocks, and the limits below the default beside them.
+            default. "both": the clocks, and the limits below the default next to them.
         can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h).
         step_w: Between limits; by default 5 W, or a multiple that makes at most 60.
 

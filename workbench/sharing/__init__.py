@@ -70,7 +70,7 @@ def share(
         until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should
             share.
         watch: Watch the first epoch together, and take the newcomer off if it breaks the bound.
-        watch_s: How long is watched at most, whether a job tells of its epochs (workbench.phase("epoch") or
+        watch_s: How long is watched at most, whether a job reports of its epochs (workbench.phase("epoch") or
             ("evaluation")) or not.
         on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), or "pause"
             until the others have ended.
@@ -82,7 +82,7 @@ def share(
 
     Returns:
         The jobs, alone and together, with errors of 95 %, and a verdict. Jobs that die, hang or run out of
-            memory are told of in it.
+            memory are reported of in it.
 
     Raises:
         UsageError: not two to four jobs, a command that cannot be run, a bound or time that makes no sense.
@@ -218,7 +218,7 @@ def _meter(gpu: Gpu) -> tuple[Any, Meter]:
             raise NoDriver(session.why_no_gpu() or "there is no GPU here")
         if meter.recorder is None or not meter.devices[0].can("power"):
             raise MeasurementError(
-                "; ".join(session.messages) or f"{meter.devices[0].name} does not tell its power"
+                "; ".join(session.messages) or f"{meter.devices[0].name} does not report its power"
             )
         if getattr(meter.clock, "stepped", False):
             raise UsageError(

@@ -38,7 +38,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 class CannotPause(MeasurementError):
-    """Processes of a job go on although they were told to stop."""
+    """Processes of a job go on although they were reported to stop."""
 
 
 def label_of(work: Work, number: int) -> str:
@@ -279,7 +279,7 @@ class JobProcess:
     def _signal(self, number: int) -> set[int]:
         return _processes.send(number, self._mark, {self.pid})
 
-    # what it says
+    # what it states
 
     def tail(self, lines: int = 1) -> str:
         """The last lines that it has written."""
@@ -293,7 +293,7 @@ class JobProcess:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it has ended for want of memory, as far as its last words tell."""
+        """Whether it has ended for lack of memory, as far as its last words tell."""
         failed = not self.running and self.status not in (0, None)
         return failed and bool(_OUT_OF_MEMORY.search(self.tail(20)))
 
@@ -333,7 +333,7 @@ class JobProcess:
                 self._phases.append((marks.KINDS[min(kind, len(marks.KINDS) - 1)], start_s, end_s))
 
     def _main(self) -> array[float]:
-        """Marks of the one of its processes that has made most; what it tells itself goes before what an
+        """Marks of the one of its processes that has made most; what it reports itself goes before what an
         optimizer shows.
         """
         self._listen()

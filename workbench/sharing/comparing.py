@@ -80,7 +80,7 @@ class SharingEffect:
     """What sharing does to a set of jobs.
 
     Attributes:
-        alone_s: Of each job: seconds of an iteration alone; `together_s` beside the others.
+        alone_s: Of each job: seconds of an iteration alone; `together_s` next to the others.
         slowdown: The second over the first.
         alone_j: Joules of the board for an iteration alone; `attributed_j` its part of the board's together.
         saving: Share of energy that the same work costs less together than one after the other; below 0:

@@ -32,7 +32,7 @@ class SharedJob:
         label: Its name.
         command: What was run.
         outcome: "ok", "running", "stopped", "out of memory", "error", "hung", or "not started".
-        memory_bytes: On the GPU, the most that was seen; None where the driver does not tell.
+        memory_bytes: On the GPU, the most that was seen; None where the driver does not report.
         log: File of its output.
         source: Where its iterations come from: "marks", "optimizer" (PyTorch's steps), "power" (its period in
             the power trace), or "" where they are not known.
@@ -52,7 +52,7 @@ class Shared:
 
     Attributes:
         jobs: In the order given; columns of `comparison` are in this order.
-        comparison: None where there was too little to compare; `verdict` says why.
+        comparison: None where there was too little to compare; `verdict` gives the reason.
         decision: "share", "do not share", "undecided", or "unknown" where there is no comparison.
         verdict: One sentence.
         bound: The slowdown that each job may have.

@@ -150,7 +150,7 @@ class FirstEpoch:
         return message
 
     def _safe_point(self) -> str:
-        """Wait for the end of an evaluation, checkpoint or epoch if the job tells of such, else of an
+        """Wait for the end of an evaluation, checkpoint or epoch if the job reports of such, else of an
         iteration.
         """
         child = self.newcomer
@@ -244,7 +244,7 @@ class SharingRun:
         finally:
             try:
                 jobs.notes += stop_all(jobs.children, grace_s=self.plan.grace_s)
-            except BaseException:  # interrupted a second time: at once, then
+            except BaseException:  # interrupted a second time: immediately, then
                 for child in jobs.children:
                     child.kill()
                 raise

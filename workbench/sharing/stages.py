@@ -110,7 +110,7 @@ class JobSet:
         return tuple(self.labels[job] for job in members)
 
     def note(self, message: str) -> None:
-        """Say a sentence that stands in the result, too."""
+        """Say a sentence that is in the result, too."""
         self.notes.append(message)
         self.say(message)
 
@@ -150,7 +150,7 @@ class JobSet:
         return silent_s if silent_s > HANG_TIMES * limit_s or self.busy(limit_s / 2) is False else None
 
     def check_memory(self, *, together: bool) -> None:
-        """Take in what is held now, as far as the driver tells; others on the GPU are noted."""
+        """Take in what is held now, as far as the driver reports; others on the GPU are noted."""
         with contextlib.suppress(DeviceError):
             listed = self.device.processes()
             for job, child in enumerate(self.children):
@@ -193,7 +193,7 @@ class JobSet:
         return found
 
     def gone(self, job: int) -> str:
-        """One sentence about a job that has ended before it was compared; it is told of once."""
+        """One sentence about a job that has ended before it was compared; it is reported of once."""
         child, outcome = self.children[job], "hung" if job in self.hung else self.children[job].outcome()
         others = [label for label, each in zip(self.labels, self.children, strict=True)
                   if each is not child and each.running]
@@ -234,7 +234,7 @@ class Stages:
 
         Raises:
             Ended: A job is not there any more.
-            CannotPause: One goes on although it was told to stop.
+            CannotPause: One goes on although it was reported to stop.
         """
         jobs = self.jobs.everyone
         for job in jobs:
@@ -396,7 +396,7 @@ def _why_gone(child: JobProcess, outcome: str, held: Sequence[str]) -> str:
     if outcome == "hung":
         return f"{child.label} hung and could not be compared"
     if outcome == "out of memory":
-        beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""
+        beside = f" next to the others ({', '.join(held)} of the GPU's memory)" if held else ""
         return f"{child.label} ran out of memory{beside}: {child.tail()}"
     if outcome == "ok":
         more = "give it more work, or measure for less (seconds=...)"

@@ -49,7 +49,7 @@ class Watcher:
         self.clock = meter.clock
         self.rhythms: dict[int, PeriodEstimate] = {}  # of jobs without marks, found while they ran alone
 
-    # the machine's monotonic clock, on which marks are told, and the device's
+    # the machine's monotonic clock, on which marks are reported, and the device's
 
     def at(self, monotonic_s: Any) -> Any:
         """Moments of the monotonic clock on the device's."""

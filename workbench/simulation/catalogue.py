@@ -9,7 +9,8 @@ tools.fit_catalogue`, from these files (sha256):
     362bb134259443524cb6617bdb9f5309cf9952076670765e3c39e0bb12c456a7  clocks/perseus_a100_sxm_gpt3_175b.csv
     c09b0246a5e7d37e20f17b0b7e1965e4d80a32811b13104cc845f52a071563a9  clocks/rtx3080ti_kernels.csv
 
-Where a card's numbers are stated or scaled instead, its comment says so: trust it for shape, not for watts.
+Where a card's numbers are stated or scaled instead, its comment reports it: trust it for shape, not for
+watts.
 """
 
 from __future__ import annotations

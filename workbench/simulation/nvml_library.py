@@ -1,4 +1,4 @@
-"""An NVML that is not there: stands in place of `pynvml.nvmlLib` and answers from the simulated machine's
+"""An NVML that is not there: is in place of `pynvml.nvmlLib` and answers from the simulated machine's
 memory.
 
 `install()` puts it where pynvml keeps the loaded library, so that everything above runs unchanged: our own

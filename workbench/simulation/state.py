@@ -362,7 +362,7 @@ class MachineState:
                 rows = []
                 for duration_s, *values in plan:
                     begin_s, at_s = at_s, at_s + duration_s
-                    if duration_s > 0 and at_s > floor_s:  # what ends before lies in the immutable past
+                    if duration_s > 0 and at_s > floor_s:  # what ends before is in the immutable past
                         rows.append((begin_s, *values))
                 for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
                     begin_s = max(begin_s, floor_s) if last is not None else begin_s
@@ -386,7 +386,7 @@ class MachineState:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
 
     def segment_at(self, gpu: int, at_s: float) -> Segment:
-        """The segment in force at a time; the oldest one kept if that is before the ring's memory."""
+        """The segment active at a time; the oldest one kept if that is before the ring's memory."""
         base = self._base(gpu)
         waits = 0
         while True:

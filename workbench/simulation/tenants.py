@@ -59,7 +59,7 @@ class TimelineStretch(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a job asks of its card when it is alone there: means over an iteration at the setting in force.
+    """What a job asks of its card when it is alone there: means over an iteration at the setting active.
 
     Attributes:
         utilisation: Share of the time that a kernel runs.
@@ -266,7 +266,9 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
 
 
 class _JobMixture:
-    """Jobs that run at once: the means of the laws above, and how far each job's phases swing around them."""
+    """Jobs that run immediately: the means of the laws above, and how far each job's phases swing around
+    them.
+    """
 
     def __init__(self, demands: Sequence[Demand]) -> None:
         self.demands = demands

@@ -237,7 +237,7 @@ class Piece(NamedTuple):
     """A stretch whose energy is not known yet.
 
     Attributes:
-        count_from_s: Its iterations are timed from here on: the setting was not in force before.
+        count_from_s: Its iterations are timed from here on: the setting was not active before.
         known: What was measured of its iterations already.
     """
 
@@ -251,7 +251,7 @@ class Piece(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A stretch that was counted, and the row of iterations that tells how long they were."""
+    """A stretch that was counted, and the row of iterations that reports how long they were."""
 
     stretch: Stretch
     run: Reading | Count
@@ -300,7 +300,7 @@ class SavingsLedger:
         """
         if not to_s > self.cursor_s:
             return
-        if isinstance(source, Marked):  # borders lie between iterations
+        if isinstance(source, Marked):  # borders are between iterations
             times = source.since(self.cursor_s, to_s)
             if len(times) < 2:
                 return

@@ -111,7 +111,7 @@ def tune(
         with workbench.tune(max_slowdown=0.05) as tuning:
             for batch in loader:
                 train(batch)
-                workbench.step()          # optional: iterations that are told need not be found
+                workbench.step()          # optional: iterations that are reported need not be found
         print(tuning.result)
 
     Args:
@@ -130,7 +130,7 @@ def tune(
         seed: Of the search.
 
     Raises:
-        UsageError: a bound, objective, search or knob that makes no sense; at once, before anything runs.
+        UsageError: a bound, objective, search or knob that makes no sense; immediately, before anything runs.
     """
     options: dict[str, Any] = {
         "max_slowdown": max_slowdown, "objective": objective, "over": over, "progress": progress,

@@ -23,14 +23,14 @@ from ..periods.online.search import main
 class IterationDetectorParams:
     """Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them."""
 
-    # that are reported before they are believed, that a baseline by the power trace takes at least, and half
-    # of those for which a rhythm is waited for
+    # that are reported before they are estimated, that a baseline by the power trace takes at least, and half
+    # of those for which a period is waited for
     steady_iterations: int = 6
     warm_iterations: int = 2  # that compile, tune and fill caches
-    least_s: float = 2.0  # of iterations, before they are believed, and of a baseline
+    least_s: float = 2.0  # of iterations, before they are estimated, and of a baseline
     # by how much the medians of the older and the newer half may differ, until ten times as many are reported
     unsteady: float = 0.08
-    hopeless_s: float = 30.0  # without a rhythm, after which a rate is taken
+    hopeless_s: float = 30.0  # without a period, after which a rate is taken
     precision: float = 0.004  # of a mean over iterations, by which their number is chosen
     longest_baseline_s: float = 12.0  # a rate is observed for half of that, and its baseline for a quarter
 
@@ -100,7 +100,7 @@ class IterationDetector:
         self._following: Following | None = None
         self._uuid = devices[0].uuid
         self.only_rate = False
-        self.text = "none was told yet"
+        self.text = "none was reported yet"
 
     def observe(self, now_s: float) -> DetectedIterations | None:
         """The iterations, once they are known."""
@@ -122,7 +122,7 @@ class IterationDetector:
     ) -> DetectedIterations | None:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]
-        self.text = f"{len(times)} were told so far"
+        self.text = f"{len(times)} were reported so far"
         if len(times) < PARAMS.steady_iterations + PARAMS.warm_iterations:
             return None
         # Of very many the newest tell enough.
@@ -160,7 +160,7 @@ class IterationDetector:
                 if now_s - self.from_s < PARAMS.hopeless_s:
                     return None  # the job may still report its steps, or show something longer
                 raise untrusted(level.seconds, f"the sensor refreshes only every {refresh_s:.2g} s")
-            # A sure rhythm stretches with the iterations in it, whatever its role.
+            # A sure period stretches with the iterations in it, whatever its role.
             rhythm = f"one {level.name} takes" if tracker.periods.sure else "a rhythm of"
             return self._traced(level.seconds, max(tracker.since_s, self.from_s), now_s,
                                 f"{rhythm} {level.seconds:.4g} s (seen in the power trace)")
@@ -193,7 +193,8 @@ class IterationDetector:
             what = "utilisation" if not busy > 0 else "SM clock"
             raise NotSupported(
                 f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not "
-                f"tell its {what}, by which a rate could be told; workbench.step() in the training's loop, "
+                f"tell its {what}, by which a rate could be reported; workbench.step() in the training's "
+                f"loop, "
                 "or a counter, tells iterations"
             )
         source = Rate(
@@ -201,7 +202,7 @@ class IterationDetector:
         )
         text = (
             f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
-            "told too high rather than too low; workbench.step() in the training's loop would tell more"
+            "told too high rather than too low; workbench.step() in the training's loop would report more"
         )
         return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - least_s, text)
 

@@ -1,4 +1,4 @@
-"""Who calls a tuner's `advance`: a thread beside the cell, or a stepped clock as it moves."""
+"""Who calls a tuner's `advance`: a thread next to the cell, or a stepped clock as it moves."""
 
 from __future__ import annotations
 

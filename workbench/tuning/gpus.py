@@ -41,7 +41,7 @@ class TunedGpus:
         devices: The GPUs.
         whole: Measures them, and perhaps others; `recorder` is its recorder.
         request: What may be set.
-        log: Is told which knobs are refused, and what could not be put back.
+        log: Is told which knobs are refused, and what could not be restored.
 
     Attributes:
         meter: Measures these GPUs and no others.
@@ -196,7 +196,7 @@ class TunedGpus:
         return "the default setting" if self.own(setting) == Setting() else str(setting)
 
     def settled_s(self, now_s: float) -> float | None:
-        """When the last setting was in force, in the readings of power too; None where it is not yet."""
+        """When the last setting was active, in the readings of power too; None where it is not yet."""
         arrived_s = self._arrival.at_s(now_s)
         return None if arrived_s is None or self._due is not None else arrived_s + self._shows_s
 
@@ -218,7 +218,7 @@ class TunedGpus:
             raise UsageError(f"{change}; tuning has ended")
 
     def wait_share(self, reading: Reading) -> float | None:
-        """Of a reading, in which they waited, 0..1; None where they do not tell."""
+        """Of a reading, in which they waited, 0..1; None where they do not report."""
         busy = [
             busy_and_clock(self.recorder.rows(device.uuid, reading.start_s, reading.end_s))[0]
             for device in self.devices

@@ -92,7 +92,7 @@ class Waiting(TunerPhase):
             raise GpuLost(problems[0])
         busy = busy_gpus(recorder, among, now_s)
         if not busy and self._marked.marks.total >= 3 and now_s - log.begun_s > WATCH_PARAMS.idle_s:
-            busy = tuple(among)  # the training says that it goes on
+            busy = tuple(among)  # the training states that it goes on
         if not busy:
             log.text = "waiting for the GPU to work"
             return self
@@ -250,7 +250,7 @@ class Baseline(TunerPhase):
 
 
 def _space_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
-    """Settings whose cost in time a rate can tell: a lock's clock is known, a limit's is only sampled."""
+    """Settings whose cost in time a rate can report: a lock's clock is known, a limit's is only sampled."""
     pairs = zip(space.settings, space.mu, strict=True)
     settings = [each for each, mu in pairs if mu >= 1.0 or rate.sees_memory]
     locks = [each for each in settings if each.power_limit_w is None]
@@ -349,7 +349,7 @@ class Trying(JobPhase):
         probe.advance(now_s)
         if not probe.over:
             if probe.early and job.gpus.current == probe.setting:
-                # It is beyond the bound for sure, and left at once; what it saw is read afterwards.
+                # It is beyond the bound for sure, and left immediately; what it saw is read afterwards.
                 job.log.note(f"{job.gpus.name(probe.setting)} is too slow: ended early")
                 job.cut(now_s, "probe", probe.count)
                 self._flee()
@@ -444,7 +444,7 @@ class Watching(JobPhase):
     def step(self, now_s: float) -> TunerPhase:
         job, request = self.job, self.job.work.request
         if not job.marked and job.work.marked.going(now_s):
-            return Retuning(job, now_s, "the training tells its iterations now")
+            return Retuning(job, now_s, "the training reports its iterations now")
         if not job.cut_where_long(now_s, "held"):
             return self
         job.gpus.check()
@@ -566,7 +566,7 @@ class Checking(JobPhase):
 
 
 class Retuning(JobPhase):
-    """The job has changed, as `why` says: wait until the default setting is in force again."""
+    """The job has changed, as `why` says: wait until the default setting is active again."""
 
     state = "re-tune"
     stops_idle = False
@@ -642,7 +642,7 @@ class Interrupted(TunerPhase):
 
 
 class Finished(TunerPhase):
-    """The tuner has ended: "done" where it was told to, "refused" where it could not go on.
+    """The tuner has ended: "done" where it was reported to, "refused" where it could not go on.
 
     Attributes:
         was: The state that it was in then; "refused" where it was refused.

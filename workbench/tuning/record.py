@@ -74,7 +74,7 @@ class TuningRecord:
         found: The iterations that were found last.
         suspects: Stretches at the held setting that are not on the account yet.
         held: The setting that was held last.
-        left: Sentences about what could not be put back.
+        left: Sentences about what could not be restored.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -172,7 +172,7 @@ class TuningRecord:
         suspects = sum(stretch.iterations for stretch in self.suspects)
         return self.accounts.iterations + self.ledger.waiting + suspects
 
-    # what is told
+    # what is reported
 
     @property
     def source(self) -> str:

@@ -121,7 +121,7 @@ class TuningResult(HtmlFacts):
         spent_s, spent_j: Time and energy of tuning itself.
         retuned: How often the job had changed.
         reason: Why it was refused, or where it stood.
-        left: Sentences about what could not be put back.
+        left: Sentences about what could not be restored.
         remarks: Sentences about what was not as good as it could be: a knob that may not be set, a model that
             could not be used.
     """
@@ -169,7 +169,7 @@ class TuningResult(HtmlFacts):
         if 0.0 < saved.time_s < COUNTED * self.elapsed_s:  # the share is of that alone
             counted_s, whole_s = format_duration(saved.time_s), format_duration(self.elapsed_s)
             joules += f", counted over {counted_s} of {whole_s}"
-        bound = " by a rate that tells too much rather than too little" if self.source == "rate" else ""
+        bound = " by a rate that reports too much rather than too little" if self.source == "rate" else ""
         slowdown = f"{100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}"
         ending = ", simulated" if self.simulated else ""
         return f"{what} (tuning included{joules}) at {slowdown}; {settled}{ending}{left}"

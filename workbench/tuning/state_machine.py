@@ -218,7 +218,7 @@ class Tuner:
                 except Exception as error:  # a GPU that is gone must not hide how it went
                     self.log.note(str(error))
                 self._finish()
-            self._release()  # first: whatever stops the writing, the GPU is put back
+            self._release()  # first: whatever stops the writing, the GPU is restored
             self._keep()
             done = self._result
             self._result = self._conclude() if done is None else replace(done, left=tuple(self.log.left))

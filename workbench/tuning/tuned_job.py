@@ -64,7 +64,7 @@ class Workplace:
         """Add a probe that is over to the table.
 
         Raises:
-            UsageError: it has failed for want of energy, as those before it.
+            UsageError: it has failed for lack of energy, as those before it.
         """
         named = self.gpus.space.reference if probe.setting == Setting() else probe.setting
         why = probe.failed
@@ -117,7 +117,7 @@ class TunedJob:
 
     @property
     def marked(self) -> bool:
-        """Whether the job tells its iterations itself."""
+        """Whether the job reports its iterations itself."""
         return isinstance(self.source, Marked)
 
     @property
@@ -231,7 +231,7 @@ class TunedJob:
         return True
 
     def level_changed(self, now_s: float) -> str:
-        """Where iterations are not told: a sentence, if the power is that of another job."""
+        """Where iterations are not reported: a sentence, if the power is that of another job."""
         level, setting = self.work.level, self.gpus.current
         if self.marked:
             return ""

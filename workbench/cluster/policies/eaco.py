@@ -1,5 +1,5 @@
 """EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can be, watch one epoch,
-keep it or undo it. What its pseudo-code leaves open or gets wrong is mended as
+keep it or undo it. What its pseudo-code leaves open or gets wrong is fixed as
 docs/explanation/cluster.md says; as both tests of a set are tests of its GPUs, the best set of a node is its
 best GPUs.
 """

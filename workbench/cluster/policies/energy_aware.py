@@ -18,7 +18,7 @@ from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
 
 @dataclass(frozen=True, slots=True)
 class EnergyAwareParams:
-    """Tuned constants of `EnergyAwarePolicy` beside its arguments; figures: docs/validation/cluster.md.
+    """Tuned constants of `EnergyAwarePolicy` next to its arguments; figures: docs/validation/cluster.md.
 
     Attributes:
         slowdown_w: Price of a second by which a job runs longer, in watts. From 75 to 250 W the energy of a

@@ -152,7 +152,7 @@ class Lucid(Pairing):
 
     A job scores 0, 1 or 2 by its own utilisation: below 25 %, below 60 %, above. The original learns the
     score with a decision tree from utilisation, memory and use of mixed precision, and estimates durations;
-    here durations are those that the scheduler is told.
+    here durations are those that the scheduler gets.
     """
 
     LIMIT = 2

@@ -150,7 +150,7 @@ def environment(uuid: str, asked: str = "") -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """What says which GPUs are visible. No CUDA numbers simulated GPUs, so they go by PCI bus."""
+    """What names which GPUs are visible. No CUDA numbers simulated GPUs, so they go by PCI bus."""
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if library.library_is_simulated() else {}
     return {**os.environ, **order}
 
@@ -161,8 +161,7 @@ def why_none(error: DeviceError | None = None) -> str:
         return _INTEGRATED if library.count() else "the driver works and finds no GPU"
     if error.code == _UNKNOWN:
         return (
-            f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its "
-            "host): restart it"
+            f"{error}. A container loses its GPUs after `systemctl daemon-reload` on its host: restart it"
         )
     if error.code == _NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
         return (f"{error}, but a GPU is here: start the container with -e "

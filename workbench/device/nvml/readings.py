@@ -175,7 +175,7 @@ class Readings:
     # performance counters (GPM)
 
     def find_counters(self) -> bool:
-        """Whether the driver tells the GPU's performance counters (GPM)."""
+        """Whether the driver reports the GPU's performance counters (GPM)."""
         if not nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
             raise NotSupported("performance counters through NVML (GPM) need Hopper or newer")
         return True
@@ -205,7 +205,7 @@ class Readings:
         }
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Device memory in use, and all there is. Raises DeviceError where the driver does not tell."""
+        """Device memory in use, and all there is. Raises DeviceError where the driver does not report."""
         with translated(f"reading the memory of {self.name}"):
             found = nvml.nvmlDeviceGetMemoryInfo(self._handle)
         return int(found.used), int(found.total)

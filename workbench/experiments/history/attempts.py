@@ -95,7 +95,7 @@ class Attempt:
 
     @property
     def lost(self) -> bool:
-        """Whether it trained in vain: it ended by itself, without the target."""
+        """Whether it trained without success: it ended by itself, without the target."""
         return self.state in ("stopped", "failed")
 
     def cost(self, objective: Objective) -> float:
@@ -204,7 +204,7 @@ class Bars:
 
 
 def without(space: Space, out: dict[int, str]) -> Space:
-    """The space without what is barred; the next smaller batch size, or the smallest, stands in as default.
+    """The space without what is barred; the next smaller batch size, or the smallest, is in as default.
 
     Raises:
         UsageError: nothing is left.
@@ -225,7 +225,7 @@ def without(space: Space, out: dict[int, str]) -> Space:
 
 
 def current_owner() -> dict[str, Any]:
-    """This process, so that another one can tell whether it still runs."""
+    """This process, so that another one can report whether it still runs."""
     pid = os.getpid()
     host, boot, started = socket.gethostname(), _processes.boot_id(), _processes.started_at(pid)
     return {"host": host, "boot": boot, "pid": pid, "started": started}

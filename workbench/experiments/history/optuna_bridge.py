@@ -90,7 +90,7 @@ class AttemptLedger:
 
         Args:
             space: A part of the job's, where batch sizes are barred.
-            before: The trial that is asking, for which later ones do not run: of two at once one explores.
+            before: The trial that is asking, for which later ones do not run: of two together one explores.
         """
         space = space or self.space
         if self._evidence[0] != space:

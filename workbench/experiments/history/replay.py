@@ -39,7 +39,7 @@ class Recorded:
         self._all = _attempts(what)
         if not self._all and space is None:
             raise UsageError(
-                "this history has no attempt, so nothing says which batch sizes there are; give "
+                "this history has no attempt, so nothing names which batch sizes there are; give "
                 "space=Space(...)"
             )
         self.space = space or space_of(self._all)

@@ -7,7 +7,7 @@
 
 Each trial has the parameter `batch_size`, its cost under the objective of that day as its value, and
 everything that was measured in the user attribute `workbench` (`Attempt`): a change of the objective scores
-old trials anew. What reached its target is COMPLETE, what was stopped is PRUNED, all else is FAIL. Optuna is
+old trials again. What reached its target is COMPLETE, what was stopped is PRUNED, all else is FAIL. Optuna is
 imported when a study is opened.
 """
 

@@ -290,7 +290,7 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
 
 
 class ProbedSearch(Probing):
-    """A search that believes its probes alone, and chooses the best of them."""
+    """A search that estimates its probes alone, and chooses the best of them."""
 
     def belief(self) -> pl.DataFrame:
         """One row a setting, null where not probed; ratios and relative deviations are to the reference."""

@@ -6,7 +6,7 @@
         search.tell(step.setting, iterations, time_s, energy_j, energy_uncertainty_j)
     search.choice()                # of this objective and bound, or of any other
 
-    model-guided    every probe's time and energy with their errors, over all knobs at once (`model_guided`)
+    model-guided    every probe's time and energy with their errors, over all knobs together (`model_guided`)
     gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`gpoeo`)
 
 A search knows no device and no clock. The first probe of every search is the reference.

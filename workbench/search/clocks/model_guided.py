@@ -1,4 +1,4 @@
-"""The search that uses every probe's time and energy, with their errors, over all knobs at once.
+"""The search that uses every probe's time and energy, with their errors, over all knobs together.
 
 After every probe `response_surface` gives draws of time and energy at every setting. What a setting is worth
 is its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time
@@ -42,7 +42,7 @@ class ModelGuidedParams:
     """
 
     horizon_s: float = 600.0  # how long the job goes on, where that is unknown
-    settle_s: float = 1.0  # what a probe costs beside its iterations
+    settle_s: float = 1.0  # what a probe costs next to its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
     worth_later: float = 0.012  # the same where the choice is measured later anyhow (`learns_later`)
     error_later: float = 0.015  # relative 95 % error of a probe there
@@ -67,9 +67,9 @@ class ModelGuided(Probing):
         horizon_s: How long the job probably goes on; a probe must pay within it.
         worth: Share of the job's cost that a probe must promise; None for that of `params`.
         wait_share: Share of an iteration in which the GPU waits; see `response_surface.fit`.
-        learns_later: The choice will be held and measured for longer than any probe. What a probe would tell
-            of it comes for nothing then, so a probe is worth less, and the choice is not probed for its own
-            sake where a probe was near.
+        learns_later: The choice will be held and measured for longer than any probe. What a probe would
+            report of it comes for nothing then, so a probe is worth less, and the choice is not probed for
+            its own sake where a probe was near.
         params: The constants.
         args: Of `Probing`.
         options: Of `Probing`.
@@ -170,7 +170,7 @@ class ModelGuided(Probing):
 
     @property
     def _enough(self) -> float:
-        """What must be left of a probe's gain beside its price."""
+        """What must be left of a probe's gain next to its price."""
         rounds = len(self._measured) // self.params.most
         return 0.0 if self._trusts or not rounds else self.params.much if rounds < 2 else math.inf
 

@@ -1,4 +1,4 @@
-"""What is believed of the settings of a running job: a search, its space and earlier runs.
+"""What is estimated of the settings of a running job: a search, its space and earlier runs.
 
 The tuner of a running cell and the power-limit profile of a recurring job both ask it for the next probe.
 """
@@ -34,7 +34,7 @@ class SettingPosterior:
         seed: Of its draws.
         same: Earlier runs of this job, the one to be tried first in front.
         others: Earlier runs of other jobs on this card.
-        options: Of `make_search`; `learns_later` unless they say otherwise.
+        options: Of `make_search`; `learns_later` unless they state otherwise.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class SettingPosterior:
         if self.named(setting) == self.space.reference:
             return 1.0, 0.01, 1.0
         row = self._row(setting)
-        if row["time_ratio"] is None:  # a search that believes its probes alone
+        if row["time_ratio"] is None:  # a search that estimates its probes alone
             return 1.0, 0.1, 1.0
         return row["time_ratio"], row["time_sd"], row["energy_ratio"]
 

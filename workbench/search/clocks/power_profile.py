@@ -131,7 +131,7 @@ class PowerProfile:
         """The curve as a frame: limit_w, iteration_s, power_w of all GPUs, and whether it was measured.
 
         Raises:
-            MeasurementError: no slice has been told yet.
+            MeasurementError: no slice has been reported yet.
         """
         search = self.belief.search
         if not self.measured or not isinstance(search, ModelGuided):
@@ -151,7 +151,7 @@ class PowerProfile:
         """The measured limit that costs least, of equals the higher one.
 
         Raises:
-            MeasurementError: no slice has been told yet.
+            MeasurementError: no slice has been reported yet.
         """
         limit_w = self.belief.choice(None).setting.power_limit_w
         row = self.frame().row(by_predicate=pl.col("limit_w") == limit_w, named=True)

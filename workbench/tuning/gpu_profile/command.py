@@ -2,7 +2,7 @@
 
 Workloads of graded intensity are measured at the default and at a handful of other settings (`collector`),
 row by row into a file (`rows`), so that what was interrupted goes on; then a model for each set of features
-is trained and kept (`search.surrogates.predictor`, `tuning.models`). The GPU is put back, whatever happens.
+is trained and kept (`search.surrogates.predictor`, `tuning.models`). The GPU is restored, whatever happens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output", type=Path, metavar="FILE",
-        help="where the measurements are kept (default: beside the models)",
+        help="where the measurements are kept (default: next to the models)",
     )
     parser.add_argument(
         "--list", action="store_true",

@@ -48,7 +48,7 @@ class Curves:
     """Relative time and power of every workload.
 
     Attributes:
-        features: (workloads, names); NaN = not told.
+        features: (workloads, names); NaN = not reported.
         power_w: Mean power at the reference, (workloads,).
         log_time, log_power: ln of the ratio to the reference, (workloads, nodes); NaN = not measured.
         dropped: Workloads that could not be used, each with the reason.
@@ -189,7 +189,7 @@ def _by_clock(rows: pl.DataFrame, max_sm: float | None, max_mem: float | None) -
 
 def _by_cap(rows: pl.DataFrame) -> pl.DataFrame:
     """Curves over limits, read at equal shares of the workload's own power; logarithms interpolated."""
-    # A lock and a limit at once are evidence of neither.
+    # A lock and a limit immediately are evidence of neither.
     alone = pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null()
     shares = rows.filter(alone, pl.col("power_limit_w").is_not_null())
     shares = shares.with_columns(c=pl.col("power_limit_w") / pl.col("top_w")).filter(pl.col("c") < 1)

@@ -25,7 +25,7 @@ from scipy.optimize import least_squares, nnls
 
 from .curves import Array, Curves
 
-MEMORY = ("dram_active", "memory_utilisation")  # the first that is told
+MEMORY = ("dram_active", "memory_utilisation")  # the first that is reported
 BUSY = "gpu_utilisation"
 SHARE = "power_share"
 SOFT = 0.05  # of ln time: a misfit beyond it counts by its size, not its square
@@ -45,7 +45,7 @@ class CardPhysics:
     clocked: Array
     memory: Array
     watts: Array
-    typical_memory: float  # taken where a workload does not tell it
+    typical_memory: float  # taken where a workload does not report it
 
     def log_time(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative time, (workloads, nodes)."""
