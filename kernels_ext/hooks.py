@@ -90,7 +90,7 @@ class Hooks:
                 self._running = None
 
     def after(self, result: Any) -> None:
-        """Close the window and show what it cost; also after an error or an interrupt."""
+        """Close the window and show its cost; also after an error or an interrupt."""
         running = self._running
         if running is None or not self._ends(result):
             return

@@ -1,4 +1,4 @@
-"""What a value shows of itself in a notebook: small tables of HTML. No script, colours inherited, readable in
+"""Small HTML tables by which values show themselves in a notebook. No script, colours inherited, readable in
 any theme. Standard library only.
 """
 

@@ -206,7 +206,7 @@ def start(
     It has a session of its own: no signal to this process's group or terminal reaches it. Raises OSError.
 
     Args:
-        module, function: What it calls, with `arguments` as a list.
+        module, function: The function that it calls, with `arguments` as a list.
         environment: Its own; this process's where None.
         answers: Whether its output is read.
     """
@@ -253,8 +253,8 @@ def last_message(process: subprocess.Popen[bytes]) -> str:
 
 
 def heard(parent: int, timeout_s: float) -> bytes | None:
-    """What the parent has written to this process's input; empty where nothing came in that time, None where
-    the parent has closed it or is gone.
+    """The parent's input to this process; empty if nothing came in that time, None if the parent has closed
+    it or ended.
 
     The input alone does not show it: a process that the parent has forked may hold its other end.
     """
@@ -453,7 +453,7 @@ class ProcessReaper:
         self._tell(f"-{leader}\n")
 
     def close(self) -> None:
-        """Nothing is left to guard; what is left behind is not touched."""
+        """Nothing is left to guard; other processes are not touched."""
         end(self._process, wait_s=5.0, message=b"done\n")
 
     def _tell(self, text: str) -> None:
@@ -464,8 +464,7 @@ class ProcessReaper:
 
 
 def reap(argv: list[str]) -> None:
-    """The reaper's process, with a mark, the parent's pid and a grace: until the parent is gone, or says
-    "done".
+    """The reaper's process, with a mark, the parent's pid and a grace: until the parent ends or sends "done".
     """
     mark, parent, grace_s = os.fsencode(argv[0]), int(argv[1]), float(argv[2])
     os.chdir("/")

@@ -29,7 +29,7 @@ EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 
 
 class ReportedRun(Protocol):
-    """What is reported of a recurring job: a `Recurrence`, or a part of one."""
+    """The recurring job to report to: a `Recurrence`, or a part of one."""
 
     def epoch(self, metric: float | None = None) -> None: ...
     def should_stop(self) -> bool: ...

@@ -22,7 +22,7 @@ MOST_RUNS = 500
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What is to be run: scenario, log by name, its part, whether trimmed, whether wrong rows stay out."""
+    """The runs: scenario, log by name, its part, whether trimmed, whether wrong rows stay out."""
 
     scenario: Scenario
     log: str
@@ -173,7 +173,7 @@ class PolicyComparison:
         return self.runs
 
     def cancel(self) -> None:
-        """End the runs under way, within some tenths of a second; what has ended is kept."""
+        """End the runs under way, within some tenths of a second; ended runs are kept."""
         if self.runs is not None and self.runs.running:
             self.runs.cancel()
 

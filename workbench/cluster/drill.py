@@ -1,5 +1,5 @@
-"""One job or one node of a run that was recorded (`Simulator(..., stays=True)`): where it was and with whom,
-how fast it went, what it drew. The integrals of what these functions return are the figures of the run.
+"""One job or one node of a run that was recorded (`Simulator(..., stays=True)`): its place and partners,
+speed and power. The integrals of what these functions return are the figures of the run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Jobs of a cluster as a Polars frame with `SCHEMA`: what came when and needs what. `check` says what is
-wrong with a frame, row and value.
+"""Jobs of a cluster as a Polars frame with `SCHEMA`: what came when and needs what. `check` names row and
+value of an error in a frame.
 
 job_id          unique
 submit_s        when it came, seconds from any origin

@@ -25,11 +25,11 @@ TASKS = ("inst_num", "plan_gpu", "start_time", "end_time")
 
 def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.DataFrame:
     """The jobs of a file or frame, distinguished by its columns: this package's own, Philly's, Alibaba's,
-    Slurm's. What is not reported is null.
+    Slurm's. Missing values are null.
 
     Args:
         source: Where they are.
-        keep_valid: Take words where a number is needed ("N/A") for what is not reported, instead of raising.
+        keep_valid: Read words in place of a number ("N/A") as missing values, instead of raising.
 
     Raises:
         UsageError: No such file, columns of none of these, or words where a number is needed; row and value

@@ -80,7 +80,7 @@ def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What is drawn of a run, however long its log: `course`, `distributions` and `notable` of it."""
+    """The view of a run, for a log of any length: `course`, `distributions` and `notable` of it."""
 
     course: dict[str, Floats]
     distributions: dict[str, Floats]

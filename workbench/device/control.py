@@ -1,7 +1,6 @@
-"""A GPU put to a chosen setting until that is undone: what is active, who has set it, how a chosen one
-differs, which rights it takes.
+"""Manual control of a GPU: its active setting and origin, the difference to a chosen one, the rights needed.
 
-What is applied stays until it is undone or the process ends, however that is (watchdog of `lease`). The
+A setting stays until it is undone or the process ends in any way (watchdog of `lease`). The
 driver does not report clocks that another program has locked: none is touched unless a clock is chosen.
 """
 
@@ -40,7 +39,9 @@ CLOCKS = KNOBS[1:]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a change takes: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and what if not."""
+    """The rights of a change: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and the
+    remedy.
+    """
 
     who: str
     text: str
@@ -48,8 +49,8 @@ class Rights:
 
 
 def highest_limit_w(device: Device) -> float | None:
-    """The highest power limit (W) with an effect: the card's, or a cap (a management controller's) below what
-    was asked for; None where the card takes none.
+    """The highest power limit (W) with an effect: the card's, or a cap (a management controller's) below the
+    requested limit; None where the card takes none.
     """
     highest_w, asked_w = device.limits.max_power_limit_w, device.setting().power_limit_w
     holds_w = device.enforced_limit_w()
@@ -101,8 +102,8 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
     """What rights a change of a GPU takes; `refused` is how an attempt has failed.
 
     Args:
-        now: What is active.
-        wanted: What is to be active.
+        now: The active setting.
+        wanted: The wanted setting.
         device: The GPU.
         refused: The driver's message, where an attempt has failed.
     """
@@ -235,7 +236,7 @@ class Control:
         """Put the GPU to a configuration, whole: knobs that are None are given back to the driver.
 
         A tuner at work on this GPU is stopped, and a live view's limit slider hands over. The new knobs come
-        first, so that a refusal leaves what was. A batch size goes to `workbench.chosen` and to the
+        first, so that a refusal changes nothing. A batch size goes to `workbench.chosen` and to the
         next recurrence of `jobs`.
 
         Args:
@@ -290,7 +291,7 @@ class Control:
             return done
 
     def undo(self) -> str:
-        """Take the last change back; returns a sentence on what is active now, or on what is left.
+        """Take the last change back; returns a sentence on the active setting, or on the one that is left.
 
         Raises:
             UsageError: there is nothing to undo.
@@ -477,7 +478,7 @@ def _earlier(uuid: str) -> str:
 
 
 def as_configuration(wanted: Configuration | Setting) -> Configuration:
-    """What is to be applied. Raises UsageError where it is none."""
+    """The setting to apply. Raises UsageError where it is none."""
     if isinstance(wanted, Setting):
         return Configuration(wanted)
     if isinstance(wanted, Configuration):

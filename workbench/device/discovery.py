@@ -68,7 +68,7 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
 
 
 def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
-    """The names of GPUs one by one; none of an empty list. Raises UsageError for what is no name.
+    """The names of GPUs one by one; none of an empty list. Raises UsageError for other values.
 
     >>> named("0, GPU-12"), named(1), named([0, "sim:V100,late"]), named([])
     (['0', 'GPU-12'], [1], [0, 'sim:V100,late'], [])

@@ -33,7 +33,7 @@ class OpenGpu(Device):
     Both take a `Setting`, or its knobs by name; other knobs, and what other programs set, are left alone.
 
     Attributes:
-        capabilities: What was probed, each present or absent with its reason.
+        capabilities: Probed capabilities, each present or absent with its reason.
         power_window_s: Averaging window behind one reading of power (arXiv 2312.02741, by architecture).
         note: Something to know about all of its readings, such as that they are the whole module's.
         node: Its file in /dev, which containers share; empty where there is none.
@@ -129,7 +129,7 @@ class OpenGpu(Device):
         raise NotSupported(f"{self.name} has no counters to read: {self.why_not('gpm')}")
 
     def modes(self) -> dict[str, float]:
-        """Modes and settings that the driver reports; what it does not report is left out."""
+        """Modes and settings that the driver reports; others are left out."""
         return {}
 
     # changing
@@ -161,7 +161,7 @@ class OpenGpu(Device):
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
         sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None, force: bool = False,
     ) -> Setting:
-        """As `applied`, until `undo` or the end of this process; returns what was read back.
+        """As `applied`, until `undo` or the end of this process; returns the setting read back.
 
         Args:
             setting: All knobs together; else the three that follow.
@@ -176,7 +176,7 @@ class OpenGpu(Device):
         return Lease([self], force=force, who="program").apply(wanted)[0]
 
     def undo(self) -> str:
-        """Take the last `apply` back; returns a sentence on what is active now, or on what is left.
+        """Take the last `apply` back; returns a sentence on the active setting, or on the one that is left.
 
         Raises:
             UsageError: there is nothing to undo.

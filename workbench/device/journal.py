@@ -1,5 +1,5 @@
-"""What is on disk about a GPU that is changed: locks, so that one process at a time changes it, and the
-journal of what was found, to restore it. Standard library only.
+"""Files on disk about a changed GPU: locks, so that one process at a time changes it, and the journal with
+the earlier settings to restore. Standard library only.
 
 A GPU has up to three record locks. One file is in the system's temporary directory and keeps users apart. One
 in the home keeps processes of one user apart that have different temporary directories (containers). The
@@ -40,7 +40,7 @@ _taken: set[str] = set()
 
 @dataclass
 class Journal:
-    """What was found before the first change, and what was set since.
+    """The setting before the first change, and the settings made since.
 
     Attributes:
         limits_w: Every power limit that this process has set or is about to set, each once.
@@ -73,7 +73,7 @@ class Journal:
                               ) from error
 
     def note(self, setting: Setting) -> None:
-        """Write down what is about to be set."""
+        """Write down the next setting."""
         before = self.touched, self.limits_w
         self.touched = [knob for knob in KNOBS if getattr(setting, knob) is not None or knob in self.touched]
         try:

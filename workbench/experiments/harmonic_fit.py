@@ -87,7 +87,7 @@ def timed(
 
     Args:
         time_s, power_w: Readings, one a refresh.
-        guess_s: What it should be.
+        guess_s: The expected value.
         low, high: How much shorter and longer than `guess_s` it may be. Of two that fit alike, one twice the
             other, it is the shorter.
         sd: Standard deviation of the logarithm of what it is over the guess.
@@ -135,7 +135,7 @@ def timed(
 
 
 def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array]:
-    """Neighbouring readings averaged, where there are more to a period than tell anything."""
+    """Neighbouring readings averaged, where a period has more than needed."""
     group = int(seconds / (4 * harmonics.MOST) / max(float(np.median(np.diff(time_s))), 1e-6))
     whole = len(time_s) // max(group, 1) * group
     if group < 2 or whole // group < PARAMS.least_readings:

@@ -94,7 +94,7 @@ class IterationSource(Protocol):
 
 
 class MarkSource(marks.MarkRecorder):
-    """Iterations as marks tell them: those of `workbench.step()` once it is attached."""
+    """Iterations from marks: those of `workbench.step()` once it is attached."""
 
     name = "marks"
 
@@ -260,7 +260,7 @@ class Trace:
 
 
 class Rate:
-    """Work done by a job without iterations, told from how busy the GPU is and how fast its clock runs.
+    """Work done by a job without iterations, from the GPU's utilisation and clock.
 
     One iteration is what `unit_s` does at the default setting. How much longer it takes elsewhere is the
     lower of two upper bounds: the GPU's part stretches at most as the SM clock falls, the rest not at all,
@@ -329,7 +329,7 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         moments: When iterations ended.
         counts: How many ended between a moment and the next.
         guess_s: How long one should take; the median where that is not known.
-        phases: What was reported to be something else.
+        phases: Marked phases that are no iterations.
     """
     if len(moments) < 2:
         return []

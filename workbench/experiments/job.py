@@ -139,7 +139,7 @@ class RecurringJob(Suggesting):
 
     @property
     def objective(self) -> Objective:
-        """What is to be small. A change scores all history again."""
+        """The objective to minimise. A change scores all history again."""
         return self.study.objective
 
     @objective.setter
@@ -147,7 +147,9 @@ class RecurringJob(Suggesting):
         self.study.objective = self._objective(objective)
 
     def next(self) -> Configuration:
-        """What the next recurrence runs at. It is claimed by this: other processes see it as running."""
+        """The configuration of the next recurrence. It is claimed by this: other processes see it as
+        running.
+        """
         if self._next is None:
             self._next = self.study.ask(slices=False)
         return Configuration(Setting(power_limit_w=self._next.power_limit_w), self._next.batch_size)
@@ -161,7 +163,7 @@ class RecurringJob(Suggesting):
             power_limit_w: One of the job's; None takes the one that has cost least there so far.
 
         Raises:
-            UsageError: a batch size or limit that the job has not; what was claimed before stays claimed.
+            UsageError: a batch size or limit that the job has not; an earlier claim stays.
         """
         claimed = self.study.claim(batch_size, power_limit_w) if batch_size is not None else None
         if self._next is not None:
@@ -253,7 +255,7 @@ class RecurringJob(Suggesting):
 
     @checked
     def import_csv(self, path: str | Path) -> int:
-        """Add what is missing here of a history that `export_csv` has written; returns how many attempts.
+        """Add the missing attempts of a history that `export_csv` has written; returns their number.
 
         Raises:
             UsageError: a row that is none, with its number; nothing was added.

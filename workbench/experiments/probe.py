@@ -89,7 +89,7 @@ class Probe:
         kind: "baseline", "probe" or "re-check".
         meter: Measures the energy.
         source: Counts the iterations.
-        setting: What is active.
+        setting: The active setting.
         from_s: When it begins; may be in the past.
         iterations, seconds: Least that it measures.
         guess: How long an iteration should take.
@@ -212,7 +212,7 @@ class Probe:
 
 
 def energy(meter: Meter, start_s: float, end_s: float) -> EnergyEstimate | None:
-    """What all GPUs drew between two times; None where nothing tells, as where a counter stands still."""
+    """Energy of all GPUs between two times; None if unknown, as with a counter that stopped."""
     found, recorder = meter.energy(start_s, end_s), meter.recorder
     if found is None or found.energy_j <= 0 or recorder is None:
         return None

@@ -32,7 +32,7 @@ SETTLED_S = 2.0  # after a moment, what its energy is reported to be changes no 
 
 
 class JobContext(Protocol):
-    """What a recurrence takes from its job; `RecurringJob` is one."""
+    """The interface of a job to its recurrences; `RecurringJob` is one."""
 
     name: str
     meter: Meter

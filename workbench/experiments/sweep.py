@@ -116,7 +116,7 @@ class Sweep:
 
     @property
     def points(self) -> pl.DataFrame:
-        """What was measured, as `search.frontier` reads it."""
+        """The measurements, as `search.frontier` reads them."""
         return self.trials.filter(pl.col("outcome") == "ok")
 
     @property
@@ -126,8 +126,7 @@ class Sweep:
 
     @property
     def note(self) -> str:
-        """What is known from before, and a card that follows no usual curve, as a sentence, while the
-        frontier is looked for; else empty.
+        """A sentence on earlier measurements and on an irregular card during the search; else empty.
         """
         known = f"{self._known_text}: " + (
             "as these trials measure" if self._search.earlier.agreed else
@@ -148,7 +147,7 @@ class Sweep:
         return "" if first is None else self._describe(first)
 
     def summary(self) -> str:
-        """What was measured, why the sweep ended, and the first failure."""
+        """Number of measurements, why the sweep ended, and the first failure."""
         status = f"{len(self.points)} configurations measured"
         if self.reason:
             status += f": {self.reason}"

@@ -1,7 +1,6 @@
-"""One trial: a configuration applied to a GPU, a piece of work run and measured under it, the GPU put back.
+"""One trial: a configuration applied to a GPU, a piece of work run and measured under it, the GPU restored.
 
-A trial is a row of `TRIALS`, whatever came of it: what was asked for, what the driver set, what it was put
-back to, and how it ended.
+A trial is a row of `TRIALS`: its requested, active and restored settings, and its outcome.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
+    """Whether an error of a framework, or of the simulated GPU, means that the batch does not fit."""
     message = f"{type(error).__name__} {error}".casefold().replace("_", " ")
     phrases = ("outofmemory", "out of memory", "resource exhausted")
     return isinstance(error, MemoryError) or any(each in message for each in phrases)
@@ -187,10 +186,10 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     if samples is not None and not (math.isfinite(samples) and samples > 0):
         return simulated | {
             "outcome": "error",
-            "reason": f"the work says that it went through {samples:g} samples; give a number above 0",
+            "reason": f"the work completed {samples:g} samples; give a number above 0",
         }
     if energy_j is None or not energy_j > 0 or not measurement.time_s > 0:
-        why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "the GPU told no energy"
+        why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "no energy reported"
         return simulated | {"outcome": "error", "reason": f"its energy could not be measured: {why}"}
     counted = {each.name: each.amount for each in measurement.work if each.amount > 0}
     known = [(unit, counted[name] / size) for unit, (name, size) in WORK_UNITS.items() if name in counted]

@@ -14,8 +14,8 @@ from ..state import LEAVING, RUNNING, Gpu, Job
 
 
 class Pairing(FreeNodesPolicy):
-    """A queue; whole GPUs first; a partner for the head where there are none. Subclasses say who is a partner
-    and in which order the queue goes.
+    """A queue: whole GPUs first, else a partner for its head. Subclasses choose the partner and the order of
+    the queue.
 
     Args:
         sleep_after_s: When empty nodes go to standby; None: never.

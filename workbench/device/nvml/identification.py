@@ -35,7 +35,7 @@ _INTEGRATED = (
 
 
 class Capabilities(dict[str, Capability]):
-    """What a GPU was asked when it was opened, by name: there, or absent with its reason."""
+    """Capabilities probed when a GPU was opened, by name: present, or absent with its reason."""
 
     def __init__(self, handle: Any) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Capabilities(dict[str, Capability]):
 
 
 class IdentifiedGpu(OpenGpu):
-    """A GPU that the driver has opened: what it is, and what it can do."""
+    """An open GPU: its identity and its capabilities."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle

@@ -1,4 +1,4 @@
-"""What a GPU's driver reports: energy, power, status, processes and performance counters."""
+"""Readings of a GPU's driver: energy, power, status, processes and performance counters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _forget_sample(sample: Any, library: Any) -> None:
 
 
 class Readings:
-    """How energy, power and status of a GPU are read, which is decided once; then what they are."""
+    """Energy, power and status of a GPU; the way to read them is chosen once."""
 
     def __init__(self, gpu: IdentifiedGpu) -> None:
         self._gpu, self._handle, self.name = gpu, gpu.handle, gpu.name

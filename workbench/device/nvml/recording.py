@@ -31,7 +31,7 @@ _FOLLOWED = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage", F
 
 
 class Answers:
-    """Stands in the place of `pynvml.nvmlLib`, passes every call on, and keeps what it answered.
+    """Replaces `pynvml.nvmlLib`, passes every call on, and keeps the answers.
 
     Args:
         library: The one that answers.

@@ -1,4 +1,4 @@
-"""Power limit and clocks of a GPU: what is set, by whom, within which limits, and changing it."""
+"""Power limit and clocks of a GPU: read them, their ranges and origins, and change them."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class Settings:
         self._locks.append((self._gpu.clock(), replace(self.locked(), **clocks_mhz)))
 
     def write(self, setting: Setting) -> Setting:
-        """Put the device to a setting, which nothing restores (`lease` does); returns what was read back.
+        """Put the device to a setting, which nothing restores (`lease` does); returns the setting read back.
 
         Raises:
-            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is restored.
+            OutOfRange, NotSupported, NotPermitted: with the remedy; earlier changes are restored.
         """
         asked_w, before_w, name = setting.power_limit_w, self._limit_w(), self.name
         tried: list[str] = []

@@ -1,4 +1,4 @@
-"""Histories of recurring jobs as one frame, a row per attempt, and as CSV, what has many values as JSON."""
+"""Histories of recurring jobs as one frame, a row per attempt, and as CSV, lists as JSON."""
 
 from __future__ import annotations
 

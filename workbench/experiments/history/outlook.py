@@ -1,4 +1,4 @@
-"""What a history says under an objective: estimated costs, what was paid, what the default would have cost.
+"""A history under an objective: estimated costs, actual costs, costs of the default.
 
     paid = attempts_paid(study.attempts, space)              # once, when something has ended
     outlook = look(ledger, paid, objective, policy)          # again at every change of the objective
@@ -67,7 +67,7 @@ class Outlook:
 
     Attributes:
         estimated: Frame `BELIEVED`, a row per batch size of the space.
-        proposal: What the policy would do next, were nobody else running; None with the `reason`.
+        proposal: The next proposal of the policy without other running attempts; None with the `reason`.
         arm: Index in the space's batch sizes of what is proposed, or estimated best; None where nothing is.
         recurrences: A row per recurrence, as `recurrences` makes it.
         break_even: The first recurrence from which on the sum stays below the default's; None where it does
@@ -162,7 +162,7 @@ def believed_costs(
     evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space,
     barred: dict[int, str],
 ) -> pl.DataFrame:
-    """Frame `BELIEVED` for all of `space`; `evidence` and `belief` leave out what is barred.
+    """Frame `BELIEVED` for all of `space`; `evidence` and `belief` leave out barred batch sizes.
 
     Args:
         evidence: Runs and profiles, without barred batch sizes.
@@ -188,7 +188,7 @@ def believed_costs(
 
 
 def default_cost(evidence: Evidence, belief: EpochPosterior, objective: Objective) -> Default | None:
-    """What the default configuration costs; None where it has not been profiled."""
+    """The cost of the default configuration; None if it was not profiled."""
     arm, limits = evidence.default, evidence.space.power_limits_w
     known = ~np.isnan(evidence.epoch_time_s[arm])
     if not known.any():
