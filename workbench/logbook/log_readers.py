@@ -137,7 +137,7 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
         every_s: How often it was written, where its rows have no times (`dcgmi dmon`, an exporter's scrapes).
 
     Raises:
-        UsageError: no known format, or no times or power in it; says what was found and is needed.
+        UsageError: no known format, or no times or power in it; lists the columns found and needed.
     """
     given = Path(path).expanduser()
     table = table_of(given)

@@ -44,7 +44,7 @@ LATEX = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"} |
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a measurement does not know and a statement needs; None where it is not given.
+    """Facts that a statement needs and a measurement does not contain; None if not given.
 
     Attributes:
         pue: Power usage effectiveness of the data centre: all power over that of its machines, 1 or more.
@@ -91,7 +91,7 @@ class EnergyStatement:
 
     @property
     def text(self) -> str:
-        """The statement: hardware, scope, sensor, interval, repeats, what is in it and what is not."""
+        """The statement: hardware, scope, sensor, interval, repeats, what it includes and excludes."""
         return " ".join(_sentences(self.measurements, self.surroundings))
 
     @property
@@ -134,7 +134,7 @@ class EnergyStatement:
         return json.dumps(whole, indent=1) + "\n"
 
     def write(self, path: str | Path) -> Path:
-        """Write it; the ending says how. Raises UsageError for another one."""
+        """Write it, in the format of the name's ending. Raises UsageError for another one."""
         target = Path(path)
         if target.suffix not in FORMATS:
             raise UsageError(f"{target.name}: a report ends with {', '.join(FORMATS)}")

@@ -1,6 +1,6 @@
-"""What a measured block, function or loop leaves behind: its measurement, iterations and traces.
+"""Results of a measured block, function or loop: measurement, iterations and traces.
 
-Nothing in here ends a training: what goes wrong is a note of the measurement.
+Errors in here never end a training: they become notes of the measurement.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _begun_at() -> str:
 
 
 class BlockResult(Suggesting):
-    """What a measured block leaves behind; the estimate is made when it is first asked for.
+    """The result of a measured block; the estimate is made at its first use.
 
         with BlockResult(meter, "epoch") as result:     # of itself it raises nothing
             train()
@@ -178,8 +178,8 @@ class BlockResult(Suggesting):
 
     @property
     def iterations(self) -> Any:
-        """A Polars frame with a row for each iteration and for what is none (`workbench.periods.segment`);
-        the energies add up.
+        """A Polars frame with a row for each iteration and each stretch between
+        (`workbench.periods.segment`); the energies add up.
         """
         return self.found.frame
 

@@ -53,7 +53,7 @@ def count(
     Args:
         window: Closed.
         measurement: Of this window; its GPUs are the ones that count.
-        timelines: What was seen of the GPUs, by UUID; nothing where none were followed.
+        timelines: Followers of the GPUs, by UUID; empty if none were followed.
         detect_periods: True always, False never; None from 3 s on, or where there are marks.
     """
     assert window.end_s is not None
@@ -104,7 +104,7 @@ def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float) -> pl.DataF
 
 
 def energies_of(found_timelines: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetween:
-    """What is known of the energy of GPUs together, from their timelines or traces."""
+    """Energy of GPUs together, from their timelines or traces."""
     timelines = [
         each if isinstance(each, EnergyTimeline) else EnergyTimeline(as_rows(each))
         for each in found_timelines
@@ -120,7 +120,7 @@ def energies_of(found_timelines: Sequence[EnergyTimeline | pl.DataFrame]) -> Ene
 
 
 def detect(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
-    """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error.
+    """The periods of (the last minutes of) a trace; a failure becomes a reason, never an error.
     """
     from ..periods.detect import find_periods
     from ..periods.online import aliasing
@@ -212,7 +212,7 @@ def from_stored(
     """The iterations of a stored trace (`Store.trace`), found again, or as stored (`frame`) where they were
     `marked`.
 
-    The stored frame tells where the measurement began and ended, of which the trace has a little more.
+    The stored frame has begin and end of the measurement; the trace is a little longer.
 
     Raises:
         MeasurementError: there is nothing in the trace to find them in.

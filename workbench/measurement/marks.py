@@ -45,7 +45,7 @@ IN_CHILDREN = ("the trainer ran in child processes (ddp_spawn, ddp_fork, ddp_not
 
 
 class MarkRecorder:
-    """What is noted for an open window, on its device's `clock`; threads may write: appends are atomic.
+    """Marks of an open window, on its device's `clock`; threads may write: appends are atomic.
 
     Args:
         clock: Of the window's device.
@@ -71,7 +71,7 @@ class MarkRecorder:
         self.steps.append(now_s)
 
     def count(self, amounts: Mapping[str, float]) -> None:
-        """Work that was done until now. What is no amount is a note."""
+        """Work that was done until now. Other values become notes."""
         now_s = self.clock()
         for name, amount in amounts.items():
             try:
@@ -125,7 +125,7 @@ class MarkRecorder:
         return tuple(each for each, until_s in zip(inside, reach_s, strict=False) if each.end_s > until_s)
 
     def marks(self, start_s: float, end_s: float) -> Marks:
-        """What was noted between two moments: steps before loops, inner loops before those around them."""
+        """Marks between two moments: steps before loops, inner loops before those around them."""
         if _child_file is not None:
             file_facts = os.fstat(_child_file.fileno())
             if file_facts.st_size and file_facts.st_mtime >= self._made_unix_s:

@@ -1,6 +1,6 @@
-"""Samples become traces: starts the sampling process, drains its ring, hands out what was seen.
+"""Samples become traces: starts the sampling process, drains its ring, hands out samples.
 
-The process looks at the GPUs whatever the kernel does, also while a C call holds the interpreter lock. Where
+The process samples the GPUs even while a C call of the kernel holds the interpreter lock. Where
 no process can be started (and on a stepped clock, in tests) the same sampler runs in this one.
 """
 
@@ -137,7 +137,7 @@ class Recorder:
         self._follow = follow
 
     def stop(self) -> None:
-        """End the sampling; what was recorded can still be read."""
+        """End the sampling; recorded samples can still be read."""
         with contextlib.suppress(ValueError):  # the clock of a simulated machine that is gone already
             self.drain()
         if self._sampler is not None:
@@ -323,7 +323,7 @@ class Recorder:
         self._ring.ask(self._numbers[uuid], seconds)
 
     def drain(self) -> None:
-        """Move what is new in the ring into memory of this process, and forget what is old and not held."""
+        """Move new samples of the ring into memory of this process, and drop old ones that are not held."""
         with self._lock:
             for uuid, view in self._views.items():
                 number, kept = self._numbers[uuid], self._kept[uuid]

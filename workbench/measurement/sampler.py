@@ -74,7 +74,7 @@ class _Watched:
         self.schedule: _Follower | None = None  # of refreshes that are on no line
 
     def followed(self) -> tuple[tuple[EdgeTracker, Callable[[Sample], float]], ...]:
-        """The trackers, each with what it follows of a sample."""
+        """The trackers, each with its column of a sample."""
         power = (self.power_edges, lambda sample: sample.power_w)
         return ((self.edges, lambda sample: sample.energy_j), power) if self.counts else (power,)
 
@@ -143,7 +143,7 @@ class _Follower:
 
 
 class Sampler:
-    """Reads devices at their sensors' pace into a ring. `due_s` says when `tick` wants to be called next.
+    """Reads devices at their sensors' pace into a ring. `due_s` is when `tick` is due next.
 
     Args:
         devices: In the ring's order, or by their numbers in it.

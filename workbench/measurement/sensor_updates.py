@@ -1,4 +1,4 @@
-"""What a sensor said at its refreshes, and the energy between two moments by it, with its error.
+"""Values of a sensor at its refreshes, and from them the energy between two moments, with its error.
 
 Between two steps of a counter the energy is exact; uncertain is the piece of a step at either edge of a
 window. Power near an edge is taken as a Gaussian process: a level that may change at the edge, plus
@@ -61,7 +61,7 @@ class EnergyParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SensorUpdates:
-    """What a sensor said, one entry per refresh, in order of time; NaN for what there is not."""
+    """Values of a sensor, one entry per refresh, in order of time; NaN for missing ones."""
 
     tick_s: Floats  # when it refreshed
     energy_j: Floats  # the counter then
@@ -97,8 +97,8 @@ def as_updates(
     rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0, *,
     part_time: bool | None = False,
 ) -> SensorUpdates | None:
-    """One entry per refresh of the sensor, on one line in time where they are on one: what is left of their
-    error cancels between the edges of a window. None while the refreshes are not known.
+    """One entry per refresh of the sensor, on one line in time where they are on one: the rest of their error
+    cancels between the edges of a window. None while the refreshes are not known.
 
     Args:
         rows: Samples, `samples.ROWS`.

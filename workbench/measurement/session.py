@@ -78,7 +78,7 @@ class Session:
         return (self._meter or self.meter).recorder
 
     def wake(self) -> None:
-        """Have a sampler that rests look at full pace again: what comes now is to be seen."""
+        """Wake a resting sampler to full pace."""
         if self._meter is not None and self._meter.recorder is not None:
             self._meter.recorder.wake()
 
@@ -179,11 +179,11 @@ class Session:
         return mine.apply(Setting(power_limit_w=watts))[0].power_limit_w or watts
 
     def restore(self) -> list[str]:
-        """Undo what `set_power_limit` has set, no more; returns sentences about what could not be undone."""
+        """Undo only the limits of `set_power_limit`; returns sentences about failures."""
         return [sentence for mine in list(self._leases.values()) for sentence in mine.release()]
 
     def restore_all(self) -> list[str]:
-        """Put every GPU that this process holds back; returns sentences about what could not be."""
+        """Restore every GPU that this process holds; returns sentences about failures."""
         self._leases = {}
         return restore_all()
 
@@ -203,14 +203,14 @@ def keep(
     measurement: Measurement, window: Window, meter: Meter, store: Store,
     iterations: pl.DataFrame | None = None, *, kind: str = "cell",
 ) -> list[str]:
-    """Store a measurement and its traces; returns sentences about what could not be stored.
+    """Store a measurement and its traces; returns sentences about failures.
 
     Args:
         measurement, iterations: What to store; a frame.
         window: Where it was measured; the last one of several.
         meter: The one that measured it. A session's may be another by now.
         store: Where to.
-        kind: What was measured, as the log states it.
+        kind: The kind of measurement, as in the log.
     """
     traces, measurement = meter.traces(window), replace(measurement, kind=kind)
     try:

@@ -5,9 +5,9 @@
 
 Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill,
 2005) of power and utilisations over windows of several lengths and between pauses, and an interpolated
-spectrum. Boosted trees trained on simulated jobs tell the iteration and other levels (`estimators.ranker`);
-folding in chunks makes it precise (`estimators.precise`). GPOEO's detector (Wang et al., TPDS 2022), which
-this replaces, has one spectrum, one period, and even samples.
+spectrum. Boosted trees trained on simulated jobs identify the iteration and other levels
+(`estimators.ranker`); folding in chunks makes it precise (`estimators.precise`). GPOEO's detector (Wang et
+al., TPDS 2022), which this replaces, has one spectrum, one period, and even samples.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Iterations of a training as a frame: where they are, what each took and cost, and the mean one.
 
     iterations(trace, periods)     found in the trace, from a period (`detect.find_periods`)
-    from_marks(marks)              told by the training
+    from_marks(marks)              marked by the training
     per_iteration(frame)           the means with their uncertainty
     compare(periods, marked)       both, against one another
 
 A frame covers a stretch of time without holes or overlaps, so its energies add up to the stretch's. Columns:
-`iteration` (its number; null for what is none), `kind` ("iteration", "pause" between two, "other" at both
+`iteration` (its number; null for other stretches), `kind` ("iteration", "pause" between two, "other" at both
 ends, or the training's word: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`,
 `energy_j`, `mean_power_w`.
 """
@@ -104,7 +104,7 @@ def iterations(
     Args:
         trace: As recorded (`trace.SCHEMA`); columns other than time and power may be missing.
         periods: Of this trace or of a part of it.
-        energies: What is known of the energy; without, energies are null.
+        energies: The energy; without it, energies are null.
         within_s: Rows cover this stretch only; the whole trace where None.
         parts: Where settings changed inside: their own periods are followed, as far as they have any.
 
@@ -138,7 +138,7 @@ def with_periods(
     Args:
         trace: Of the whole window.
         whole: Found in all of it.
-        parts: With what was found in each.
+        parts: With the result of each.
 
     Returns:
         The surest periods, and the parts: with the periods to follow, or with none, for one period to be
@@ -320,9 +320,9 @@ def from_marks(
     """The iterations between true marks, as a frame like that of `iterations`.
 
     Args:
-        marks: What was noted for a window. What is in a phase is no iteration's; where a few iterations are
-            far longer than usual and no phase tells why, they are rows of kind "long iteration".
-        energies: What is known of the energy; without, energies are null.
+        marks: Marks of a window. Time in a phase belongs to no iteration; where a few iterations are far
+            longer than usual without a phase, they are rows of kind "long iteration".
+        energies: The energy; without it, energies are null.
         within_s: Rows cover this stretch; from the first mark to the last where None.
 
     Raises:
@@ -398,10 +398,10 @@ def per_iteration(
     Args:
         frame: Of `iterations` or `from_marks`.
         source: "detected" or "marks".
-        periods: What was found in the trace: adds levels that are no rows, and whether it is sure. Where a
+        periods: Periods of the trace: adds levels that are no rows, and whether it is sure. Where a
             period is sure, but not that it is the iteration, `levels` has its cycle and no iteration.
         own_error_j: 95 % half width of the energy of all rows together; shared out over the iterations.
-        parts: Where settings changed inside: `levels` says what iterations cost under each setting.
+        parts: Where settings changed inside: `levels` has the cost of iterations under each setting.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
     single = grouped.agg(pl.col("time_s", "energy_j").sum(),

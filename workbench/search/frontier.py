@@ -70,7 +70,7 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
     [9.0, 5.0]
 
     Args:
-        by: Columns that tell work apart; each has a frontier of its own.
+        by: Columns that distinguish kinds of work; each has its own frontier.
 
     Raises:
         UsageError: as `check`.

@@ -29,9 +29,9 @@ class SettingSpace:
 
     Attributes:
         settings: All candidates, the reference included, each once; each names only the knobs to be set.
-        reference: What the GPU runs by default: its default power limit, its highest clocks.
+        reference: The GPU's default setting: its default power limit, its highest clocks.
         max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: Of a knob that is left alone; None if unknown.
-        known: What was measured of these settings before (`surrogates.library.Library`); None for nothing.
+        known: Earlier measurements of these settings (`surrogates.library.Library`); None for none.
     """
 
     settings: tuple[Setting, ...]
@@ -129,7 +129,7 @@ def space_from(
     """The settings that a device takes.
 
     Args:
-        limits: What the device states of itself.
+        limits: The ranges of the device.
         over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the
             default. "both": the clocks, and the limits below the default next to them.
         can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h).

@@ -1,4 +1,4 @@
-"""What was measured, pooled for a look at its frontier: the default, bounds, choices, savings.
+"""Measurements pooled for their frontier: the default, limits, choices, savings.
 
     view = analyse_frontier(collect(frame).points)
     chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
@@ -55,7 +55,7 @@ class Collected(NamedTuple):
 def collect(frame: pl.DataFrame) -> Collected:
     """Any frame with `time_s` and `energy_j` as pooled points; repeats become one row with their spread.
 
-    Rows without a usable time and energy are left out, and said; a prediction gives way to a measurement.
+    Rows without a usable time and energy are left out, with a note; a prediction gives way to a measurement.
 
     Raises:
         UsageError: a column that is missing or no number, or not one usable row; names the error.

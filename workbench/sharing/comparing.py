@@ -2,10 +2,10 @@
 with its error. Pure functions.
 
 Every stretch that was watched is cut into blocks. A block has a length, an energy, and the iterations that
-each job made in it (fractions count). What is asked (docs/explanation/sharing.md, "The figures") are
-ratios of sums over blocks, and their errors come from leaving out one block after the other: the delete-one
-jackknife for ratios (Efron, The Jackknife, the Bootstrap and Other Resampling Plans, SIAM 1982, ch. 3),
-stratified by what ran, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946).
+each job made in it (fractions count). The results (docs/explanation/sharing.md, "The figures") are ratios of
+sums over blocks, and their errors come from leaving out one block after the other: the delete-one jackknife
+for ratios (Efron, The Jackknife, the Bootstrap and Other Resampling Plans, SIAM 1982, ch. 3), stratified by
+what ran, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946).
 """
 
 from __future__ import annotations

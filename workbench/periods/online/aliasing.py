@@ -82,8 +82,8 @@ def near_limit(seconds: float, interval_s: float, refresh_s: float) -> bool:
 
 def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
     """Empty for a period that sampling cannot have made, a sentence for one that it may have made, None where
-    another polling interval would report. `guarded` doubts what is near the sampling's limit without a second
-    witness.
+    another polling interval would report. `guarded` doubts periods near the sampling limit without a second
+    measurement.
     """
     evidence = testimony(rows, seconds)
     share = evidence.share if evidence else None
@@ -112,7 +112,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
 
 
 def with_counter(found: Periods, rows: Array) -> Periods:
-    """What the detector found in a recorder's rows, checked against the energy counter: a period that it does
+    """The detector's result for a recorder's rows, checked against the energy counter: a period that it does
     not show is doubted, and one whose only fault is that it may be a beat is sure where it does.
     """
     level = found.rhythm
@@ -161,7 +161,7 @@ def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
-    """What the energy counter says of a period in the power readings, by the period's first harmonics, with
+    """The energy counter's evidence for a period in the power readings, by the period's first harmonics, with
     what averaging over one step of the counter takes from a true period given back; None where it cannot be
     had.
     """

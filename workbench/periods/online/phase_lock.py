@@ -1,4 +1,4 @@
-"""Keeps step with a known rhythm: each new stretch of power is compared with the shape of one iteration.
+"""Follows a known period: each new stretch of power is compared with the shape of one iteration.
 
 A matched filter: the newest iterations are laid over the shape of the ones before, and asked how well they
 match, how early or late they are, and whether they draw as much. As in a phase-locked loop, lateness moves
@@ -119,7 +119,7 @@ def fold(phase: Array, power_w: Array, bins: int) -> Array:
 
 
 def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match:
-    """Lay readings over the shape at each of some shifts (shares of a period) and tell the best.
+    """Lay readings over the shape at each of some shifts (shares of a period) and return the best.
 
     Args:
         lock: The known shape.
@@ -152,7 +152,7 @@ def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match
 
 
 def compare(lock: PhaseLock, rows: Array, *, anywhere: bool = False) -> Match:
-    """Match of a recorder's new rows: near the expected phase, or at whatever phase fits best."""
+    """Match of a recorder's new rows: near the expected phase, or at the phase that fits best."""
     phase = ((rows["time_s"] - lock.phase_s) / lock.seconds) % 1.0
     return match(lock, phase, rows["power_w"].astype(np.float64), ANYWHERE if anywhere else NEAR)
 

@@ -237,7 +237,7 @@ class Search:
             return self._reject(trial.found, trial.level, why)
         if obeyed:  # too few readings to report: more of them, at the usual pace first
             self.due_s = now_s + late_s
-            return trial.found.doubted("too few readings yet to tell a period from a beat", late_s)
+            return trial.found.doubted("too few readings yet to separate a period from a beat", late_s)
         if not aliasing.near_limit(seconds, trial.search_s, math.nan):
             self._remember(trial.level, "")
             self.due_s = now_s  # nothing but the chance of a beat speaks against it
@@ -250,5 +250,5 @@ class Search:
 
 
 def main(periods: Periods) -> Level | None:
-    """The level to follow: a sure period, else the iteration, else what is most certain."""
+    """The level to follow: a sure period, else the iteration, else the most certain one."""
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm

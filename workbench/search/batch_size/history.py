@@ -1,4 +1,4 @@
-"""What a policy may choose from and what it may see: `Space`, and `Evidence`, runs and profiled epochs
+"""Choices and evidence of a policy: `Space`, and `Evidence`, runs and profiled epochs
 counted per batch size.
 
 States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all
@@ -251,8 +251,8 @@ class Evidence:
 
     @property
     def spreads(self) -> np.ndarray:
-        """Standard deviations of log epochs of single runs, per batch size: as far as its own runs tell, else
-        those of all, else `SPREAD`.
+        """Standard deviations of log epochs of single runs, per batch size: from its own runs, else those of
+        all, else `SPREAD`.
         """
         squares = np.maximum(self.sum_log2 - self.count * self.means**2, 0.0)
         freedom = np.maximum(self.count - 1, 0)

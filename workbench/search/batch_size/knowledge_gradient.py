@@ -178,7 +178,7 @@ def weigh(
         evidence: Runs and profiles so far.
         objective: The cost.
         horizon: Recurrences over which a try has to pay for itself.
-        budget: What a try may cost at most.
+        budget: The highest cost of a try.
     """
     costs = run_costs(belief, objective)
     expected = costs.mean(axis=0)

@@ -1,8 +1,8 @@
 """The search that uses every probe's time and energy, with their errors, over all knobs together.
 
-After every probe `response_surface` gives draws of time and energy at every setting. What a setting is worth
-is its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time
-at the reference; where nothing will be learnt later, as the reference: the saving is lost, which keeps the
+After every probe `response_surface` gives draws of time and energy at every setting. A setting is rated by
+its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time at
+the reference; where nothing will be learnt later, as the reference: the saving is lost, which keeps the
 choice as far from the limit as the errors and the saving ask. The next probe is the one that is expected to
 improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009). The search ends when no probe
 improves the choice by more than the probe costs the rest of the job.
@@ -150,7 +150,7 @@ class ModelGuided(Probing):
 
     @property
     def summary(self) -> str:
-        """What is estimated of the choice, how sure that is, and whether the card is as others are.
+        """The estimate of the choice, its certainty, and whether the card is like others.
 
         Raises:
             MeasurementError: nothing was probed yet.
@@ -190,7 +190,7 @@ class ModelGuided(Probing):
         return int(candidates[pick]), float(gains[pick]), float(gains[pick] - prices[pick])
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best setting by what is known now, of any objective and bound; probed or not.
+        """The best known setting, for any objective and limit; tried or not.
 
         Raises:
             MeasurementError: nothing was probed yet.

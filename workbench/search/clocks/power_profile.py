@@ -59,7 +59,7 @@ class PowerProfile:
 
     Args:
         limits_w: Limits of one GPU that may be set.
-        objective: What is to be small; `EnergyWithin` is taken relative to the highest limit.
+        objective: What to minimise; `EnergyWithin` is taken relative to the highest limit.
         counter_update_s: How often the energy counter refreshes.
         gpus: GPUs of the job: one limit for all, energies summed. The objective must be one for as many.
         known: Limits (W), and time and energy at each of them over those at the highest limit, as an earlier
@@ -110,8 +110,8 @@ class PowerProfile:
         Args:
             limit_w: Limit of each GPU.
             iterations: Whole iterations of the slice.
-            time_s: What they took together.
-            energy_j: What they drew together.
+            time_s: Their time together.
+            energy_j: Their energy together.
             energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
             iteration_sd_s: Scatter of single iterations; None where they were not timed.
 

@@ -98,13 +98,13 @@ def condition(
     """The belief after seeing `values` at the batch sizes with index `where`; one may stand there twice.
 
     Args:
-        shapes: What was estimated before.
+        shapes: The prior.
         where: Batch sizes of the values.
-        values: What was seen.
+        values: The observations.
         variances: Of the values' noise, one row per level of noise.
         log_levels: Log weights of the levels; equal by default.
-        groups: Values of a group other than 0 share a level of their own that is not known: only how they
-            differ from each other says something.
+        groups: Values of a group other than 0 share a level of their own that is not known: only their
+            differences carry information.
     """
     prior = shapes.covariance + PARAMS.level_variance
     observed_covariance = prior[where[:, None], where] + variances[:, :, None] * np.eye(len(where))

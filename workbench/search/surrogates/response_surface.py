@@ -65,7 +65,7 @@ def fit(
     space: SettingSpace, rows: Any, time_s: Any, energy_j: Any, errors: Any, *, prior: Any = None,
     power_share: float | None = None, wait_share: float | None = None,
 ) -> Response:
-    """What probes (and a prediction) say of every setting.
+    """Estimates of every setting from trials (and a prediction).
 
     Args:
         space: The settings, and what is `known` of them from before.

@@ -21,7 +21,7 @@ LEAST_WORKLOADS = 8
 
 @dataclass(frozen=True)
 class Nodes:
-    """The settings that a training set tells of.
+    """The settings of a training set.
 
     Attributes:
         x, mu: SM and memory clock relative to the highest, (nodes,).
@@ -86,7 +86,7 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
             (null = the driver's), iteration_s, power_w, features (those of the rows at the reference count),
             and optionally `reference`: true at the setting that the GPU runs by default; without it that is
             the highest clocks and limit.
-        names: Features to use; those that the frame does not have, or never tells, are left out.
+        names: Features to use; those that the frame lacks, or that are never known, are left out.
 
     Raises:
         UsageError: columns are missing, values cannot be, or too few workloads are left.
