@@ -88,7 +88,7 @@ class SharingEffect:
         progress: Iterations per second together over alone, summed over the jobs: above 1 the set is done
             sooner than one after the other.
         together_w: Mean power of the board.
-        board_j: Energy of the board in what was watched together; the jobs' parts of it (`parts_j`) add up to
+        board_j: Energy of the board in the shared stages; the jobs' parts of it (`parts_j`) add up to
             it.
     """
 
@@ -129,7 +129,7 @@ def compare(
         for job in stage.members:
             if not stage.count[:, job].sum() > 0:
                 raise MeasurementError(
-                    f"job {job + 1} made no iteration in what was measured {who}; measure for longer "
+                    f"job {job + 1} made no iteration in the measured stages {who}; measure for longer "
                     "(seconds=...)"
                 )
 
@@ -222,7 +222,7 @@ def edges(marks_s: Sequence[Array], from_s: float, to_s: float, least_s: float) 
 
     Args:
         marks_s: Ends of iterations of each job, ascending.
-        from_s, to_s: The stretch, from whose ends what lies beyond the first and last marks is left off.
+        from_s, to_s: The stretch, without its ends beyond the first and last marks.
         least_s: How long a block is at least: a few updates of the sensors.
 
     Returns:

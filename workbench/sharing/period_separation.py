@@ -1,8 +1,8 @@
 """Iterations of jobs that make no marks, from the power: alone by the period detector, next to others by the
 harmonics of that period.
 
-Next to others a job's frequency is at or a little below what it was alone; the weights that its harmonics
-had alone say which of several combs is its. What is not clearly there is reported to be unknown.
+Next to others a job's frequency is at or a little below its value alone; the weights of its harmonics alone
+identify its comb. Unclear periods are reported as unknown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
 
 
 def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEstimate:
-    """The same job's iteration while others run. Raises MeasurementError where it cannot be told from theirs.
+    """The same job's iteration while others run. Raises MeasurementError where it cannot be separated from
+    theirs.
     """
     time_s, power_w = _readings(trace)
     if len(time_s) < 20:
@@ -84,8 +85,8 @@ def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEsti
 
 
 def require_distinct(label: str, seconds: float, others: Sequence[tuple[str, float]]) -> None:
-    """Raises MeasurementError where the period of another job, or a small multiple of it, is what was found
-    for this one.
+    """Raises MeasurementError where the period of another job, or a small multiple of it, was found for this
+    one.
 
     Two jobs may well have one period; but a period that is faint is easily taken for a harmonic of one that
     is strong.
@@ -94,7 +95,8 @@ def require_distinct(label: str, seconds: float, others: Sequence[tuple[str, flo
         ratio = max(seconds, period_s) / min(seconds, period_s)
         if ratio < 3.5 and same(ratio, round(ratio)):
             raise MeasurementError(
-                f"the iterations of {label} cannot be told from those of {name} in the power that they draw "
+                f"the iterations of {label} cannot be separated from those of {name} in the power that they "
+                f"draw "
                 f"together; {WAY_OUT}"
             )
 

@@ -34,7 +34,7 @@ class Interval:
 
 
 class Watcher:
-    """What a meter and marks tell of jobs on one GPU.
+    """Observations of jobs on one GPU, by a meter and marks.
 
     Args:
         meter: Of that GPU alone, with a recorder.
@@ -88,7 +88,7 @@ class Watcher:
         return None if energy is None else energy.energy_j / (to_s - from_s)
 
     def settled(self) -> None:
-        """Wait until the sensors have seen what has just ended."""
+        """Wait until the sensors cover the stage that has just ended."""
         if getattr(self.clock, "stepped", False):
             return
         scale = float(getattr(self.clock, "scale", 1.0))

@@ -150,7 +150,7 @@ class Lane:
         return end_s
 
     def requeue(self, from_s: float) -> float:
-        """Plan again what is left after `from_s`, under the present setting and next to the present jobs."""
+        """Plan the rest after `from_s` again, under the present setting and next to the present jobs."""
         left = [
             (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
             for start_s, end_s, phase in self._queued if end_s > from_s

@@ -98,7 +98,7 @@ class Machine:
         )
 
     def gain(self, gpu: int) -> float:
-        """What the card's sensors show over what is true."""
+        """Reading of the card's sensors over the true value."""
         return float(self.state.card(gpu, "gain"))
 
     def true_energy_j(self, gpu: int, from_s: float, to_s: float) -> float:

@@ -1,8 +1,8 @@
 """The simulated machine's memory: one mapped file that every process sees.
 
-A header (clock, rights, faults), then one block per GPU: what the card is, what it is set to, and a ring of
+A header (clock, rights, faults), then one block per GPU: the card, its settings, and a ring of
 segments of piecewise constant true power with the exact energy up to each. Readers take no lock: a sequence
-number tells them to look again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
+number makes them read again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
 rewritten, so energy never goes back.
 
 Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so
@@ -205,7 +205,7 @@ class MachineState:
         return HEADER_BYTES + self.count * GPU_BYTES + gpu * TENANT_SLOTS * TENANT_BYTES
 
     def get(self, at: int, length: int) -> bytes:
-        """Raw memory, for the modules that know what lies there."""
+        """Raw memory, for the modules that know its layout."""
         return self._map[at : at + length]
 
     def put(self, at: int, content: bytes) -> None:

@@ -39,7 +39,7 @@ GAP_JITTER = 0.15
 
 
 class Batch(NamedTuple):
-    """What an iteration of a job yields: which it is."""
+    """The value that an iteration of a job yields: its number."""
 
     iteration: int
     epoch: int
@@ -203,14 +203,14 @@ class TrainingJob:
             self.follow()
 
     def follow(self) -> None:
-        """Plan what is queued again if the setting, or who shares a GPU, has changed."""
+        """Plan the queue again if the setting or the jobs on the GPU have changed."""
         changed = [lane.changed() for lane in self._lanes]  # all are asked: asking takes note of the change
         if any(changed):
             self._end_s = max([lane.requeue(self._soonest()) for lane in self._lanes])
 
     @property
     def end_s(self) -> float:
-        """When what is queued will have ended."""
+        """The end of the queued work."""
         return self._end_s
 
     def _checkpoint(self) -> tuple[WorkloadPhase, ...]:
@@ -253,7 +253,7 @@ def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) 
     simulated GPU works for one iteration of a workload. Where no GPU is simulated, the steps alone.
 
     Args:
-        steps: What the loop iterates, as a data loader.
+        steps: The iterable of the loop, as a data loader.
         workload: Whose power the GPU has, as in `TrainingJob`.
         gpu: Index of the simulated GPU.
     """

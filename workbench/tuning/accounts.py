@@ -80,7 +80,7 @@ class Stretch:
 
 @dataclass
 class SavingsAccount:
-    """One workload: what is known of its settings, its baselines, and what it took at each setting.
+    """One workload: its settings, its baselines, and its time and energy at each setting.
 
     Attributes:
         held: The sum at each setting, at the default one with baselines.
@@ -138,8 +138,8 @@ class SavingsAccount:
         self.samples[place : place + 2] = [one + other]
 
     def compare(self, what: str) -> tuple[float, float, float]:
-        """What its iterations took ("time_s" or "energy_j"), what they would have taken at the default
-        setting, and the variance of the difference.
+        """Time or energy of its iterations ("time_s" or "energy_j"), the same at the default setting, and the
+        variance of the difference.
         """
         samples = [each for each in self.samples if each.setting in {Setting(), *self.held}]
         known = {each.setting for each in samples}
@@ -216,7 +216,7 @@ class SavingsAccounts:
             self._known = False
 
     def saved(self) -> Saved | None:
-        """What was saved so far; None before any stretch has a baseline."""
+        """The saving so far; None before any stretch has a baseline."""
         if not self._known:
             self._saved, self._known = self._sum(), True
         return self._saved
@@ -238,7 +238,7 @@ class Piece(NamedTuple):
 
     Attributes:
         count_from_s: Its iterations are timed from here on: the setting was not active before.
-        known: What was measured of its iterations already.
+        known: Earlier measurements of its iterations.
     """
 
     from_s: float
@@ -280,7 +280,7 @@ class SavingsLedger:
         self.cursor_s, self._pieces = at_s, []
 
     def drop(self) -> None:
-        """What is not in the book is no part of it."""
+        """Stretches that are not booked are excluded."""
         self.begin(math.nan)
 
     def cut(
@@ -296,7 +296,7 @@ class SavingsLedger:
             setting: That was active.
             guess: Length of an iteration.
             count_from_s: Detected iterations count from here on.
-            known: What a probe has counted already.
+            known: Iterations that a trial has counted.
         """
         if not to_s > self.cursor_s:
             return

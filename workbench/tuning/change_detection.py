@@ -161,7 +161,7 @@ class IdleMonitor:
 
 
 class PowerLevelDetector:
-    """The power of a job whose iterations nobody tells: a step of it that lasts is another job.
+    """The power of a job without marked iterations: a step of it that lasts is another job.
 
     Evaluations and checkpoints draw another power too, so it must last longer after each false alarm.
     """

@@ -1,4 +1,4 @@
-"""Iterations of a running job: told by marks or a counter, found in the power trace, or none, then a rate."""
+"""Iterations of a running job: from marks or a counter, from the power trace, or none, then a rate."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def untrusted(seconds: float, why: str) -> UsageError:
 
 
 class IterationDetector:
-    """Looks for the iterations of whatever runs on some GPUs.
+    """Detects the iterations of the job on some GPUs.
 
     Args:
-        recorder, devices: What is watched, and which GPUs.
+        recorder, devices: The recorder and the GPUs.
         marks: Of this process.
         counter: A user's, which then counts before everything else.
         from_s: What came before belongs to another job.
@@ -184,7 +184,7 @@ class IterationDetector:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
         from_s, least_s = max(self.from_s, now_s - 30.0), 0.5 * PARAMS.longest_baseline_s
         if now_s - from_s < least_s:
-            self.text = "no iterations are seen; looking at the rate instead"
+            self.text = "no visible iterations; using the rate instead"
             return None
         rows = self._recorder.rows(self._uuid, from_s, now_s)
         busy, clock_mhz = busy_and_clock(rows)
@@ -192,17 +192,16 @@ class IterationDetector:
         if not (busy > 0 and clock_mhz > 0):
             what = "utilisation" if not busy > 0 else "SM clock"
             raise NotSupported(
-                f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not "
-                f"tell its {what}, by which a rate could be reported; workbench.step() in the training's "
-                f"loop, "
-                "or a counter, tells iterations"
+                f"the job has no visible iterations ({why or 'nothing repeats'}), and the GPU does not "
+                f"report its {what}, which a rate needs. Call workbench.step() once per iteration, or give a "
+                f"counter"
             )
         source = Rate(
             self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan
         )
         text = (
-            f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
-            "told too high rather than too low; workbench.step() in the training's loop would report more"
+            f"no visible iterations ({why or 'nothing repeats'}): the slowdown is estimated from clocks and "
+            f"utilisation, and is probably overstated. Call workbench.step() for exact values"
         )
         return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - least_s, text)
 

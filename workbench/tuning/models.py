@@ -23,7 +23,7 @@ class Forecast:
     Args:
         device: The GPU.
         recorder: What samples it, for the features that any driver reports.
-        wanted: A model, the path of one, None for what is in the user's directory, False for none.
+        wanted: A model, the path of one, None for those in the user's directory, False for none.
 
     Attributes:
         remarks: Why there is no model, or no features, where some were expected.

@@ -1,11 +1,11 @@
-"""The states of a tuner: each exists only while it is true, and says what comes next.
+"""The states of a tuner: each exists only while it is true, and returns the next one.
 
     Waiting -> Detecting -> Baseline -> Searching <-> Trying
                    ^                       |  ^
                    |                       v  |
                 Retuning <------------- Holding -> Watching <-> Checking
 
-`step` never waits: it looks at the clock and at what was recorded, does at most one short thing, and returns
+`step` never waits: it reads the clock and the record, does at most one short thing, and returns
 the state that is true then, most often itself. `Interrupted` stands for any of them while others use the GPUs
 or these are idle. Each state that has a baseline may go to `Retuning`. `Finished` is the last.
 """
@@ -55,7 +55,7 @@ class TunerPhase:
         return self
 
     def leave(self) -> TunerPhase:
-        """Give up what is under way; what it took is on the account. Returns the state to go on from."""
+        """Give up the current step; its time and energy are booked. Returns the state to go on from."""
         return self
 
     def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
@@ -66,7 +66,7 @@ class TunerPhase:
         """Put everything that was measured until now on the account."""
 
     def close(self) -> None:
-        """End what it reads."""
+        """Release its sources."""
 
 
 class Waiting(TunerPhase):
@@ -192,7 +192,7 @@ class Baseline(TunerPhase):
             work.level.false_alarm()
         if known >= 0:
             book.again(known)
-            log.note("this is the job from before again: what is known of it counts")
+            log.note("this is the earlier job again: its measurements count")
         else:
             book.open(self._new_belief(reading))
         account = book.accounts[-1]
@@ -276,7 +276,7 @@ class JobPhase(TunerPhase):
         self.job, self.work = job, job.work
 
     def observe(self, now_s: float) -> TunerPhase:
-        """Learn from what was recorded since; returns the state that is true then."""
+        """Learn from new records; returns the next state."""
         self.job.count(now_s)
         why = self.job.level_changed(now_s)
         return Retuning(self.job, now_s, why) if why else self
@@ -526,7 +526,7 @@ def _reconsider(job: TunedJob) -> TunerPhase | None:
 
 
 class Checking(JobPhase):
-    """Measure the default setting again for a moment: what is saved is measured, not assumed."""
+    """Measure the default setting again for a moment, so that the saving is measured, not assumed."""
 
     state = "watch"
     kind = "re-check"
@@ -566,7 +566,7 @@ class Checking(JobPhase):
 
 
 class Retuning(JobPhase):
-    """The job has changed, as `why` says: wait until the default setting is active again."""
+    """The job has changed, for the reason in `why`: wait until the default setting is active again."""
 
     state = "re-tune"
     stops_idle = False
@@ -595,7 +595,7 @@ class Retuning(JobPhase):
 
 
 class Interrupted(TunerPhase):
-    """Others use the GPUs, or these are idle: what was under way waits, and nothing is counted.
+    """Others use the GPUs, or these are idle: the current step waits, and nothing is counted.
 
     Attributes:
         text: Why, one sentence.
@@ -610,7 +610,7 @@ class Interrupted(TunerPhase):
         work.log.ledger.drop()
 
     def go_on_with(self, phase: TunerPhase) -> None:
-        """Set what comes after it."""
+        """Set the next state."""
         self.phase = phase
         self.state, self.job = phase.state, phase.job
 
