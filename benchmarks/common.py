@@ -1,4 +1,4 @@
-"""What the benchmarks share: their command line, where the data is, and how results are told."""
+"""What the benchmarks share: their command line, where the data is, and how results are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def arguments(
 
 
 def data_directory() -> Path:
-    """`$WORKBENCH_DATA`, or `shared/data` beside the repository."""
+    """`$WORKBENCH_DATA`, or `shared/data` next to the repository."""
     named = os.environ.get("WORKBENCH_DATA")
     return Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
 

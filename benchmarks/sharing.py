@@ -1,5 +1,5 @@
 """Trainings that share a GPU: whether the simulated GPU keeps the published tables, and whether verdicts are
-as sure as they say.
+as sure as they state.
 
     python -m benchmarks.sharing [--data DIR] [--json FILE] [--quick]
 

@@ -1,7 +1,7 @@
 """Optuna's samplers as searches over settings: TPE, a Gaussian process, random.
 
 One dimension for the memory clock and one for the SM clock (or the power limit) as a share of what is paired
-with it. The bound is a constraint of the sampler. The reference and the predicted point are told or tried
+with it. The bound is a constraint of the sampler. The reference and the predicted point are reported or tried
 first, as in every search here. They have no end of their own, so they stop when the best has not improved for
 a while.
 """

@@ -70,7 +70,7 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
     [9.0, 5.0]
 
     Args:
-        by: Columns that tell work apart; each has a frontier of its own.
+        by: Columns that distinguish kinds of work; each has its own frontier.
 
     Raises:
         UsageError: as `check`.
@@ -86,7 +86,7 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
 
 
 def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.ndarray:
-    """Probability that each point lies on the frontier, given its standard errors; shape (points,).
+    """Probability that each point is on the frontier, given its standard errors; shape (points,).
 
     Points that are beaten by `FAR` standard errors have probability 0 without being drawn. Errors of time and
     energy are independent.

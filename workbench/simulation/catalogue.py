@@ -9,7 +9,8 @@ tools.fit_catalogue`, from these files (sha256):
     362bb134259443524cb6617bdb9f5309cf9952076670765e3c39e0bb12c456a7  clocks/perseus_a100_sxm_gpt3_175b.csv
     c09b0246a5e7d37e20f17b0b7e1965e4d80a32811b13104cc845f52a071563a9  clocks/rtx3080ti_kernels.csv
 
-Where a card's numbers are stated or scaled instead, its comment says so: trust it for shape, not for watts.
+Where a card's numbers are stated or scaled instead, its comment reports it: trust it for shape, not for
+watts.
 """
 
 from __future__ import annotations
@@ -166,8 +167,8 @@ class WorkloadPhase:
 
     Attributes:
         time_s: Time at the highest clocks; a `load` of None takes that long at any clock.
-        load: What the card is asked to do, or None while it waits.
-        utilisation: What the driver's GPU utilisation would show, 0..1.
+        load: The load of the card, or None while it waits.
+        utilisation: The driver's GPU utilisation, 0..1.
         memory_utilisation: What its memory utilisation would show, 0..1.
     """
 
@@ -186,8 +187,9 @@ class Workload:
     Attributes:
         samples: Training samples of an epoch.
         evaluation_samples: Samples of the evaluation after it.
-        batch_sizes: What the job can be trained with.
-        fixed_bytes: Device memory whatever the batch size: weights, gradients, optimizer state, context.
+        batch_sizes: Allowed batch sizes.
+        fixed_bytes: Device memory independent of the batch size: weights, gradients, optimizer state,
+            context.
         sample_bytes: Device memory for each sample of a batch.
         checkpoint_bytes: Size of a checkpoint.
         phases: Of an iteration, where they were measured and follow no law; then `card` is the key of the

@@ -1,8 +1,8 @@
 """The simulated machine's memory: one mapped file that every process sees.
 
-A header (clock, rights, faults), then one block per GPU: what the card is, what it is set to, and a ring of
+A header (clock, rights, faults), then one block per GPU: the card, its settings, and a ring of
 segments of piecewise constant true power with the exact energy up to each. Readers take no lock: a sequence
-number tells them to look again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
+number makes them read again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
 rewritten, so energy never goes back.
 
 Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so
@@ -205,7 +205,7 @@ class MachineState:
         return HEADER_BYTES + self.count * GPU_BYTES + gpu * TENANT_SLOTS * TENANT_BYTES
 
     def get(self, at: int, length: int) -> bytes:
-        """Raw memory, for the modules that know what lies there."""
+        """Raw memory, for the modules that know its layout."""
         return self._map[at : at + length]
 
     def put(self, at: int, content: bytes) -> None:
@@ -362,7 +362,7 @@ class MachineState:
                 rows = []
                 for duration_s, *values in plan:
                     begin_s, at_s = at_s, at_s + duration_s
-                    if duration_s > 0 and at_s > floor_s:  # what ends before lies in the immutable past
+                    if duration_s > 0 and at_s > floor_s:  # what ends before is in the immutable past
                         rows.append((begin_s, *values))
                 for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
                     begin_s = max(begin_s, floor_s) if last is not None else begin_s
@@ -386,7 +386,7 @@ class MachineState:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
 
     def segment_at(self, gpu: int, at_s: float) -> Segment:
-        """The segment in force at a time; the oldest one kept if that is before the ring's memory."""
+        """The segment active at a time; the oldest one kept if that is before the ring's memory."""
         base = self._base(gpu)
         waits = 0
         while True:

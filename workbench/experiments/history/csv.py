@@ -1,4 +1,4 @@
-"""Histories of recurring jobs as one frame, a row per attempt, and as CSV, what has many values as JSON."""
+"""Histories of recurring jobs as one frame, a row per attempt, and as CSV, lists as JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_csv(path: Path) -> list[Attempt]:
     """Read what `write_csv` has written; columns that are not needed may be missing.
 
     Raises:
-        UsageError: no such file, not such a table, or a row that cannot be; it says which.
+        UsageError: no such file, not such a table, or a row that cannot be; it names which.
     """
     try:
         frame = pl.read_csv(named_file(path), infer_schema=False)
@@ -100,7 +100,7 @@ def _read(value: Any, kind: pl.DataType) -> Any:
 
 
 def _attempt(row: dict[str, Any], number: int) -> Attempt:
-    """The attempt of a row, whose number is that of the row where it tells none.
+    """The attempt of a row, whose number is that of the row where it reports none.
 
     Raises:
         ValueError, TypeError, MeasurementError: it cannot be one.

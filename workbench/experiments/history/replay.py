@@ -24,7 +24,7 @@ class Recorded:
 
     Args:
         what: The CSV file of an exported history, its frame, or attempts.
-        space: What could be chosen; what the history shows where None, its first run as the default.
+        space: The choices; those of the history where None, its first run as the default.
         objective: To score it by.
         policy: Whose choices are shown, by name.
 
@@ -39,7 +39,7 @@ class Recorded:
         self._all = _attempts(what)
         if not self._all and space is None:
             raise UsageError(
-                "this history has no attempt, so nothing says which batch sizes there are; give "
+                "this history has no attempt, so nothing names which batch sizes there are; give "
                 "space=Space(...)"
             )
         self.space = space or space_of(self._all)
@@ -85,7 +85,7 @@ class Recorded:
 
 
 def space_of(attempts: Sequence[Attempt]) -> Space:
-    """What a history shows of what could be chosen."""
+    """The choices that a history contains."""
     first = next((a for a in attempts if a.purpose == "run"), attempts[0])
     limits = {row[0] for a in attempts for row in a.profile if row[0] > 0}
     return Space(

@@ -7,8 +7,8 @@
 
 Each trial has the parameter `batch_size`, its cost under the objective of that day as its value, and
 everything that was measured in the user attribute `workbench` (`Attempt`): a change of the objective scores
-old trials anew. What reached its target is COMPLETE, what was stopped is PRUNED, all else is FAIL. Optuna is
-imported when a study is opened.
+old trials again. Attempts that reached the target are COMPLETE, stopped ones PRUNED, all others FAIL. Optuna
+is imported when a study is opened.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class JobStudy:
 
     Args:
         name: Of the job, and of the study.
-        space: What may be chosen.
-        objective: What is to be small; may be changed at any time.
+        space: The choices.
+        objective: What to minimise; may be changed at any time.
         storage: An Optuna storage, its URL, or the path of an SQLite file.
         policy: A policy, its name, or a sampler of Optuna's.
         seed: Of the policy's draws; None draws one.
@@ -91,7 +91,7 @@ class JobStudy:
         return as_frame(attempts).with_columns(cost)
 
     def evidence(self) -> Evidence:
-        """What a policy sees of them."""
+        """Evidence for a policy."""
         self.refresh()
         return self.ledger.evidence()
 

@@ -23,7 +23,7 @@ from .features import NAMES
 
 Array = np.ndarray[Any, Any]
 FILE = "ranker.json.gz"
-REMEDY = "`python -m tools.fit_period_ranker` makes it anew"
+REMEDY = "`python -m tools.fit_period_ranker` makes it again"
 ERROR = "error"
 ALONE, BESIDE = ("iteration_alone", "level_alone"), ("iteration_beside", "level_beside")
 ROLES = ("iteration", "level", "cycle")
@@ -47,7 +47,7 @@ NEIGHBOUR = float(np.log(PARAMS.neighbour))
 
 
 class Roles(NamedTuple):
-    """Probabilities (n,) of candidates: that each is the iteration, that the job has such a rhythm at all,
+    """Probabilities (n,) of candidates: that each is the iteration, that the job has such a period at all,
     and that it is a cycle of several iterations.
     """
 

@@ -1,4 +1,4 @@
-"""What every search over settings keeps: the probes told so far, their errors, and the bound on the slowdown.
+"""Shared by all searches over settings: the measured trials, their errors, and the slowdown limit.
 
 A probe is some whole iterations of the running job at one setting. Probes of a setting pool, so a second one
 at the reference sharpens everything that is relative to it.
@@ -67,7 +67,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The setting that is best by what is known.
+    """The best known setting.
 
     Attributes:
         time_ratio, energy_ratio: Of an iteration, to the reference's.
@@ -99,7 +99,7 @@ class Probing:
 
     Args:
         space: The settings.
-        objective: What is to be small. `EnergyWithin` brings its own bound, which `max_slowdown` then may not
+        objective: What to minimise. `EnergyWithin` brings its own bound, which `max_slowdown` then may not
             contradict.
         max_slowdown: Allowed share of additional time of an iteration; None for no bound.
         prior: A prediction made before any probe (`predictor.Prediction`).
@@ -141,8 +141,8 @@ class Probing:
         Args:
             setting: Any of the space, asked for or not, the reference as often as one likes.
             iterations: Whole iterations of the probe.
-            time_s: What they took together.
-            energy_j: What they drew together.
+            time_s: Their time together.
+            energy_j: Their energy together.
             energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
             iteration_sd_s: Scatter of single iterations; None where they were not timed.
 
@@ -290,7 +290,7 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
 
 
 class ProbedSearch(Probing):
-    """A search that believes its probes alone, and chooses the best of them."""
+    """A search that estimates its probes alone, and chooses the best of them."""
 
     def belief(self) -> pl.DataFrame:
         """One row a setting, null where not probed; ratios and relative deviations are to the reference."""

@@ -1,4 +1,4 @@
-"""Which setting to probe next in a running job, and which is best by what is known.
+"""The next setting to try in a running job, and the best known one.
 
     search = make_search("model-guided", space, Energy(), max_slowdown=0.05)
     while isinstance(step := search.next(), Trial):
@@ -6,7 +6,7 @@
         search.tell(step.setting, iterations, time_s, energy_j, energy_uncertainty_j)
     search.choice()                # of this objective and bound, or of any other
 
-    model-guided    every probe's time and energy with their errors, over all knobs at once (`model_guided`)
+    model-guided    every probe's time and energy with their errors, over all knobs together (`model_guided`)
     gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`gpoeo`)
 
 A search knows no device and no clock. The first probe of every search is the reference.
@@ -63,7 +63,7 @@ class ClockSearch(Protocol):
         """A setting that could not be set."""
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best by what is known now; re-scored for another objective or bound without a new probe."""
+        """The best known now; re-scored for another objective or bound without a new probe."""
 
     def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
         """Whether a probe that still runs is beyond the bound for sure."""
@@ -86,7 +86,7 @@ def make_search(
     Args:
         name: One of `NAMES`.
         space: The settings, and among them the reference.
-        objective: What is to be small; energy by default.
+        objective: What to minimise; energy by default.
         max_slowdown: Allowed share of additional time (0.05); None for no bound.
         prior: A prediction for the settings of `space`, made before any probe.
         counter_update_s: How often the energy counter moves; probes are made long enough for it.
