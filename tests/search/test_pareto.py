@@ -56,12 +56,6 @@ def test_a_point_outside_the_reference_adds_no_area() -> None:
     assert frontier.area(np.array([5.0]), np.array([1.0]), 4.0, 4.0) == 0.0
 
 
-def test_gpus_and_jobs_have_frontiers_of_their_own() -> None:
-    frame = points((1, 10), (2, 20), (3, 5), (4, 4), gpu=["a", "b", "a", "b"])
-    assert frontier.frontier(frame)["time_s"].to_list() == [1.0, 3.0, 4.0]
-    assert sorted(frontier.frontier(frame, by="gpu")["time_s"]) == [1.0, 2.0, 3.0, 4.0]
-
-
 def test_columns_that_are_not_understood_stay_with_their_rows() -> None:
     assert frontier.frontier(points((2, 1), (1, 2), (3, 3), note=["x", "y", "z"]))["note"].to_list() == [
         "y",
