@@ -137,31 +137,6 @@ def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
     return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
 
 
-# the frontier as a shape
-
-
-def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_energy_j: float) -> float:
-    """Area that points dominate up to the worst time and energy, their hypervolume; exact (Zitzler and
-    Thiele, 1998, two dimensions).
-
-    Args:
-        time_s: (n,).
-        energy_j: (n,).
-        worst_time_s: Points above it add nothing.
-        worst_energy_j: Points above it add nothing.
-
-    >>> area(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 3.0, 4.0)
-    4.0
-    """
-    inside = np.flatnonzero((time_s < worst_time_s) & (energy_j < worst_energy_j))
-    if not len(inside):
-        return 0.0
-    rows = inside[on_frontier(time_s[inside], energy_j[inside])]
-    times, energies = time_s[rows], energy_j[rows]
-    widths = np.diff(np.append(times, worst_time_s))
-    return float(np.dot(widths, worst_energy_j - energies))
-
-
 @dataclass(frozen=True, slots=True)
 class Distance:
     """Distance of a point from a frontier.

@@ -39,7 +39,7 @@ class TunerPhase:
     """A state of the tuner.
 
     Attributes:
-        state: Its name in `results.STATES`.
+        state: Its name, as `TuningView.state`.
         stops_idle: Whether nothing can be done in it while the GPUs are idle.
         work: The GPUs that are tuned; None before any has worked.
         job: The job that is tuned; None before it has a baseline.

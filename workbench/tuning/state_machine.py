@@ -94,7 +94,7 @@ class Tuner:
 
     @property
     def state(self) -> str:
-        """One of `results.STATES`."""
+        """As `TuningView.state`."""
         return self.phase.state
 
     @property
