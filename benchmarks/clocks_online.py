@@ -477,7 +477,6 @@ def make_tuner(session: Any, job: Job, method: str, model: Any) -> Any:
         search=method,
         model=model,
         earlier=False,
-        seed=job.seed,
     )
 
 

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from workbench.search.frontier import on_frontier
+
 
 def arguments(
     description: str, argv: Sequence[str] | None = None, *, plots: Path | None = None
@@ -74,3 +78,25 @@ def _text(cell: Any) -> str:
     if isinstance(cell, float):
         return f"{cell:.3g}" if abs(cell) < 1000 else f"{cell:.0f}"
     return "-" if cell is None else str(cell)
+
+
+def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_energy_j: float) -> float:
+    """Area that points dominate up to the worst time and energy, their hypervolume; exact (Zitzler and
+    Thiele, 1998, two dimensions).
+
+    Args:
+        time_s: (n,).
+        energy_j: (n,).
+        worst_time_s: Points above it add nothing.
+        worst_energy_j: Points above it add nothing.
+
+    >>> area(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 3.0, 4.0)
+    4.0
+    """
+    inside = np.flatnonzero((time_s < worst_time_s) & (energy_j < worst_energy_j))
+    if not len(inside):
+        return 0.0
+    rows = inside[on_frontier(time_s[inside], energy_j[inside])]
+    times, energies = time_s[rows], energy_j[rows]
+    widths = np.diff(np.append(times, worst_time_s))
+    return float(np.dot(widths, worst_energy_j - energies))

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.search.frontier import area
+from benchmarks.common import area
 from workbench.search.surrogates.expected_hypervolume import AXES, FrontierSearch
 
 from .clocks_grids import EMPTY, distinct, grids

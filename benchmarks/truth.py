@@ -346,7 +346,6 @@ def gpoeo(bill: Bill) -> None:
     )
     search = make_search(
         "gpoeo", space, None, job.max_slowdown, counter_update_s=job.refresh_s,
-        rng=np.random.default_rng([job.seed, job.number]),
     )
     while not bill.ended:
         trial = search.next()

@@ -33,7 +33,7 @@ from ..search.batch_size.history import MOST_RUNS, Space
 from ..search.batch_size.policy import BatchSizePolicy
 from ..search.objective import Objective, Time, check_objective, resolve_objective
 from .history.attempts import Attempt
-from .history.csv import missing, read_csv, write_csv
+from .history.csv import write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
 from .progress import ProgressLine
@@ -252,17 +252,6 @@ class RecurringJob(Suggesting):
     def export_csv(self, path: str | Path) -> int:
         """Write the history as CSV; returns how many attempts that were."""
         return write_csv(self.study.attempts, Path(path))
-
-    @checked
-    def import_csv(self, path: str | Path) -> int:
-        """Add the missing attempts of a history that `export_csv` has written; returns their number.
-
-        Raises:
-            UsageError: a row that is none, with its number; nothing was added.
-        """
-        rows = missing(read_csv(Path(path)), self.study.attempts)
-        self.study.add_all(rows)
-        return len(rows)
 
     @checked
     def unblock(self, batch_size: int | None = None) -> None:

@@ -149,12 +149,8 @@ class _Leading(Recurrence):
             self._ranks.share((self.reached, self.stop_reason))
 
 
-class _Following(Recurrence):
+class _Following(_Leading):
     """The same attempt on another rank: it measures nothing, sets nothing, and stops when the first does."""
-
-    def __init__(self, job: JobContext, attempt: Attempt, ranks: Ranks) -> None:
-        super().__init__(job, attempt)
-        self._ranks = ranks
 
     def __enter__(self) -> Recurrence:
         self.entered = True

@@ -194,11 +194,6 @@ def _reached() -> Sequence[MarkRecorder]:
             if each.thread in (None, thread) or (each.thread == main and each.gpus >= gpus)]
 
 
-def is_noted() -> bool:
-    """Whether a window is open: a cell, a block or a job is being measured."""
-    return bool(_open)
-
-
 def latest_steps(count: int) -> list[float]:
     """The last marks of iterations (s, oldest first) of the window that noted the newest one."""
     noted = [each.steps for each in tuple(_open) if len(each.steps)]

@@ -71,7 +71,7 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     if gap:
         phases.append(WorkloadPhase("waiting", "data", CYCLE_S * gap, None, 0.0, 0.0))
     return Workload(
-        key=name, title=name, network=name, samples=1 << 30, evaluation_samples=0, default_batch_size=1,
+        key=name, title=name, samples=1 << 30, evaluation_samples=0, default_batch_size=1,
         batch_sizes=(1,), fixed_bytes=1 << 30, sample_bytes=0, checkpoint_bytes=0, phases=tuple(phases),
         card=card.key,
     )

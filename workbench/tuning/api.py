@@ -104,7 +104,7 @@ def tune(
     max_slowdown: float | None = 0.05, *, objective: str | float | Objective = "energy", over: str = "both",
     gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
     model: Any = None, label: str = "", recheck: bool = True,
-    earlier: bool = False, seed: int = 0,
+    earlier: bool = False,
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
 
@@ -127,7 +127,6 @@ def tune(
         recheck: Measure the default setting again from time to time, for an exact saving.
         earlier: Begin with earlier measurements of a job of this name (tuned, swept or recurring) and of
             other jobs on this GPU, as far as the trials agree with them. The events list them.
-        seed: Of the search.
 
     Raises:
         UsageError: a bound, objective, search or knob that makes no sense; immediately, before anything runs.
@@ -135,7 +134,6 @@ def tune(
     options: dict[str, Any] = {
         "max_slowdown": max_slowdown, "objective": objective, "over": over, "progress": progress,
         "search": search, "model": model, "label": label, "recheck": recheck, "earlier": earlier,
-        "seed": seed,
     }
     TuningRequest(**options)
     return Tuning(gpus, **options)

@@ -80,7 +80,6 @@ class TuningRequest:
     recheck: bool = True
     label: str = ""
     earlier: bool = False
-    seed: int = 0
     params: TunerParams = PARAMS
     paused: bool = False
     once: bool = False

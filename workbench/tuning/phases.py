@@ -39,7 +39,7 @@ class TunerPhase:
     """A state of the tuner.
 
     Attributes:
-        state: Its name in `results.STATES`.
+        state: Its name, as `TuningView.state`.
         stops_idle: Whether nothing can be done in it while the GPUs are idle.
         work: The GPUs that are tuned; None before any has worked.
         job: The job that is tuned; None before it has a baseline.
@@ -229,7 +229,7 @@ class Baseline(TunerPhase):
         belief = SettingPosterior(
             request.search, space, work.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), counter_update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
-            seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
+            same=[*known.same[:3], *known.elsewhere], others=known.others,
         )
         if belief.earlier:
             work.log.note(belief.earlier.text)

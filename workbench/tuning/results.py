@@ -15,8 +15,7 @@ from ..search.objective import OBJECTIVES
 if TYPE_CHECKING:
     from ..search.clocks.make import Choice
 
-__all__ = ["OBJECTIVES", "PROBES", "STATES", "Saved", "TuningResult", "TuningView"]
-STATES = ("wait", "detect", "baseline", "search", "hold", "watch", "re-tune", "done", "refused")
+__all__ = ["OBJECTIVES", "PROBES", "Saved", "TuningResult", "TuningView"]
 
 PROBES = pl.Schema({
     "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "iterations": pl.Int64,
@@ -57,7 +56,7 @@ class TuningView(HtmlFacts):
     """A tuner at one moment. Frozen, and cheap to make.
 
     Attributes:
-        state: One of `STATES`.
+        state: "wait", "detect", "baseline", "search", "hold", "watch", "re-tune", "done" or "refused".
         text: What goes on and what is next, one sentence.
         paused: Whether the tuner waits to be resumed.
         belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a

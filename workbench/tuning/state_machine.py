@@ -93,7 +93,7 @@ class Tuner:
 
     @property
     def state(self) -> str:
-        """One of `results.STATES`."""
+        """As `TuningView.state`."""
         return self.phase.state
 
     @property

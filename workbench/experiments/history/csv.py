@@ -121,16 +121,3 @@ def _attempt(row: dict[str, Any], number: int) -> Attempt:
     if attempt.target is not None and not math.isfinite(attempt.target):
         raise ValueError(f"a target of {attempt.target:g}")
     return attempt
-
-
-def missing(rows: Iterable[Attempt], there: Iterable[Attempt]) -> list[Attempt]:
-    """Those that are not there yet."""
-    known = {_content(each) for each in there}
-    return [each for each in rows if _content(each) not in known]
-
-
-def _content(each: Attempt) -> tuple[object, ...]:
-    return (
-        each.batch_size, each.state, each.purpose, each.epochs, each.time_s, each.energy_j,
-        each.heartbeat_unix_s,
-    )

@@ -117,10 +117,6 @@ class OptunaPolicy:
     def __init__(self, sampler: optuna.samplers.BaseSampler) -> None:
         self._sampler = sampler
 
-    @property
-    def name(self) -> str:
-        return type(self._sampler).__name__
-
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         import optuna
 

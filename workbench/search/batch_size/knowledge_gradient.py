@@ -42,10 +42,6 @@ class KnowledgeGradient:
     horizon: float = 40.0
     draws: int = 256
 
-    @property
-    def name(self) -> str:
-        return "knowledge-gradient" + (" safe" if self.safe else "")
-
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         if not evidence.count.any() or not evidence.in_profile.any():
             fresh = not evidence.runs and not evidence.in_flight.any()

@@ -72,9 +72,6 @@ def stop_reason(progress: Progress, *, epochs: float, cost: float) -> str:
 class BatchSizePolicy(Protocol):
     """Chooses batch sizes. Holds parameters only, no state of a job."""
 
-    @property
-    def name(self) -> str: ...
-
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         """The next action, given all evidence."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import polars as pl
 
 from ...errors import UsageError
@@ -79,7 +78,7 @@ def make_search(
     name: str, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
     prior: Prediction | Any = None, counter_update_s: float = 0.1, gpus: int = 1,
     horizon_s: float | None = None, wait_share: float | None = None, learns_later: bool = False,
-    rng: np.random.Generator | None = None, params: Any = None,
+    params: Any = None,
 ) -> ClockSearch:
     """A search by name.
 
@@ -97,14 +96,13 @@ def make_search(
             known. Only for model-guided.
         learns_later: The choice will be held and measured for longer than any probe, and reported.
             Only for model-guided.
-        rng: Where randomness comes from.
         params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; its default ones where None.
 
     Raises:
         UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for
             other settings.
     """
-    options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus, "rng": rng}
+    options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus}
     if params is not None:
         options["params"] = params
     if name == "model-guided":

@@ -65,7 +65,6 @@ class ModelGuided(Probing):
     Args:
         space: The settings.
         horizon_s: How long the job probably goes on; a probe must pay within it.
-        worth: Share of the job's cost that a probe must promise; None for that of `params`.
         wait_share: Share of an iteration in which the GPU waits; see `response_surface.fit`.
         learns_later: The choice will be held and measured for longer than any probe. What a probe would
             report of it comes for nothing then, so a probe is worth less, and the choice is not probed for
@@ -82,8 +81,8 @@ class ModelGuided(Probing):
 
     def __init__(
         self, space: SettingSpace, *args: Any, horizon_s: float = PARAMS.horizon_s,
-        worth: float | None = None, wait_share: float | None = None, learns_later: bool = False,
-        params: ModelGuidedParams = PARAMS, **options: Any,
+        wait_share: float | None = None, learns_later: bool = False, params: ModelGuidedParams = PARAMS,
+        **options: Any,
     ) -> None:
         super().__init__(space, *args, **options)
         self.params = params
@@ -95,9 +94,7 @@ class ModelGuided(Probing):
         self.learns_later = learns_later
         # With a prediction, or where the choice is measured later, what was not probed can be chosen.
         self._trusts = learns_later or self.prior is not None
-        if worth is None:
-            worth = params.worth_later if learns_later else params.worth
-        self.worth = worth
+        self.worth = params.worth_later if learns_later else params.worth
         self._response: Response | None = None
         prepare(space)
 

@@ -31,7 +31,6 @@ class SettingPosterior:
     Args:
         name: Of the search.
         space, objective, max_slowdown: The space that it searches.
-        seed: Of its draws.
         same: Earlier runs of this job, the one to be tried first in front.
         others: Earlier runs of other jobs on this card.
         options: Of `make_search`; `learns_later` unless they state otherwise.
@@ -39,10 +38,10 @@ class SettingPosterior:
 
     def __init__(
         self, name: str, space: SettingSpace, objective: Objective, max_slowdown: float | None, *,
-        seed: int = 0, same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (), **options: Any,
+        same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (), **options: Any,
     ) -> None:
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
-        self.name, self._seed, self._options = name, seed, {"learns_later": True, **options}
+        self.name, self._options = name, {"learns_later": True, **options}
         self._measured: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
         self.earlier = EarlierRuns(expected(each, space) for each in place_in(same, space))
@@ -59,7 +58,7 @@ class SettingPosterior:
         known = library if library.others is not None or library.same else None
         search = make_search(
             self.name, replace(self.space, known=known), self.objective, self.max_slowdown,
-            rng=np.random.default_rng(self._seed), **self._options,
+            **self._options,
         )
         for setting, *measurement in self._measured:
             search.tell(self.named(setting), *measurement)
