@@ -7,7 +7,7 @@ import { livePanel } from "./live.js";
 
 const LEFT = "driver default";
 
-/** What is to be set: power limit, clocks, batch size. */
+/** The setting to apply: power limit, clocks, batch size. */
 class Knobs {
   constructor(choose) {
     const onchange = () => choose(Object.fromEntries(Object.entries(this.inputs).map(([name, { value }]) => [name, value === "" ? null : Number(value)])));
@@ -47,7 +47,7 @@ function applier({ root, head, post }) {
   head.waits.before(applying.gpu);
   head.show("Apply", false);
   const knobs = new Knobs((wanted) => post({ kind: "choose", ...wanted }));
-  const usual = button("do-default", "Driver default", "give every knob back to the driver", () => post({ kind: "default" }));
+  const usual = button("do-default", "Driver default", "restore the driver's default for every setting", () => post({ kind: "default" }));
   const table = element("div", "workbench-facts");
   root.classList.add("workbench-apply");
   root.append(table, applying.command.root, knobs.root, row(applying.apply, applying.undo, usual, applying.done), applying.plot);

@@ -6,8 +6,8 @@ export class Applying {
   /** `send(kind, more)` asks the kernel. */
   constructor(send) {
     const make = (kind, words, hint) => button(`do-${kind}`, words, hint, () => send(kind), "workbench-button");
-    this.apply = make("apply", "Apply", "set the GPU to what is chosen; it stays so until Undo or the end of the kernel");
-    this.undo = make("undo", "Undo", "restore what was before the last change");
+    this.apply = make("apply", "Apply", "apply the chosen setting; it stays active until Undo or the end of the kernel");
+    this.undo = make("undo", "Undo", "restore the setting before the last change");
     this.apply.classList.add("workbench-primary");
     this.gpu = picker("workbench-follow workbench-gpu", "GPU", (uuid) => send("gpu", { uuid }));
     this.done = element("span", "workbench-faint workbench-done", { role: "status" });

@@ -1,5 +1,5 @@
 // @ts-check
-// A tuner at work: time against energy, the clocks or power limits, the probes in order, what can be asked of it.
+// A running tuner: time against energy, the clocks or power limits, the trials in order, the commands.
 /** @import { ClocksDrawing, ClocksGreeting, ClocksNews, ClocksWords } from "./messages" */
 import { Asking, button, chip, choose, element, folded, labelled, lines, offer, picker, put, refill, row, say, slowdownSlider, space } from "./controls.js";
 import { elapsed } from "./formats.js";
@@ -10,12 +10,12 @@ const ANY = 0.5; // per cent above the slider's highest bound: any slowdown is a
 const HIGHEST_BOUND = 30;
 const CHIPS = { clocks: "clocks", sm: "SM clock", limit: "power limit" }; // in the order of the frames beside the first
 const COMMANDS = [
-  ["start", "Start tuning", "begin, or go on after a pause"], ["stop", "End tuning", "restore the GPU's setting and tune no more; the cell goes on"],
-  ["pause", "Pause", "try no further setting for now"], ["hold", "Hold here", "search no further and keep the best setting so far"],
-  ["step", "One probe", "try one more setting, then pause"],
+  ["start", "Start tuning", "start tuning, or continue after a pause"], ["stop", "End tuning", "stop tuning and restore the GPU's setting; the cell continues"],
+  ["pause", "Pause", "stop trials until you continue"], ["hold", "Hold here", "end the search and keep the best setting so far"],
+  ["step", "One trial", "try one more setting, then pause"],
 ];
 
-/** What a tuner says: its steps, sentences and events. */
+/** The report of a tuner: its steps, sentences and events. */
 class Words {
   constructor() {
     this.steps = element("span", "workbench-steps");
@@ -36,15 +36,15 @@ class Words {
   }
 }
 
-/** What can be asked of a tuner. */
+/** The commands for a tuner. */
 class Commands {
   constructor(post) {
     this.buttons = Object.fromEntries(COMMANDS.map(([kind, words, hint]) => [kind, button(`do-${kind}`, words, hint, () => post({ kind }))]));
-    this.objective = picker("workbench-objective", "what is to be small", (name) => post({ kind: "objective", name }));
+    this.objective = picker("workbench-objective", "objective", (name) => post({ kind: "objective", name }));
     this.asking = new Asking((percent, asked) => post({ kind: "slowdown", percent, asked }));
-    this.slowdown = slowdownSlider("workbench-slowdown", "allowed slowdown in per cent", HIGHEST_BOUND + ANY, (percent) => this.asking.ask(percent));
+    this.slowdown = slowdownSlider("workbench-slowdown", "slowdown limit in per cent", HIGHEST_BOUND + ANY, (percent) => this.asking.ask(percent));
     this.chips = element("span", "workbench-levels");
-    this.bound = labelled("slower by at most", this.slowdown.input, this.slowdown.words);
+    this.bound = labelled("slowdown limit", this.slowdown.input, this.slowdown.words);
     const { start, stop, pause, hold, step } = this.buttons;
     start.classList.add("workbench-primary");
     this.first = row(start, stop, pause, hold, this.bound, space(), this.chips);
@@ -53,10 +53,10 @@ class Commands {
   show(/** @type {ClocksNews} */ { words, begins, wanted }, over) {
     const ended = !words || ["done", "refused"].includes(words.state);
     const can = words?.commands ?? {};
-    const gone = ended && !begins; // nothing can be asked of it any more
+    const gone = ended && !begins; // it takes no more commands
     for (const each of [...Object.values(this.buttons), this.bound, this.more]) put(each, { hidden: gone });
     for (const [name, each] of Object.entries(this.buttons)) put(each, { disabled: over || !(can[name] || (name === "start" && ended && begins)) });
-    say(this.buttons.start, words?.paused && !ended ? "Go on" : "Start tuning");
+    say(this.buttons.start, words?.paused && !ended ? "Continue" : "Start tuning");
     const { objective, slowdown, slowdown: { input } } = this;
     for (const each of [objective, input]) put(each, { disabled: over || !(can.change || (ended && begins)) });
     const [name, bound] = words && !(ended && begins) ? [words.objective, words.bound] : [wanted.objective ?? objective.options[0]?.value, wanted.bound];
@@ -72,7 +72,7 @@ function tuner({ root, head, post, page }) {
   const place = element("div", "workbench-plots");
   const commands = new Commands(post);
   head.waits.before(words.steps);
-  const more = folded("more: objective, single probes, what happened", commands.more, words.events);
+  const more = folded("more: objective, single trials, events", commands.more, words.events);
   root.append(words.saved, words.headline, words.details, commands.first, place, more);
   root.classList.add("workbench-tuner", "workbench-wide");
   let plots = /** @type {Described | null} */ (null);

@@ -1,5 +1,5 @@
 // @ts-check
-// Policies over a job log, simulated: what is chosen, how far the runs are, what came of them, one job or node of them.
+// Policies over a job log, simulated: the settings, the progress of the runs, their results, one job or node.
 /** @import { ClusterChosen, ClusterDrawn, ClusterGreeting, ClusterNews, ClusterRun } from "./messages" */
 import { Drill } from "./cluster_drill.js";
 import { ClusterSettings } from "./cluster_settings.js";
@@ -7,15 +7,15 @@ import { Legend, button, cells, element, folded, labelled, lines, offer, picker,
 import { livePanel } from "./live.js";
 import { Described } from "./plots.js";
 
-/** How far the runs are, and what begins and ends them. */
+/** Progress of the runs, and the buttons that start and cancel them. */
 class Runs {
   constructor(send, base) {
     this.start = button("do-run", "Run", "", () => send({ kind: "run" }), "workbench-primary workbench-button");
     this.cancel = button("do-cancel", "Cancel", "", () => send({ kind: "cancel" }));
-    this.atOnce = toggle("at-once", "run on every change", "begin again whenever a setting changes", (on) => send({ kind: "each change", on }));
+    this.atOnce = toggle("at-once", "run on every change", "restart the runs whenever a setting changes", (on) => send({ kind: "each change", on }));
     this.progress = element("span", "workbench-faint workbench-progress");
-    this.announced = element("span", "workbench-announced", { role: "status" }); // for who listens: what runs are doing, not every tenth of a second how far
-    this.stale = element("span", "workbench-stale", "settings have changed since: Run");
+    this.announced = element("span", "workbench-announced", { role: "status" }); // for screen readers: the state of the runs, not the progress every tenth of a second
+    this.stale = element("span", "workbench-stale", "settings changed: press Run");
     this.bars = element("div", "workbench-controls workbench-bars");
     this.preset = picker("workbench-select workbench-preset", "which policies", (name) => name && send({ kind: "set", settings: { policies: this.presets[name] } }));
     const compare = labelled("compare", this.preset);
@@ -44,7 +44,7 @@ class Runs {
   }
 }
 
-/** What came of the runs: words, a table, plots, one job or node. */
+/** Results of the runs: words, a table, plots, one job or node. */
 class Results {
   constructor(send) {
     this.headline = element("div", "workbench-headline workbench-result");
@@ -52,7 +52,7 @@ class Results {
     this.legend = new Legend(() => this.draw());
     this.place = element("div", "workbench-plots");
     this.note = element("div", "workbench-faint workbench-about");
-    this.distribution = picker("workbench-select workbench-set-distribution", "what is shown of the jobs", (name) => {
+    this.distribution = picker("workbench-select workbench-set-distribution", "distribution over the jobs", (name) => {
       this.chosen = name;
       send({ kind: "distribution", name });
       this.draw();
@@ -62,7 +62,7 @@ class Results {
     this.root = element(
       "div", "workbench-results", element("div", "workbench-table-box", this.table.root, { tabIndex: 0, role: "region", "aria-label": "policies side by side" }),
       this.legend.root, this.place,
-      row(element("span", "", "of the jobs"), this.distribution), this.drill.root,
+      row(element("span", "", "over the jobs"), this.distribution), this.drill.root,
     );
     this.answer = element("div", "", this.headline, this.details);
     this.plots = /** @type {Described | null} */ (null);

@@ -1,24 +1,24 @@
 // @ts-check
-// One job or node of a simulated cluster: who and where, a picture, facts, and where to go on.
+// One job or node of a simulated cluster: its selection, a picture, facts, and links to related jobs or nodes.
 /** @import { ClusterDrawn, ClusterDrilled } from "./messages" */
 import { button, choose, element, facts, field, offer, picker, row } from "./controls.js";
 
 export class Drill {
   constructor(post) {
     this.post = post;
-    this.policy = picker("workbench-select workbench-drill-policy", "policy whose run is looked into", () => {
+    this.policy = picker("workbench-select workbench-drill-policy", "policy whose run is inspected", () => {
       this.picked = true;
       this.offer();
       if (this.shown) this.ask(this.shown.kind, this.shown.name);
     });
-    this.policy.title = "whose run is looked into";
+    this.policy.title = "policy whose run is inspected";
     const lookAtJob = () => this.job.value.trim() && this.ask("job", this.job.value.trim());
     const lookAtNode = () => this.ask("node", Number(this.node.value));
-    this.job = field("workbench-select workbench-drill-job", "id of the job to look into", {
+    this.job = field("workbench-select workbench-drill-job", "id of the job to inspect", {
       type: "text", placeholder: "job id", size: 26, onkeydown: (event) => event.key === "Enter" && lookAtJob(),
     });
-    this.notable = picker("workbench-select workbench-drill-notable", "jobs that stand out", (name) => name && this.ask("job", name));
-    this.node = field("workbench-count workbench-drill-node", "number of the node to look into", { type: "number", min: 0, value: 0, onchange: lookAtNode });
+    this.notable = picker("workbench-select workbench-drill-notable", "notable jobs", (name) => name && this.ask("job", name));
+    this.node = field("workbench-count workbench-drill-node", "number of the node to inspect", { type: "number", min: 0, value: 0, onchange: lookAtNode });
     const lookAtBox = (event) => {
       const found = event.target.closest("[data-job]");
       if (found) this.ask("job", found.dataset.job);
@@ -28,7 +28,7 @@ export class Drill {
     this.further = element("div", "workbench-controls workbench-drill-further");
     this.body = element("div", "", this.picture, this.facts, this.further);
     const controls = row(
-      element("span", "workbench-title", "Look into"), this.policy, element("span", "", "job"), this.job, button("do-job", "Show job", "", lookAtJob), this.notable,
+      element("span", "workbench-title", "Inspect"), this.policy, element("span", "", "job"), this.job, button("do-job", "Show job", "", lookAtJob), this.notable,
       element("span", "", "node"), this.node, button("do-node", "Show node", "", lookAtNode),
     );
     this.root = element("div", "workbench-drill", controls, this.body);
@@ -50,7 +50,7 @@ export class Drill {
   offer() {
     const notable = this.drawn?.curves.find(({ policy }) => policy === this.policy.value)?.notable ?? {};
     const groups = Object.entries(notable).map(([label, jobs]) => element("optgroup", "", { label }, ...jobs.map((job) => new Option(job, job))));
-    this.notable.replaceChildren(new Option("jobs that stand out", ""), ...groups);
+    this.notable.replaceChildren(new Option("notable jobs", ""), ...groups);
   }
   show(/** @type {ClusterDrilled | null} */ drilled) {
     this.shown = drilled;

@@ -1,22 +1,22 @@
 // @ts-check
-// What is chosen of a comparison of policies: the log, the cluster, what varies, the policies and their knobs.
+// The settings of a comparison of policies: the log, the cluster, the parameter that varies, the policies and their parameters.
 /** @import { ClusterChosen, ClusterGreeting } from "./messages" */
 import { Slider, button, chip, element, field, offer, picker, press, put, refill, row, say, space, toggle } from "./controls.js";
 import { percent } from "./formats.js";
 
-const SOON_MS = 150; // a slider that moves on is not asked about
+const SOON_MS = 150; // a slider that still moves sends nothing
 const OWN = "policy default";
 const NEVER = "never";
-const SLACK = "deadlines are generated between 1.05 and so many times the duration after the submission";
+const SLACK = "deadlines are generated between 1.05 and this many times the duration after the submission";
 const seconds = (value) => (value === NEVER ? NEVER : value < 120 ? `${value} s` : value < 7200 ? `${value / 60} min` : `${value / 3600} h`);
 const number = (word) => (word === NEVER ? word : Number(word));
 /** @type {Record<string, [string, any[], (value: any) => string, string]>} */
 const SLIDERS = {
   load_threshold: ["utilisation threshold", [null, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5], percent,
-    "highest sum of the utilisations that jobs on one GPU have alone"],
+    "highest sum of the solo utilisations of the jobs on one GPU"],
   max_jobs: ["jobs per GPU", [null, 1, 2, 3, 4, 5, 6], String, "most jobs on one GPU"],
   slack: ["deadline slack", [null, 1.1, 1.2, 1.35, 1.5, 2, 3, 5, 10], (value) => `1.05 to ${value} × duration`, SLACK],
-  sleep_after_s: ["sleep after", [null, 0, 60, 300, 900, 3600, NEVER], seconds, "when an empty node goes to standby; policies that are always on stay so"],
+  sleep_after_s: ["sleep after", [null, 0, 60, 300, 900, 3600, NEVER], seconds, "time until an empty node goes to standby; always-on policies ignore it"],
 };
 const SWEEPS = { nodes: "16 28 64", load_threshold: "0.6 0.8 1 1.2", max_jobs: "1 2 3 4", slack: "1.2 1.5 2 3", sleep_after_s: "0 60 300 900" };
 
@@ -28,14 +28,14 @@ class Setting {
     this.values = [...values];
     this.hint = hint;
     this.slider = new Slider(`workbench-set-${name}`, label, { min: 0, max: values.length - 1, step: 1, value: 0, title: hint }, {
-      told: (value) => (value === null ? OWN : words(value)), changed: (value) => set({ [name]: value }), restMs: SOON_MS,
+      text: (value) => (value === null ? OWN : words(value)), changed: (value) => set({ [name]: value }), restMs: SOON_MS,
       valueAt: (place) => this.values[place], placeOf: (value) => this.values.indexOf(value),
     });
     this.root = element("label", "workbench-cluster-slider", element("span", "", label), this.slider.input, this.slider.words);
   }
   /** `taken`: a policy that is chosen takes it; `varies`: it is what varies. */
   show(value, taken, varies) {
-    const title = varies ? "this varies: its values are above" : taken ? this.hint : "none of the chosen policies takes it";
+    const title = varies ? "this parameter varies: its values are above" : taken ? this.hint : "none of the chosen policies uses it";
     put(this.slider.input, { disabled: !taken || varies, title });
     if (this.slider.timer) return; // it moves
     if (!this.values.includes(value)) {
@@ -59,9 +59,9 @@ export class ClusterSettings {
     this.log = choose("log", "job log", (log) => set({ log }));
     this.part = choose("part", "part of the log", (part) => set({ part }));
     this.jobs = element("span", "workbench-faint workbench-jobs");
-    const trimmed = "leave out other jobs and cut longer ones, as the tables of the docs do";
+    const trimmed = "skip jobs beyond 1 to 8 GPUs or shorter than 60 s, and cut longer ones, as in the tables of the documentation";
     this.trimmed = toggle("trimmed", "1 to 8 GPUs, 60 s to 3 days", trimmed, (on) => set({ trimmed: on }));
-    const valid = "leave out rows that are wrong or too large for the cluster, instead of saying so";
+    const valid = "skip rows that are invalid or too large for the cluster, instead of reporting an error";
     this.valid = toggle("valid", "only valid rows", valid, (on) => set({ keep_valid: on }));
     const open = () => path.value.trim() && send({ kind: "open", path: path.value.trim() });
     const enter = (event) => event.key === "Enter" && open();
@@ -69,7 +69,7 @@ export class ClusterSettings {
     this.nodes = count("nodes", "number of nodes", 10000);
     this.kind = choose("kind", "node type", (kind) => set({ kind }));
     this.gpus = element("span", "workbench-faint");
-    this.draws = count("draws", "seeds of what the log lacks", 50);
+    this.draws = count("draws", "seeds for values missing from the log", 50);
     this.base = choose("base", "compared with", (value) => set({ policies: [value, ...this.given.chosen.filter((name) => name !== value)] }));
     this.sweep = choose("sweep", "parameter to vary", (value) => set({ sweep: value || null, values: value ? SWEEPS[value].split(" ").map(number) : [] }));
     const vary = () => set({ values: this.values.value.split(/[\s,;]+/).filter(Boolean).map(number) });
@@ -83,7 +83,7 @@ export class ClusterSettings {
       element("div", "workbench-cluster-sliders", ...this.sliders.map((each) => each.root)),
     ];
   }
-  /** What the kernel has; `forced` where it answers what was asked. */
+  /** The kernel's settings; `forced` if they answer a request. */
   show(/** @type {ClusterChosen} */ given, forced, /** @type {ClusterGreeting} */ about) {
     this.given = given;
     const options = (select, names, value, words = {}) => offer(select, names.map((name) => [name, words[name] ?? name]), value);
@@ -117,7 +117,7 @@ export class ClusterSettings {
     refill(this.policies, policies.map(({ name }) => name), (name) => chip([name, { "data-policy": name }], false, () => turn(name)));
     policies.forEach(({ name, words, takes }, n) => {
       const sliders = takes.map((each) => SLIDERS[each][0]).join(", ");
-      const title = sliders ? `takes the sliders: ${sliders}` : "takes none of the sliders but the slack";
+      const title = sliders ? `uses the sliders: ${sliders}` : "uses only the slack slider";
       put(this.policies.children[n], { textContent: words, title, "aria-pressed": chosen.includes(name) });
     });
   }

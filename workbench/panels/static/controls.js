@@ -37,7 +37,7 @@ export const press = (node, pressed) => put(node, { "aria-pressed": pressed });
 
 export const button = (name, words, hint, onclick, look = "workbench-button") => element("button", `${look} workbench-${name}`, words, { title: hint, onclick });
 
-/** A button that stays pressed; `work` is told what it is to be. */
+/** A button that stays pressed; `work` takes its new state. */
 export function toggle(name, words, hint, work) {
   return button(`toggle-${name}`, words, hint, ({ currentTarget: made }) => work(made.getAttribute("aria-pressed") !== "true"), "workbench-chip");
 }
@@ -46,10 +46,10 @@ export const chip = (parts, pressed, onclick, title = "") => element("button", "
 
 export const swatch = (colour) => element("span", "workbench-swatch", { style: `background: ${colour}` });
 
-/** A list to choose from; `changed` is told the value. */
+/** A list to choose from; `changed` takes the value. */
 export const picker = (name, label, changed) => element("select", name, { "aria-label": label, onchange: ({ target }) => changed(target.value) });
 
-/** What a list offers, [value, words] each; nothing happens where it does already. */
+/** Fill a list with choices, [value, words] each; does nothing if it has them already. */
 export function offer(select, choices, value = select.value) {
   const is = (option, [each, words]) => option?.value === each && option.textContent === words;
   const same = select.options.length === choices.length && choices.every((choice, n) => is(select.options[n], choice));
@@ -57,7 +57,7 @@ export function offer(select, choices, value = select.value) {
   choose(select, value);
 }
 
-/** Choose a value of a list; one that it does not offer is added with `words`, where there are any. */
+/** Choose a value of a list; a value that is not in the list is added if `words` has any. */
 export function choose(select, value, words = "") {
   const offered = [...select.options].some((option) => option.value === value);
   if (!offered && words) select.add(new Option(words, value));
@@ -66,7 +66,7 @@ export function choose(select, value, words = "") {
 
 export const field = (name, label, more) => element("input", name, { "aria-label": label, ...more });
 
-/** What listens to keys that walk: `walk` is told by how many steps. */
+/** A listener for keys that move: `walk` takes the number of steps. */
 export function walks(walk, page, more = {}) {
   return (event) => {
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity, ...more }[event.key];
@@ -78,9 +78,9 @@ export function walks(walk, page, more = {}) {
 
 /** A slider with its value in words. */
 export class Slider {
-  /** `told`: a value in words; `changed` hears of what a hand sets, when it has rested for so long. */
-  constructor(name, label, more, { told = (value) => String(value), changed, valueAt = (place) => place, placeOf = (value) => value, restMs = 0 }) {
-    this.told = told;
+  /** `text`: a value in words; `changed` takes a value that a person sets, after `restMs` without movement. */
+  constructor(name, label, more, { text = (value) => String(value), changed, valueAt = (place) => place, placeOf = (value) => value, restMs = 0 }) {
+    this.text = text;
     this.placeOf = placeOf;
     this.timer = 0;
     this.words = element("span", `workbench-faint ${name}-words`);
@@ -89,14 +89,14 @@ export class Slider {
       changed(valueAt(Number(this.input.value)));
     };
     const move = () => {
-      this.say(told(valueAt(Number(this.input.value))));
+      this.say(text(valueAt(Number(this.input.value))));
       clearTimeout(this.timer);
       if (restMs) this.timer = window.setTimeout(rest, restMs);
       else rest();
     };
     this.input = field(`workbench-limit ${name}`, label, { type: "range", ...more, oninput: move });
   }
-  show(value, words = this.told(value), heard = words) {
+  show(value, words = this.text(value), heard = words) {
     put(this.input, { value: String(this.placeOf(value)) });
     this.say(words, heard);
   }
@@ -109,7 +109,7 @@ export class Slider {
 /** A slider of an allowed slowdown in per cent, whose end allows any: null. */
 export function slowdownSlider(name, label, most, changed) {
   const made = new Slider(name, label, { min: 0, max: most, step: 0.5 }, {
-    told: (percent) => (percent === null ? "any" : `${Number(percent.toPrecision(3))} %`), changed,
+    text: (percent) => (percent === null ? "any" : `${Number(percent.toPrecision(3))} %`), changed,
     valueAt: (place) => (place >= Number(made.input.max) ? null : place), placeOf: (percent) => percent ?? made.input.max,
   });
   return made;
@@ -137,13 +137,13 @@ export class Legend {
 
 export const row = (...children) => element("div", "workbench-controls", ...children);
 
-/** What is seldom needed, behind a line of words. */
+/** Rarely needed parts, folded behind a line of words. */
 export const folded = (words, ...parts) => element("details", "workbench-more", element("summary", "", words), ...parts);
 
 /** A control with words in front of it. */
 export const labelled = (words, ...children) => element("label", "workbench-control", element("span", "", words), ...children);
 
-/** What takes the room between two groups of controls. */
+/** Flexible space between two groups of controls. */
 export const space = () => element("span", "workbench-space");
 
 /** Children of a node, one made of each of some facts (plain data); nothing happens where it shows the same already. */
@@ -155,7 +155,7 @@ export function refill(node, facts, make) {
 
 export const lines = (node, sentences) => refill(node, sentences, (sentence) => element("div", "", sentence));
 
-/** Names and what is to be said of each, side by side. */
+/** Names with their texts, side by side. */
 export function facts(node, pairs) {
   node.replaceChildren(...pairs.flatMap(([name, words]) => [element("div", "workbench-fact", name), element("div", "", words)]));
 }
@@ -169,7 +169,7 @@ export function table(label) {
   return { head, body, root: element("table", "workbench-table", { "aria-label": label }, element("thead", "", head), body) };
 }
 
-/** Title, badge and what is to be said of the kernel; more goes before `waits`. */
+/** Title, badge and the state of the kernel; more parts go before `waits`. */
 export class Head {
   constructor() {
     this.title = element("span", "workbench-title");
@@ -181,8 +181,8 @@ export class Head {
     say(this.title, title.replace(/ ?\(simulated\)/g, ""));
     put(this.badge, { hidden: !simulated });
   }
-  /** What becomes of input now: `late` where it has to wait, `ended` where nobody hears it any more. */
-  state({ greeted, queued, running, gone }, { late = "what you choose is done when the kernel has finished its cell", ended = "" }) {
+  /** Show the fate of input: `late` if it has to wait, `ended` if the panel has ended. */
+  state({ greeted, queued, running, gone }, { late = "your choice takes effect when the running cell ends", ended = "" }) {
     say(this.waits, gone ? "" : !greeted ? "loading" : !running && ended ? ended : queued ? late : "");
   }
 }
@@ -200,7 +200,7 @@ export class Code {
       this.copied.textContent = "copied";
     } catch {
       globalThis.getSelection()?.selectAllChildren(this.code);
-      this.copied.textContent = "the browser does not let it be copied; it is selected";
+      this.copied.textContent = "the browser refused to copy; the text is selected";
     }
     setTimeout(() => (this.copied.textContent = ""), 3000);
   }
@@ -230,7 +230,7 @@ export class Asking {
     this.forget();
     if (next) this.ask(next.value);
   }
-  /** What was asked is answered by what came instead. */
+  /** Forget the open request: another message has answered it. */
   forget() {
     this.waiting = false;
     this.next = null;

@@ -1,5 +1,5 @@
 // @ts-check
-// Numbers as words, and numbers as plots want them. Nothing in here knows the page.
+// Numbers as words, and numbers for plots. Independent of the page.
 
 const MINUS = "\u2212";
 

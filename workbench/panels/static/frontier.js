@@ -1,5 +1,5 @@
 // @ts-check
-// The energy-time frontier: points, a choice that steps along it, Apply and Undo, what is saved; under "more" a bound, eta, a table, files.
+// The energy-time frontier: points, a choice that steps along it, Apply and Undo, the saving; under "more" a slowdown limit, eta, a table, files.
 /** @import { Applied, FrontierChoice, FrontierPoints, FrontierView } from "./messages" */
 import { Applying } from "./applying.js";
 import { Asking, Code, Slider, button, element, folded, labelled, lines, offer, picker, press, put, row, say, slowdownSlider, space, toggle, walks } from "./controls.js";
@@ -9,35 +9,35 @@ import { FrontierPlot } from "./frontier_plot.js";
 import { FrontierTable } from "./frontier_table.js";
 import { livePanel } from "./live.js";
 
-const HIGHEST_BOUND = 100; // per cent, above which the slider says any
-const SETTLED_MS = 400; // that a step rests before it is applied by itself
+const HIGHEST_BOUND = 100; // per cent, above which the slider shows any
+const SETTLED_MS = 400; // without a further step, before a step is applied automatically
 const ETA = "eta weighs energy (1) against time (0) in the cost eta x energy + (1 - eta) x highest power x time";
 const KNEE = "the knee: the point of the frontier beyond which a little less energy takes much more time";
 const FRONTIER = "the frontier: configurations that no other beats in both time and energy";
 
-/** What moves the choice: three sliders, two buttons for a step, three for points that stand out. `take` is told what changes. */
+/** The controls of the choice: three sliders, two buttons for a step, three for notable points. `take` gets each change. */
 class Choosing {
   constructor(take, walk) {
     const steps = "step along the frontier, from fastest to least energy";
     this.step = new Slider("workbench-step-slider", steps, { min: 0, max: 0, step: 1 }, { changed: (place) => take({ row: this.view.front[place], rule: "hand" }) });
     const bound = (slowdown) => take({ slowdown, rule: this.rule === "eta" ? "eta" : "slowdown" });
-    this.bound = slowdownSlider("workbench-bound", "allowed slowdown against the default in per cent", HIGHEST_BOUND, bound);
+    this.bound = slowdownSlider("workbench-bound", "slowdown limit relative to the default in per cent", HIGHEST_BOUND, bound);
     this.eta = new Slider("workbench-eta", "eta: 0 counts time only, 1 energy only", { min: 0, max: 1, step: 0.01, title: ETA }, {
-      told: (eta) => String(Number(eta.toFixed(2))), changed: (eta) => take({ eta, rule: "eta" }),
+      text: (eta) => String(Number(eta.toFixed(2))), changed: (eta) => take({ eta, rule: "eta" }),
     });
     this.back = button("do-back", "\u2039", "one step faster (left arrow)", () => walk(-1));
     this.on = button("do-on", "\u203a", "one step to less energy (right arrow)", () => walk(1));
     put(this.back, { "aria-label": "one step faster" });
     put(this.on, { "aria-label": "one step to less energy" });
     this.knee = toggle("knee", "knee", KNEE, () => take({ row: this.view.knee, rule: "hand" }));
-    this.best = toggle("optimum", "best for eta", "where eta's cost is least within the bound (diamond)", () => take({ rule: "eta" }));
-    this.least = toggle("least", "least energy", "least energy within the bound", () => take({ rule: "slowdown" }));
+    this.best = toggle("optimum", "best for eta", "lowest cost at this eta within the slowdown limit (diamond)", () => take({ rule: "eta" }));
+    this.least = toggle("least", "least energy", "least energy within the slowdown limit", () => take({ rule: "slowdown" }));
     const between = (from, { input, words }, to, ...more) => {
       const ends = [element("span", "workbench-slider-from", from), element("span", "workbench-slider-to", to)];
       return element("label", "workbench-control workbench-slider", ends[0], input, ends[1], words, ...more);
     };
     this.steps = element("div", "workbench-sliders", { title: FRONTIER }, between("faster", this.step, "less energy", this.back, this.on));
-    this.sliders = element("div", "workbench-sliders", between("slower by at most", this.bound, ""), between("eta: time", this.eta, "energy"));
+    this.sliders = element("div", "workbench-sliders", between("slowdown limit", this.bound, ""), between("eta: time", this.eta, "energy"));
     this.points = row(this.knee, this.best, this.least);
   }
   fit(/** @type {FrontierView} */ view, slowdown) {
@@ -59,7 +59,7 @@ class Choosing {
   }
 }
 
-/** Which points are taken in. */
+/** Filters of the points. */
 class Filters {
   constructor(post) {
     const select = (change) => post({ kind: "select", ...change });
@@ -68,7 +68,7 @@ class Filters {
       return { name, made, label: labelled(words, made) };
     });
     this.root = row(...this.selects.map(({ label }) => label));
-    this.predicted = toggle("predicted", "predictions", "take predictions in", () => select({ predicted: !this.about.filters.predicted }));
+    this.predicted = toggle("predicted", "predictions", "include predictions", () => select({ predicted: !this.about.filters.predicted }));
   }
   show(/** @type {FrontierPoints} */ message) {
     this.about = message;
@@ -100,7 +100,7 @@ class Parts {
     this.applying = new Applying(send);
     this.now = element("div", "workbench-faint workbench-now");
     const watch = [this.now, this.applying.command.root, this.applying.plot];
-    this.follow = toggle("follow", "apply each step", "set the GPU to every step on which the choice rests", (on) => press(this.follow, on));
+    this.follow = toggle("follow", "apply each step", "set the GPU to each step where the slider stops", (on) => press(this.follow, on));
     const { apply, undo, gpu, done } = this.applying;
     this.apply = element("div", "", { hidden: true }, row(apply, undo, gpu, this.follow, done), ...watch); // until there is a GPU
   }
@@ -127,14 +127,14 @@ function frontier({ root, head, post, page }) {
   const axes = (change) => post({ kind: "axes", ...shown, ...change });
   const relative = toggle("relative", "relative", "axes in per cent of the default", (on) => axes({ relative: on }));
   const fit = () => axes({ whole: !shown.whole });
-  const whole = toggle("whole", "all points", "show all points, not only the surroundings of the frontier", fit);
-  const every = toggle("every", "all in the table", "list all configurations, not only those of the frontier", (all) => {
+  const whole = toggle("whole", "all points", "show all points, not only those near the frontier", fit);
+  const every = toggle("every", "all in the table", "list all configurations, not only those on the frontier", (all) => {
     list(all);
     table.reveal();
   });
   const rules = row(...choosing.points.children, space(), filters.predicted, relative, whole);
   const listed = row(every, parts.counts);
-  const more = folded("more: bound and eta, table, files", choosing.sliders, rules, table.root, listed, code.root, files.root);
+  const more = folded("more: slowdown limit and eta, table, files", choosing.sliders, rules, table.root, listed, code.root, files.root);
   const beside = element("div", "", choosing.steps, parts.apply);
   const columns = element("div", "workbench-columns", place, beside);
   root.append(parts.headline, parts.details, note, filters.root, columns, more);
@@ -143,7 +143,7 @@ function frontier({ root, head, post, page }) {
   let view = /** @type {FrontierView | null} */ (null);
   let choice = /** @type {FrontierChoice} */ (/** @type {any} */ ({}));
   const shown = { relative: false, whole: false };
-  // A step is drawn at once, with the words that came with the points; anything else when the kernel answers.
+  // A step is drawn immediately, with the words that came with the points; anything else when the kernel answers.
   const wanted = () => ({ version: choice.version, row: choice.row, rule: choice.rule, eta: choice.eta, slowdown: choice.slowdown });
   const asking = new Asking((_, asked) => post({ kind: "choose", ...wanted(), asked }));
   let steps = /** @type {number[]} */ ([]); // from where the choice that the kernel was asked for leads
@@ -234,7 +234,7 @@ function frontier({ root, head, post, page }) {
       choice: takeChoice,
       file: (message, [data]) => files.take(message, data).catch((error) => say(note, error.message)),
     },
-    waits: { late: "the kernel hears of it when the cell ends" },
+    waits: { late: "the kernel takes the choice when the cell ends" },
     state({ gone, greeted, running }) {
       applying.able(gone || (greeted && !running));
       if (gone) for (const part of [code.root, files.root]) put(part, { hidden: true }); // the kernel's work

@@ -1,5 +1,5 @@
 // @ts-check
-// The plane of time and energy as the kernel describes it. What stays is drawn once; what a choice moves is on a canvas of its own.
+// The plane of time and energy as the kernel describes it. Fixed parts are drawn once; parts that a choice moves have their own canvas.
 /** @import { Layer } from "./messages" */
 import { Described, place } from "./plots.js";
 
@@ -37,12 +37,12 @@ export class FrontierPlot extends Described {
       for (const each of /** @type {NodeListOf<HTMLElement>} */ (this.place.querySelectorAll(".bk-Plot"))) each.tabIndex = -1;
     });
   }
-  /** Draw what a choice moves. */
+  /** Draw the parts that a choice moves. */
   move(/** @type {Layer[]} */ moved) {
     this.moved = moved;
     this.drawLayers(this.figure.frames[0], this.overlay, [...moved, ...this.job], "overlay");
   }
-  /** Move the ring alone, before the kernel has said what else moves. */
+  /** Move the ring alone, before the kernel has sent the other parts. */
   ring(row) {
     const [x, y] = [[this.places[2 * row]], [this.places[2 * row + 1]]];
     const ring = this.moved.filter(({ kind, shape }) => kind === "dot" && shape === "circle");

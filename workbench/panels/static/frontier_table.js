@@ -74,7 +74,7 @@ export class FrontierTable {
     if (place >= 0 && top < this.root.scrollTop) this.root.scrollTop = top;
     else if (bottom > this.root.scrollTop + SEEN * ROW) this.root.scrollTop = bottom - SEEN * ROW;
   }
-  /** A row that stays in sight stays in the page: one that is replaced while it is clicked on hears no click. */
+  /** A row that stays in sight stays in the page: a row that is replaced during a click gets no click event. */
   paint() {
     const first = Math.max(0, Math.min(Math.floor(this.root.scrollTop / ROW) - 2, this.rows.length - SEEN - 4));
     const shown = this.rows.slice(first, first + SEEN + 5);

@@ -47,8 +47,8 @@ function inspection({ root, head, post, page }) {
   const place = element("div", "workbench-plots");
   const period = new PeriodView(page, post);
   let [low, high] = [1, 1]; // of the slider over periods, even in their logarithm
-  const own = new Slider("workbench-own-period", "Fold at a period of one's own", { min: 0, max: 1000, step: 1 }, {
-    told: (seconds) => `${seconds.toPrecision(3)} s`, changed: (seconds) => post({ kind: "seconds", seconds }), restMs: OWN_AFTER_MS,
+  const own = new Slider("workbench-own-period", "Fold at your own period", { min: 0, max: 1000, step: 1 }, {
+    text: (seconds) => `${seconds.toPrecision(3)} s`, changed: (seconds) => post({ kind: "seconds", seconds }), restMs: OWN_AFTER_MS,
     valueAt: (share) => low * (high / low) ** (share / 1000), placeOf: (seconds) => (1000 * Math.log(seconds / low)) / Math.log(high / low),
   });
   const fold = labelled("Fold at", own.input, own.words);
@@ -73,7 +73,7 @@ function inspection({ root, head, post, page }) {
     [low, high] = message.period.range ?? [1, 1];
     put(fold, { hidden: !(high > low) });
     const seconds = message.period.level?.seconds;
-    if (seconds && document.activeElement === own.input) own.say(own.told(seconds));
+    if (seconds && document.activeElement === own.input) own.say(own.text(seconds));
     else if (seconds) own.show(seconds);
     Object.assign(root, { workbench: { plot, period, spans: () => spans.rows } });
   }
@@ -85,7 +85,7 @@ function inspection({ root, head, post, page }) {
       begins = true;
     },
     take,
-    waits: { late: "what you choose is shown when the kernel has finished its cell" },
+    waits: { late: "your choice is shown when the running cell ends" },
   };
 }
 

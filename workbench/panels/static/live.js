@@ -1,12 +1,12 @@
 // @ts-check
-// What every live panel does in the browser: find BokehJS, greet the kernel, notice when it does not answer, follow the theme, and rest.
-// While nothing moves, nobody looks and nothing is asked it sets no timer, writes nothing to the page and says nothing to the kernel.
+// The browser's part of every live panel: find BokehJS, greet the kernel, notice when it does not answer, follow the theme, and sleep.
+// While nothing moves, the view is hidden and no request is open, it sets no timer, writes nothing to the page and sends nothing.
 import { Head, element, say } from "./controls.js";
 import { readTheme } from "./plots.js";
 
 const ANSWER_MS = 1000; // a kernel that takes longer is busy with a cell
 const PING_MS = 2000; // while something moves
-const SELDOM_MS = 30_000; // while nothing does; without a word for 90 s the kernel takes it that nobody looks
+const SELDOM_MS = 30_000; // while nothing does; after 90 s without a message the kernel assumes that the view is hidden
 const MOVING_MS = 10_000; // since the last news
 const ASK_AGAIN_MS = 5000;
 const HELLO_AGAIN_MS = 300; // at first, then after twice the time
@@ -43,22 +43,22 @@ function keepKey(event) {
 }
 
 /**
- * @typedef {{ running: boolean, queued: boolean, gone: boolean, greeted: boolean }} State  of the kernel: `running`, the panel's thread; `queued`, what is said
- *   to it waits for a cell's end; `gone`, the kernel that made the view; `greeted`, it has said what there is to show
+ * @typedef {{ running: boolean, queued: boolean, gone: boolean, greeted: boolean }} State  of the kernel: `running`, the panel's thread; `queued`, messages
+ *   to it wait for a cell's end; `gone`, the kernel that made the view; `greeted`, it has sent the greeting
  * @typedef {{ Bokeh: any, colours: () => Record<string, string>, figures: import("./plots.js").Figure[], seen: () => boolean }} Page  what a figure needs,
  *   those that were made, and whether somebody can see them
  *
  * @typedef {object} Panel  what is specific to a panel
- * @property {(message: any) => void} [greet]  make what is missing to draw a greeting; what was asked before is answered by it
+ * @property {(message: any) => void} [greet]  make the missing parts for a greeting, which answers earlier requests
  * @property {(message: any, buffers: DataView[]) => void} take  draw a greeting or news
  * @property {Record<string, (message: any, buffers: DataView[]) => void>} [on]  any other message of the kernel, by its kind
- * @property {{ late?: string, ended?: string } | null} [waits]  what its head says of input that waits; null where it says so itself
- * @property {(state: State, silent_s: number) => void} [state]  what else it says of the kernel, which has said nothing new for so long
- * @property {boolean} [moves]  it is told so every second while something should move
+ * @property {{ late?: string, ended?: string } | null} [waits]  its head's texts for waiting input; null if the panel shows them itself
+ * @property {(state: State, silent_s: number) => void} [state]  shows the state of the kernel, and the seconds since its last news
+ * @property {boolean} [moves]  `state` is called every second while something should move
  * @property {() => void} [look]  somebody can see it now, or nobody
  */
 
-/** Watch until `signal` whether somebody can see an element; `changed` is called when that changes. Returns a function that says it. */
+/** Watch until `signal` whether somebody can see an element; `changed` is called when that changes. Returns a function that reports it. */
 function watchSight(node, changed, signal) {
   let onScreen = true;
   const observer = new IntersectionObserver((entries) => {
@@ -71,7 +71,7 @@ function watchSight(node, changed, signal) {
   return () => onScreen && !document.hidden;
 }
 
-/** The way to the kernel and back: what was sent and not answered yet, and when there is something to do about it. */
+/** The connection to the kernel: messages without an answer, and the time of the next action. */
 class Line {
   constructor(model, broken) {
     this.model = model;
@@ -120,11 +120,11 @@ class Line {
   get silence() {
     return this.live ? (performance.now() - this.lastNews) / 1000 : 0;
   }
-  /** When a ping is due where somebody looks; `least` after what was said last. */
+  /** Time of the next ping while the view is visible; at least `least` after the last message. */
   pingAt(seen, least = performance.now() - this.lastNews < MOVING_MS ? PING_MS : SELDOM_MS) {
     return this.live && seen && !this.waiting.size ? this.lastSent + least : Infinity;
   }
-  /** What is to be done where somebody looks or nobody does, and when. @returns {[number, () => void][]} */
+  /** The next actions and their times, for a visible and a hidden view. @returns {[number, () => void][]} */
   plans(seen) {
     const { gone, queued, greeted } = this.state;
     if (gone) return [];
@@ -172,7 +172,7 @@ export function livePanel(/** @type {(given: { root: HTMLElement, head: Head, po
       const due = Math.min(line.due(seen()), silent);
       if (due < Infinity) timer = window.setTimeout(tick, Math.max(0, due - performance.now()));
     };
-    /** Somebody looks or is about to do something: hear whether the kernel would answer. */
+    /** A person looks at the view or is about to act: check whether the kernel answers. */
     const wake = () => {
       if (performance.now() > line.pingAt(seen(), PING_MS)) line.post({ kind: "ping" });
       plan();

@@ -4,7 +4,7 @@
 import { chip, element, offer, picker, put, refill, say, space } from "./controls.js";
 import { Described } from "./plots.js";
 
-/** Words, fold and spectrum. `post` sends to the kernel what a person chooses. */
+/** Words, fold and spectrum. `post` sends a person's choice to the kernel. */
 export class PeriodView {
   constructor(page, post) {
     this.page = page;
@@ -26,7 +26,7 @@ export class PeriodView {
     put(this.chosen, { hidden: gpus.length === 1 });
     if (!this.about) say(this.headline, "Looking for the iteration");
   }
-  /** What it shows has ended: nothing can be chosen any more. */
+  /** The run has ended: disable the choices. */
   conclude() {
     this.root.prepend(this.headline);
     put(this.headline, { hidden: false });

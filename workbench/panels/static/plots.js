@@ -17,7 +17,7 @@ const [FRAME, FAINT, LINE] = ["frame", "faint_text", "line"].map((theme) => ({ t
 export const TEXT = { theme: "text" };
 export const GROUND = { theme: "background" };
 
-const NARROWEST = 300; // pixels of a frame that has others beside it
+const NARROWEST = 300; // pixels of a frame that has others next to it
 const FONT = "system-ui, sans-serif"; // as in the pictures that stay
 const WORDS = {
   axis_line_color: FRAME, major_tick_line_color: FRAME, major_label_text_color: FAINT, axis_label_text_color: FAINT, minor_tick_line_color: null,
@@ -34,7 +34,7 @@ export const column = (name) => ({ field: name });
 export const columns = (...names) => Object.fromEntries(names.map((name) => [name, column(name)]));
 export const AT = columns("x", "y");
 
-/** Words beside a point as properties, and as columns: to its left, or to its right. */
+/** Words next to a point as properties, and as columns: to its left, or to its right. */
 export const BESIDE = { text_align: column("align"), x_offset: column("dx") };
 export const beside = (left, by, other = by) => (left ? { align: "right", dx: -by } : { align: "left", dx: other });
 
@@ -49,8 +49,8 @@ export function place(frame, { x, y }) {
 }
 
 /**
- * Words at points of a frame, in pixels from its lower left corner, each on the first of four sides where it covers nothing of `taken`; what has no room is
- * left out. A row says its place as `at`; it comes back as a row of a layer with `NAMED`.
+ * Words at points of a frame, in pixels from its lower left corner, each on the first of four sides where it covers nothing of `taken`; words without room are
+ * left out. A row has its place as `at`; it comes back as a row of a layer with `NAMED`.
  */
 export function spread(rows, /** @type {[number, number]} */ [width, height], /** @type {number[][]} */ taken = []) {
   return rows.flatMap(({ at: [x, y], text, ...more }) => {

@@ -9,7 +9,7 @@ import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js
 import { COLUMNS, LIMIT, POWER, Series, Spans, axisEnd, roomFor, spansFrom } from "./series.js";
 
 const STEP_W = 5;
-const [SILENT_S, BESIDE, AROUND, FOOT, LEAST] = [3, 72, 46, 36, 180]; // no news; pixels beside a frame, around its inside, of an axis below, of the lowest
+const [SILENT_S, BESIDE, AROUND, FOOT, LEAST] = [3, 72, 46, 36, 180]; // no news; pixels next to a frame, around its inside, of an axis below, of the lowest
 const TOOLTIPS = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"], ["SM clock", "@sm_clock_mhz{0} MHz"],
   ["utilisation", "@utilisation{0} %"]];
 const BAND_TOOLTIPS = [["at", "@x{0.0} s"], ["mean power", "@mean{0} W"], ["range", "@low{0} to @high{0} W"]];
@@ -84,13 +84,13 @@ class PowerPlots {
     this.layers[number].push(made);
     return made;
   }
-  /** What takes the place of a line of many readings: their mean and their range. */
+  /** A replacement for a line of many readings: their mean and their range. */
   band(frame, line, { line_color, line_dash }) {
     const range = this.figure.glyph(frame, "VArea", { ...columns("x"), y1: column("low"), y2: column("high"), fill_color: line_color, fill_alpha: 0.3 });
     const mean = this.figure.glyph(frame, "Line", { x: column("x"), y: column("mean"), line_color, line_dash, line_width: 1.6, line_join: "round" }, { over: range });
     return { line, mean, range };
   }
-  /** Draw what is known of a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
+  /** Draw a run from `from` to `to`; the iterations are those of one GPU, `followed`. */
   draw({ series, marks, spans, iteration: known }, first, last, /** @type {Set<number>} */ hidden, followed) {
     const [from, to] = this.held ? [this.x.start, this.x.end] : [first, last];
     this.drawing = true;
@@ -179,11 +179,11 @@ class LimitControl {
     this.asking.answered(this.asking.number);
     this.hear(Object.entries(applied));
   }
-  /** Limits in force, watts by UUID, as applied or as sampled: another program may have changed them. */
+  /** Active limits, watts by UUID, as applied or as sampled: another program may have changed them. */
   hear(limits) {
     for (const [uuid, limit] of limits) if (Number.isFinite(limit)) this.inForce.set(uuid, limit);
     const targets = this.targets();
-    // Until a hand is on it the thumb follows what others set, as a tuner.
+    // Until a person moves the thumb it follows other programs, such as a tuner.
     if ((!this.fitted || this.asked === null) && targets.every(({ uuid }) => this.inForce.has(uuid))) {
       put(this.slider, { value: String(this.inForce.get(targets[0].uuid)) });
       this.fitted = true;
@@ -202,7 +202,7 @@ class LimitControl {
   }
 }
 
-/** What the kernel has sent of a run: samples, marks and iterations. */
+/** The data that the kernel has sent of a run: samples, marks and iterations. */
 class Run {
   constructor(/** @type {PowerGreeting} */ about) {
     this.series = about.gpus.map(() => new Series());
@@ -303,7 +303,7 @@ function powerView({ root, head, post, page }) {
     const words = plots.held ? "Reset zoom" : whole ? `Last ${about.window} s` : "Whole run";
     put(width, { hidden: (!long || Boolean(about.result)) && !plots.held, textContent: words, title: "drag across a plot, or Shift and the wheel, zoom" });
   }
-  /** The result takes the place of what was said while it ran. */
+  /** The result replaces the live numbers. */
   function conclude(/** @type {PowerGreeting["result"]} */ result) {
     put(numbers, { hidden: Boolean(result) });
     put(answer, { hidden: !result });

@@ -1,5 +1,5 @@
 // @ts-check
-// A recurring job: estimated costs, the profile of power limits, costs and savings over recurrences, and what can be done with them.
+// A recurring job: estimated costs, the profile of power limits, costs and savings over recurrences, and the buttons that run it.
 /** @import { RecurringGreeting, RecurringNews } from "./messages" */
 import { Asking, Slider, button, element, field, labelled, lines, put, row, say } from "./controls.js";
 import { livePanel } from "./live.js";
@@ -32,7 +32,7 @@ function recurringJob({ root, head, post, page }) {
   const plane = element("div", "workbench-plots");
   const asking = new Asking((eta, asked) => post({ kind: "eta", eta, asked }));
   const slider = new Slider("workbench-eta", "eta: 0 counts time only, 1 energy only", { min: 0, max: 1, step: 0.01 }, {
-    told: (eta) => `eta ${eta}`, changed: (eta) => asking.ask(eta),
+    text: (eta) => `eta ${eta}`, changed: (eta) => asking.ask(eta),
   });
   const runs = new Runs(post);
   slider.input.title = ETA;
@@ -60,7 +60,7 @@ function recurringJob({ root, head, post, page }) {
       asking.forget();
     },
     take,
-    waits: { late: "what you choose is shown when the kernel has finished its cell" },
+    waits: { late: "your choice is shown when the running cell ends" },
   };
 }
 

@@ -1,5 +1,5 @@
 // @ts-check
-// Which runs the log shows, in which order and in which groups. Nothing in here knows the page.
+// The runs that the log shows, their order and groups. Independent of the page.
 /** @import { LogRun } from "./messages" */
 import { digits } from "./formats.js";
 

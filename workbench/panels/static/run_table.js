@@ -17,7 +17,7 @@ function sparkline(watts) {
 }
 
 export class RunTable {
-  /** `tick(id)`, `sort(column)`, `toggle(group)` are what a person does; `needs(ids)` asks for the power of runs. */
+  /** `tick(id)`, `sort(column)`, `toggle(group)` are a person's actions; `needs(ids)` asks for the power of runs. */
   constructor({ tick, sort, toggle, needs }) {
     this.does = { tick, sort, toggle, needs };
     this.lines = /** @type {any[]} */ ([]);
@@ -70,7 +70,7 @@ export class RunTable {
     if (line?.run) this.does.tick(line.run.id);
     else if (line) this.does.toggle(line.group);
   }
-  /** Draw the rows in sight anew. */
+  /** Draw the rows in sight again. */
   paint() {
     const first = Math.max(0, Math.min(Math.floor(this.root.scrollTop / ROW) - 3, this.lines.length - SEEN - 6));
     const inside = this.lines.slice(first, first + SEEN + 7);

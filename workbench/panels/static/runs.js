@@ -6,7 +6,7 @@ import { livePanel } from "./live.js";
 import { differing, linesOf, matching, ordered } from "./run_order.js";
 import { RunTable } from "./run_table.js";
 
-const FILTER = "Words that a run must have. label:adam asks one column; energy<500 and time>60 compare numbers (J, s)";
+const FILTER = "Words that a run must have. label:adam searches one column; energy<500 and time>60 compare numbers (J, s)";
 const NUMERIC = new Set(["batch size", "energy", "time", "J/iteration", "tokens"]);
 
 function runs({ root, post }) {

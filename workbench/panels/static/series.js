@@ -1,16 +1,16 @@
 // @ts-check
-// What a view remembers of a trace of power, and of the iterations in it. Nothing in here knows the page.
+// A view's memory of a power trace, and of the iterations in it. Independent of the page.
 
 export const COLUMNS = ["time_s", "power_w", "power_limit_w", "sm_clock_mhz", "utilisation"];
 export const [TIME, POWER, LIMIT, CLOCK, BUSY] = [0, 1, 2, 3, 4];
-const [SUM, COUNT] = [5, 6]; // of the readings of power that a row stands for
+const [SUM, COUNT] = [5, 6]; // of the power readings that a row represents
 const RECENT_S = 75;
 const MOST_ROWS = 7000;
 const BINS = 1000;
 const NARROW = 20; // pixels; of narrower iterations the mean power and its range are drawn. As in svg.py
 const COLUMN = 4; // pixels of one mean
 
-/** What is remembered of one GPU: the last minute whole, what is older as the extremes of short stretches. As in series.py. */
+/** The rows kept for one GPU: the last minute in full, older rows as extremes of short stretches. As in series.py. */
 export class Series {
   constructor() {
     this.columns = /** @type {number[][]} */ ([...COLUMNS, SUM, COUNT].map(() => []));

@@ -1,5 +1,5 @@
 // @ts-check
-// A page of HTML that the kernel writes, with the bar of what is under way.
+// A page of HTML that the kernel writes, with a progress bar.
 /** @import { Sheet } from "./messages" */
 import { button, element, put, row, say } from "./controls.js";
 import { livePanel } from "./live.js";
