@@ -142,7 +142,7 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
 def test_start_tunes_whatever_runs_and_stop_puts_the_gpu_back(notebook: Make) -> None:
     opened = notebook([SET_UP, "workbench.panels.clocks()", TRAIN, BACK])
     opened.execute(0, 1)
-    idle = state_when(opened, "it.headline.startsWith('Nothing is tuned yet')")
+    idle = state_when(opened, "it.headline.startsWith('No tuning yet')")
     assert idle["disabled"] == {"start": False, "step": True, "pause": True, "hold": True, "stop": True}
     opened.run(2)
     press(opened, "start")

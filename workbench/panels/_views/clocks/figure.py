@@ -1,4 +1,4 @@
-"""The picture of a tuner: what settings are estimated to cost, the probes in order, planes of settings."""
+"""The picture of a tuner: estimated cost of settings, trials in their order, planes of settings."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Place = Callable[[DrawnProbe | SettingMark], tuple[float | None, float | None]] 
 
 
 def draw(title: str, sentences: Sequence[str], view: Drawing | None, *, every: bool = False) -> Picture:
-    """Below the words a plane of time and energy, and beside it the first knob; without a drawing only words.
+    """Sentences, a plane of time and energy, and next to it the first knob; without a drawing only sentences.
 
     Args:
-        title: Of the picture.
-        sentences: Above it.
+        title: Title of the picture.
+        sentences: Sentences above it.
         view: Points and lines; None for text only.
-        every: A frame for each of `KNOBS`, for a browser.
+        every: Whether each of `KNOBS` gets a frame, as a browser needs.
     """
     picture = Picture(title)
     picture.sentences(sentences)
@@ -96,19 +96,19 @@ def _setting(row: Sequence[float]) -> str:
 
 def _change(value: float | None, error: float | None) -> str:
     if value is None:
-        return "not known"
+        return "unknown"
     return f"{value:+.1f} %" + (f" ± {error:.1f} %" if error and not math.isnan(error) else "")
 
 
 def _probes(frame: Frame, probes: Iterable[DrawnProbe], place: Place) -> None:
-    """Probes with their numbers and the way from one to the next; baselines as squares."""
+    """Trials with their numbers and a line from each to the next; baselines as squares."""
     places = [(probe, *place(probe)) for probe in probes]
     known = [(probe, x, y) for probe, x, y in places if x is not None and y is not None and frame.holds(x, y)]
     tried = [(x, y) for probe, x, y in known if probe.n is not None]
     frame.line([x for x, _ in tried], [y for _, y in tried], Pen(opacity=0.35))
     for probe, x, y in known:
         hover = {
-            "probe": f"{probe.n or 'default'}: {probe.setting}", "took": probe.cost,
+            "trial": f"{probe.n or 'default'}: {probe.setting}", "took": probe.cost,
             "time": _change(probe.time, probe.time_error),
             "energy": _change(probe.energy, probe.energy_error),
         }

@@ -1,4 +1,4 @@
-"""What the panel of a tuner draws: the same for the live view and for the picture. `text` has what it says.
+"""The drawing of a tuner, for the live view and for the picture. Its sentences are in `text`.
 
 Times and energies are changes against the default in per cent. Errors are half widths of 95 % intervals.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class DrawnProbe(NamedTuple):
-    """A setting that was tried. A baseline has no number; what is not known is None.
+    """A setting that was tried. A baseline has no number; unknown values are None.
 
     Attributes:
         whole: Whether it was measured to its end.
-        cost: What it took in all, and how it ended where it was not kept.
+        cost: Iterations and duration, and the outcome if the trial was not kept.
     """
 
     n: int | None
@@ -44,7 +44,7 @@ class DrawnProbe(NamedTuple):
 
 
 class SettingMark(NamedTuple):
-    """A setting that stands out: the default, the active one, the choice. What is not known is None."""
+    """A marked setting: the default, the active one or the choice. Unknown values are None."""
 
     text: str
     setting: Setting
@@ -54,15 +54,15 @@ class SettingMark(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn of a tuner.
+    """The data of a tuner's drawing.
 
     Attributes:
-        bound: The allowed slowdown in per cent; None where any is.
+        bound: The slowdown limit in per cent; None for no limit.
         knobs: The planes of settings that can be drawn: "clocks" (SM against memory clock), "sm" and "limit"
-            (lines); the first is shown.
-        table: What is believed of every setting, as `surface` has it.
-        default, current, choice: What stands out.
-        ranges: Of the axes "time" and "energy" and of each knob.
+            (lines). The first is shown.
+        table: The estimate of every setting, as `surface` returns it.
+        default, current, choice: The marked settings.
+        ranges: Ranges of the axes "time" and "energy" and of each knob.
     """
 
     bound: float | None
@@ -81,7 +81,7 @@ def knob_of(setting: Setting, knob: str) -> float | None:
 
 
 def drawing(tuning: TuningView) -> Drawing:
-    """What there is to be drawn of a tuner."""
+    """The drawing of a tuner."""
     table, probes = surface(tuning.belief), probes_of(tuning.probes)
     bound = None if tuning.max_slowdown is None else 100 * tuning.max_slowdown
     default = SettingMark("default", tuning.reference, 0.0, 0.0)
@@ -98,7 +98,7 @@ def drawing(tuning: TuningView) -> Drawing:
 
 
 def probes_of(probes: pl.DataFrame | None) -> tuple[DrawnProbe, ...]:
-    """The probes in their order."""
+    """The trials in their order."""
     found, number = list[DrawnProbe](), 0
     for row in [] if probes is None else probes.to_dicts():
         counts = row["kind"] == "probe"
@@ -111,7 +111,7 @@ def probes_of(probes: pl.DataFrame | None) -> tuple[DrawnProbe, ...]:
 
 
 def _change(row: dict[str, Any], name: str) -> tuple[float | None, float | None]:
-    """Of a probe's time or energy, and its error."""
+    """The change of a trial's time or energy, and its error."""
     ratio, deviation = row[f"{name}_ratio"], row[f"{name}_sd"]
     known = ratio is not None and deviation is not None
     return _percent(ratio), 100 * Z95 * ratio * deviation if known else None
@@ -127,7 +127,7 @@ def _cost(row: dict[str, Any]) -> str:
 
 
 def _current(tuning: TuningView, table: Table, probes: Sequence[DrawnProbe]) -> SettingMark | None:
-    """The active setting and what it costs or may; None where the driver decides everything."""
+    """The active setting with its measured or estimated cost; None where the driver decides everything."""
     setting = tuning.current
     if setting == Setting() or tuning.state in ENDED:
         return None
@@ -144,7 +144,7 @@ def _ranges(
     table: Table, probes: Sequence[DrawnProbe], marks: Sequence[SettingMark], bound: float | None,
     knobs: Sequence[str],
 ) -> dict[str, Span]:
-    """Of the axes: all probes and what is near the bound; settings that are much slower are outside."""
+    """Ranges of the axes: all trials and settings near the slowdown limit; much slower ones are outside."""
     places: list[DrawnProbe | SettingMark] = [*probes, *marks]
     times = [each.time for each in places if each.time is not None]
     energies = [each.energy for each in places if each.energy is not None]
@@ -157,7 +157,7 @@ def _ranges(
     for knob in knobs:
         column, rows = (LIMIT, line(table, "limit")) if knob == "limit" else (SM, line(table, "sm"))
         tried = [at for at in (knob_of(probe.setting, knob) for probe in probes) if at is not None]
-        # What costs more energy than the default, and time besides, is left out where nobody was.
+        # Untried settings that cost more energy and more time than the default are left out.
         worth = rows[(rows[:, ALLOWED] > 0) | (rows[:, ENERGY] < 0), column]
         ends = np.concatenate([worth if len(worth) else rows[:, column], tried])
         ranges[knob] = padded(float(ends.min()), float(rows[:, column].max()))

@@ -1,11 +1,10 @@
-"""A tuner at work, to look at and to steer: what every setting is believed to cost, each probe, the choice,
-what it has saved.
+"""Shows and steers a running tuner: the estimated cost of every setting, each trial, the choice, the saving.
 
-    workbench.panels.clocks()           whichever tunes in this process; its Start button tunes what this
-                                        process runs on the GPU
-    workbench.panels.clocks(tuner)      one tuner, or what `workbench.tune()` returned
+    workbench.panels.clocks()           the newest tuner of this process; its Start button tunes the work
+                                        of this process on the GPU
+    workbench.panels.clocks(tuner)      one tuner, or the result of `workbench.tune()`
 
-`%%energy --tune` shows it above the live view; it stays when the cell ends.
+`%%energy --tune` shows it above the live view. It stays when the cell ends.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
     from ....tuning.results import TuningView
     from ....tuning.state_machine import Tuner
 
-NOTHING = "Nothing is tuned yet: start a training, then press Start; or write %%energy --tune above its cell"
+NOTHING = "No tuning yet: start a training, then press Start; or write %%energy --tune above its cell"
 
 
 class ClocksPanel(LivePanel):
-    """What a tuner believes, tries and has saved; it can be steered.
+    """Shows a tuner's estimates, trials and saving, and steers it.
 
     Args:
-        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
-            process, and can begin one.
+        tuner: A `tuning.Tuner` or the result of `workbench.tune`; None follows the newest tuner of this
+            process, and can start one.
         live: A widget or a picture; None takes a widget where the front end has them.
 
     Raises:
-        UsageError: `tuner` is none.
+        UsageError: `tuner` is not a tuner.
     """
 
     poll_s = 0.25
@@ -51,8 +50,8 @@ class ClocksPanel(LivePanel):
         self._tuning: TuningView | None = None
         self._text: TuningText | None = None
         self._drawing: Drawing | None = None
-        self._drawn = self._sent_version = 0  # how often there was something new to draw, and was sent
-        # Of a tuner that is begun from here.
+        self._drawn = self._sent_version = 0  # counts of new drawings, and the count sent last
+        # For a tuner that this panel starts.
         self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
         super().__init__(live=live)
         with self._report_errors():
@@ -62,12 +61,12 @@ class ClocksPanel(LivePanel):
 
     @property
     def tuning(self) -> TuningView | None:
-        """What is shown, as values and frames; None where nothing is tuned."""
+        """The view of the tuner, as values and frames; None without a tuner."""
         self.refresh()
         return self._tuning
 
     def refresh(self) -> None:
-        """Take in what is new."""
+        """Read the newest state of the tuner."""
         with self._lock:
             tuner = self.source.tuner
             if tuner is None:
@@ -80,7 +79,7 @@ class ClocksPanel(LivePanel):
                 self._drawn += 1
 
     def finish(self) -> None:
-        """Show how the tuning ended, and stop publishing; the second time does nothing."""
+        """Show the end of the tuning, and stop publishing; a second call does nothing."""
         with self._lock:
             if not self.running:
                 return
@@ -92,7 +91,7 @@ class ClocksPanel(LivePanel):
     # showing
 
     def title(self) -> str:
-        """What is tuned, and on which GPU."""
+        """Names of the tuned work and of its GPU."""
         tuning = self._tuning
         if tuning is None:
             return "Tuning"
@@ -121,7 +120,7 @@ class ClocksPanel(LivePanel):
         }
 
     def news(self, *, whole: bool = False) -> Message:
-        """What is said; and what is drawn, where views do not know it."""
+        """The texts, and the drawing if views do not have it yet."""
         bound = self._wanted["max_slowdown"]
         content: dict[str, Any] = {
             "kind": "news", "title": self.title(), "simulated": bool(self._tuning and self._tuning.simulated),
@@ -166,11 +165,11 @@ class ClocksPanel(LivePanel):
     def _tuner(self) -> Tuner:
         tuner = self.source.tuner
         if tuner is None:
-            raise UsageError("nothing is being tuned; press Start first")
+            raise UsageError("no tuning is running; press Start first")
         return tuner
 
     def _start(self) -> None:
-        """Go on, or begin."""
+        """Continue, or start."""
         if self._going():
             self._tuner().resume()
         else:

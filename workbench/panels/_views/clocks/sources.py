@@ -1,4 +1,4 @@
-"""Where the panel of a tuner has its view from: a tuner that is given, or whichever tunes in this process."""
+"""Sources of the tuner's panel: a given tuner, or the newest one of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class GivenTuner:
-    """One tuner, to its end. It begins and ends with what it tunes."""
+    """One tuner, to its end. It begins and ends with the tuned work."""
 
     given = True  # no other takes its place
 
@@ -21,36 +21,36 @@ class GivenTuner:
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
         raise UsageError(
-            "this tuning is over; run the cell again, or tune what this kernel runs on the GPU: "
+            "this tuning has ended; run the cell again, or tune this kernel's GPU work with "
             "workbench.panels.clocks()"
         )
 
 
 class LatestTuner:
-    """The tuner that was begun last in this process, also when it has ended."""
+    """The tuner that was started last in this process, even after its end."""
 
     given = False
 
     def __init__(self) -> None:
-        self._own: Tuning | None = None  # begun from here
+        self._own: Tuning | None = None  # started by this panel
 
     @property
     def tuner(self) -> Tuner | None:
-        """None where nothing is tuned."""
+        """The newest tuner; None before the first."""
         from ....tuning.state_machine import latest
 
         return latest()
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
-        """Tune what this process runs on the GPU from now on."""
+        """Tune the GPU work of this process from now on."""
         from ....tuning import api, state_machine
 
         if state_machine.running():
-            raise UsageError("something is being tuned already; stop that first, or let it end")
+            raise UsageError("a tuner is already running; stop it first, or wait for its end")
         self._own = api.tune(max_slowdown, objective=objective or "energy").begin()
 
     def end(self) -> None:
-        """End what was begun from here."""
+        """End the tuning that this panel started."""
         own, self._own = self._own, None
         if own is not None:
             own.end()
@@ -60,11 +60,11 @@ TunerSource = GivenTuner | LatestTuner
 
 
 def source(what: Any) -> TunerSource:
-    """Raises UsageError where `what` is neither a tuner, what `workbench.tune` returns, nor None."""
+    """The source for a tuner, a result of `workbench.tune` or None. Raises UsageError for other objects."""
     if what is None:
         return LatestTuner()
     tuner = getattr(what, "tuner", what)
     if not callable(getattr(tuner, "view", None)) or not callable(getattr(tuner, "change", None)):
         kind = type(what).__name__
-        raise UsageError(f"a tuner can be looked at, or what workbench.tune() returns, not {kind}")
+        raise UsageError(f"expected a tuner or the result of workbench.tune(), got {kind}")
     return GivenTuner(tuner)

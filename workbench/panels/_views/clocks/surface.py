@@ -1,4 +1,4 @@
-"""What a tuner believes of every setting, as a table; lines over one knob and cells over both clocks of it.
+"""A tuner's estimate of every setting, as a table; lines over one knob and cells over both clocks of it.
 
 Times and energies are changes against the default in per cent. Errors are half widths of 95 % intervals.
 """
@@ -56,7 +56,7 @@ def line(table: Table, knob: str) -> Table:
 
 
 def knobs_of(table: Table) -> list[str]:
-    """What can be drawn: "clocks" (SM against memory), else the lines "sm" (one memory clock) and "limit"."""
+    """Possible drawings: "clocks" (SM against memory), else the lines "sm" (one memory clock) and "limit"."""
     found = ["clocks" if len(memory_clocks(table)) > 1 else "sm"] if len(line(table, "sm")) else []
     return found + ["limit"] * bool(len(line(table, "limit")))
 
@@ -68,14 +68,14 @@ def memory_clocks(table: Table) -> list[int]:
 
 
 def allowed(values: Table, flags: Table) -> Spans:
-    """From where to where settings are allowed; each reaches half way to its neighbours."""
+    """Ranges of allowed settings; each setting extends half way to its neighbours."""
     edges = _edges(values)
     ends = np.flatnonzero(np.diff(np.concatenate([[0], flags > 0, [0]])))
     return [(float(edges[first]), float(edges[after])) for first, after in ends.reshape(-1, 2)]
 
 
 def cells(table: Table) -> tuple[list[Cell], list[Cell]]:
-    """Cells of one shade each, and those that keep the bound."""
+    """Cells of one shade each, and those within the slowdown limit."""
     best = np.nanmax(np.abs(table[:, ENERGY]), initial=1.0)
     shaded, kept = list[Cell](), list[Cell]()
     for number, memory in enumerate(memory_clocks(table)):

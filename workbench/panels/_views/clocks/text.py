@@ -1,4 +1,4 @@
-"""What the panel of a tuner says: the state, the choice, what was spent and saved, the commands."""
+"""The texts of the tuner's panel: the state, the choice, cost and saving, the commands."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from ....search.clocks.make import Choice
     from ....tuning.results import TuningView
 
-# The three states that a person cares about, and those of the tuner that each stands for.
+# The three states that a person sees, and the states of the tuner that each one includes.
 STEPS = ("measuring", "searching", "holding")
 STEP_OF = {
     "wait": 0, "detect": 0, "baseline": 0, "search": 1, "hold": 2, "watch": 2,
 }
 ENDED = ("done", "refused")
 MOST_EVENTS = 4
-# Where the period is from.
-FOUND = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}
+# Source of the period.
+FOUND = {"marks": " (from step())", "power": " (from the power trace)", "counter": " (from your counter)"}
 
 
 @dataclass(frozen=True)
 class TuningText:
-    """What is said of a tuner.
+    """The texts of a tuner.
 
     Attributes:
-        state: The tuner's, in one word; `step` is its place in `STEPS`, None where it is in none of them.
-        headline: What goes on, and what is next.
-        details: What is chosen, what was spent, what was found; a sentence each.
-        saved: What was saved; empty while nothing is known.
+        state: The tuner's state in one word; `step` is its place in `STEPS`, None for other states.
+        headline: The present action and the next one.
+        details: The choice, the cost and the period; a sentence each.
+        saved: The saving; empty while it is unknown.
         events: Seconds and words, newest last.
-        objective, objective_text: What is to be small, by its name, and with the bound in words.
-        bound: The allowed slowdown in per cent; None where any is.
-        commands: What can be asked for now.
+        objective, objective_text: The objective's name, and its text with the slowdown limit.
+        bound: The slowdown limit in per cent; None for no limit.
+        commands: Whether each command is possible now.
     """
 
     state: str
@@ -59,7 +59,7 @@ class TuningText:
 
 
 def describe(tuning: TuningView) -> TuningText:
-    """What there is to be said of a tuner."""
+    """The texts of a tuner's view."""
     return TuningText(
         tuning.state, STEP_OF.get(tuning.state), tuning.paused,
         headline(tuning), tuple(details(tuning)), saved_text(tuning), tuple(tuning.events[-MOST_EVENTS:]),
@@ -69,7 +69,7 @@ def describe(tuning: TuningView) -> TuningText:
 
 
 def commands(tuning: TuningView) -> dict[str, bool]:
-    """What can be asked of the tuner in its state."""
+    """Whether each command is possible in the tuner's state."""
     going = tuning.state not in ENDED
     known = going and tuning.state in ("search", "hold", "watch")
     return {
@@ -79,7 +79,7 @@ def commands(tuning: TuningView) -> dict[str, bool]:
 
 
 def headline(tuning: TuningView) -> str:
-    """What goes on and what is next; why not, where it was refused."""
+    """The present action and the next one; the reason if tuning was refused."""
     lines = f"not tuned: {tuning.refused}" if tuning.refused else tuning.text
     if tuning.paused and tuning.state not in ENDED and not lines.lower().startswith("paused"):
         lines = f"paused: {lines}"
@@ -87,37 +87,37 @@ def headline(tuning: TuningView) -> str:
 
 
 def objective_text(tuning: TuningView) -> str:
-    """The objective with its bound, as a person says it."""
-    bound = "however long it takes"
+    """The objective with its slowdown limit in words."""
+    bound = "without a slowdown limit"
     if tuning.max_slowdown is not None:
         bound = f"at most {100 * tuning.max_slowdown:g} % slower"
     return f"objective: {OBJECTIVES.get(tuning.objective, tuning.objective)}, {bound}"
 
 
 def details(tuning: TuningView) -> list[str]:
-    """What is chosen, and what tuning has cost; a sentence each."""
+    """The choice and the cost of tuning; a sentence each."""
     lines = []
     if tuning.choice is not None:
         lines.append(choice_text(tuning.choice, tuning))
     count = 0 if tuning.probes is None else sum(kind == "probe" for kind in tuning.probes["kind"])
     if tuning.spent_s:
-        probes = f", {count} probe{'s' * (count != 1)}" if count else ""
+        probes = f", {count} trial{'s' * (count != 1)}" if count else ""
         spent = f"{format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)}"
-        lines.append(f"tuning has taken {spent} of the job{probes}")
+        lines.append(f"tuning took {spent} of the job{probes}")
     if tuning.period_s is not None:
         takes = format_seconds(tuning.period_s, tuning.period_uncertainty_s or None)
         lines.append(f"an iteration takes {takes}{FOUND.get(tuning.period_source, '')}")
     elif tuning.period_source == "rate":
-        lines.append("no iterations were found; settings are compared by the rate of work")
+        lines.append("no iterations found: settings are compared by their work rate")
     return lines
 
 
 def choice_text(choice: Choice, tuning: TuningView) -> str:
-    """What is chosen and what is known of it."""
+    """The choice with its measured or predicted change."""
     state = tuning.state
     first = "held" if state in ("hold", "watch") else "best so far" if state not in ENDED else "chosen"
     if choice.setting == tuning.reference:
-        best = "nothing is known to be better within the bound"
+        best = "no better setting is known within the slowdown limit"
         return f"{first}: the default setting ({choice.setting}); {best}"
     energy, time = (
         format_change(ratio - 1, Z95 * ratio * deviation or None)
@@ -128,7 +128,7 @@ def choice_text(choice: Choice, tuning: TuningView) -> str:
 
 
 def saved_text(tuning: TuningView) -> str:
-    """What was saved, tuning included; empty while nothing is known."""
+    """The saving, tuning included; empty while it is unknown."""
     saved = tuning.saved
     if saved is None:
         return ""
