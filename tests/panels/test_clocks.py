@@ -430,7 +430,7 @@ def test_what_goes_wrong_is_shown_under_the_plot_and_the_slider_is_answered_all_
     assert browser.last("news")["words"]["bound"] == 5.0
     ask(panel, "stop")
     ask(panel, "start")
-    assert "tuning is over" in browser.last("problem")["text"]
+    assert "tuning has ended" in browser.last("problem")["text"]
 
 
 # a tuner at work

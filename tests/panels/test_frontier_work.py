@@ -74,7 +74,7 @@ def test_batch_sizes_of_unknown_work_are_shown_apart(swept: Callable[..., Sweep]
     panel = workbench.panels.frontier(Logged(Store()), live=False)
     assert panel.analysis is not None
     assert panel.analysis.points["batch_size"].n_unique() == 1
-    assert "shown apart" in panel.summary()
+    assert "shown separately" in panel.summary()
 
 
 def test_each_job_of_the_log_has_its_own_unit_of_work() -> None:

@@ -1,4 +1,4 @@
-"""What the panel of a frontier says of its points and of the choice among them."""
+"""The texts of a frontier's panel, about its points and the chosen one."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ RULES = (MANUAL, ETA, SLOWDOWN)
 
 @dataclass(frozen=True)
 class FrontierChoice:
-    """What is chosen and how.
+    """The chosen point and its rule.
 
     Attributes:
-        row: Of the points.
-        rule: "hand" (a step, a click), "eta" (least cost), "slowdown" (least energy within the bound).
-        eta: Of the lines of equal cost.
-        max_slowdown: Bound against the default, a share; None is any.
+        row: Row of the points.
+        rule: "hand" (a step, a click), "eta" (least cost), "slowdown" (least energy within the limit).
+        eta: Weight of energy in the lines of equal cost.
+        max_slowdown: Slowdown limit relative to the default, as a fraction; None for no limit.
     """
 
     row: int
@@ -46,12 +46,12 @@ class FrontierChoice:
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {self.rule!r}")
-        ZeusCost(self.eta, 1.0)  # says what is wrong with it
+        ZeusCost(self.eta, 1.0)  # raises for an invalid eta
         check_slowdown(self.max_slowdown)
 
 
 def ruled(analysis: FrontierAnalysis, choice: FrontierChoice) -> int:
-    """The row that a rule leads to; by hand the row itself, or the slowest that the bound allows."""
+    """The row that a rule selects; for "hand" the row itself, or the slowest within the limit."""
     allowed = analysis.allowed(choice.max_slowdown)
     if choice.rule == ETA:
         return int(analysis.front[analysis.optimum(choice.eta, choice.max_slowdown)])
@@ -72,7 +72,7 @@ def table(analysis: FrontierAnalysis, work: Work) -> list[dict[str, Any]]:
     if analysis.reference is not None:
         for each, column in CHANGES:
             shares = points[column] / points[column][analysis.reference] - 1
-            columns.append((f"{each} vs. default", "against the default's", shares, [*map(rounded, shares)]))
+            columns.append((f"{each} vs. default", "relative to the default", shares, [*map(rounded, shares)]))
     known = [name for name in KNOB_HEADS if points[name].is_not_null().any()]
     columns += [(*KNOB_HEADS[name], points[name], None) for name in known]
     if len(analysis.gpus) > 1:
@@ -80,7 +80,7 @@ def table(analysis: FrontierAnalysis, work: Work) -> list[dict[str, Any]]:
     chances = [f"{100 * chance:.0f} %" for chance in analysis.chance]
     pooled = [str(row["repeats"]) if row["measured"] else "predicted" for row in analysis.rows]
     columns += [
-        ("frontier", "probability of lying on the frontier", analysis.chance, chances),
+        ("frontier", "probability of being on the frontier", analysis.chance, chances),
         ("repeats", "measurements that are pooled", points["repeats"] * points["measured"], pooled),
     ]
     return [dict(zip(("name", "hint", "values", "texts"), (*head, list(values), texts), strict=True))
@@ -97,7 +97,7 @@ def begins(analysis: FrontierAnalysis, row: int) -> int:
 
 
 def name(analysis: FrontierAnalysis, row: int) -> str:
-    """A point's configuration, with its GPU where there are several; and whether it is predicted."""
+    """A point's configuration, with its GPU if there are several; predicted points are marked."""
     at = analysis.rows[row]
     gpu = f", {at['gpu']}" if at["gpu"] and len(analysis.gpus) > 1 else ""
     return describe(tradeoff.configured(at)) + gpu + ("" if at["measured"] else " (predicted)")
@@ -113,7 +113,7 @@ def amounts(analysis: FrontierAnalysis, row: int) -> tuple[str, str]:
 
 
 def known_of(analysis: FrontierAnalysis, row: int) -> tuple[str, ...]:
-    """What a point is, its time and energy, how likely it is on the frontier, and how it is known."""
+    """A point's name, time, energy, probability of being on the frontier, and origin."""
     at = analysis.rows[row]
     known = "measured" if at["measured"] else "predicted, not measured"
     if at["repeats"] > 1:
@@ -122,12 +122,12 @@ def known_of(analysis: FrontierAnalysis, row: int) -> tuple[str, ...]:
 
 
 def headline(analysis: FrontierAnalysis, row: int) -> str:
-    """What a point brings, and its configuration: "−20 % energy for +12 % time: 175 W"."""
+    """A point's change and configuration: "−20 % energy for +12 % time: 175 W"."""
     return f"{change(analysis, row)}: {name(analysis, row)}"
 
 
 def change(analysis: FrontierAnalysis, row: int) -> str:
-    """What a row takes against the default, what is gained first; without one what it takes."""
+    """A row's change from the default, gains first; without a default its energy and time."""
     if analysis.reference is None:
         return " in ".join(reversed(amounts(analysis, row)))
     if row == analysis.reference:
@@ -154,7 +154,7 @@ def a(unit: str) -> str:
 
 
 def rule_text(analysis: FrontierAnalysis, choice: FrontierChoice) -> str:
-    """How a choice came to be.
+    """The rule of a choice in words.
 
     "least cost at eta 0.5", "least energy at most 5 % slower", "selected, step 3 of 12".
     """
@@ -168,12 +168,12 @@ def rule_text(analysis: FrontierAnalysis, choice: FrontierChoice) -> str:
 
 
 def details(analysis: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
-    """How it came to be chosen, what it takes, what the default is, what is saved, how sure it is.
+    """Sentences: rule, time and energy of the choice, the default, savings, place on the frontier.
 
     Args:
         analysis: The frontier.
         choice: Point and rule.
-        work: Unit of work and how much of it there is.
+        work: Unit and amount of work.
         tariff: Price and carbon of a joule.
     """
     repeats, rule = analysis.rows[choice.row]["repeats"], rule_text(analysis, choice)
@@ -186,7 +186,7 @@ def details(analysis: FrontierAnalysis, choice: FrontierChoice, work: Work, tari
 
 
 def origin(analysis: FrontierAnalysis) -> str:
-    """What changes are against."""
+    """The default that changes are relative to, or the reason for having none."""
     if analysis.reference is None:
         return analysis.why
     default = tradeoff.configured(analysis.rows[analysis.reference])
@@ -228,7 +228,7 @@ def saving_text(saved: Saving, tariff: Tariff) -> str:
 
 
 def standing(analysis: FrontierAnalysis, row: int) -> str:
-    """How sure a point's place on the frontier is, or what it leaves on the table."""
+    """The probability of a point's place on the frontier, or the saving that it misses."""
     place = analysis.place(row)
     chance = float(analysis.chance[row])
     if place is not None:
@@ -238,31 +238,31 @@ def standing(analysis: FrontierAnalysis, row: int) -> str:
     left = frontier.distance(analysis.frontier, at["time_s"], at["energy_j"])
     parts = []
     if left.energy_j > 0:
-        parts.append(f"one at most as slow needs {format_energy(left.energy_j, None)} less")
+        parts.append(f"a point at least as fast needs {format_energy(left.energy_j, None)} less")
     if left.time_s > 0:
-        parts.append(f"one at most as hungry takes {format_duration(left.time_s)} less")
-    return f"Dominated: {', '.join(parts)}" if parts else "As good as a point of the frontier"
+        parts.append(f"a point with no more energy takes {format_duration(left.time_s)} less")
+    return f"Dominated: {', '.join(parts)}" if parts else "Equal to a point on the frontier"
 
 
 def counts(analysis: FrontierAnalysis) -> str:
-    """How many points there are, and how many of them are what."""
+    """Numbers of measured and predicted points, and of points on the frontier."""
     measured = int(analysis.points["measured"].sum())
     total = len(analysis.points)
     if total == 1:
-        return "One configuration only, so there is nothing to step to; measure another"
+        return "Only one configuration: measure another to compare"
     hollow = f", {total - measured} predicted" if measured < total else ""
     return f"{measured} configurations measured{hollow}; {len(analysis.front)} on the frontier"
 
 
 def table_file(analysis: FrontierAnalysis, row: int, what: str) -> bytes:
-    """The points with what is known of each as a file ("csv" or "parquet"); `row` is the one that is chosen.
+    """The points and their analysis as a file ("csv" or "parquet"); `row` is the chosen one.
 
     Raises:
-        UsageError: another kind of file.
+        UsageError: Another kind of file.
     """
     if what not in ("csv", "parquet"):
-        hint = "; the panel's own button makes PNG" if what == "png" else ""
-        raise UsageError(f"a frontier is exported as .svg, .csv or .parquet, not as .{what}{hint}")
+        hint = "; use the PNG button of the panel" if what == "png" else ""
+        raise UsageError(f"a frontier can be exported as .svg, .csv or .parquet, not as .{what}{hint}")
     rows = pl.Series(range(len(analysis.points)))
     frame = analysis.points.with_columns(
         on_frontier=rows.is_in(analysis.front.tolist()), frontier_probability=pl.Series(analysis.chance),

@@ -1,14 +1,13 @@
-"""The energy-time frontier to look at and to step along: what every configuration costs, and what the chosen
-one saves.
+"""The interactive energy-time frontier: the cost of every configuration, and the saving of the chosen one.
 
     panel = workbench.panels.frontier(points)      a frame, `%energy_log`, measurements, a sweep, a recurring
-                                                   job, or a file of such
-    panel.chosen                                   the configuration that is chosen
-    panel.on_choice(print)                         is called with every new one
+                                                   job, or a file with one of these
+    panel.chosen                                   the chosen configuration
+    panel.on_choice(print)                         calls `print` with every new choice
 
-A slider and the arrow keys step along the frontier; Apply sets the GPU to the step, Undo restores it, and the
-power around the change stands below. Under "more" are a bound on the slowdown, and eta between time and
-energy. The browser has all points and moves at once; the kernel hears what was chosen, while a cell runs too.
+A slider and the arrow keys step along the frontier. Apply sets the GPU to the step, and Undo restores it. The
+power around the change is shown below. Under "more" are a slowdown limit, and eta between time and energy.
+The browser has all points and moves immediately. It sends the choice to the kernel, even while a cell runs.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ from .shown import NAMES, NOTHING, ShownFrontier, running_batch_size
 from .sources import GivenPoints, PointSource, collected_points, source
 from .svg import Plane, frontier_page
 
-STEPS = 12  # iterations that the place of the running job is the mean of
-CHOOSE = "choose a point: none was measured at the batch size of the running job"
-FRESH = 3.0  # iterations without a mark, after which no job runs
+STEPS = 12  # iterations averaged for the place of the running job
+CHOOSE = "choose a point: no point was measured at the batch size of the running job"
+FRESH = 3.0  # iterations without a step, after which the job has ended
 
 
 class FrontierPanel(LivePanel):
-    """A frontier, and a choice on it. `frontier` says what the arguments are."""
+    """A frontier, and a choice on it. `frontier` documents the arguments."""
 
     _esm = script("frontier")
 
@@ -57,13 +56,13 @@ class FrontierPanel(LivePanel):
         self._work, self._tariff = work, tariff
         self._observed: Hashable = None
         self._frontier = shown
-        self._sent_version = -1  # what views know
+        self._sent_version = -1  # version that views have
         self._callbacks: list[Callable[[Configuration], object]] = []
         self._applier: Applier | None = None  # made for the first view; without a GPU there is none
-        self._active: dict[str, Any] | None = None  # what was said last of what is active
+        self._active: dict[str, Any] | None = None  # the last report of the active setting
         super().__init__(live=live)
         if isinstance(given, GivenPoints):
-            self.refresh()  # what is wrong with what was given is the caller's error
+            self.refresh()  # invalid points are the caller's error
         else:
             with self._report_errors():
                 self.refresh()
@@ -72,22 +71,22 @@ class FrontierPanel(LivePanel):
 
     @property
     def analysis(self) -> FrontierAnalysis | None:
-        """The points that are shown, with their frontier; None before the first."""
+        """The shown points with their frontier; None before the first point."""
         return self._frontier.frontier
 
     @property
     def choice(self) -> FrontierChoice:
-        """The row that is chosen, and how."""
+        """The chosen row and its rule."""
         return self._frontier.choice
 
     @property
     def chosen(self) -> Configuration | None:
-        """The configuration that is chosen; None before the first point."""
+        """The chosen configuration; None before the first point."""
         return self._frontier.chosen
 
     @property
     def offered(self) -> Configuration | None:
-        """The configuration that Apply proposes; None where the points do not fit the running job."""
+        """The configuration that Apply proposes; None if the points do not match the running job."""
         return self._frontier.offered
 
     @property
@@ -99,17 +98,17 @@ class FrontierPanel(LivePanel):
 
     @property
     def work(self) -> Work:
-        """What the points' time and energy are for."""
+        """The unit of work of the points' time and energy."""
         job = self._frontier.filters.values["job"]
         return self._work or Work(self.source.units.get(job, self.source.unit))
 
     @property
     def tariff(self) -> Tariff:
-        """What energy is worth; without one of its own, that of the magics."""
+        """Price and CO2 of energy; by default those of the magics."""
         return self._tariff or magics_tariff()
 
     def on_choice(self, callback: Callable[[Configuration], object]) -> Callable[[], None]:
-        """Call `callback` with every newly chosen configuration, on any thread; returns what ends it."""
+        """Call `callback` with every new choice, on any thread; returns a function that ends this."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
@@ -117,11 +116,11 @@ class FrontierPanel(LivePanel):
         self, chosen: Configuration | int | None = None, *, eta: float | None = None,
         max_slowdown: float | None = None,
     ) -> Configuration:
-        """Choose a configuration, or a row of `look.points`; or what is best for eta, or of least energy,
-        within a slowdown.
+        """Choose a configuration or a row of the points. Or choose the least cost at `eta`, or the least
+        energy, within a slowdown limit.
 
         Raises:
-            UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
+            UsageError: The configuration is not among the points, eta is not in 0..1, or the slowdown below 0.
         """
         with self._lock:
             self._moved(self._frontier.take(self._frontier.wanted(chosen, eta, max_slowdown)))
@@ -129,14 +128,13 @@ class FrontierPanel(LivePanel):
             return tradeoff.configuration(self._frontier.must().points, self.choice.row)
 
     def step(self, by: int = 1) -> Configuration:
-        """So many steps along the frontier, within the bound: above 0 to less energy, below to less time."""
+        """Step along the frontier within the slowdown limit: above 0 to less energy, below 0 to less time."""
         with self._lock:
             return self.choose(self._frontier.neighbour(by))
 
     def select(self, *, job: str | None = None, gpu: str | None = None, batch_size: int | str | None = None,
                predicted: bool | None = None) -> None:
-        """Show another job, GPU ("all": of all) or batch size ("all"), with or without predictions; None
-        leaves it as it is.
+        """Show another job, GPU or batch size, with or without predictions; None keeps the selection.
 
         Args:
             job: Name of the job.
@@ -145,17 +143,17 @@ class FrontierPanel(LivePanel):
             predicted: Whether predictions are shown.
 
         Raises:
-            UsageError: there is none such.
+            UsageError: The value does not exist.
         """
         with self._lock:
             asked = {"job": job, "gpu": gpu, "batch_size": batch_size, "predicted": predicted}
             try:
                 self._moved(self._frontier.select(asked))
             finally:
-                self._say_whole()  # what was refused is not shown as selected
+                self._say_whole()  # a refused value is not shown as selected
 
     def update(self, points: Any) -> None:
-        """Show other points; a choice that is not among them, or beaten now, goes to the nearest."""
+        """Show other points; a choice that is missing or dominated now moves to the nearest point."""
         with self._lock:
             asked = getattr(self.source, "asked_unit", None)
             self.source = source(points, name=self.source.name, unit=asked)
@@ -164,7 +162,7 @@ class FrontierPanel(LivePanel):
             self._say_whole()
 
     def refresh(self) -> None:
-        """Take in what is new."""
+        """Read new points from the source."""
         with self._lock:
             observed = self.source.read(), running_batch_size()
             if self._frontier.version and observed == self._observed:
@@ -178,7 +176,7 @@ class FrontierPanel(LivePanel):
         self._do(lambda applier: applier.apply(self.chosen))
 
     def undo(self) -> None:
-        """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
+        """Restore the setting before the last change. Raises as `workbench.control(...).undo`."""
         self._do(Applier.undo)
 
     def _do(self, act: Callable[[Applier], None]) -> None:
@@ -189,10 +187,11 @@ class FrontierPanel(LivePanel):
                 self._say_applied()
 
     def export(self, path: str | Path) -> Path:
-        """Write the picture (.svg) or the points (.csv, .parquet); PNG is made by the browser's button.
+        """Write the picture (.svg) or the points (.csv, .parquet). The browser's button makes PNG.
 
         Raises:
-            UsageError, StoreError: another ending, or nothing to write; it cannot be written there.
+            UsageError: Another ending, or nothing to write.
+            StoreError: The file cannot be written.
         """
         target = Path(path).expanduser()
         data = self._exported(target.suffix.removeprefix("."))
@@ -203,7 +202,7 @@ class FrontierPanel(LivePanel):
         return target
 
     def _moved(self, chosen: Configuration | None) -> None:
-        """Have the picture drawn again, and tell those who asked for it of another choice."""
+        """Schedule a new picture, and call the callbacks with a new choice."""
         self._picture_later()
         if chosen is None:
             return
@@ -217,7 +216,7 @@ class FrontierPanel(LivePanel):
         return titled(self._frontier.filters.title(self.source.name), self.source.simulated)
 
     def sentences(self) -> list[str]:
-        """The choice, what it costs and saves, and what else there is to say."""
+        """The choice with its cost and saving, and notes on the points."""
         if self.analysis is None:
             return [self._frontier.notes or NOTHING]
         first = model.headline(self.analysis, self.choice.row)
@@ -265,20 +264,20 @@ class FrontierPanel(LivePanel):
         return super().changes()
 
     def _say_applied(self) -> None:
-        """Say what is active, what the last change did and where the running job is, if that is new."""
+        """Send the active setting, the effect of the last change and the running job's place, if new."""
         with self._report_errors():
             before, self._active = self._active, self._applied()
             if self._active is not None and self._active != before:
                 self._say({"kind": "applied", **self._active})
 
     def _prepared(self) -> Applier:
-        """What applies the choice. Raises NoDriver: there is no GPU."""
+        """The object that applies the choice. Raises NoDriver without a GPU."""
         self._applier = self._applier or Applier()
         self._applier.choose(self._frontier.offered)
         return self._applier
 
     def _applied(self) -> dict[str, Any] | None:
-        """What is active, what the last change did, and the running job's place; None without a GPU."""
+        """Active setting, effect of the last change and the running job's place; None without a GPU."""
         if self._applier is None:
             return None
         applier, analysis = self._prepared(), self.analysis
@@ -290,7 +289,7 @@ class FrontierPanel(LivePanel):
         return {"gpus": gpu_choices(), **state, "job": job}
 
     def _job(self, analysis: FrontierAnalysis) -> dict[str, Any] | None:
-        """Where the running job is among the points, in words and as layers."""
+        """The running job's place among the points, in words and as layers."""
         sizes = analysis.points["batch_size"].unique().to_list()
         size = running_batch_size() or (sizes[0] if len(sizes) == 1 else None)
         found = live_point(self._prepared().control.device, self.work, size)
@@ -301,7 +300,7 @@ class FrontierPanel(LivePanel):
         return {"text": text, "layers": self._plane().job(found)}
 
     def news(self, *, whole: bool = False) -> Message | None:
-        """Everything that there is to draw; a choice alone is said when it is made."""
+        """The whole drawing; a new choice alone is sent when it is made."""
         shown = self._frontier
         if self._sent_version == shown.version and not whole:
             return None
@@ -318,7 +317,7 @@ class FrontierPanel(LivePanel):
         ]
 
     def _view(self, analysis: FrontierAnalysis) -> dict[str, Any]:
-        """The points; and of each step along the frontier what is shown before the kernel answers."""
+        """The points, and for each step along the frontier the texts shown before the kernel answers."""
         front = analysis.front.tolist()
         steps = [self._facts(analysis, replace(self.choice, row=row, rule=MANUAL)) for row in front]
         return {
@@ -334,7 +333,7 @@ class FrontierPanel(LivePanel):
         }
 
     def _choice(self) -> dict[str, Any]:
-        """What is chosen, as views show it."""
+        """The choice, as views show it."""
         facts = self._facts(self._frontier.must(), self.choice)
         moved = self._plane().described(self.choice)[0][0]["layers"]
         return {"kind": "choice", **self._frontier.state(), **facts, "python": self.python, "moved": moved}
@@ -379,8 +378,8 @@ class FrontierPanel(LivePanel):
 def live_point(device: Device, work: Work, batch_size: int | None = None) -> dict[str, Any] | None:
     """Time (s), energy (J) and power (W) of a unit of work of the running job, a mean of its last iterations.
 
-    None where nothing runs that marks its iterations (`workbench.step()`), or where the unit cannot be told:
-    a sample's needs the batch size.
+    None if no running job calls `workbench.step()`, or if the amount of work is unknown: samples need the
+    batch size.
     """
     mine = session.present()
     recorder = mine.recorder if mine is not None and mine.open_devices else None
@@ -401,7 +400,7 @@ def live_point(device: Device, work: Work, batch_size: int | None = None) -> dic
 
 
 def magics_tariff() -> Tariff:
-    """That of the magics (`%config EnergyMagics.price_per_kwh`)."""
+    """The tariff of the magics (`%config EnergyMagics.price_per_kwh`)."""
     shell = getattr(kernel(), "shell", None)
     magics = None if shell is None else shell.magics_manager.registry.get("EnergyMagics")
     return getattr(magics, "tariff", NO_TARIFF)
@@ -412,25 +411,25 @@ def frontier(
     per_epoch: float | None = None, epochs: float | None = None, tariff: Tariff | None = None,
     eta: float = 0.5, max_slowdown: float | None = None, name: str = "", live: bool | None = None,
 ) -> FrontierPanel:
-    """Look at energy against time, and choose a configuration.
+    """Show energy against time, and choose a configuration.
 
     Args:
-        points: A frame with time_s, energy_j and knobs (power_limit_w, sm_clock_mhz, mem_clock_mhz,
-            batch_size), and where there are any time_sd_s, energy_sd_j, gpu, job, measured (false:
-            predicted), measurement; the frame of `%energy_log`; measurements or observations; a `Sweep`, also
-            one under way; a recurring job, its study or history; a CSV or Parquet file.
-        default: The configuration that savings are against; the driver's own, or the highest that was
-            measured, where None.
-        unit: What a point's time and energy are for: "sample", "million tokens", "iteration", "epoch", "job"
-            or "run"; where None, what all measurements counted (`workbench.work`), else a run.
-        per_epoch, epochs: Units in an epoch and epochs in a job, for what is saved per epoch and job.
-        tariff: Price and CO2 of a kWh; that of the magics where None.
-        eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least
-            energy within it (0.05 is 5 %).
-        live: A widget or a picture; None takes a widget where the front end has them.
+        points: A frame, the frame of `%energy_log`, measurements, observations, a `Sweep` (even while it
+            runs), a recurring job, its study or history, or a CSV or Parquet file. A frame has time_s,
+            energy_j and knobs (power_limit_w, sm_clock_mhz, mem_clock_mhz, batch_size). It may also have
+            time_sd_s, energy_sd_j, gpu, job, measured (false: predicted) and measurement.
+        default: Reference configuration of the savings; None takes the driver's default, or the highest
+            measured setting.
+        unit: Unit of work of a point's time and energy: "sample", "million tokens", "iteration", "epoch",
+            "job" or "run"; None takes the unit that all measurements counted (`workbench.work`), else a run.
+        per_epoch, epochs: Units per epoch and epochs per job, for the savings per epoch and per job.
+        tariff: Price and CO2 per kWh; None takes the tariff of the magics.
+        eta, max_slowdown: The first choice: least cost at eta or, with a slowdown limit, least energy within
+            it (0.05 is 5 %).
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
     Raises:
-        UsageError: points that are none, or an argument that makes no sense; says which and why.
+        UsageError: Invalid points or an invalid argument; the message names it and the reason.
     """
     given = source(points, name=name, unit=unit)
     given_work = (unit, per_epoch, epochs) != (None, None, None)

@@ -1,4 +1,4 @@
-"""What a frontier panel shows: the points that pass its filters, their frontier, and the choice on it."""
+"""The content of a frontier panel: the points that pass its filters, their frontier, and the choice on it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ....search.tradeoff import Collected, FrontierAnalysis, describe
 from . import model
 from .model import ETA, MANUAL, SLOWDOWN, FrontierChoice
 
-NOTHING = "Nothing is measured yet: run a cell under %%energy or a sweep; each measurement becomes a point"
+NOTHING = "No measurements yet: run a cell under %%energy or a sweep; each measurement becomes a point"
 ALL = "all"
-NAMES = ("job", "gpu", "batch_size")  # of what is selected
+NAMES = ("job", "gpu", "batch_size")  # of the selection
 
 
 class Filters:
-    """What is selected, and what there is; jobs are different work, so that all of them are no choice."""
+    """Selected values and the available ones. Jobs are different work, so "all" jobs cannot be selected."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"job": None, "gpu": None, "batch_size": ALL, "predicted": True}
         self.options: dict[str, list[Any]] = {name: [] for name in NAMES}
-        self.followed = True  # the batch size is the running job's, as nobody has selected one
+        self.followed = True  # the batch size is the running job's until a person selects one
 
     def learn(self, points: pl.DataFrame, separate: frozenset[str | None]) -> None:
-        """What there is now; what was selected and is gone gives way to the commonest, and so do all batch
-        sizes of a job that is `separate`. A batch size that nobody has selected is that of the running job.
+        """Update the available values. The most common value replaces a selected one that is gone, and "all"
+        batch sizes of a job in `separate`. The batch size follows the running job until a person selects one.
         """
         self.options = {
             name: sorted(v for v in points[name].unique().to_list() if v is not None) for name in NAMES
@@ -47,30 +47,30 @@ class Filters:
                 self.values["batch_size"] = _commonest(own, "batch_size")
 
     def select(self, given: dict[str, Any]) -> None:
-        """Select other values; None leaves one as it is.
+        """Select other values; None keeps a value.
 
         Raises:
-            UsageError: there is none such.
+            UsageError: The value does not exist.
         """
         for name in NAMES:
             value = given.get(name)
             if value is not None and value not in self.options[name] and not (value == ALL and name != "job"):
                 known = ", ".join(map(str, self.options[name])) or "none"
-                raise UsageError(f"there is no {name} {value!r} here; there are {known}")
+                raise UsageError(f"{name} {value!r} not found; available: {known}")
         self.values = self.values | {name: value for name, value in given.items() if value is not None}
         self.followed = self.followed and given.get("batch_size") is None
 
     def title(self, name: str) -> str:
-        """What the points are of, and what of it is selected."""
+        """Name of the source, and the selected job and GPU."""
         named = (name, self.values["job"], self.values["gpu"])
         text = ", ".join(str(each) for each in named if each not in (None, "", ALL))
         return f"Energy against time{': ' + text if text else ''}"
 
     def apply(self, points: pl.DataFrame) -> pl.DataFrame:
-        """The points that are selected.
+        """The selected points.
 
         Raises:
-            UsageError: none is left.
+            UsageError: No point matches.
         """
         shown = points.filter(pl.col("measured") | self.values["predicted"])
         for name in NAMES:
@@ -78,7 +78,7 @@ class Filters:
             if value != ALL and (value is not None or self.options[name]):
                 shown = shown.filter(pl.col(name).eq_missing(value))
         if shown.is_empty():
-            raise UsageError("no point is left by what is selected; select another job, GPU or batch size")
+            raise UsageError("no point matches the selection; select another job, GPU or batch size")
         return shown
 
 
@@ -92,11 +92,11 @@ def running_batch_size() -> int | None:
 
 
 class ShownFrontier:
-    """The frontier of the points that are shown, and the choice on it.
+    """The frontier of the shown points, and the choice on it.
 
     Args:
-        eta, max_slowdown: Of the first choice: least cost, or, where a bound is given, least energy within.
-        default: The configuration that savings are against; None takes the one with the default limit.
+        eta, max_slowdown: The first choice: least cost or, with a slowdown limit, least energy within it.
+        default: Reference configuration of the savings; None takes the one with the default limit.
     """
 
     def __init__(self, eta: float, max_slowdown: float | None, default: Configuration | None) -> None:
@@ -105,21 +105,21 @@ class ShownFrontier:
         self.filters = Filters()
         self.asked = False  # a person or a program has chosen
         self.version = 0
-        self.note = ""  # why the choice has moved with the points
+        self.note = ""  # why new points moved the choice
         self.notes = ""  # of the points
         self._collected = Collected(pl.DataFrame(), ())
         self.frontier: FrontierAnalysis | None = None  # None before the first point
 
     @property
     def chosen(self) -> Configuration | None:
-        """The configuration that is chosen; None before the first point."""
+        """The chosen configuration; None before the first point."""
         analysis = self.frontier
         return None if analysis is None else tradeoff.configuration(analysis.points, self.choice.row)
 
     @property
     def offered(self) -> Configuration | None:
-        """The configuration that Apply proposes: the chosen one; while nobody has chosen, only a point that
-        was measured at the batch size of the running job.
+        """The configuration that Apply proposes: the chosen one. The initial choice counts only if it was
+        measured at the batch size of the running job.
         """
         if self.frontier is None or self.asked:
             return self.chosen
@@ -133,14 +133,14 @@ class ShownFrontier:
         """The newest frontier.
 
         Raises:
-            UsageError: there is no point yet.
+            UsageError: No point yet.
         """
         if self.frontier is None:
             raise UsageError(self.notes or NOTHING)
         return self.frontier
 
     def collect(self, collected: Collected) -> Configuration | None:
-        """Show other points; returns the configuration that is newly chosen, if one is."""
+        """Show other points; returns the configuration if the choice is new."""
         self._collected = collected
         return self.draw(moved=True)
 
@@ -155,8 +155,8 @@ class ShownFrontier:
             raise
 
     def draw(self, *, moved: bool) -> Configuration | None:
-        """Filter the points, find their frontier, and bring the choice along; a choice that moves with new
-        points (`moved`) is told in the note. Returns the configuration that is newly chosen, if one is.
+        """Filter the points, find their frontier, and update the choice. The note reports a choice that moves
+        with new points (`moved`). Returns the configuration if the choice is new.
         """
         points = self._collected.points
         if points.is_empty():
@@ -167,7 +167,7 @@ class ShownFrontier:
         self.filters.learn(points, self._collected.separate)
         shown, default = self.filters.apply(points), self.default
         if default is not None and tradeoff.find(shown, default) is None:
-            # Where it is not selected, the default among what is takes its place, and is named.
+            # Without it among the selected points, their own default replaces it, and is named.
             default = None if tradeoff.find(points, default) is not None else default
         analysis = tradeoff.analyse_frontier(shown, default=default)
         self.version += 1
@@ -182,13 +182,13 @@ class ShownFrontier:
         if old is None or new == old:
             return None
         if not self.note and moved:
-            self.note = f"with the new points the choice has moved from {describe(old)} to {describe(new)}"
+            self.note = f"new points moved the choice from {describe(old)} to {describe(new)}"
         return new
 
     # choosing
 
     def take(self, choice: FrontierChoice) -> Configuration | None:
-        """Make a choice; returns the configuration if it is another one than before."""
+        """Make a choice; returns the configuration if it is new."""
         before, self.asked = self.chosen, True
         self.choice, self.note = replace(choice, row=model.ruled(self.must(), choice)), ""
         return self.chosen if self.chosen != before else None
@@ -196,17 +196,17 @@ class ShownFrontier:
     def wanted(
         self, chosen: Configuration | int | None, eta: float | None, max_slowdown: float | None
     ) -> FrontierChoice:
-        """The choice of a configuration or row; of what is best for eta or of least energy within a bound.
+        """The choice of a configuration or row, of the least cost at eta, or of the least energy in a limit.
 
         Raises:
-            UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
+            UsageError: The configuration is not among the points, eta is not in 0..1, or the slowdown below 0.
         """
         analysis = self.must()
         if isinstance(chosen, Configuration):
             row = tradeoff.find(analysis.points, chosen)
             if row is None:
                 raise UsageError(
-                    f"{describe(chosen)} is none of the {len(analysis.points)} points that are shown"
+                    f"{describe(chosen)} is not among the {len(analysis.points)} shown points"
                 )
             chosen = row
         if chosen is not None:
@@ -216,7 +216,7 @@ class ShownFrontier:
         return replace(self.choice, rule=SLOWDOWN, max_slowdown=max_slowdown)
 
     def neighbour(self, by: int) -> int:
-        """The row so many steps along the frontier towards less energy, within the bound."""
+        """The row some steps along the frontier towards less energy, within the slowdown limit."""
         analysis = self.must()
         last = analysis.allowed(self.choice.max_slowdown) - 1
         place = model.begins(analysis, self.choice.row) + by
@@ -232,7 +232,7 @@ class ShownFrontier:
         return self.take(FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown))
 
     def state(self) -> dict[str, Any]:
-        """The choice and what it means for the controls, as views are sent it."""
+        """The choice and the state of the controls, as views receive it."""
         choice, analysis = self.choice, self.must()
         allowed, front = analysis.allowed(choice.max_slowdown), analysis.front
         best = int(front[analysis.optimum(choice.eta, choice.max_slowdown)])
@@ -249,8 +249,8 @@ def row_of(analysis: FrontierAnalysis, row: int) -> int:
     """A row of the points, checked.
 
     Raises:
-        UsageError: there is no such point.
+        UsageError: The point does not exist.
     """
     if not 0 <= row < len(analysis.points):
-        raise UsageError(f"there is no point {row}; there are {len(analysis.points)}, from 0")
+        raise UsageError(f"point {row} not found; there are {len(analysis.points)}, from 0")
     return row

@@ -1,4 +1,4 @@
-"""Where the points of a frontier come from."""
+"""Sources of a frontier's points."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ....search.tradeoff import Z95, Collected, collect
 from ..._core.log_files import log_version, readable_log
 from ..recurring.sources import Studied
 
-NO_UNITS: Mapping[str | None, str] = {}  # by job, where not all jobs have one
+NO_UNITS: Mapping[str | None, str] = {}  # by job, unless all jobs have the same
 LOGGED = {"gpus", "energy_uncertainty_j", "id"}  # columns by which a log is known
 NO_POINTS = Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
 
 
 class GivenPoints:
-    """A frame that stays as it is until another is given.
+    """A frame that stays the same until another is given.
 
     Args:
-        unit: What a point's time and energy are for, as `tradeoff.Work` takes it; what all rows counted where
-            None, else `otherwise`.
+        unit: Unit of work of a point's time and energy, as `tradeoff.Work` takes it; None takes the unit that
+            all rows counted, else `otherwise`.
     """
 
     live = False
@@ -62,7 +62,7 @@ class GivenPoints:
 
 
 class SweepPoints:
-    """A sweep, perhaps under way: what it has measured, and what it expects of the rest."""
+    """A sweep, finished or running: its measurements, and its predictions for the rest."""
 
     live, units = True, NO_UNITS
 
@@ -95,7 +95,7 @@ class SweepPoints:
 
 
 class Recurred:
-    """The runs of a recurring job that reached its target, and what its profiles predict."""
+    """The runs of a recurring job that reached its target, and the predictions of its profiles."""
 
     live, units = True, NO_UNITS
     unit = "job"
@@ -136,10 +136,10 @@ PointSource = GivenPoints | SweepPoints | Recurred | Logged
 
 
 def collected_points(source: PointSource, *, first: bool) -> Collected:
-    """The points of a source; where its `first` are still to come, none and the reason.
+    """The points of a source; none and the reason while its `first` points are pending.
 
     Raises:
-        UsageError: as the source's points do, where none are to come.
+        UsageError: As the source's points do, if none are pending.
     """
     try:
         return source.points()
@@ -150,12 +150,12 @@ def collected_points(source: PointSource, *, first: bool) -> Collected:
 
 
 def source(what: Any, *, name: str = "", unit: str | None = None) -> PointSource:
-    """What can be looked at: a sweep, a frame, the log, a file or a recurring job.
+    """The source for a sweep, a frame, the log, a file or a recurring job.
 
-    `unit` is of the work; None for what the source says.
+    `unit` is the unit of work; None takes the source's own.
 
     Raises:
-        UsageError: it cannot, or holds nothing.
+        UsageError: Another object, or one without points.
     """
     if isinstance(what, Logged):
         return what
@@ -174,7 +174,7 @@ def source(what: Any, *, name: str = "", unit: str | None = None) -> PointSource
     if is_list(what):
         each = list(what)
         if not each:
-            raise UsageError("there are no points yet; measure at least one configuration")
+            raise UsageError("no points yet; measure at least one configuration")
         kinds: tuple[tuple[type, Callable[[Any], pl.DataFrame], str], ...] = (
             (Measurement, as_frame, "run"),
             (Observation, lambda some: _of_observations(some, unit), "run"),
@@ -224,7 +224,7 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def unit_of(points: pl.DataFrame) -> str | None:
-    """What all points are for, as far as they tell."""
+    """The common unit of work of all points, if they have one."""
     if len(points) and "unit" in points.columns and points["unit"].dtype == pl.String:
         units = points["unit"].unique().to_list()
         if len(units) == 1 and units[0] in (*WORK_UNITS, "iteration"):
@@ -245,13 +245,14 @@ def _complete(log: pl.DataFrame) -> pl.DataFrame:
 def _log_points(
     log: pl.DataFrame, asked: str | None = None
 ) -> tuple[pl.DataFrame, dict[str | None, str], tuple[str, ...]]:
-    """Points of a log (`store.as_frame`), with the first GPU's setting, or its limit as read; the unit of
-    work of each job (label), which all of its runs counted: `asked`, or any where that is None; and sentences
-    about what is left out or not known.
+    """Points of a log (`store.as_frame`), the unit of work of each job (label), and notes on missing data.
+
+    A point has the first GPU's setting, or its limit as read. The unit is one that all runs of the job
+    counted: `asked`, or any if that is None.
     """
     whole = _complete(log)
     if whole.is_empty():
-        text = f"none of the {len(log)} measurements ended well with an energy under one setting"
+        text = f"none of the {len(log)} measurements succeeded with a known energy and a constant setting"
         raise UsageError(f"{text}; measure at least one configuration")
     first = pl.col("gpus").list.first()
     setting = first.struct.field("setting")
@@ -277,18 +278,19 @@ def _log_points(
     parts = [_per_unit(part, asked) for part in points.partition_by("job", maintain_order=True)]
     units = {part["job"][0]: unit for part, unit in parts}
     left = int((log["outcome"] == "ok").sum()) - len(whole)
-    why = "they have no energy, or their setting changed inside"
-    notes = (f"Left out because {why}: {left} of {len(log)} runs",) * bool(left)
+    why = "no energy, or the setting changed during the run"
+    notes = (f"Left out ({why}): {left} of {len(log)} runs",) * bool(left)
     several = {part["job"][0] for part, _ in parts if part["batch_size"].n_unique() > 1}
     for job in _separate(units) & several:
         name = job or "runs without a label"
-        notes += (f"the samples of {name} are not known: its batch sizes are shown apart",)
+        notes += (f"the number of samples of {name} is unknown: its batch sizes are shown separately",)
     return pl.concat([part for part, _ in parts]), units, notes
 
 
 def _per_unit(points: pl.DataFrame, asked: str | None) -> tuple[pl.DataFrame, str]:
-    """The points of one job for a million tokens, a sample or an iteration where each run counted some, and
-    that unit; whole runs ("run") where they did not, or where all took equally many iterations.
+    """The points of one job and their unit: a million tokens, a sample or an iteration that each run counted.
+
+    The unit is "run" if they did not, or if all runs took equally many iterations.
     """
     columns = ("time_s", "energy_j", "time_sd_s", "energy_sd_j")
     plain = points.drop("work", "iteration_count", "iteration_s", "iteration_j", "iteration_j_uncertainty")
@@ -311,18 +313,18 @@ def _per_unit(points: pl.DataFrame, asked: str | None) -> tuple[pl.DataFrame, st
 
 
 def _separate(units: Mapping[str | None, str]) -> frozenset[str | None]:
-    """Jobs whose batch sizes cannot be compared: it is not known how many samples their runs took."""
+    """Jobs whose batch sizes cannot be compared, because their numbers of samples are unknown."""
     return frozenset(job for job, unit in units.items() if unit in ("run", "iteration"))
 
 
 def _of_observations(observations: Sequence[Observation], unit: str | None) -> pl.DataFrame:
-    """Observations know their configuration; those that did not reach their target are no run of the work."""
+    """Points of observations, with their configurations; only those that reached their target count."""
     done = [each for each in observations if each.reached is not False]
     if not done:
         text = f"none of the {len(observations)} observations reached its target"
-        raise UsageError(f"{text}, so none tells what the work takes")
+        raise UsageError(f"{text}, so the energy of the work is unknown")
     if any(each.measurement.energy_j is None for each in done):
-        raise UsageError("an observation has no energy; leave it out, or measure on a GPU that tells energy")
+        raise UsageError("an observation has no energy; leave it out, or measure on a GPU that reports energy")
     done = [each for each in done if each.measurement.outcome == "ok"] or done
     asked = [(*astuple(each.configuration.setting), each.configuration.batch_size) for each in done]
     kinds = dict(zip(KNOBS, (pl.Float64, pl.Int64, pl.Int64, pl.Int64), strict=True))
@@ -332,8 +334,9 @@ def _of_observations(observations: Sequence[Observation], unit: str | None) -> p
 
 
 def of_attempts(attempts: Iterable[Attempt]) -> pl.DataFrame:
-    """Runs that reached the target as points; a profile's other limits as predictions: mean epochs x an
-    epoch's time and energy there.
+    """Runs that reached the target as points, and a profile's other limits as predictions.
+
+    A prediction is the mean number of epochs times the time and energy of an epoch at that limit.
     """
     schema = {
         "time_s": pl.Float64, "energy_j": pl.Float64, "batch_size": pl.Int64, "power_limit_w": pl.Float64,

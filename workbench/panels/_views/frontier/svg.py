@@ -1,4 +1,4 @@
-"""The picture of a frontier, for a browser and as it is left."""
+"""The picture of a frontier, for a browser and for the saved notebook."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Plane:
 
     Args:
         analysis: The frontier.
-        relative: Axes in per cent of the default, where there is one.
-        whole: All points, not only the surroundings of the frontier.
+        relative: Axes in per cent of the default, if there is one.
+        whole: All points, not only those near the frontier.
         each: Unit of work of the axes, with its article: "a sample".
     """
 
@@ -62,12 +62,12 @@ class Plane:
         return float(x), float(y)
 
     def draw(self, picture: Picture, choice: FrontierChoice | None = None, *, points: bool = True) -> None:
-        """The points with their names, and what a choice moves.
+        """Draw the points with their names, and the parts that a choice moves.
 
         Args:
-            picture: Is drawn into.
-            choice: None leaves out what it moves.
-            points: False leaves them out.
+            picture: The picture to draw into.
+            choice: None leaves out its parts.
+            points: False leaves out the points.
         """
         with picture.row(HEIGHT):
             frame = picture.frame(HEIGHT, *self.spans)
@@ -81,7 +81,7 @@ class Plane:
                 self._names(frame, None if choice is None else choice.row)
 
     def described(self, choice: FrontierChoice | None = None) -> list[list[dict[str, Any]]]:
-        """For a browser: the points, or only what a choice moves."""
+        """For a browser: the points, or only the parts that a choice moves."""
         picture = Picture("")
         self.draw(picture, choice, points=choice is None)
         return picture.described()
@@ -117,14 +117,14 @@ class Plane:
             frame.mark(x, y, 6, Pen(width=1.6), "square")
 
     def _hover(self, rows: int | list[int]) -> dict[str, Any]:
-        """What is known of a point, or of each of several."""
+        """Texts of a point, or of each of several."""
         if isinstance(rows, int):
             return dict(zip(HEADS, model.known_of(self.analysis, rows), strict=True))
         columns = zip(*(model.known_of(self.analysis, row) for row in rows), strict=True)
         return dict(zip(HEADS, map(list, columns), strict=True)) if rows else {}
 
     def _choice(self, frame: Frame, choice: FrontierChoice) -> None:
-        """The ground of the slowdown bound, the line of equal cost, and the ring of the choice."""
+        """The area within the slowdown limit, the line of equal cost, and the ring of the choice."""
         analysis, bound, (start, end) = self.analysis, choice.max_slowdown, frame.x_span
         if bound is not None and (last := self.at((analysis.reference_time_s * (1 + bound), 0.0))[0]) > start:
             frame.boxes([(start, min(float(last), end), None)], SAVED, opacity=0.09)
@@ -143,7 +143,7 @@ class Plane:
         frame.label(x, y, text + default, weight="bold", spread=True)
 
     def _equal_cost(self, frame: Frame, x: float, y: float, eta: float) -> None:
-        """Where all costs as much as at a place, as far as it lies in the frame."""
+        """The line of equal cost through a place, clipped to the frame."""
         unit = self.scales[0] / self.scales[1] * self.analysis.max_power_w
         slope = (1 - eta) / max(eta, 1e-6) * unit + 1e-12  # neither upright nor level, up to a rounding error
         left = max(frame.x_span[0], x - (frame.y_span[1] - y) / slope)
@@ -172,7 +172,7 @@ def frontier_page(
     Args:
         picture: SVG.
         analysis: The frontier; None before the first point.
-        row: That is chosen.
+        row: The chosen row.
         code: Python that applies the choice.
         text: Summary.
     """
