@@ -19,7 +19,7 @@ Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
 Tokens: windows of 0.5 to 60 s of simulated trainings, as `benchmarks.measurement` has them, with a known
 number of tokens.
 
-    tokens covered   windows in which the true number of tokens per joule lies in the 95 % interval, by card
+    tokens covered   windows in which the true number of tokens per joule is in the 95 % interval, by card
     phases covered   the same of the energies of stretches between marks inside of the windows
 
 Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read back by `workbench.read_log`.
@@ -31,13 +31,13 @@ Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read 
 Waste: simulated runs with a rest, waits between iterations and stalls, sampled as a cell is, every second and
 every 15 s.
 
-    time, energy inside   wastes whose idle time (joules) lie in the interval that `workbench.waste` gives
-    missed                those of 5 % of a run and more of which nothing is said
-    waits claimed         of what is sampled every 15 s: none can be told
+    time, energy inside   wastes whose idle time (joules) are in the interval that `workbench.waste` gives
+    missed                those of 5 % of a run and more of which nothing is reported
+    waits claimed         of what is sampled every 15 s: none can be reported
 
 Iterations: lengths that are normal with a correlation from one to the next (AR(1)), and others.
 
-    covered          series whose true mean lies in the 95 % interval of `segment.mean_interval`
+    covered          series whose true mean is in the 95 % interval of `segment.mean_interval`
     times Student    its median half width over Student's, which takes the iterations for independent
 
 The rule's two constants were chosen on the families of `thermal.CHOSEN_ON`; the others were not looked at.
@@ -163,7 +163,7 @@ def flaky(count: int, noise: float = 0.02) -> dict[str, float]:
 
 
 def tokens(windows: int) -> list[dict[str, Any]]:
-    """How often the truth lies in the interval of tokens per joule, for each card."""
+    """How often the truth is in the interval of tokens per joule, for each card."""
     rows = []
     for card in CARDS:
         draw = np.random.default_rng([9, len(rows)])
@@ -187,7 +187,7 @@ def tokens(windows: int) -> list[dict[str, Any]]:
 
 
 def iteration_means(count: int) -> list[dict[str, Any]]:
-    """How often the true mean of iterations lies in its interval, by kind and number of iterations."""
+    """How often the true mean of iterations is in its interval, by kind and number of iterations."""
     rows = []
     for kind in (*CORRELATIONS, "lognormal", "stalls", "misplaced borders"):
         for number in ITERATIONS:
@@ -260,7 +260,7 @@ def logs(count: int) -> dict[str, float]:
 
 
 def _training(draw: np.random.Generator, seconds: float) -> tuple[list[float], np.ndarray]:
-    """True rhythms in seconds, and watts every 100 ms: iterations, of which every so many evaluate."""
+    """True periods in seconds, and watts every 100 ms: iterations, of which every so many evaluate."""
     step_s, pause_s = float(draw.uniform(0.15, 8.0)), float(draw.uniform(2.0, 20.0))
     every = int(draw.integers(20, 200))
     times = np.arange(0.0, seconds, 0.1)
@@ -315,7 +315,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _wasted(card: str, draw: np.random.Generator, seed: int) -> dict[str, list[dict[str, Any]]]:
-    """One run on a simulated card: for each kind whether time and energy lie in their intervals."""
+    """One run on a simulated card: for each kind whether time and energy are in their intervals."""
     from workbench.device.discovery import devices
     from workbench.measurement.recorder import Recorder
     from workbench.simulation import catalogue

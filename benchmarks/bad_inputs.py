@@ -131,7 +131,7 @@ def work(seed: int) -> None:
         number = int(line)
         door, given, act = house.draw(seed, number)
         with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins again
         before, began_s = _resident("self", "VmRSS"), time.monotonic()
         kind, words = classified(act)
         grown = max(_resident("self", "VmHWM") - before, 0)

@@ -2,7 +2,7 @@
 between.
 
 A problem is one thing that was run at many settings of one GPU: a kernel, an application, a pass of a
-pipeline stage, a training. Files are told apart by their columns, so that those of another GPU are read
+pipeline stage, a training. Files are distinguished by their columns, so that those of another GPU are read
 alike:
 
     clocks/*.csv                       kernel | application | stage and instruction, by SM (and memory) clock
@@ -12,8 +12,8 @@ alike:
 
 The rule, for whoever asks for a setting that was not measured: at one memory clock, the logarithms of time
 and of energy are straight lines in the logarithm of the SM clock (of the power limit) between neighbours that
-were measured. Nothing is said beyond the lowest and highest that were measured at that memory clock, and none
-between memory clocks: a card has only those that it has.
+were measured. Nothing is reported beyond the lowest and highest that were measured at that memory clock, and
+none between memory clocks: a card has only those that it has.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCHEMA = pl.Schema(
         "energy_j": pl.Float64,
     }
 )
-EMPTY = ["nan", "NaN"]  # what cells hold that were not measured, beside nothing
+EMPTY = ["nan", "NaN"]  # what cells hold that were not measured, next to nothing
 SAME = 0.001  # curves that differ by less than this share everywhere are one
 STEP_MHZ = 15  # between the SM clocks of most cards' lists
 
@@ -247,7 +247,7 @@ def whole_iterations(stages: Sequence[Grid]) -> list[Grid]:
 
 
 def _near(clocks: set[int], step_mhz: int) -> set[int]:
-    """Clocks that lie within half a step of one of these, without these: neighbours that no list has both
+    """Clocks that are within half a step of one of these, without these: neighbours that no list has both
     of.
     """
     reach = (step_mhz - 1) // 2

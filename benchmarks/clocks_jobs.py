@@ -55,7 +55,7 @@ class Job:
     Attributes:
         card: Of the catalogue; for a table-driven one the stem of the file that it comes from.
         parts: One, or two with a shift of the workload in the middle.
-        told: The training says where its iterations end (`workbench.step()`); otherwise the power reading
+        told: The training states where its iterations end (`workbench.step()`); otherwise the power reading
             must show it.
         checkpoints: Writes one now and then.
         family: "simulated", or the kind of the grid.
@@ -115,8 +115,8 @@ def simulated_jobs(seeds: Sequence[int], cards: Sequence[str] = CARDS) -> Iterat
                 other = names[(number + 1 + seed % (len(names) - 1)) % len(names)]
                 shift = turn % 4 == 3
                 parts = (first, Part(other, _batch_size(card, other, turn + 1))) if shift else (first,)
-                # How it is told alternates between the seeds of one workload and card, and between workloads
-                # of one seed.
+                # How it is reported alternates between the seeds of one workload and card, and between
+                # workloads of one seed.
                 yield Job(
                     "simulated", card, parts, seed, told=(seed + number) % 2 == 0, checkpoints=turn % 4 == 1
                 )
@@ -126,9 +126,9 @@ def table_jobs(data: Path, seeds: Sequence[int]) -> Iterator[Job]:
     """Jobs made of measured problems, some of each file at each seed: one problem, or a row of them, or one
     after another.
 
-    A single kernel draws the same power all the time and shows nothing of its iterations, so such a job tells
-    them. A row of three, each a third of the iteration, shows them wherever their powers differ; half of
-    those do not tell.
+    A single kernel draws the same power all the time and shows nothing of its iterations, so such a job
+    reports them. A row of three, each a third of the iteration, shows them wherever their powers differ; half
+    of those do not report.
     """
     for seed in seeds:
         for file, all_problems in _by_file(data).items():
@@ -367,7 +367,8 @@ def train_all(
             return
         clock.show(min(max(due_s, clock()), target_s))
         if run.job.told and job is not None:
-            # What `workbench.step()` would have noted by now: the clock went on for many iterations at once.
+            # What `workbench.step()` would have noted by now: the clock went on for many iterations
+            # immediately.
             ended = bisect.bisect_right(job.marks, clock())
             for notebook in marks._open:
                 notebook.steps.extend(job.marks[told:ended])

@@ -6,9 +6,9 @@ against an oracle.
 Each job lasts ten minutes and 300 iterations at least, on a stepped machine behind the driver's door; the
 tuner sees what a tuner sees: the energy counter and power readings with their update steps, noise and gain,
 and, in about half of the jobs, the training's own word on where its iterations end. Everything is paid for:
-what is told as saved is the true energy of the job with the tuner, against the same iterations at the default
-setting. The oracle has the best setting of everything that the driver takes, within the same bound, from the
-first iteration on.
+what is reported as saved is the true energy of the job with the tuner, against the same iterations at the
+default setting. The oracle has the best setting of everything that the driver takes, within the same bound,
+from the first iteration on.
 
 Jobs are begun in an order of which every beginning is even over GPUs, workloads and ways of telling, so that
 what is left out leaves none of them out: `--quick` takes the first 36 of one seed, the first 18 of those with
@@ -77,7 +77,7 @@ def online(
         data: Where measured grids are; without any, simulated cards alone.
         quick: `QUICK` jobs of one seed, none with models.
         seeds: How many instead of 20 (quick: 1).
-        minutes: Begin no further job after so long; what was run is told.
+        minutes: Begin no further job after so long; what was run is reported.
         processes: That run jobs side by side.
         kept: See `run_all`; of the main run and the other searches'.
     """
@@ -372,7 +372,7 @@ def tuned(
 
 
 def _held(card: Any, phases: Any, setting: Setting, best: Setting) -> dict[str, Any]:
-    """What was in force at the end of a part, and its true ratios to the default; `best_ratio` is the best
+    """What was active at the end of a part, and its true ratios to the default; `best_ratio` is the best
     setting's energy.
     """
     default, here, there = (clocks_jobs.cost(card, phases, each) for each in (Setting(), setting, best))
@@ -394,7 +394,7 @@ class _Watcher:
         self.settled: tuple[float, int] | None = None
         self.retuned = 0
         self.error = self.refused = ""
-        self.held: list[Setting] = []  # in force when each part ended
+        self.held: list[Setting] = []  # active when each part ended
         self.said: tuple[float | None, float | None] = (None, None)
         self.probes = 0
         self.believed: dict[str, Any] = {}  # of what was held in the end
@@ -477,7 +477,6 @@ def make_tuner(session: Any, job: Job, method: str, model: Any) -> Any:
         search=method,
         model=model,
         earlier=False,
-        seed=job.seed,
     )
 
 
@@ -493,7 +492,7 @@ def _peers(
 
     Args:
         minutes: For each, where that is bounded.
-        kept: Of ours; theirs stand beside it, each with the name of the search.
+        kept: Of ours; theirs stand next to it, each with the name of the search.
     """
     found: dict[str, Any] = {}
     mine = {_name(row): row for row in ours}
@@ -654,7 +653,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--kept",
         type=Path,
         metavar="FILE",
-        help="jobs that were run, one a line: an interrupted run goes on with it",
+        help="jobs that were run, one per line: an interrupted run goes on with it",
     )
     parser.add_argument("--processes", type=int, default=2, help="jobs side by side (default: %(default)s)")
     options = parser.parse_args(argv)

@@ -1,10 +1,10 @@
 """What the online loop costs the user's cell: processor time of the tuner's thread, and the cell's own pace
-beside it.
+next to it.
 
     python -m benchmarks.clocks_overhead [--json FILE] [--quick]
 
 A simulated training runs in a process of its own, in real time; this process is the kernel. Its main thread
-works through pieces of a cell that never lets go of the interpreter (pure Python), or lets go at once
+works through pieces of a cell that never lets go of the interpreter (pure Python), or lets go immediately
 (numpy), while a tuner finds, probes, holds and watches on its thread, as `%%energy --tune` has it. The thread
 is let work and kept from it in turns of five seconds, so that whatever else this machine does meets both
 alike. Two figures: the thread's processor time over the time that it was let work, and how much longer the

@@ -13,7 +13,7 @@ are paid for. Contestants:
     plain, interpolated ln time and ln power straight in ln clock through the highest clock and the probes;
         also with the two probes
                         with which such lines do best on the training set
-    plain, with probes  the plain LightGBM again, trained anew with time and power at the probed clocks as
+    plain, with probes  the plain LightGBM again, trained again with time and power at the probed clocks as
                         further inputs
     ours                `ClockModel`; with probes, as the prior of the tuner's search
 """
@@ -204,7 +204,7 @@ def predictions(model: ClockModel, test: Measured, space: SettingSpace) -> list[
 
 
 def logs(found: Sequence[Prediction]) -> tuple[Array, Array]:
-    """ln relative time and power of predictions, (workloads, settings); what a model cannot tell is scored
+    """ln relative time and power of predictions, (workloads, settings); what a model cannot report is scored
     as "no change".
     """
     times, energies = (
@@ -463,7 +463,7 @@ def held_out(
     Args:
         keep_clocks: Learn from every so-manieth clock only, the highest and the lowest among them; score all.
         noise: Relative noise on counters, on power at the reference, and on all that is learned from.
-        features: Counters that are told, by default all.
+        features: Counters that are reported, by default all.
     """
     rng = np.random.default_rng(1)
     noisy = frame.with_columns(

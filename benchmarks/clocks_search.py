@@ -17,9 +17,10 @@ stands twice in the data is one problem. Then its choice is looked up in the gri
 
 Kernels and stages weigh the same however many problems there are of either.
 
-Beside the measured problems stand generated cards (`fixtures.cards.clock_grid`), a family at a time, searched
-without a library; they have no part in the measured figures. Constants of the search may be chosen on the
-families of `CHOSEN_ON`, the others are left out of that: `by_family` has the figures of each family alone.
+Next to the measured problems stand generated cards (`fixtures.cards.clock_grid`), a family at a time,
+searched without a library; they have no part in the measured figures. Constants of the search may be chosen
+on the families of `CHOSEN_ON`, the others are left out of that: `by_family` has the figures of each family
+alone.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from .common import table
 BOUND = 0.05
 NOISES = (0.01, 0.02, 0.03)
 SEEDS = {"model-guided": 4, "gpoeo": 4, "mf-gpoeo": 4, "random": 4, "tpe": 2, "gp": 1}
-ITERATIONS = 10  # of a probe; its scatter is told such that ten of them have the error of the probe
+ITERATIONS = 10  # of a probe; its scatter is reported such that ten of them have the error of the probe
 MOST = 60  # probes, if a method never stops
 MAIN = ("kernels", "stages")
 CHOSEN_ON = CLOCK_FAMILIES[: len(CLOCK_FAMILIES) // 2]

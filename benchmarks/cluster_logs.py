@@ -31,7 +31,7 @@ def job_logs(data: Path) -> dict[str, pl.DataFrame]:
 
 
 def read(path: Path) -> pl.DataFrame | None:
-    """The jobs of one file; None where it is no job log, which is told if it cannot be read at all."""
+    """The jobs of one file; None where it is no job log, which is reported if it cannot be read at all."""
     try:
         return readers.read(path, keep_valid=True).drop("gpu_type", strict=False)
     except UsageError as error:

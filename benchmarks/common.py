@@ -1,4 +1,4 @@
-"""What the benchmarks share: their command line, where the data is, and how results are told."""
+"""What the benchmarks share: their command line, where the data is, and how results are reported."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from workbench.search.frontier import on_frontier
 
 
 def arguments(
@@ -39,7 +43,7 @@ def arguments(
 
 
 def data_directory() -> Path:
-    """`$WORKBENCH_DATA`, or `shared/data` beside the repository."""
+    """`$WORKBENCH_DATA`, or `shared/data` next to the repository."""
     named = os.environ.get("WORKBENCH_DATA")
     return Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -74,3 +78,25 @@ def _text(cell: Any) -> str:
     if isinstance(cell, float):
         return f"{cell:.3g}" if abs(cell) < 1000 else f"{cell:.0f}"
     return "-" if cell is None else str(cell)
+
+
+def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_energy_j: float) -> float:
+    """Area that points dominate up to the worst time and energy, their hypervolume; exact (Zitzler and
+    Thiele, 1998, two dimensions).
+
+    Args:
+        time_s: (n,).
+        energy_j: (n,).
+        worst_time_s: Points above it add nothing.
+        worst_energy_j: Points above it add nothing.
+
+    >>> area(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 3.0, 4.0)
+    4.0
+    """
+    inside = np.flatnonzero((time_s < worst_time_s) & (energy_j < worst_energy_j))
+    if not len(inside):
+        return 0.0
+    rows = inside[on_frontier(time_s[inside], energy_j[inside])]
+    times, energies = time_s[rows], energy_j[rows]
+    widths = np.diff(np.append(times, worst_time_s))
+    return float(np.dot(widths, worst_energy_j - energies))

@@ -194,7 +194,9 @@ def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> 
 
 
 def _end(machine: Machine, hand: manual.ManualControl, found_w: float, text: list[str]) -> str:
-    """Undo everything, in the trouble that there is; then without it, where something is said to be left."""
+    """Undo everything, in the trouble that there is; then without it, where something is reported to be
+    left.
+    """
     text += sessions.current().restore()
     said = ""
     try:

@@ -1,10 +1,10 @@
-"""How many measurements a sweep needs before it has 99 % of the frontier's dominated area, beside grid,
+"""How many measurements a sweep needs before it has 99 % of the frontier's dominated area, next to grid,
 random and Optuna's samplers.
 
 A problem is a measured grid: batch sizes x power limits of one training, or the clocks of one kernel,
 application or pipeline pass. A method sees what it has measured and nothing else; axes are relative, the
-reference point is the worst time and the worst energy of the problem (which no method is told). Asking for a
-configuration again costs nothing, which favours the samplers that do so.
+reference point is the worst time and the worst energy of the problem (which no method knows). Asking
+for a configuration again costs nothing, which favours the samplers that do so.
 
 Curves that are the same but for a thousandth are one problem. Where one measurement is enough for one who
 knows which, a ratio says little: such problems are scored by the measurements beyond the first.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.search.frontier import area
+from benchmarks.common import area
 from workbench.search.surrogates.expected_hypervolume import AXES, FrontierSearch
 
 from .clocks_grids import EMPTY, distinct, grids

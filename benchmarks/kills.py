@@ -9,7 +9,7 @@ clock; where it does not, a new session starts in the same surrounding, and must
 `restored`: limit and clock are as before, by the watchdog or by the next start. `watchdog_failed`: the kill
 left the watchdog alive, and yet it did not restore. `told`: the home with the journal has ended too, and the
 next start told of a setting that is not the default. `hidden`: the next start could not reach the journal or
-the GPU (another user's, a container with fewer GPUs); the start after it must restore. `not_restored`:
+the GPU (another user's, a container with fewer GPUs); the start after it is charged. `not_restored`:
 still changed after that, for no such reason. `silent`: still changed, and the next start said nothing.
 `disturbed`: a second process took the setting of a living one for a dead one's. `ended_early`: the
 surrounding itself ended the process before its first change; no trial.

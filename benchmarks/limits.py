@@ -3,7 +3,7 @@
     python -m benchmarks.limits [--data DIR] [--json FILE] [--quick]
 
 Measured curves are those of DIR/limits/*.csv (`gpu, workload, power_limit_w, time_s, energy_j`); where there
-are none, the trainings of DIR/zeus at each batch size. Beside them stand generated cards
+are none, the trainings of DIR/zeus at each batch size. Next to them stand generated cards
 (`fixtures/cards.py`), a family at a time. Every probe has an error of its own in time and in energy, 1 or 2 %
 (normal, relative), begins with the highest limit, and the search goes on until it stops by itself; its choice
 is then looked up in the curve without noise.

@@ -93,7 +93,7 @@ def search(grid: Grid, noise: float, seed: int, bound: float, known: dict[str, A
     space = space_of(settings, grid.reference)
     times, energies = grid.table(settings)
     here = space.reference_row
-    belief = SettingPosterior("model-guided", space, Energy(), bound, seed=seed, **known)
+    belief = SettingPosterior("model-guided", space, Energy(), bound, **known)
     luck = np.random.default_rng([seed, round(1000 * noise), zlib.crc32(grid.name.encode())])
     allowed = times <= (1 + bound) * times[here] * (1 + 1e-9)
     probes = beyond = 0

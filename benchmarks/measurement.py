@@ -1,4 +1,4 @@
-"""Truth against `%%energy`: how far off a window's energy is, and whether its error bar says so.
+"""Truth against `%%energy`: how far off a window's energy is, and whether its error bar reports it.
 
 Windows of 0.05 to 60 s at random phases of the six trainings, a third of them starting at a step from idle to
 busy, on a simulated card of each architecture with a stepped clock, and on cards whose counters are rough
@@ -76,7 +76,7 @@ NOTHING = EnergyEstimate(math.nan, math.nan)
 
 
 class Outcome(NamedTuple):
-    """One window: truth, ours with its bar (settled, and at once), and ZeusMonitor's. Joules."""
+    """One window: truth, ours with its bar (settled, and immediately), and ZeusMonitor's. Joules."""
 
     length_s: float
     workload: str

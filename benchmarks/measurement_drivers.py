@@ -1,6 +1,6 @@
 """Truth against `%%energy` on a driver that others wrote: a stand-in for `libnvidia-ml` with machines.
 
-`WORKBENCH_TEST_DRIVER` names its library, `build/VERSION/libnvidia-ml.so.1` beside a directory `configs` of
+`WORKBENCH_TEST_DRIVER` names its library, `build/VERSION/libnvidia-ml.so.1` next to a directory `configs` of
 machines. Without it the sources are looked for in `mock_driver` next to the measured data; they are built
 where there are a C compiler and NVIDIA's header (PyPI `nvidia-nvml-dev`). Each machine starts fresh and runs
 a load of its own in real time. Windows of four lengths overlap, and ZeusMonitor measures the same ones. The

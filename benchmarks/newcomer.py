@@ -5,7 +5,7 @@ Apply, seconds from Run to the first live point, and what is hard to read or to 
 
 A fresh clone and `make lab`'s environment, notebook 01 to the first result, notebook 00 to a saving in one's
 own training, notebook 04 to a held setting, notebook 05 to Apply and Undo, to its end, where all panels live,
-and to a sweep after an Apply in the same kernel. With --quick the present environment stands in for it,
+and to a sweep after an Apply in the same kernel. With --quick the present environment is in for it,
 and one width and theme for six. The time in which looks are counted is no newcomer's. `summary`: `minutes`,
 `first_point_s`, `own_saving` (per cent, and its error), `axe_serious`, `overlaps`, `private_words`, `errors`
 (cells and parts that failed).

@@ -1,10 +1,10 @@
 """What measuring costs: opening and closing windows, the sampling process, start-up, and the user's cell.
 
-Windows are timed beside ZeusMonitor (PyPI `zeus`) on the same simulated GPUs in turns; both pay for the same
+Windows are timed next to ZeusMonitor (PyPI `zeus`) on the same simulated GPUs in turns; both pay for the same
 counter reads. The sampling process is watched from outside (time to the first sample, memory, CPU), on eight
 simulated GPUs whose NVML is Python, and, where gcc is there, on the C library of the tests, which costs what
 a driver call costs without a driver. The user's cell runs in a kernel, in pairs with and without `%%energy
---live`, with a front end that says hello and reads every message.
+--live`, with a front end that sends hello and reads every message.
 
     python -m benchmarks.overhead [--json FILE] [--quick]
 """
@@ -332,7 +332,7 @@ def _calibrated(client: Any, template: str, seconds: float) -> int:
 
 
 def _subshell(client: Any) -> str:
-    """A shell of the kernel beside the main one, as JupyterLab makes for widgets: the main one is busy
+    """A shell of the kernel next to the main one, as JupyterLab makes for widgets: the main one is busy
     with the cell.
     """
     client.control_channel.send(client.session.msg("create_subshell_request"))
@@ -340,7 +340,7 @@ def _subshell(client: Any) -> str:
 
 
 def _run(client: Any, code: str, subshell: str | None = None) -> str:
-    """Execute in the kernel, as a front end that shows every widget: it says hello to each and reads all
+    """Execute in the kernel, as a front end that shows every widget: it sends hello to each and reads all
     messages.
     """
     texts: list[str] = []

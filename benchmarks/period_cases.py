@@ -1,6 +1,6 @@
 """Cases with known periods: the traces of `--data DIR`, and those of our own simulator, in one shape.
 
-A detector is given `Case.trace` and nothing else. What is true stands in `Case.truth`, which only the scorer
+A detector is given `Case.trace` and nothing else. What is true is in `Case.truth`, which only the scorer
 reads.
 """
 

@@ -1,4 +1,4 @@
-"""The detector on jobs of our own simulator: calibration, aperiodic jobs, nested rhythms, and how soon it is
+"""The detector on jobs of our own simulator: calibration, aperiodic jobs, nested periods, and how soon it is
 sure.
 
 Seeds: case n of a stream is drawn from `default_rng([SEED, stream, n])`. Training must use no generator that

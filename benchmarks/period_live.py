@@ -1,4 +1,4 @@
-"""Beats in a running measurement: how soon the tracker tells them from rhythms that are there.
+"""Beats in a running measurement: how soon the tracker tells them from periods that are there.
 
 A hidden iteration makes a beat with a slow sensor that has an energy counter, or with a slow poll of a fast
 sensor without one, which may be asked to look at another pace. Each beat has a twin: an iteration that truly
@@ -37,7 +37,7 @@ class Live(NamedTuple):
 
 
 def live(rng: np.random.Generator, *, beat: bool) -> Live:
-    """A job whose rhythm seems to take 0.6 to 6 s, and truly does or is a beat."""
+    """A job whose period seems to take 0.6 to 6 s, and truly does or is a beat."""
     counter = bool(rng.random() < 0.5)
     refresh_s, window_s, poll_s = (0.1, 0.025, 0.05) if counter else (0.02, 0.02, 0.1)
     step_s = max(refresh_s, poll_s)
@@ -79,7 +79,7 @@ def rows_of(job: Live, rng: np.random.Generator, from_s: float, to_s: float, pol
 
 
 def follow(job: Live, rng: np.random.Generator) -> dict[str, Any]:
-    """What a tracker says of a job: when it first named its apparent rhythm, doubted it, and followed it."""
+    """What a tracker says of a job: when it first named its apparent period, doubted it, and followed it."""
     tracker, poll_s, asked_s, since_s = PeriodTracker(), job.poll_s, None, 0.0
     row: dict[str, Any] = {"seen_s": job.seen_s, "named_s": None, "doubted_s": None, "followed_s": None}
     at_s = next_s = 0.2
@@ -105,8 +105,8 @@ def follow(job: Live, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def beats(count: int, seed: int = SEED) -> dict[str, Any]:
-    """Shares of beats that are recognised in time and that are followed, of rhythms that are followed, and
-    what asking costs: how often a rhythm that is there was looked at again.
+    """Shares of beats that are recognised in time and that are followed, of periods that are followed, and
+    what asking costs: how often a period that is there was looked at again.
     """
     made = {}
     for beat in (True, False):

@@ -1,4 +1,4 @@
-"""Known period detectors on a power trace, each written from its paper: one period, and whether it says
+"""Known period detectors on a power trace, each written from its paper: one period, and whether it states
 "periodic".
 
 They run with their published or customary thresholds and nothing tuned. All but Lomb-Scargle need equal steps
@@ -57,7 +57,9 @@ def _as_periods(rule: Callable[[pl.DataFrame], Verdict]) -> Detector:
 
 
 def uniform(trace: pl.DataFrame) -> tuple[Array, float] | None:
-    """Power at equal steps (the median one), its mean removed; None where it is flat or too short to tell."""
+    """Power at equal steps (the median one), its mean removed; None where it is flat or too short to
+    report.
+    """
     known = trace.select("time_s", "power_w").drop_nulls().drop_nans()
     if known.height < 20:
         return None
@@ -226,7 +228,7 @@ def odpp(trace: pl.DataFrame) -> Verdict:
     """Largest peak of the plain spectrum of power and both utilisations, in percent, held at 0.1 s (ODPP as
     in `SpectrumAnalysis.py`).
 
-    ODPP takes power relative to the power limit, which a trace need not tell; here it is relative to the
+    ODPP takes power relative to the power limit, which a trace need not report; here it is relative to the
     highest reading.
     """
     if uniform(trace) is None:

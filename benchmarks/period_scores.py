@@ -10,11 +10,11 @@ published answers are exact as in their labels.
 What the summary's keys mean (shares 0..1; "observable" cases are those whose period the sensor can show):
 
 * `iteration_exact`: observable cases whose level named "iteration" is exact, whether or not it is sure.
-* `level_exact`: observable cases whose most certain rhythm is exact or within 5 % of another true
+* `level_exact`: observable cases whose most certain period is exact or within 5 % of another true
     level.
 * `step_exact`: observable cases whose most confident level is the iteration or its micro-step, and not a
     cycle of many iterations.
-* `false_levels`: levels beside the most confident one that are no true level, mean per observable case.
+* `false_levels`: levels next to the most confident one that are no true level, mean per observable case.
 * `factor_errors`: observable cases whose iteration is off by a factor of 2 to 6, either way, and is no other
     true level either;
   `factor_errors_strict` counts those that are a true level too.
@@ -25,12 +25,12 @@ What the summary's keys mean (shares 0..1; "observable" cases are those whose pe
     level.
 * `unobservable_claims`: periodic cases that cannot be observed, with a sure and wrong iteration
     (`unobservable_wrong` counts them).
-* `rhythm_sure`: observable cases on which it is sure that a rhythm is there, whatever its role;
-    `rhythm_wrong`: of those, the rhythm is no true level.
-* `role_sure`: observable cases on which it is sure what that rhythm is (the iteration, or a cycle of hidden
+* `rhythm_sure`: observable cases on which it is sure that a period is there, whatever its role;
+    `rhythm_wrong`: of those, the period is no true level.
+* `role_sure`: observable cases on which it is sure what that period is (the iteration, or a cycle of hidden
     iterations); `role_wrong`: of those, it is no such thing.
 * `unobservable_sure_wrong`: periodic cases that cannot be observed, with any sure claim that is wrong: of a
-    rhythm that is no true level, or of a role that it has not.
+    period that is no true level, or of a role that it has not.
 * `crashes`: cases on which it raised an error. `cpu_ms`: mean CPU time a trace.
 """
 
@@ -100,7 +100,7 @@ class Row(NamedTuple):
     cpu_s: float
     reason: str
     rhythm_sure: bool = False
-    rhythm_right: bool = False  # whether the rhythm is a true level
+    rhythm_right: bool = False  # whether the period is a true level
     role_sure: bool = False
     role_right: bool = False
 
@@ -155,7 +155,7 @@ def single(period_s: float | None, periodic: bool) -> Periods:
 
 
 def within(seconds: float, ranges: Iterable[Range], tolerance: float = TOLERANCE) -> bool:
-    """Whether a value lies in one of the ranges, or no more than `tolerance` (relative) outside it.
+    """Whether a value is in one of the ranges, or no more than `tolerance` (relative) outside it.
 
     >>> within(1.04, [(1.0, 1.0)]), within(1.06, [(1.0, 1.0)]), within(1.1, [(1.0, 1.2)])
     (True, False, True)

@@ -3,7 +3,7 @@ the simulated GPU.
 
     python -m benchmarks.periods [--data DIR] [--json FILE] [--plots DIR] [--quick]
 
-What the scores mean stands in `period_scores`. Every detector sees time, power and utilisations, and nothing
+What the scores mean is in `period_scores`. Every detector sees time, power and utilisations, and nothing
 of the truth. About five minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest,
 and no pictures.
 """
@@ -214,9 +214,9 @@ def on_grammar(count: int) -> dict[str, Any]:
 
 
 def on_live(count: int) -> dict[str, Any]:
-    """Beats and rhythms in a running measurement: which is told from which, and how soon."""
+    """Beats and periods in a running measurement: which is told from which, and how soon."""
     told = live.beats(count)
-    print(f"\nLive, beats and rhythms of the same length: {_scalars(told)}")
+    print(f"\nLive, beats and periods of the same length: {_scalars(told)}")
     return told
 
 
@@ -315,7 +315,7 @@ def through_the_gpu(quick: bool) -> dict[str, Any]:
 
 
 def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was promised beside what was measured; what could not be measured in this run is left out."""
+    """What was promised next to what was measured; what could not be measured in this run is left out."""
     ours, made_up = result["summary"].get("ours", {}), result["generated"]
     soon, cpu = result.get("until_sure", {}), result["cpu"]
     covered = made_up["calibration"]["coverage"]["covered"]
@@ -325,7 +325,7 @@ def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         ("factor errors", ours.get("factor_errors"), 0.03),
         ("sure, and not the iteration", ours.get("wrong_but_sure"), 0.04),
         ("sure of a role, and wrong", ours.get("role_wrong"), 0.04),
-        ("sure of a rhythm, and no true level", ours.get("rhythm_wrong"), 0.015),
+        ("sure of a period, and no true level", ours.get("rhythm_wrong"), 0.015),
         ("nested, sure of a wrong role", result["nested"]["ours"].get("role_wrong"), 0.05),
         ("false alarms, traces", ours.get("false_alarms"), 0.0),
         ("false alarms, simulated", made_up["negatives"]["false_alarms"], 0.001),
@@ -336,13 +336,13 @@ def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         ("the same, online tracker", soon.get("tracker", {}).get("median_periods"), 5.0),
         ("CPU of two minutes, times Lomb-Scargle", cpu["times_lomb_scargle"], 1.5),
         ("CPU of a sample online (us)", cpu["online"]["us_per_sample"], 50.0),
-        ("the same, without a rhythm", cpu["online"]["us_per_sample_in_vain"], 50.0),
+        ("the same, without a period", cpu["online"]["us_per_sample_in_vain"], 50.0),
     ]
     least = [
         ("iteration exact", ours.get("iteration_exact"), 0.875),
         ("level exact", ours.get("level_exact"), 0.955),
         ("sure of a role", ours.get("role_sure"), 0.70),
-        ("sure of a rhythm", ours.get("rhythm_sure"), 0.78),
+        ("sure of a period", ours.get("rhythm_sure"), 0.78),
         ("nested, only true levels named", result["nested"]["ours"].get("level_exact"), 0.95),
         ("beats recognised within 10 s", result["live"]["beats_recognised"], 0.95),
         ("uncertainty covers, at least", covered, 0.85),

@@ -4,7 +4,7 @@
 
 For every Zeus NSDI'23 power-limit trace found (`zeus/summary_power_*.csv`, whatever the GPU), the card's five
 numbers are fitted on cifar100, librispeech and squad; then, for each configuration, four numbers on every
-second limit, and the limits between are predicted. Beside it stand two predictions without physics from the
+second limit, and the limits between are predicted. Next to it stand two predictions without physics from the
 same limits: a straight line between them, and "time does not change, power is the smaller of the limit and
 what the highest limit drew". imagenet, movielens and sentiment140 never take part in a card's own numbers and
 are averaged apart.

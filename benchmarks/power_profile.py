@@ -161,7 +161,7 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[st
     if isinstance(objective, EnergyWithin):
         objective = EnergyWithin(
             objective.slowdown + 0.01, float(truth.time_s.min())
-        )  # within what a measurement can tell
+        )  # within what a measurement can report
     costs = np.asarray(objective.cost(truth.time_s, truth.time_s * truth.power_w), dtype=float)
     best = int(np.argmin(costs))
     at_best_j = worked * truth.time_s[best] * truth.power_w[best]

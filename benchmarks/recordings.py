@@ -84,7 +84,7 @@ def read(path: Path) -> dict[str, pl.DataFrame]:
     """The usable rows of a recording by GPU, in order of time from 0 on.
 
     Raises:
-        ValueError: there is nothing that can be used; says what is wrong.
+        ValueError: there is nothing that can be used; names the error.
     """
     try:
         frame = answers(path) if path.suffix == ".gz" else pl.read_csv(

@@ -37,7 +37,7 @@ MAX_EPOCHS = {
     "movielens-1m": 100,
     "sentiment140": 10,
 }
-SLICE_S = 3.0  # 1 s to settle, 2 s measured: 0.4 % error with a counter that moves ten times a second
+SLICE_S = 3.0  # 1 s to settle, 2 s measured: 0.4 % error with a counter that moves ten times per second
 SLICE_ERROR = 0.005
 TRIES = 20  # per recurrence, of policies that retry until one reaches the target
 
@@ -211,7 +211,7 @@ class Bill:
     `luck` is what runs that nothing could stop took beyond the mean of their configuration: nobody's merit.
     Zero on average, so costs without it tell policies apart with fewer seeds. `runs` are all that a
     recurrence took, `tries` its different batch sizes. `lost` are recurrences that ended without the target:
-    each owes a training, and is billed what another recurrence costs in the mean.
+    each is charged a training, and is billed what another recurrence costs in the mean.
     """
 
     cost: list[float] = field(default_factory=list)

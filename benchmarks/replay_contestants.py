@@ -1,4 +1,4 @@
-"""Who takes part in the replay besides the workbench's own policies: Zeus' own code, Optuna's samplers,
+"""Who takes part in the replay also the workbench's own policies: Zeus' own code, Optuna's samplers,
 grid search, doing nothing.
 """
 
@@ -53,7 +53,7 @@ class Default:
 
 
 class _Told:
-    """A peer that keeps state: it is told the runs it has not seen yet, then asked."""
+    """A peer that keeps state: it is reported the runs it has not seen yet, then asked."""
 
     def __init__(self, name: str, beta: float) -> None:
         self.name = name
@@ -125,8 +125,8 @@ class OptunaPeer(_Told):
         self.trial: Any = None
 
     def tell(self, evidence: Evidence, arm: int, cost: float, reached: bool) -> None:
-        # A sampler that minimises knows no censoring: a stopped run is told as twice what it has cost, or it
-        # would look cheap.
+        # A sampler that minimises knows no censoring: a stopped run is reported as twice what it has cost, or
+        # it would look cheap.
         self.study.tell(self.trial, cost if reached else 2 * cost)
 
     def pick(self, evidence: Evidence) -> int:

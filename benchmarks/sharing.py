@@ -1,5 +1,5 @@
 """Trainings that share a GPU: whether the simulated GPU keeps the published tables, and whether verdicts are
-as sure as they say.
+as sure as they state.
 
     python -m benchmarks.sharing [--data DIR] [--json FILE] [--quick]
 
@@ -68,7 +68,6 @@ def workload(number: int, busy_s: float, gap_s: float, busy_w: float, card: str 
     return Workload(
         key=f"job {number + 1}",
         title=f"job {number + 1}",
-        network="none",
         samples=1 << 40,
         evaluation_samples=0,
         default_batch_size=1,

@@ -67,13 +67,13 @@ def recorded(card: str, workload: str, batch_size: int, seconds: float, *, seed:
 def measure_online_cost(
     seconds: float = 600.0, *, detect: Callable[[pl.DataFrame], Periods] | None = None
 ) -> dict[str, float]:
-    """CPU microseconds a sample over ten minutes at 10 Hz, fed four times a second: of a training, and of a
-    search in vain.
+    """CPU microseconds a sample over ten minutes at 10 Hz, fed four times per second: of a training, and of a
+    search without success.
 
     Returns:
-        `us_per_sample` of the training (an A100's recorder looks ten times a second), `us_per_sample_in_vain`
-            of power without a
-        rhythm, `detections` and `detection_ms` of the training, `limit_us`.
+        `us_per_sample` of the training (an A100's recorder looks ten times per second),
+            `us_per_sample_in_vain` of power without a
+        period, `detections` and `detection_ms` of the training, `limit_us`.
     """
     from workbench.measurement.recorder import as_rows
     from workbench.periods.detect import find_periods
@@ -179,7 +179,7 @@ def simulated(seconds: float) -> Iterator[tuple[pl.DataFrame, float]]:
 
 
 def _as_live(rows: Any) -> Iterator[Any]:
-    """Rows as a view gets them that asks four times a second."""
+    """Rows as a view gets them that asks four times per second."""
     times = rows["time_s"]
     edges = np.unique(
         np.append(np.searchsorted(times, np.arange(times[0] + 0.25, times[-1], 0.25)), len(times))

@@ -18,7 +18,7 @@ bound_kept_marked, bound_kept_unmarked
 worst_slowdown_over_bound
     The largest slowdown, less 0.05; below zero where all jobs keep it.
 saving_covered
-    Share of the jobs whose report is right: the true saving (J) lies within the reported interval, or the
+    Share of the jobs whose report is right: the true saving (J) is within the reported interval, or the
     report has no saving. `saving_reported` is the number of jobs with an interval, `saving_covered_reported`
     the share of those that cover the truth, `saving_claimed` the number whose interval excludes zero. The
     reported joules are compared with those of the whole job, times the sensor's gain, which no software can
@@ -346,7 +346,6 @@ def gpoeo(bill: Bill) -> None:
     )
     search = make_search(
         "gpoeo", space, None, job.max_slowdown, counter_update_s=job.refresh_s,
-        rng=np.random.default_rng([job.seed, job.number]),
     )
     while not bill.ended:
         trial = search.next()

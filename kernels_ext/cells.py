@@ -16,7 +16,7 @@ TRANSPARENT = (MAGIC, "%%time", "%%capture", "%%prun")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a `%%energy` line asks for; None leaves it to the configuration."""
+    """The options of a `%%energy` line; None leaves one to the configuration."""
 
     label: str = ""
     gpus: str | None = None
@@ -35,7 +35,7 @@ class BadOptions(Exception):
 
 
 class LineParser(argparse.ArgumentParser):
-    """A parser of a magic's line: what is wrong is a `BadOptions`, and nothing exits."""
+    """A parser of a magic's line. It raises `BadOptions` and never exits."""
 
     def error(self, message: str) -> NoReturn:
         word = message.removeprefix("unrecognized arguments: ").split()[0]
@@ -76,7 +76,7 @@ def percent(text: str) -> float:
 
 
 def add_measuring(options: argparse.ArgumentParser) -> None:
-    """Options of whatever is measured, a cell or a command: GPUs, iterations, tuning."""
+    """Options of a measured cell or command: GPUs, iterations, tuning."""
     options.add_argument("--gpus", action="append", metavar="GPU[,GPU...]",
                          help="count these GPUs only: index, UUID or its beginning, PCI id")
     options.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,

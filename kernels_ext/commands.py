@@ -1,6 +1,6 @@
-"""What the sub-commands of `workbench` share: examples in their help, `--json`, errors of a sentence.
+"""Shared by the sub-commands of `workbench`: examples in their help, `--json`, short errors.
 
-With `--json` a command's answer is one JSON object on standard output, and its words are on standard error.
+With `--json` a command's answer is one JSON object on standard output, and its messages go to standard error.
 Each object has "schema" (a number that grows when a key goes or changes its meaning) and "command".
 """
 

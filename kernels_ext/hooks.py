@@ -27,7 +27,7 @@ class Hooks:
         self._running: Running | None = None
         self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
-        # others, if the first is interrupted at once
+        # others, if the first is interrupted immediately
         self._afters = self.after, functools.partial(self.after), self._end_left
 
     def install(self) -> None:
@@ -90,7 +90,7 @@ class Hooks:
                 self._running = None
 
     def after(self, result: Any) -> None:
-        """Close the window and show what it cost; also after an error or an interrupt."""
+        """Close the window and show its cost; also after an error or an interrupt."""
         running = self._running
         if running is None or not self._ends(result):
             return

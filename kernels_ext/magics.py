@@ -123,7 +123,7 @@ class EnergyMagics(Magics):
     def energy_log(self, line: str) -> pl.DataFrame | None:
         """All runs of this user, also of earlier kernels: a table of the newest, and a Polars frame in `_`.
 
-        %energy_log                          everything, oldest first
+        %energy_log                          all runs, newest first
         %energy_log --last 10                the latest ten
         %energy_log --label train            those with this label
         %energy_log --export FILE            also write it to a .parquet, .csv or .json file
@@ -150,8 +150,8 @@ class EnergyMagics(Magics):
     def energy_compare(self, line: str) -> EnergyComparison:
         """Which of two takes less energy for the same work, and how sure that is.
 
-        %energy_compare old new              two functions of this notebook: they take turns until it is clear
-        %energy_compare A B                  two labels of the log: all runs that are there
+        %energy_compare old new              two functions of this notebook, run alternately until the result
+        is clear %energy_compare A B                  two labels of the log, with all their runs
         %energy_compare A B --paired 10      two cells by their labels: run again, in 10 pairs at most
         --gpus GPU,...
         """
@@ -187,7 +187,7 @@ class EnergyMagics(Magics):
 
         def cell() -> None:
             if not run():
-                raise UsageError(f"the cell {name!r} failed; what was measured before is in the log")
+                raise UsageError(f"the cell {name!r} failed; the log keeps the measurements before it")
 
         return cell
 
@@ -197,9 +197,9 @@ class EnergyMagics(Magics):
     def gpu(self, line: str) -> None:
         """What GPUs are here and what they can do; or choose simulated ones.
 
-        %gpu                          list them, with limits, clocks and what can be set
+        %gpu                          list GPUs with their limits, clocks and settable values
         %gpu simulate A100[,V100]     simulated GPUs instead, for this kernel
-        %gpu restore                  put changed power limits and clocks back
+        %gpu restore                  restore changed power limits and clocks
         %gpu advise                   suggest a power limit to try first for the running job
         """
         from workbench.errors import WorkbenchError, shortened
@@ -314,8 +314,8 @@ class EnergyMagics(Magics):
 
 EnergyMagics.energy_cell.__doc__ = f"""Measure the time and GPU energy of the cell.
 
-The cell runs as it would without this line. Afterwards one line tells joules with their 95 % error, seconds
-and watts; the measurement is stored, and `%energy_log` shows it.
+The cell runs as it would without this line. Afterwards one line shows joules with their 95 % interval,
+seconds and watts. `%energy_log` lists the stored measurements.
 
 {parser().format_help()}"""
 

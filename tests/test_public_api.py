@@ -34,7 +34,7 @@ SIGNATURES = {
     "example_training": "(workload: 'str' = 'imagenet', *, iterations: 'int' = 40, batch_size: 'int | None' "
     "= None) -> 'Iterator[int]'",
     "find_periods": "(trace: 'pl.DataFrame') -> 'Periods'",
-    "frontier": "(points: 'Any', *, by: 'str | Sequence[str]' = ()) -> 'pl.DataFrame'",
+    "frontier": "(points: 'Any') -> 'pl.DataFrame'",
     "iterations_of": "(measurement: 'Measurement | str') -> 'SegmentedIterations'",
     "log_to": "(where: 'str | Path | Sink', *, every_s: 'float' = 5.0, gpus: 'Gpus' = None) -> 'EnergyLogger'",
     "measure": "(label: 'str | Callable[..., Any]' = '', *, gpus: 'Gpus' = None) -> 'Any'",
@@ -66,7 +66,7 @@ SIGNATURES = {
     "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | float | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
     "'model-guided', model: 'Any' = None, label: 'str' = '', recheck: 'bool' = True, "
-    "earlier: 'bool' = False, seed: 'int' = 0) -> 'Tuning'",
+    "earlier: 'bool' = False) -> 'Tuning'",
 }
 MADE = {  # types that a person makes, by their arguments
     "Configuration": "(setting: 'Setting' = Setting(power_limit_w=None, sm_clock_mhz=None, "

@@ -1,19 +1,19 @@
-"""GPU Energy Workbench: what a training cell costs in joules, why, and how to lower it.
+"""GPU Energy Workbench: measure, explain and reduce the energy of GPU training.
 
-The rooms, from the ground up; a room imports only rooms above it in this list:
+The subpackages; each imports only those above it in this list:
 
-    records, errors, clock   the nouns, the error tree, time as a parameter
-    trace, samples, tariff   the schema of a power trace; rows of the sampler; prices and carbon of a joule
-    simulation               simulated GPUs below the driver's door, chosen by name
+    records, errors, clock   frozen records, the error classes, clocks
+    trace, samples, tariff   the schema of a power trace, rows of the sampler, price and CO2 of a joule
+    simulation               simulated GPUs below the driver's interface, chosen by name
     search                   what to try next: objectives, spaces, the frontier, batch sizes, limits and
                              clocks
     cluster                  job logs, an exact simulator of GPU clusters, policies that place jobs
     periods                  iteration periods in power traces, found and followed
-    device                   GPUs through NVML: find, read, set, put back
-    logbook                  what was measured: store, comparisons, reports, statements, logs of other tools
+    device                   GPUs through NVML: find, read, set, restore
+    logbook                  the log: store, comparisons, reports, statements, logs of other tools
     measurement              samples to joules: sampler, recorder, meter, marks, session, sinks
     experiments              configurations tried: one trial, sweeps, recurring jobs and their history
-    sharing                  two to four trainings on one GPU: what it saves, what it costs each
+    sharing                  two to four trainings on one GPU: the saving and each slowdown
     tuning                   a running job's best power limit and clocks, found online or set by hand
     callbacks                marks in the training loops of Hugging Face, Lightning and Keras
     panels                   Bokeh views in JupyterLab
@@ -23,10 +23,10 @@ In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script:
 
     with workbench.applied(power_limit_w=250, gpus=0), workbench.measure("epoch") as result:
         train()
-    workbench.show(result)                   # the panel for whatever is given
+    workbench.show(result)                   # the panel for a result
 
-What needs GPUs takes `gpus=` (index, UUID, PCI id, "sim:V100", an open device, or several); what bounds a
-slowdown takes `max_slowdown=` (0.05 is 5 %).
+Functions that use GPUs take `gpus=` (index, UUID, PCI id, "sim:V100", an open device, or several). Functions
+with a slowdown limit take `max_slowdown=` (0.05 is 5 %).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a value shows of itself in a notebook: small tables of HTML. No script, colours inherited, readable in
+"""Small HTML tables by which values show themselves in a notebook. No script, colours inherited, readable in
 any theme. Standard library only.
 """
 
@@ -41,7 +41,7 @@ def facts(title: str, values: Mapping[str, object], *, simulated: bool = False) 
         title: Of the whole.
         values: By name; the unit is the end of the name ("power_limit_w"). Lists of records or of mappings
             and data frames have rows.
-        simulated: Whether no joule of it is real, which is said.
+        simulated: Whether no joule of it is real, which is reported.
     """
     plain: dict[str, object] = {}
     below = []

@@ -1,7 +1,8 @@
 """Where the workbench keeps things: measurements, journals of changed settings, locks.
 
 `WORKBENCH_HOME` overrides the per-user directory; where that cannot be written to, one in the system's
-temporary directory serves, and `home()` says so. Standard library only, but where a directory is first made.
+temporary directory serves, and `home()` reports it. Standard library only, but where a directory is first
+made.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def is_uuid(text: str) -> bool:
 
 
 def named(uuid: str, ending: str) -> str:
-    """The name of a GPU's file. Raises DeviceError for what is no UUID, and could name any file."""
+    """The name of a GPU's file. Raises DeviceError for any other text, which could name any file."""
     if not is_uuid(uuid):
         rule = "letters and digits, joined by '-', '.' or '_'"
         raise DeviceError(f"{uuid[:100]!r} is no UUID of a GPU: {rule}")
@@ -100,8 +101,7 @@ def named(uuid: str, ending: str) -> str:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path`, whole, at the end of the block, or not at all.
 
-    A device or pipe (/dev/null) is written to and stays what it is; so does a symbolic link, whose target is
-    replaced.
+    A device or pipe (/dev/null) is written to and kept; of a symbolic link the target is replaced.
 
     Raises:
         OSError: it cannot be written.

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from .errors import MeasurementError
 
-if TYPE_CHECKING:  # the processes beside the kernel start no others
+if TYPE_CHECKING:  # the processes next to the kernel start no others
     import subprocess
 
 try:
@@ -85,7 +85,7 @@ def _proc_is_ours() -> bool:
 
 
 def namespace() -> str:
-    """The number of the PID namespace that this process lives in; empty where the kernel does not tell."""
+    """The number of the PID namespace that this process lives in; empty where the kernel does not report."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
@@ -93,7 +93,7 @@ def namespace() -> str:
 
 
 def hold(file: IO[bytes]) -> None:
-    """Lock a shared file for as long as this process has it open or mapped, for `is_held` to tell."""
+    """Lock a shared file for as long as this process has it open or mapped, for `is_held` to report."""
     if fcntl is not None:
         with contextlib.suppress(OSError):  # a file system without locks, or `is_held` is asked just now
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -156,7 +156,7 @@ def byte_is_locked(file: IO[bytes], at: int) -> bool:
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """Of this start of the machine; empty where the kernel does not tell."""
+    """Of this start of the machine; empty where the kernel does not report."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -206,7 +206,7 @@ def start(
     It has a session of its own: no signal to this process's group or terminal reaches it. Raises OSError.
 
     Args:
-        module, function: What it calls, with `arguments` as a list.
+        module, function: The function that it calls, with `arguments` as a list.
         environment: Its own; this process's where None.
         answers: Whether its output is read.
     """
@@ -253,10 +253,10 @@ def last_message(process: subprocess.Popen[bytes]) -> str:
 
 
 def heard(parent: int, timeout_s: float) -> bytes | None:
-    """What the parent has written to this process's input; empty where nothing came in that time, None where
-    the parent has closed it or is gone.
+    """The parent's input to this process; empty if nothing came in that time, None if the parent has closed
+    it or ended.
 
-    The input alone does not tell: a process that the parent has forked may hold its other end.
+    The input alone does not show it: a process that the parent has forked may hold its other end.
     """
     if os.getppid() != parent:
         return None
@@ -291,7 +291,7 @@ def interrupts_later() -> Iterator[None]:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have this process sent a signal when its parent ends, at once (Linux)."""
+    """Have this process sent a signal when its parent ends, immediately (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:  # it went before we had asked
@@ -370,7 +370,7 @@ def _open_files(pid: int) -> list[str]:
 
 def name_of(pid: int) -> str:
     """The name of a process; "?" where it is gone."""
-    import psutil  # not for the processes beside the kernel, which ask for no names
+    import psutil  # not for the processes next to the kernel, which ask for no names
 
     try:
         return str(psutil.Process(pid).name())
@@ -453,7 +453,7 @@ class ProcessReaper:
         self._tell(f"-{leader}\n")
 
     def close(self) -> None:
-        """Nothing is left to guard; what is left behind is not touched."""
+        """Nothing is left to guard; other processes are not touched."""
         end(self._process, wait_s=5.0, message=b"done\n")
 
     def _tell(self, text: str) -> None:
@@ -464,8 +464,7 @@ class ProcessReaper:
 
 
 def reap(argv: list[str]) -> None:
-    """The reaper's process, with a mark, the parent's pid and a grace: until the parent is gone, or says
-    "done".
+    """The reaper's process, with a mark, the parent's pid and a grace: until the parent ends or sends "done".
     """
     mark, parent, grace_s = os.fsencode(argv[0]), int(argv[1]), float(argv[2])
     os.chdir("/")

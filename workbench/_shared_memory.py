@@ -24,7 +24,7 @@ def directory() -> Path:
     if not os.access(shm, os.W_OK):
         import tempfile
 
-        with contextlib.suppress(OSError):  # nowhere to write at all: who makes the file says so
+        with contextlib.suppress(OSError):  # nowhere to write at all: who makes the file reports it
             return Path(tempfile.gettempdir())
     return shm
 

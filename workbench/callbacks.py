@@ -29,7 +29,7 @@ EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 
 
 class ReportedRun(Protocol):
-    """What is told of a recurring job: a `Recurrence`, or a part of one."""
+    """The recurring job to report to: a `Recurrence`, or a part of one."""
 
     def epoch(self, metric: float | None = None) -> None: ...
     def should_stop(self) -> bool: ...
@@ -155,7 +155,7 @@ class _HuggingFaceHooks(_Hooks):
         self._did(done)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        # The trainer evaluates after this hook, where it evaluates by epochs; `should_evaluate` says so.
+        # The trainer evaluates after this hook, where it evaluates by epochs; `should_evaluate` reports it.
         self._due = bool(control.should_evaluate)
         if not self._due:
             self._report(control)

@@ -74,11 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     from .tuning.gpu_profile import command as profile_gpu
 
     parser = Parser(
-        prog="workbench", description="What a training costs in joules.",
+        prog="workbench", description="Measure the GPU energy of a training run, and reduce it.",
         formatter_class=argparse.RawDescriptionHelpFormatter, epilog=examples(
             "workbench run -- python train.py             # measure a training",
             "workbench run --simulate A100 -- ./train.sh  # try it without a GPU",
-            "workbench log                                # what was measured",
+            "workbench log                                # list measurements",
             "workbench COMMAND --help                     # options and examples of a command",
             more="Exit status: that of the command for run; else 0, 1 (it did not hold or work), 2 (wrong "
                  "use),\n130 (interrupted). Everything is kept in WORKBENCH_HOME, by default a directory of "
@@ -102,8 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     add_log_commands(commands)
     profile = commands.add(
-        "profile-gpu", _profile_gpu, "learn how a GPU answers its clocks and limits, in half an hour",
-        "workbench profile-gpu --list            # what would be measured, and how long it takes",
+        "profile-gpu", _profile_gpu, "measure a GPU's response to clocks and power limits (half an hour)",
+        "workbench profile-gpu --list            # list the measurements and their duration",
         "workbench profile-gpu --gpu 1           # the second GPU; interrupted, it goes on where it was",
         "workbench profile-gpu --simulate A100   # simulated",
     )
@@ -120,13 +120,13 @@ def _parser() -> argparse.ArgumentParser:
     metrics.add_argument("--gpus", metavar="GPUS", help="these (index, UUID, PCI id; default: all)")
     metrics.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,V100")
     gpus = commands.add(
-        "gpus", _gpus, "what GPUs are here and what they can do",
+        "gpus", _gpus, "list GPUs, their limits and settable values",
         "workbench gpus          # limits, clocks, and what can be measured and set",
         "workbench gpus --json   # the same for a script",
     )
     json_option(gpus)
     doctor = commands.add(
-        "doctor", _doctor, "what driver and sensors of this machine's GPUs do, and what it means for joules",
+        "doctor", _doctor, "check driver and sensors, and their effect on measured joules",
         "workbench doctor                        # all GPUs, about a minute each",
         "workbench doctor --gpus 0 --no-load     # one GPU, without running anything on it",
         "workbench doctor --report finding.json  # a file for a bug report, without names",
@@ -137,28 +137,29 @@ def _parser() -> argparse.ArgumentParser:
                         help="how long each GPU is watched, at rest and under load (default: 20), or "
                              "recorded (default: 60)")
     doctor.add_argument("--record", type=Path, metavar="FILE",
-                        help="write what the driver answers, without identifiers, for workbench.simulate("
-                             "recording=FILE); compressed where the name ends in .gz; nothing is run")
+                        help="record the driver's answers, without identifiers, for "
+                             "workbench.simulate(recording=FILE). A name that ends in .gz is compressed. "
+                             "Nothing is run")
     doctor.add_argument("--no-load", action="store_true", help="run nothing on the GPUs")
     doctor.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name: A100,part-time")
     doctor.add_argument("--json", "--report", metavar="FILE", dest="json", nargs="?", const=STDOUT,
                         help="write findings, versions and the last readings to a file to attach to a bug "
                              "report: without names of users, hosts or paths")
     restore = commands.add(
-        "restore", _restore, "put back what processes that are gone left changed",
-        "workbench restore --dry-run       # say what would be done",
+        "restore", _restore, "restore GPU settings left by exited processes",
+        "workbench restore --dry-run       # list the changes only",
         "workbench restore --other-users   # as root in an epilog: journals of other users too",
-        "workbench restore --all           # every GPU to its defaults, whoever has changed it",
+        "workbench restore --all           # reset every GPU to its defaults",
     )
     restore.add_argument("--all", action="store_true",
-                         help="every GPU that nobody holds to the driver's defaults, whoever has changed it")
+                         help="reset every GPU that no process holds to the driver's defaults")
     restore.add_argument("--other-users", action="store_true",
-                         help="also restore what journals of other users record")
-    restore.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+                         help="also restore from journals of other users")
+    restore.add_argument("--dry-run", action="store_true", help="list the changes without making them")
     json_option(restore)
     notebooks = commands.add(
         "notebooks", _notebooks, "copy the notebooks that come with the workbench",
-        "workbench notebooks notebooks   # into this directory; what is there stays",
+        "workbench notebooks notebooks   # into this directory; existing files are kept",
     )
     notebooks.add_argument("directory", type=Path)
     json_option(notebooks)
@@ -170,10 +171,10 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     lab.add_argument("--cards", default="V100",
-                     help="which GPUs to simulate where there are none (default: %(default)s)")
+                     help="GPUs to simulate if there are none (default: %(default)s)")
     lab.add_argument("--directory", type=Path, default=Path("notebooks"))
     completion = commands.add(
-        "completion", _completion, "print what completes this command in a shell",
+        "completion", _completion, "print the completion script for a shell",
         'eval "$(workbench completion bash)"   # in ~/.bashrc',
         'eval "$(workbench completion zsh)"    # in ~/.zshrc, after compinit',
         "workbench completion fish | source    # in ~/.config/fish/config.fish",
@@ -210,9 +211,9 @@ def _serve_metrics(arguments: argparse.Namespace) -> int:
 def _share_arguments(commands: Commands) -> None:
     share = commands.add(
         "share", _share,
-        "run two to four trainings on one GPU: what it saves, what it costs each, whether to",
+        "run two to four trainings on one GPU; measure the saving and each slowdown",
         "workbench share 'python a.py' 'python b.py'  # on the first GPU; b.py is the newcomer",
-        "workbench share --until verdict './a' './b'  # ask whether to, and stop them",
+        "workbench share --until verdict './a' './b'  # measure only, then stop both",
     )
     share.add_argument("jobs", nargs="+", metavar="'COMMAND ...'",
                        help="one quoted command per job; the last one is the newcomer")
@@ -226,11 +227,11 @@ def _share_arguments(commands: Commands) -> None:
                        help="how often each is measured alone (default: %(default)s)")
     share.add_argument(
         "--until", choices=("end", "verdict"), default="end",
-        help="see the jobs to their end, or stop them when the verdict is known (default: %(default)s)",
+        help="run the jobs to their end, or stop them after the verdict (default: %(default)s)",
     )
     share.add_argument(
         "--on-break", choices=("stop", "pause"), default="stop",
-        help="if the bound is broken the newcomer is stopped, or paused until the others have ended",
+        help="if the limit is exceeded, stop the newcomer or pause it until the others have ended",
     )
     share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
     json_option(share, named=True)
@@ -468,7 +469,7 @@ def _restore(arguments: argparse.Namespace) -> int:
         outcome_lines += [outcome.sentence for outcome in outcomes]
         done = all(outcome.settled for outcome in outcomes)
     done = done and (arguments.dry_run or not restore.owed())
-    print(*outcome_lines or ["nothing is left changed by a process that is gone"], sep="\n")
+    print(*outcome_lines or ["No settings of exited processes are left to restore."], sep="\n")
     messages = [each for each in outcome_lines if each]
     write_json(arguments, {"done": done, "dry_run": arguments.dry_run, "messages": messages})
     return int(not done)

@@ -29,7 +29,7 @@ class MonotonicClock:
             time.sleep(seconds)
 
     def unix_s(self, at_s: float) -> float:
-        return time.time() - time.monotonic() + at_s  # anew: the machine may have slept, or been set right
+        return time.time() - time.monotonic() + at_s  # again: the machine may have slept, or been set right
 
 
 MONOTONIC = MonotonicClock()

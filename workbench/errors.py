@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""All errors, as one tree.
 
     WorkbenchError
     ├── DeviceError                 something about a GPU
@@ -10,7 +10,7 @@
     │   ├── GpuLost                 the GPU fell off the bus or needs a reset
     │   ├── Transient               the driver could not answer this time
     │   ├── DeviceHeld              another process is changing this GPU
-    │   └── DriverError             anything else NVML says
+    │   └── DriverError             any other NVML error
     ├── MeasurementError            no number can be given, and why
     ├── StoreError                  the measurements' directory
     ├── SimulationError             the simulated GPUs
@@ -94,11 +94,11 @@ class DeviceHeld(DeviceError):
 
 
 class DriverError(DeviceError):
-    """NVML said something that has no better class."""
+    """An NVML error without a class of its own."""
 
 
 class MeasurementError(WorkbenchError):
-    """No number can be given for this window; the message says why."""
+    """No number can be given for this window; the message gives the reason."""
 
 
 class StoreError(WorkbenchError):
@@ -106,7 +106,7 @@ class StoreError(WorkbenchError):
 
 
 class SimulationError(WorkbenchError):
-    """The simulated GPUs cannot do what was asked."""
+    """The simulated GPUs cannot do this."""
 
 
 class UsageError(WorkbenchError, ValueError):
@@ -242,7 +242,7 @@ def named_file(path: str | Path) -> Path:
     found = Path(checked_value("path", path, ("Path",))).expanduser()
     with contextlib.suppress(OSError):
         if not stat.S_ISREG(found.stat().st_mode):
-            raise UsageError(f"{shown(str(path))} is no regular file; name one, or copy what it gives to one")
+            raise UsageError(f"{shown(str(path))} is no regular file; name one, or copy its content to one")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The nouns: frozen values that cross rooms. They compute nothing but a derived property."""
+"""Frozen records that subpackages exchange, without logic except derived properties."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import check_fields, suggesting
 
 @dataclass(frozen=True, slots=True)
 class Setting(HtmlFacts):
-    """What a device is put to; `None` leaves that knob to the driver."""
+    """A setting of a GPU; `None` leaves that knob to the driver."""
 
     power_limit_w: float | None = None
     sm_clock_mhz: int | None = None
@@ -33,7 +33,7 @@ class Setting(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Limits(HtmlFacts):
-    """What a device takes: power limits in watts, and the SM clocks supported at each memory clock."""
+    """The range of a GPU: power limits in watts, and the SM clocks supported at each memory clock."""
 
     min_power_limit_w: float | None = None
     default_power_limit_w: float | None = None
@@ -48,7 +48,7 @@ class Limits(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Capability(HtmlFacts):
-    """Whether a device answers one question; `reason` says why not."""
+    """Whether a device answers one question; `reason` gives the reason if not."""
 
     name: str
     present: bool
@@ -85,7 +85,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Process(HtmlFacts):
-    """A process that uses a GPU; memory in bytes where the driver tells."""
+    """A process that uses a GPU; memory in bytes where the driver reports."""
 
     pid: int
     name: str
@@ -110,11 +110,12 @@ class Level(HtmlFacts):
         name: Its role: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
         seconds: The period.
         uncertainty_s: Half width of a 90 % interval of `seconds`.
-        confidence: Calibrated probability, 0..1, that the period is right within 5 %, and what `name` says.
+        confidence: Calibrated probability, 0..1, that the period is right within 5 % and has the role in
+            `name`.
         phase_s: The moment of one boundary, on the trace's clock; others follow every `seconds`.
         explained: Share 0..1 of the power's variance that a shape repeated with this period explains.
-        rhythm: The same probability that the job has a rhythm of this period at all, whatever its role.
-            `role` is how sure `name` is, given that the rhythm is there.
+        rhythm: The same probability that the job has a period of this length in any role.
+            `role` is how sure `name` is, given that the period is there.
     """
 
     name: str
@@ -131,21 +132,21 @@ class Level(HtmlFacts):
 
     @property
     def role(self) -> float:
-        """Probability, 0..1, that a rhythm of this period is what `name` says, if it is there."""
+        """Probability, 0..1, of the role in `name`, given that the period is there."""
         return self.confidence / self.rhythm if self.rhythm > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Periods(HtmlFacts):
-    """The rhythms found in a power trace, shortest first; empty, or not `sure`, with the reason in words.
+    """The periods found in a power trace, shortest first; empty, or not `sure`, with the reason in words.
 
     Attributes:
-        levels: What was found; what is below `sure` is a best guess.
-        sure: Whether the iteration may be relied upon: the rhythm, and that it is the iteration.
+        levels: All periods; those below `sure` are best guesses.
+        sure: Whether the iteration may be relied upon: the period, and that it is the iteration.
         reason: Why there is none, or why it is not sure.
         longer_s: How many more seconds of trace would probably settle it; 0 for none, None where unknown.
         notes: What else was seen: gaps, a change of the period on the way, drift.
-        steady: Whether a rhythm is there for sure, whatever its role; `rhythm_sure` counts a sure role too.
+        steady: Whether there surely is a period, in any role; `rhythm_sure` counts a sure role too.
         cycle_sure: Whether `rhythm` is known to be a cycle of iterations that the sensor cannot show.
     """
 
@@ -169,7 +170,7 @@ class Periods(HtmlFacts):
 
     @property
     def rhythm(self) -> Level | None:
-        """The level to rely on: the iteration where it is sure, else what is there most certainly."""
+        """The level to rely on: the iteration if it is sure, else the most certain one."""
         if self.sure and self.iteration is not None:
             return self.iteration
         return max(self.levels, key=lambda level: (level.rhythm, level.name == "iteration"), default=None)
@@ -217,14 +218,14 @@ class WorkDone(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Marks(HtmlFacts):
-    """What a training told of itself while a window was open; times are the device clock's.
+    """Marks of a training while a window was open; times are on the device clock.
 
     Attributes:
-        runs: Each an unbroken row of moments; an iteration lies between two that follow one another.
+        runs: Each an unbroken row of moments; an iteration is between two that follow one another.
         phases: Evaluations, checkpoints and the like; their time is no iteration's.
         edges: Whether the stretch before the first or after the last moment may be an iteration too.
-        work: What was counted, in all.
-        notes: What could not be counted.
+        work: Counted work, in total.
+        notes: Values that were not counted.
     """
 
     runs: tuple[tuple[float, ...], ...] = ()
@@ -235,7 +236,7 @@ class Marks(HtmlFacts):
 
     @property
     def count(self) -> int:
-        """Iterations that lie between two marks."""
+        """Iterations that are between two marks."""
         return sum(max(len(run) - 1, 0) for run in self.runs)
 
 
@@ -248,7 +249,8 @@ UNNAMED_KINDS = ("iteration", "long iteration", "pause", "other", "micro-step", 
 
 @dataclass(frozen=True, slots=True)
 class LevelCost(HtmlFacts):
-    """What one kind of stretch cost inside a measurement: iterations, cycles, evaluations, pauses, the rest.
+    """Time and energy of one kind of stretch inside a measurement: iterations, cycles, evaluations, pauses,
+    the rest.
 
     Attributes:
         name: Its kind. Levels overlap (a cycle contains iterations); kinds of one frame of iterations do not.
@@ -276,17 +278,17 @@ class LevelCost(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class IterationSummary(HtmlFacts):
-    """What one training iteration takes and costs, as a mean over the iterations of a measurement.
+    """Time and energy of one training iteration, as a mean over the iterations of a measurement.
 
     Attributes:
-        count: How many iterations the means are over; 0 where none was found, then `reason` says why.
+        count: How many iterations the means are over; 0 where none was found, then `reason` explains it.
         seconds: Mean time of one; `seconds_uncertainty` the half width of its 95 % interval.
         energy_j: Mean energy of one, all GPUs together; `energy_uncertainty_j` the half width of its 95 %
             interval, with the spread from iteration to iteration and the measurement's own error.
-        source: "marks" (the training told), "detected" (from the power trace), or "none".
+        source: "marks" (reported by the training), "detected" (from the power trace), or "none".
         levels: What each kind of stretch cost in all.
-        sure: Whether it may be relied upon; marks always may. `reason` says why not.
-        detected_s: The trace's own period, beside marks (`check` compares them) or as an unsure guess.
+        sure: Whether it may be relied upon; marks always may. `reason` gives the reason if not.
+        detected_s: The trace's own period, next to marks (`check` compares them) or as an unsure guess.
     """
 
     count: int
@@ -306,7 +308,7 @@ class Window(NamedTuple):
     """A stretch of time to be measured, on the device's clock; `closed` is empty while it is open.
 
     `opened` and `closed` hold an `Edge` per GPU, in the meter's order.
-    `opened_unix_s` is the civil time when it was opened, whatever a simulated device's clock says. Its meter
+    `opened_unix_s` is the civil time at its opening, independent of a simulated device's clock. Its meter
     knows it by `key`, open or closed.
     A tuple: two are made for each window, and a frozen dataclass takes four times as long.
     """
@@ -338,7 +340,7 @@ class SettingSegment(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class GpuMeasurement(HtmlFacts):
-    """What one GPU did in a window. `None` marks what could not be had; `notes` say why.
+    """One GPU in a window. `None` marks missing values; `notes` have the reasons.
 
     `setting` was active for most of the time. Where it changed inside, `segments` has every stretch of half a
     second or more, in order.
@@ -370,10 +372,10 @@ class GpuMeasurement(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Measurement(HtmlFacts):
-    """A window, measured: time (the device's clock), energy per GPU and in sum, and how sure that is.
+    """A measured window: time (the device's clock), energy per GPU and in total, with uncertainties.
 
     With `repeats` > 1 values are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations.
-    `iterations` is None where they were not looked for. `kind` is what was measured, as the log has it:
+    `iterations` is None where they were not looked for. `kind` is the kind of measurement, as in the log:
     "cell", "tuned cell", "block", "loop", "command", "tuned command", "sweep", "recurring job", "shared GPU",
     "comparison", "imported"; empty where it was not kept.
     `work` is what the training counted. `batch_size` is known where a sweep or a recurring job chose it.
@@ -425,7 +427,9 @@ class Measurement(HtmlFacts):
 
     @property
     def source(self) -> str:
-        """How the energy was had: counter, integrated, both, or none; simulated GPUs say so."""
+        """The source of the energy: counter, integrated, both or none; with "simulated" for simulated
+        GPUs.
+        """
         sources = sorted({gpu.source for gpu in self.gpus}) or ["none"]
         return "+".join(sources) + (", simulated" if self.simulated else "")
 
@@ -443,7 +447,9 @@ class Configuration(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Observation(HtmlFacts):
-    """A configuration and what it cost; `reached` tells whether the run got to its target, if it had one."""
+    """A configuration and its measured cost; `reached` is whether the run got to its target, if it had
+    one.
+    """
 
     configuration: Configuration
     measurement: Measurement

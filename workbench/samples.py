@@ -26,7 +26,7 @@ def refreshes(rows: np.ndarray[Any, Any], period_s: float) -> np.ndarray[Any, An
         rows = rows[np.isfinite(rows["energy_j"])]
         moved = np.append(True, np.diff(rows["energy_j"]) != 0)
         same_tick = np.append(False, np.diff(rows["tick_s"]) <= 0.1 * period_s)
-        rows = rows[~(moved & same_tick)]  # a look beside a refresh
+        rows = rows[~(moved & same_tick)]  # a look next to a refresh
         first = np.append(True, np.diff(rows["energy_j"]) != 0)
     else:
         first = np.append(True, np.diff(rows["tick_s"]) > 0.5 * period_s)

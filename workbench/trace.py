@@ -2,7 +2,7 @@
 
 A row is one look at one GPU, at `time_s`. `tick_s` is the moment of the last refresh of what energy comes
 from, to which `energy_j` belongs, `power_tick_s` that of the power reading (null while they are not known).
-What a GPU does not tell is null.
+Values that a GPU does not report are null.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Optuna's samplers as searches over settings: TPE, a Gaussian process, random.
 
 One dimension for the memory clock and one for the SM clock (or the power limit) as a share of what is paired
-with it. The bound is a constraint of the sampler. The reference and the predicted point are told or tried
+with it. The bound is a constraint of the sampler. The reference and the predicted point are reported or tried
 first, as in every search here. They have no end of their own, so they stop when the best has not improved for
 a while.
 """
@@ -25,9 +25,12 @@ STARTUP = 5  # random probes of TPE and of the Gaussian process
 class Sampled(ProbedSearch):
     """See the module. `kind`: "tpe", "gp" or "random"."""
 
-    def __init__(self, *args: Any, kind: str = "tpe", **options: Any) -> None:
+    def __init__(
+        self, *args: Any, kind: str = "tpe", rng: np.random.Generator | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.name = kind
+        self.rng = rng if rng is not None else np.random.default_rng(0)
         self._clocks = sorted(set(self.space.mu.tolist()))
         self._lines = [self._line(clock) for clock in self._clocks]
         self._study: Any = None

@@ -1,5 +1,5 @@
 """The cluster benchmark's own rules: which files it reads, how a log is cut, what a limit does, when ours
-is said to hold.
+is reported to hold.
 """
 
 from __future__ import annotations

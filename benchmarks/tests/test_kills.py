@@ -52,7 +52,7 @@ def test_a_kill_that_spares_the_watchdog_is_restored_by_it(name: str, changed: N
 
 
 def test_a_kill_of_both_is_restored_by_the_next_start_which_says_so(changed: None) -> None:
-    outcome = kills.trial(2, 0, named("kernel, watchdog and sampler at once"))
+    outcome = kills.trial(2, 0, named("kernel, watchdog and sampler immediately"))
     assert (outcome.restored_by, outcome.changed_at_kill) == ("next start", True)
     assert ["is restored" in shown for shown in outcome.said] == [True]
 
@@ -88,7 +88,7 @@ def test_a_process_that_is_stopped_is_alive_and_is_restored_when_it_is_killed(
 
 @pytest.mark.parametrize("disk", ["the home's disk full", "the home read-only"])
 def test_neither_a_full_disk_nor_a_read_only_home_keeps_a_gpu_changed(disk: str) -> None:
-    alive, dead = (kills.trial(6, 0, permitted(f"{disk}{more}")) for more in ("", ", all at once"))
+    alive, dead = (kills.trial(6, 0, permitted(f"{disk}{more}")) for more in ("", ", all together"))
     assert (alive.ended_early, dead.ended_early) == ("", "")
     assert (alive.watchdog_failed, alive.silent, dead.silent) == (False, False, False)
     assert alive.restored_by

@@ -1,4 +1,6 @@
-"""Truth on a driver that others wrote: what is summarised, and what is said where there is no such driver."""
+"""Truth on a driver that others wrote: what is summarised, and what is reported where there is no such
+driver.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from benchmarks.peers import make_search
 from tests.search.test_local_search import CLOCKS, World
 from workbench.records import Limits
@@ -12,7 +10,7 @@ from workbench.search.space import SettingSpace, space_from
 
 
 def searching(space: SettingSpace) -> ClockSearch:
-    return make_search("mf-gpoeo", space, max_slowdown=0.05, rng=np.random.default_rng(3))
+    return make_search("mf-gpoeo", space, max_slowdown=0.05)
 
 
 def test_feedback_steers_the_slowdown_to_just_below_the_bound() -> None:

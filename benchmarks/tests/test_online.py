@@ -1,4 +1,4 @@
-"""The books of the online benchmark: what a job is said to cost untuned, and with the best setting, is
+"""The books of the online benchmark: what a job is reported to cost untuned, and with the best setting, is
 what it costs.
 """
 

@@ -1,6 +1,6 @@
 """Programs that know nothing of the workbench, unmodified, on a simulated machine that trains.
 
-They find its GPU through the dynamic linker, as they would find a driver's, and what they say agrees with
+They find its GPU through the dynamic linker, as they would find a driver's, and what they state agrees with
 what is true.
 """
 
@@ -54,7 +54,7 @@ class Bench:
         """The least and most that the counter can say of a window whose edges were read somewhere within
         these times.
 
-        It moves in steps: what it says is as old as its update period at most.
+        It moves in steps: what it states is as old as its update period at most.
         """
         state = self.machine.state
         step_s, gain = state.card(0, "counter_update_s"), self.machine.gain(0)

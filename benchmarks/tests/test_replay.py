@@ -18,7 +18,7 @@ from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 
 DATA = Path(os.environ.get("WORKBENCH_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 pytestmark = pytest.mark.skipif(
-    not (DATA / "zeus").is_dir(), reason="Zeus' traces are not beside the repository"
+    not (DATA / "zeus").is_dir(), reason="Zeus' traces are not next to the repository"
 )
 
 
@@ -47,7 +47,7 @@ def test_the_paper_s_policy_has_the_regret_that_was_published_for_zeus(jobs: dic
         replay(ZeusPolicy(faithful=True), job, objective, seed, job.horizon, profile_by_epoch=True)
         for seed in range(12)
     ]
-    # 9.73 with a standard deviation of 1.25 over 200 seeds: the mean of 12 lies within three standard errors.
+    # 9.73 with a standard deviation of 1.25 over 200 seeds: the mean of 12 is within three standard errors.
     assert score(job, objective, bills)["regret_runs"] == pytest.approx(9.73, abs=3 * 1.25 / 12**0.5)
 
 
@@ -138,6 +138,6 @@ def test_the_curve_of_a_policy_ends_at_its_regret_and_is_drawn(jobs: dict[str, J
         score(job, objective, bills)["regret_runs"], abs=0.01
     )
     picture = curves_plot({"ours": {job.name: values}, "Zeus": {job.name: values}})
-    assert picture.count('<path d="M') >= 4  # two curves and two keys, besides the grid
+    assert picture.count('<path d="M') >= 4  # two curves and two keys, also the grid
     assert job.name in picture
     assert len(picture) < 20_000

@@ -1,4 +1,4 @@
-"""Intervals of what sharing changes hold the truth as often as they say."""
+"""Intervals of what sharing changes hold the truth as often as they state."""
 
 from __future__ import annotations
 

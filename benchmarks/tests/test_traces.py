@@ -23,7 +23,7 @@ def test_a_periodic_job_tells_its_iterations(family: str) -> None:
         if len(inside) > 20 and family not in (
             "stalling",
             "hiccups",
-        ):  # whose waits lie at the end of an iteration
+        ):  # whose waits are at the end of an iteration
             assert inside.mean() == pytest.approx(truth.iteration_s, rel=0.12)
 
 

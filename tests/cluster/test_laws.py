@@ -154,7 +154,7 @@ def test_a_result_does_not_depend_on_how_time_is_split(frame: pl.DataFrame) -> N
 
 
 def snapshot(node: Node) -> tuple[object, ...]:
-    """All that an undo must restore: places, mixes, loads, memory, power and limit."""
+    """All that an undo is charged: places, mixes, loads, memory, power and limit."""
     who = [(gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in node.gpus]
     rates = sorted((job.index, job.rate) for job in node.jobs())
     sums = (node.state, node.free, node.seats, node.demand, node.used, node.power_w, node.cap_index)

@@ -94,7 +94,7 @@ def test_philly_keeps_its_virtual_cluster_as_the_user() -> None:
 
 
 def test_a_table_of_something_else_is_named_as_such(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no job log that is known here: its columns are x"):
+    with pytest.raises(UsageError, match="the format of this job log is unknown: its columns are x"):
         read(pl.DataFrame({"x": [1]}))
     with pytest.raises(UsageError, match="no file"):
         read(tmp_path / "nothing.parquet")

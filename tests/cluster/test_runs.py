@@ -79,7 +79,7 @@ def test_a_log_is_known_by_its_columns() -> None:
 
 
 def test_what_is_no_log_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no job log that is known here: its columns are a, b"):
+    with pytest.raises(UsageError, match="the format of this job log is unknown: its columns are a, b"):
         read(pl.DataFrame({"a": [1], "b": [2]}))
     with pytest.raises(UsageError, match=r"there is no file '/nowhere/jobs\.parquet'"):
         read("/nowhere/jobs.parquet")
@@ -89,7 +89,7 @@ def test_what_is_no_log_is_a_sentence(tmp_path: Path) -> None:
         read(broken)
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UsageError, match="is no Parquet, CSV or text file"):
+    with pytest.raises(UsageError, match="contains no Parquet, CSV or text file"):
         sources(empty)
     with pytest.raises(UsageError, match="not int"):
         sources(3)
@@ -363,7 +363,7 @@ def test_a_choice_that_makes_no_sense_changes_nothing() -> None:
 def test_what_was_run_is_told_apart_from_what_is_chosen() -> None:
     comparison = PolicyComparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
     assert (comparison.state, comparison.stale) == ("idle", False)
-    with pytest.raises(UsageError, match="there is no run of 'ours' to look into: run it first"):
+    with pytest.raises(UsageError, match="there is no run of 'ours' to show: run it first"):
         comparison.result("ours")
     comparison.begin().wait(60)
     assert (comparison.state, comparison.stale) == ("done", False)
@@ -381,7 +381,7 @@ def test_a_file_is_opened_and_one_that_is_no_log_is_not_offered(tmp_path: Path) 
     (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
     comparison.open(str(tmp_path / "more.csv"))
     assert (comparison.choice.log, list(comparison.sources)) == ("more", ["jobs", "more"])
-    with pytest.raises(UsageError, match="no job log that is known here"):
+    with pytest.raises(UsageError, match="the format of this job log is unknown"):
         comparison.open(str(tmp_path / "wrong.csv"))
     assert (comparison.choice.log, list(comparison.sources)) == ("more", ["jobs", "more"])
 
@@ -433,7 +433,7 @@ def test_words_in_place_of_numbers_are_told_by_row_and_can_be_passed_over() -> N
             "num_gpus": [1, 1, 1],
         }
     )
-    sentence = r"row 1 \(job b\): duration_s is ' N/A', a number is needed; 1 of 3 rows are like that"
+    sentence = r"row 1 \(job b\): duration_s is ' N/A', a number is needed; 1 of 3 rows have this fault"
     with pytest.raises(UsageError, match=sentence):
         read(log)
     assert read(log, keep_valid=True)["duration_s"].to_list() == [60.0, None, 70.0]

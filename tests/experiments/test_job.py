@@ -183,7 +183,8 @@ def test_the_profile_is_that_of_whole_epochs_at_every_limit(machine: Machine, jo
 def test_short_epochs_are_profiled_too(machine: Machine, job: Made) -> None:
     """An epoch of 12 iterations, of which one slice takes more."""
     nightly = job(sizes=(1024, 4096), max_epochs=60)
-    nightly.study.add(_reached(1024))
+    before = nightly.study.claim(1024)
+    nightly.study.end(before, state="reached", epochs=20.0, time_s=200.0, energy_j=3e4)
     with nightly.recurrence() as first:
         train(first, machine, need={1024: 25, 4096: 25})
     other = job("short", [4096], 4096, max_epochs=60)
@@ -556,20 +557,6 @@ def test_without_a_gpu_only_time_can_be_minimised(tmp_path: Path) -> None:
     assert (attempt.state, attempt.energy_j) == ("reached", 0.0)
 
 
-@pytest.mark.slow
-def test_history_goes_to_another_machine_as_csv(machine: Machine, tmp_path: Path, job: Made) -> None:
-    nightly = job()
-    for _ in range(3):
-        nightly.run(lambda run: train(run, machine))
-    file = tmp_path / "history.csv"
-    count = nightly.export_csv(file)
-    elsewhere = RecurringJob("elsewhere", SIZES, 1024, target=TARGET, seed=1, storage=tmp_path / "other.db")
-    assert elsewhere.import_csv(file) == count
-    assert elsewhere.import_csv(file) == 0
-    np.testing.assert_allclose(elsewhere.study.evidence().epoch_time_s, nightly.study.evidence().epoch_time_s)
-    assert elsewhere.next().batch_size == job().next().batch_size
-
-
 def test_a_history_that_cannot_be_written_is_one_sentence(machine: Machine, tmp_path: Path, job: Made) -> None:
     with pytest.raises(StoreError, match="name a file"):
         job().export_csv(tmp_path)  # IsADirectoryError of Polars before
@@ -589,9 +576,3 @@ def test_limits_that_all_gpus_take() -> None:
     assert default_limits_w([]) == ()
     assert default_limits_w([(100.0, 130.0)]) == (105.0, 130.0)
     assert default_limits_w([(100.0, 150.0), (200.0, 300.0)]) == ()
-
-
-def _reached(batch_size: int) -> object:
-    from workbench.experiments.history.attempts import Attempt
-
-    return Attempt(-1, batch_size, state="reached", epochs=20.0, time_s=200.0, energy_j=3e4, target=TARGET)

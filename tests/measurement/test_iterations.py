@@ -376,6 +376,14 @@ def test_a_trace_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
         from_stored(pl.DataFrame(schema={"time_s": pl.Float64, "power_w": pl.Float64}))
 
 
+def test_a_damaged_trace_of_another_time_than_its_measurement_is_reported() -> None:
+    readings = pl.DataFrame({"time_s": np.arange(0.0, 20.0, 0.1), "power_w": 200.0})
+    frame = pl.DataFrame({"start_s": [30.0], "end_s": [40.0]})
+    for trace, kept in ((readings, frame), (readings.reverse(), None)):
+        with pytest.raises(MeasurementError, match="not of the same time"):
+            from_stored(trace, kept)
+
+
 def test_a_block_without_gpu_and_marks_has_no_iterations() -> None:
     meter = Meter([])
     with BlockResult(meter) as result:

@@ -67,7 +67,7 @@ def test_the_buttons_apply_undo_and_restore(machine: Machine) -> None:
     panel = ApplyPanel()
     browser = Browser(panel)
     ask(panel, "apply")
-    assert "nothing is chosen" in browser.last("problem")["text"]
+    assert "no setting is chosen" in browser.last("problem")["text"]
     ask(panel, "choose", power_limit_w=150, sm_clock_mhz=None, mem_clock_mhz="", batch_size=None)
     assert browser.last("news")["wanted"] == {
         "power_limit_w": 150.0,
@@ -131,7 +131,7 @@ def test_a_lost_gpu_is_reported_and_nothing_can_be_applied(machine: Machine) -> 
     panel = ApplyPanel(Setting(150.0))
     machine.lose(0, LOST)
     panel.refresh()
-    assert "Active: not known" in panel.summary()
+    assert "Active: unknown" in panel.summary()
     assert panel.applier.view is not None
     assert not panel.applier.view.can_apply
 

@@ -97,7 +97,7 @@ def test_what_is_chosen_on_the_frontier_is_what_apply_applies(machine: Machine) 
 def test_the_log_fills_the_frontier_and_its_tab(machine: Machine) -> None:
     opened = workbench.panels.open()
     assert opened.chosen is None
-    assert "Nothing is measured" in opened.html()
+    assert "No measurements" in opened.html()
     with workbench.measure("<epoch>") as measured:
         for _ in TrainingJob("imagenet", 256, machine=machine, iterations=5, evaluate=False):
             pass

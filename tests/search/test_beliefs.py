@@ -246,17 +246,6 @@ def test_where_the_choice_has_no_profile_the_last_that_has_one_is_shown() -> Non
 # records
 
 
-def test_a_record_is_played_again_recurrence_by_recurrence() -> None:
-    made = Recorded([ran(0, 128), ran(1, 64, 1, state="stopped"), ran(2, 128, 1), ran(3, 64)], SPACE, ETA)
-    assert (made.shown, len(made.ledger.attempts)) == (3, 4)
-    made.rewind()
-    counts = []
-    while made.play():
-        counts.append(len(made.ledger.attempts))
-    assert counts == [1, 3, 4]
-    assert not made.play()
-
-
 def test_a_file_and_a_frame_say_what_the_attempts_said(tmp_path: Path) -> None:
     attempts = [
         ran(0, 128),
@@ -273,17 +262,10 @@ def test_a_file_and_a_frame_say_what_the_attempts_said(tmp_path: Path) -> None:
         assert evidence.epoch_time_s.tolist() == [[132.0, 110.0], [120.0, 100.0]]
 
 
-def test_what_is_added_to_a_record_is_added_once(tmp_path: Path) -> None:
-    made = Recorded([ran(0, 128)], SPACE, ETA)
-    write_csv([ran(0, 128), ran(1, 64)], tmp_path / "more.csv")
-    assert (made.add(tmp_path / "more.csv"), made.add(tmp_path / "more.csv")) == (1, 0)
-    assert [a.batch_size for a in made.ledger.attempts] == [128, 64]
-
-
 def test_an_empty_record_needs_a_space() -> None:
     with pytest.raises(UsageError, match="space=Space"):
         Recorded([])
-    assert Recorded([], SPACE).length == 0
+    assert Recorded([], SPACE).ledger.attempts == []
     assert math.isclose(space_of([ran(0, 128)]).default, 128)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.common import area
 from workbench.errors import MeasurementError, UsageError
-from workbench.search.frontier import area
 from workbench.search.surrogates.expected_hypervolume import FrontierSearch, knobs_of
 from workbench.search.surrogates.physics_prior import bank
 

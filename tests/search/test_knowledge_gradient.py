@@ -392,6 +392,5 @@ def test_other_objectives_are_served(objective: Objective, safe: bool) -> None:
 
 def test_two_policies_of_one_name_are_equal_and_unknown_ones_are_refused() -> None:
     assert make_policy() == KnowledgeGradient()
-    assert make_policy(safe=True).name == "knowledge-gradient safe"
     with pytest.raises(UsageError, match="choose"):
         make_policy("greedy")

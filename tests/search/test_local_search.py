@@ -76,7 +76,7 @@ def searching(
     bound: float | None = 0.05,
     **options: Any,
 ) -> ClockSearch:
-    return make_search(name, space, objective, bound, rng=np.random.default_rng(3), **options)
+    return make_search(name, space, objective, bound, **options)
 
 
 # what all of them keep

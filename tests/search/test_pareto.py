@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.common import area
 from workbench.errors import UsageError
 from workbench.search import frontier
 from workbench.search.tradeoff import collect
@@ -49,17 +50,11 @@ def test_the_hypervolume_is_the_number_of_unit_squares_that_are_dominated(
 ) -> None:
     squares = sum(any(t <= x and e <= y for t, e in rows) for x in range(1, 13) for y in range(1, 13))
     time_s, energy_j = np.array(rows, float).T
-    assert frontier.area(time_s, energy_j, 13.0, 13.0) == pytest.approx(squares)
+    assert area(time_s, energy_j, 13.0, 13.0) == pytest.approx(squares)
 
 
 def test_a_point_outside_the_reference_adds_no_area() -> None:
-    assert frontier.area(np.array([5.0]), np.array([1.0]), 4.0, 4.0) == 0.0
-
-
-def test_gpus_and_jobs_have_frontiers_of_their_own() -> None:
-    frame = points((1, 10), (2, 20), (3, 5), (4, 4), gpu=["a", "b", "a", "b"])
-    assert frontier.frontier(frame)["time_s"].to_list() == [1.0, 3.0, 4.0]
-    assert sorted(frontier.frontier(frame, by="gpu")["time_s"]) == [1.0, 2.0, 3.0, 4.0]
+    assert area(np.array([5.0]), np.array([1.0]), 4.0, 4.0) == 0.0
 
 
 def test_columns_that_are_not_understood_stay_with_their_rows() -> None:

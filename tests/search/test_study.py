@@ -28,7 +28,7 @@ from sqlalchemy import Engine, event
 
 from workbench.errors import MeasurementError, StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt, Bars, current_owner, is_abandoned, without
-from workbench.experiments.history.csv import missing, read_csv, write_csv
+from workbench.experiments.history.csv import read_csv, write_csv
 from workbench.experiments.history.optuna_bridge import KEY, AttemptLedger, propose
 from workbench.experiments.history.replay import Recorded
 from workbench.experiments.history.study import JobStudy
@@ -197,7 +197,7 @@ def test_a_stopped_run_is_watched_by_the_policy(make: Callable[..., JobStudy]) -
 def test_running_out_of_memory_bars_all_that_is_not_smaller(make: Callable[..., JobStudy]) -> None:
     study = make()
     finish(study, study.ask())
-    study.add(Attempt(-1, 256, state="crashed", oom=True))
+    study.end(study.claim(256), state="crashed", oom=True)
     assert study.barred().keys() == {256}
     assert 256 not in {a.batch_size for a in recur(study, 12)}
     study.unblock(256)
@@ -491,7 +491,7 @@ def test_optunas_own_samplers_run_a_job(
 # as CSV
 
 
-def test_a_history_goes_out_and_comes_back(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+def test_a_history_is_read_as_it_was_written(make: Callable[..., JobStudy], tmp_path: Path) -> None:
     study = make()
     recur(study, 5)
     file = tmp_path / "history.csv"
@@ -500,27 +500,23 @@ def test_a_history_goes_out_and_comes_back(make: Callable[..., JobStudy], tmp_pa
     assert [replace(r, owner={}, stop_after_epochs=0.0, stop_after_cost=0.0) for r in rows] == [
         replace(a, owner={}, stop_after_epochs=0.0, stop_after_cost=0.0) for a in study.attempts
     ]
-    assert missing(rows, study.attempts) == []
-    other = make("other")
-    other.add_all(missing(rows, other.attempts))
-    assert [a.recurrence for a in other.attempts] == [a.recurrence for a in study.attempts]
-    np.testing.assert_allclose(other.evidence().epoch_time_s, study.evidence().epoch_time_s)
-    assert other.ask().batch_size == make().ask().batch_size
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("64,flying,1,1,1", "flying"),
-        ("0,reached,1,1,1", "batch size 0"),
-        ("64,reached,1,nan,1", "nan s"),
-        ("64,reached,1,1,-3", "-3 J"),
-        ("x,reached,1,1,1", "'x'"),
+        ("64,flying,1,1,1,", "flying"),
+        ("0,reached,1,1,1,", "batch size 0"),
+        ("64,reached,1,nan,1,", "nan s"),
+        ("64,reached,1,1,-3,", "-3 J"),
+        ("x,reached,1,1,1,", "'x'"),
+        ('64,reached,1,1,1,"[[150.0, 2.0]]"', "expected 3, got 2"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(tmp_path: Path, line: str, sentence: str) -> None:
     file = tmp_path / "history.csv"
-    file.write_text(f"batch_size,state,epochs,time_s,energy_j\n64,reached,1,1,1\n{line}\n", encoding="utf-8")
+    head = "batch_size,state,epochs,time_s,energy_j,profile"
+    file.write_text(f"{head}\n64,reached,1,1,1,\n{line}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=f"line 3 .*{sentence}"):
         read_csv(file)
     file.write_text("a,b\n1,2\n", encoding="utf-8")

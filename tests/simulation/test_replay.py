@@ -117,7 +117,7 @@ def test_refusals_are_replayed_and_settings_refused(
     with pytest.raises((NotPermitted, NotSupported)):
         device.write(Setting(sm_clock_mhz=1000))
     assert any_training(device) is None
-    with pytest.raises(SimulationError, match="nothing can run on it"):
+    with pytest.raises(SimulationError, match="no job can run on it"):
         next(iter(workbench.example_training("squad", iterations=1)))
 
 

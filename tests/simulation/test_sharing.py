@@ -63,7 +63,7 @@ def one(
         WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0),
     )
     return Workload(
-        key=key, title=key, network="none", samples=1 << 40, evaluation_samples=0, default_batch_size=1,
+        key=key, title=key, samples=1 << 40, evaluation_samples=0, default_batch_size=1,
         batch_sizes=(1,), fixed_bytes=int(memory_gib * 2**30), sample_bytes=0, checkpoint_bytes=0,
         phases=phases, card=card,
     )

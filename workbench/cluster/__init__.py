@@ -1,8 +1,8 @@
-"""Which jobs share a GPU on a cluster, what it saves and what it costs.
+"""Sharing of GPUs on a cluster: energy saved and slowdown.
 
     jobs, readers, generator     logs as frames: the schema and its check, files of this and other systems,
                                  generated logs and what a log does not contain
-    power, colocation            nodes and what they draw; how jobs that share a GPU slow each other
+    power, colocation            power of nodes; slowdown of jobs that share a GPU
     state, engine, simulator     a cluster at one moment; what changes on its nodes; from event to event
     columns, result              a log as arrays; the outcome of a run as frames
     policy, policies             who decides, behind a `ClusterControl`

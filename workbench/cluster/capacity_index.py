@@ -1,4 +1,4 @@
-"""GPUs with jobs that may take one more, by mix: finds the highest utilised without asking all of them."""
+"""Index of GPUs that can take one more job, by mix: finds the most utilised one without a full scan."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .state import Gpu, Job
 
 
 class CapacityIndex:
-    """All open GPUs. `file` must be called for every GPU whose jobs, or whose openness, have changed."""
+    """All open GPUs. `file` must be called for every GPU whose jobs or openness have changed."""
 
     def __init__(self) -> None:
         self._open: dict[Mix, dict[Gpu, None]] = {}
 
     def file(self, gpu: Gpu, opened: bool) -> None:
-        """This GPU takes more jobs from now on, or does not."""
+        """Set whether this GPU takes more jobs from now on."""
         if gpu.note is not None:
             before = self._open[gpu.note]
             del before[gpu]
@@ -30,11 +30,11 @@ class CapacityIndex:
     def find(
         self, job: Job, limit: int, fits: Callable[[Job, Mix], bool], accepts: Callable[[Job, Gpu], bool]
     ) -> Gpu | None:
-        """The open GPU of the highest utilisation that takes the job.
+        """The open GPU of the highest utilisation that can take the job.
 
         Args:
-            job: To be placed.
-            limit: Highest load in units that the GPU may have before the job comes.
+            job: The job to place.
+            limit: Highest load, in units, of the GPU before the job is placed.
             fits: Whether the job may join this mix at all.
             accepts: Whether this GPU takes the job.
         """

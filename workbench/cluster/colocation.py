@@ -1,9 +1,8 @@
-"""How trainings that share a GPU slow each other: what was measured for this set first, then what pairs say,
-then a prior.
+"""Slowdown of trainings that share a GPU: from measurements of this set, else of pairs, else a prior.
 
 Sharing is CUDA's time slicing between processes. `excess` is the relative growth of the time of an iteration:
-0.08 means 8 % longer than alone. A predictor of unseen pairs is a filter (docs/validation/cluster.md); what
-is measured after the first epoch together decides.
+0.08 means 8 % longer than alone. A predictor of unseen pairs is a filter (docs/validation/cluster.md); the
+measurement after the first shared epoch decides.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Colocation:
 
 class Mix:
     """The jobs of one GPU as a multiset of profiles. The same multiset is the same object, so a GPU that is
-    put back is put back exactly.
+    restored setting is exact.
 
     Attributes:
         key: Sorted profile numbers.
@@ -110,7 +109,7 @@ class Mix:
 
 
 class Mixes:
-    """All mixes met so far; each knows what it becomes when a job comes or goes."""
+    """All mixes met so far, each with its successors when a job comes or goes."""
 
     # a log in which every job has a utilisation of its own would otherwise keep every set that ever was
     LIMIT = 100_000
@@ -150,12 +149,12 @@ class Mixes:
 
 
 class History:
-    """What a policy has learned of excess: means over measured sets, then products of measured pairs, then
+    """Excess learned by a policy: means over measured sets, then products of measured pairs, then
     the prior.
 
     Args:
         profiles: By number, as mixes name them.
-        start: What is believed before the first measurement; EaCO begins with its experiments.
+        start: The estimate before the first measurement; EaCO begins with its experiments.
     """
 
     def __init__(self, profiles: list[Profile], start: Colocation | None = None) -> None:

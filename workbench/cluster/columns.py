@@ -1,4 +1,4 @@
-"""A log as arrays of machine numbers, as a run of a million jobs needs it, and each job's outcome."""
+"""A log as numeric arrays, fast enough for a million jobs, and the outcome of each job."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .state import NEVER_S, Job
 
 
 class Columns:
-    """A checked log. Rows are numbered by profile: same model, same utilisation.
+    """A checked log. Rows are grouped by profile: same model, same utilisation.
 
     Attributes:
-        submit: When each job comes, s.
-        profiles: By their number.
-        jobs: A fresh record of each, in the order of the log, queued.
+        submit: Submission time of each job, s.
+        profiles: Profiles by number.
+        jobs: A new, queued record of each job, in the order of the log.
     """
 
     def __init__(self, log: pl.DataFrame) -> None:
@@ -44,14 +44,14 @@ class Columns:
 
 
 class Outcomes:
-    """What came of each job: a record is let go of when its job is done."""
+    """The outcome of each job; the job's record is released when the job ends."""
 
     def __init__(self, count: int) -> None:
         self.start, self.end, self.run, self.owed = (array("d", bytes(8 * count)) for _ in range(4))
         self.undos, self.moves = array("i", bytes(4 * count)), array("i", bytes(4 * count))
 
     def write(self, job: Job, now_s: float) -> None:
-        """A job is done."""
+        """Record the end of a job."""
         index = job.index
         self.start[index], self.end[index] = job.start_s, now_s
         self.run[index], self.owed[index] = job.run_s, job.energy_j

@@ -22,7 +22,7 @@ MOST_RUNS = 500
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What is to be run: scenario, log by name, its part, whether trimmed, whether wrong rows stay out."""
+    """The runs: scenario, log by name, its part, whether trimmed, whether wrong rows stay out."""
 
     scenario: Scenario
     log: str
@@ -152,7 +152,8 @@ class PolicyComparison:
         """Start the runs and return; those under way are cancelled.
 
         Raises:
-            UsageError: The log cannot be simulated; row and value are told, and what is under way goes on.
+            UsageError: The log cannot be simulated; row and value are reported, and what is under way goes
+                on.
         """
         choice, jobs, scenario = self.choice, self.jobs, self.scenario
         count = scenario.draws * len(scenario.policies) * (len(scenario.values) if scenario.sweep else 1)
@@ -172,7 +173,7 @@ class PolicyComparison:
         return self.runs
 
     def cancel(self) -> None:
-        """End the runs under way, within some tenths of a second; what has ended is kept."""
+        """End the runs under way, within some tenths of a second; ended runs are kept."""
         if self.runs is not None and self.runs.running:
             self.runs.cancel()
 

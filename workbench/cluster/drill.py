@@ -1,5 +1,5 @@
-"""One job or one node of a run that was recorded (`Simulator(..., stays=True)`): where it was and with whom,
-how fast it went, what it drew. The integrals of what these functions return are the figures of the run.
+"""One job or one node of a run that was recorded (`Simulator(..., stays=True)`): its place and partners,
+speed and power. The integrals of what these functions return are the figures of the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def job_history(result: Result, job_id: str) -> pl.DataFrame:
     """A job from its submission to its end, in stretches: waiting, waking (a node that comes up for it),
     running, stopping (a checkpoint).
 
-    `nodes` are where it was, `beside` the jobs on any of its GPUs, `excess` by how much an iteration takes
+    `nodes` are where it was, `next to` the jobs on any of its GPUs, `excess` by how much an iteration takes
     longer there for this job, `speed` its progress in seconds alone per second: 0 while it stops, waits or
     its node wakes. Raises UsageError where there is no such job.
     """

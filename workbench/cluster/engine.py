@@ -22,7 +22,7 @@ class Engine:
     """The state between two events and what changes it; `Simulator` adds time and the policy's doors.
 
     Every change brings the meters of its nodes up to date first, and foretells the ends of the jobs whose
-    speed it changes anew.
+    speed it changes again.
     """
 
     policy: Policy
@@ -48,7 +48,7 @@ class Engine:
         self.queued = self.running = 0
         # (time, order, version, what, subject). At one moment jobs come to their targets first, in the order
         # of the log, then the rest as it was asked for: so the order does not depend on how often a job's
-        # target was foretold.
+        # target was predicted.
         self._heap: list[tuple[float, int, int, int, object]] = []
         self._seq = len(self._columns)
         self._recorder = RunRecorder(self.nodes) if stays else None

@@ -1,4 +1,4 @@
-"""What a log does not tell is drawn, by a stated rule and seed; and whole logs of any size."""
+"""Missing columns of a log, drawn by a stated rule and seed, and generated logs of any size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODELS: dict[str, tuple[float, float]] = {
 }
 
 SIGMA = 0.3  # of log-normal memory and sensitivity
-MOST_JOBS = 1_000_000  # generated at once
+MOST_JOBS = 1_000_000  # generated immediately
 
 
 def draw(
@@ -30,7 +30,7 @@ def draw(
     Each job trains one of `MODELS`, all equally likely, which gives its utilisation and the median of its
     peak memory, around which it is log-normal with `SIGMA` (batch sizes differ), at most the whole GPU; its
     deadline is the submission plus its duration times a slack drawn evenly from `slack`; its sensitivity is
-    log-normal with median 1 and `SIGMA`. What the log tells stays as it is.
+    log-normal with median 1 and `SIGMA`. Columns of the log are kept.
 
     Args:
         jobs: With `submit_s` and `duration_s`.

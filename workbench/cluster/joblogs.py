@@ -1,4 +1,4 @@
-"""A job log trimmed to what can be simulated, and cut into weeks."""
+"""A job log trimmed to jobs that can be simulated, and cut into weeks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Jobs of a cluster as a Polars frame with `SCHEMA`: what came when and needs what. `check` says what is
-wrong with a frame, row and value.
+"""Jobs of a cluster as a Polars frame with `SCHEMA`: what came when and needs what. `check` names row and
+value of an error in a frame.
 
 job_id          unique
 submit_s        when it came, seconds from any origin
@@ -15,7 +15,7 @@ priority        higher is served first; above 0 a job shares its GPUs with nobod
 gpu_type        null: any
 epoch_s         time of one epoch alone; null: max(60 s, duration / 90), as the jobs of EaCO's paper have
                 about 90 epochs
-expected_s      what the scheduler is told of `duration_s`; null: the truth
+expected_s      what the scheduler gets of `duration_s`; null: the truth
 sensitivity     hidden from policies: how far this job's excess under sharing departs from the model's, as a
                 ratio; null: 1
 """
@@ -144,7 +144,7 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
         (f"a {kind.gpu_type} has {kind.memory_bytes} bytes", column("memory_bytes") > kind.memory_bytes,
          "memory_bytes", out),
     ]
-    draw = "Draw what the log does not tell with cluster.draw"
+    draw = "Draw what the log does not report with cluster.draw"
     for name in ("utilisation", "memory_bytes"):
         rules.append((f"a simulation needs every job's {name}", column(name).is_null(), name, draw))
     return rules

@@ -14,7 +14,7 @@ MEMORY_SHARE = 0.9  # of a GPU's memory, that peaks of jobs which share it may t
 class FreeNodes:
     """Finds the fullest or the emptiest node that holds a job, without looking at the others.
 
-    Nodes stand in one bucket for each number of free GPUs, empty ones in standby in a bucket of their own.
+    Nodes are in one bucket for each number of free GPUs, empty ones in standby in a bucket of their own.
     `moved` must be called whenever a node's free GPUs or its state have changed. Nodes in `reserved` are
     never given.
     """

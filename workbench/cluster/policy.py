@@ -1,4 +1,4 @@
-"""What a policy is: an object that hears of events, and places, stops and moves jobs in the simulator."""
+"""The base of policies: objects that receive events, and place, stop and move jobs in the simulator."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def broken_rule(job: Job, gpus: Sequence[Gpu]) -> str:
 
 
 class ClusterControl(Protocol):
-    """What a policy sees of a running simulation, and may do to it. `Simulator` is one.
+    """The view and the actions of a policy in a running simulation. `Simulator` is one.
 
     Attributes:
         now_s: Simulated time.
         nodes: In order of their index, with their GPUs and jobs.
         awake: How many nodes are awake.
-        cluster: What the cluster is made of.
+        cluster: The hardware of the cluster.
         profiles, mixes: Groups of alike jobs in the log, and what is known of sharing between them.
-        checkpoint_s, restart_s: What it costs a job to be stopped, and to begin again.
+        checkpoint_s, restart_s: The cost of a stop and a new start of a job.
     """
 
     now_s: float
@@ -74,10 +74,11 @@ class ClusterControl(Protocol):
         """
 
     def stop(self, job: Job, *, undo: bool = False) -> None:
-        """Have a running job write its checkpoint and leave; `Policy.stopped` tells when it is queued again.
+        """Have a running job write its checkpoint and leave; `Policy.stopped` reports when it is queued
+        again.
 
-        An undo puts back a provisional placement; anything else counts as a move. A job whose node is still
-        waking leaves at once.
+        An undo restores a provisional placement; anything else counts as a move. A job whose node is still
+        waking leaves immediately.
         """
 
     def notify(self, job: Job, work_s: float) -> None:
@@ -98,7 +99,7 @@ class Policy:
 
     `name` appears in results. `sleep_after_s` is how long a node stays awake empty before the cluster puts it
     to standby; None: for ever. The queue is the policy's: a job that it neither places nor keeps is lost, and
-    the simulator says so at the end. Subclasses override what they want to hear.
+    the simulator reports it at the end. Subclasses override the events that they need.
     """
 
     name = "policy"

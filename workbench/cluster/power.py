@@ -1,4 +1,4 @@
-"""What a node of GPUs draws: concave in its utilisation, which is why sharing saves energy at all.
+"""The power of a node of GPUs: concave in its utilisation, therefore sharing saves energy.
 
 The form is that of Fan, Weber and Barroso (ISCA'07, section 4): `P(u) = idle + span (2u - u^r)` with u in
 0..1, here over GPU utilisation summed over the node's GPUs. A first busy GPU costs far more than the last
@@ -43,8 +43,8 @@ class NodeType:
     """A kind of node.
 
     Attributes:
-        name: What it is called in results.
-        gpu_type: What a job may ask for by `gpu_type`.
+        name: Its name in results.
+        gpu_type: The GPU type that a job may ask for by `gpu_type`.
         gpus: GPUs on a node.
         memory_bytes: Memory of one GPU.
         idle_w: Draw of the node when it is awake and nothing runs.
@@ -121,8 +121,8 @@ class Cluster:
 def in_steps(power_w: float) -> float:
     """The power in whole steps of 1/1024 W.
 
-    Sums and differences of such powers are exact up to 2^43 W, so what is added and taken away again leaves
-    nothing behind.
+    Sums and differences of such powers are exact up to 2^43 W, so adding and subtracting a value leaves no
+    rest.
 
     >>> in_steps(0.1)
     0.099609375

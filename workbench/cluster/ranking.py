@@ -14,7 +14,7 @@ _FULL = np.iinfo(np.int64).max
 
 
 class Ranking:
-    """What is known of all nodes, in arrays. The policy says when a node has changed.
+    """The state of all nodes, as arrays. The policy reports each change of a node.
 
     A node's bound for a job is what the node will draw more while its jobs run anyway, plus the whole node
     for as long as the job would keep it awake alone: its cost there, if it slowed nobody.
@@ -52,7 +52,7 @@ class Ranking:
 
         Args:
             job: The job.
-            left_s: What the job takes alone.
+            left_s: The job's time alone.
             now_s: The moment.
             load: Highest load in units that a GPU may have before the job comes.
             memory: Bytes that a GPU's jobs may take together.

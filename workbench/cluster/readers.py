@@ -1,5 +1,5 @@
-"""Job logs of this and other systems as frames of `jobs.SCHEMA`, told apart by their columns. Nothing is left
-out and nothing invented: what a log does not tell is null, and `check` decides.
+"""Job logs of this and other systems as frames of `jobs.SCHEMA`, distinguished by their columns. Nothing is
+left out and nothing invented: what a log does not report is null, and `check` decides.
 
 Philly     as shipped for simulators (Jeon et al., ATC'19); the virtual cluster, `vc`, becomes `user`
 Alibaba    pods that share GPUs (cluster-trace-gpu-v2023, Weng et al., ATC'23), and PAI's tasks (v2020, Weng
@@ -24,16 +24,16 @@ TASKS = ("inst_num", "plan_gpu", "start_time", "end_time")
 
 
 def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.DataFrame:
-    """The jobs of a file or frame, told apart by its columns: this package's own, Philly's, Alibaba's,
-    Slurm's. What is not told is null.
+    """The jobs of a file or frame, distinguished by its columns: this package's own, Philly's, Alibaba's,
+    Slurm's. Missing values are null.
 
     Args:
         source: Where they are.
-        keep_valid: Take words where a number is needed ("N/A") for what is not told, instead of raising.
+        keep_valid: Read words in place of a number ("N/A") as missing values, instead of raising.
 
     Raises:
         UsageError: No such file, columns of none of these, or words where a number is needed; row and value
-            are told.
+            are reported.
     """
     frame = source if isinstance(source, pl.DataFrame) else _table(named_file(source))
     try:
@@ -112,7 +112,7 @@ def _table(path: Path) -> pl.DataFrame:
 
 
 # A pod or task that asks for a part of a GPU has that part as its utilisation; of one that asks for whole
-# GPUs the log does not tell it.
+# GPUs the log does not report it.
 
 
 def _pods(frame: pl.DataFrame) -> pl.DataFrame:

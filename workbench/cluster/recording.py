@@ -1,4 +1,4 @@
-"""What a simulated run writes down to be examined: stays on GPUs, changes of jobs, stretches of nodes."""
+"""Records of a simulated run: stays on GPUs, changes of jobs, stretches of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes of a run, as frames."""
+"""The result of a run, as frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "que
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run; the columns of its frames are listed in docs/explanation/cluster.md."""
+    """The result of a run; docs/explanation/cluster.md lists the columns of its frames."""
 
     policy: str
     cluster: Cluster
@@ -44,7 +44,7 @@ class Result:
 
 
 def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> pl.DataFrame:
-    """A row per job. What nodes drew without any job is shared by GPU-seconds."""
+    """One row per job. The energy of nodes without any job is divided by GPU-seconds."""
     run, owed = np.frombuffer(outcomes.run), np.frombuffer(outcomes.owed)
     unowned = sum(node.unowned_j for node in nodes)
     shares = run * log["num_gpus"].to_numpy()
@@ -62,7 +62,7 @@ def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> p
 
 
 def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
-    """A row per node."""
+    """One row per node."""
     rows = [
         (node.index, node.kind.name, node.energy_j, node.unowned_j, node.hosting_s, node.awake_s, node.wakes)
         for node in nodes
@@ -73,11 +73,12 @@ def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
 
 
 class Timeline:
-    """The cluster at even moments: power, energy so far, nodes with jobs and awake, jobs running, queued.
+    """The cluster at equidistant moments: power, energy so far, nodes with jobs and awake, jobs running,
+    queued.
 
     Args:
         start_s: The first moment.
-        step_s: Distance of the moments; None: there are none.
+        step_s: Distance of the moments; None: no moments.
 
     Attributes:
         due_s: The next moment.
@@ -91,12 +92,12 @@ class Timeline:
     def write(
         self, now_s: float, metered_s: float, energy_j: float, power_w: float, counts: tuple[int, ...]
     ) -> None:
-        """The rows up to now; power has been constant since `metered_s`, when the energy was `energy_j`.
+        """Add the rows up to now; power has been constant since `metered_s`, when the energy was `energy_j`.
 
         Args:
             now_s: Time up to which rows are written.
-            metered_s: Since when the power has been constant.
-            energy_j: Of the cluster up to `metered_s`.
+            metered_s: Time since which the power has been constant.
+            energy_j: Energy of the cluster up to `metered_s`.
             power_w: Power since then.
             counts: The further columns of `TIMELINE`.
         """

@@ -1,4 +1,4 @@
-"""Many runs of a scenario, several at once in processes of their own, with progress and an end before the
+"""Many runs of a scenario, several together in processes of their own, with progress and an end before the
 end.
 
 Progress and cancelling go through a small file that all processes of the machine can see: a number for each
@@ -37,7 +37,7 @@ from .views import POINTS, RunView, view
 SLICE = 500  # events between two reports of progress: milliseconds
 MOST_WATCHED = 250_000  # jobs; of larger logs only the sums are kept
 PROCESS_DIED = (
-    "a process of a run ended by itself, perhaps for want of memory; run one by one (workers=1) or a part of "
+    "a process of a run ended by itself, perhaps for lack of memory; run one by one (workers=1) or a part of "
     "the log. In a script, what starts runs must stand under `if __name__ == '__main__':`"
 )
 
@@ -48,7 +48,7 @@ class Cancelled(WorkbenchError):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of a task: its row, and where they were kept what is drawn of it and the run itself."""
+    """The outcome of a task: its row and, if they were kept, its view and the run itself."""
 
     task: Task
     row: dict[str, Any]
@@ -82,7 +82,7 @@ def work(
         jobs: The log, `jobs.SCHEMA`.
         task: Policy, seed and cluster of the run.
         channel: Reports progress and receives the cancellation; None for neither.
-        keep_valid: Leave out what is wrong in the log instead of raising.
+        keep_valid: Leave out wrong rows of the log instead of raising.
     """
     began_s = time.process_time()
     if channel is not None:
@@ -148,12 +148,12 @@ class Runs:
     """The tasks of a scenario under way.
 
     Args:
-        jobs: The log, before what it does not tell is drawn.
+        jobs: The log, before its missing columns are drawn.
         tasks: What to do.
         executor: Where; it is left open. Dask's `client.get_executor()`, `executors.HereExecutor()`. None:
             `processes()` of their own.
         workers: How many of those.
-        keep_valid: Leave out what is wrong in the log instead of failing.
+        keep_valid: Leave out wrong rows of the log instead of failing.
 
     Attributes:
         cancelled: Whether it was ended before its end.
@@ -219,7 +219,7 @@ class Runs:
         return (time.monotonic() if self.running else self._ended_s) - self._began_s
 
     def cancel(self) -> None:
-        """End all runs: waiting ones at once, others within some tenths of a second. What has ended is kept.
+        """End all runs: waiting ones immediately, others within some tenths of a second. Ended runs are kept.
         """
         self.cancelled = True
         self._shared[-1] = 1.0

@@ -1,5 +1,4 @@
-"""What is to be simulated: a cluster, policies, what of them is set otherwise than they are by themselves,
-how many draws, what is swept.
+"""A scenario to simulate: a cluster, policies and their options, number of seeds, swept values.
 
 A value of None leaves a policy its own; what a policy does not know (a threshold, for one that never shares)
 leaves it as it is.
@@ -42,11 +41,11 @@ class Scenario:
         policies: Names of `POLICIES`, or one; the first is what the others are compared with.
         load_threshold: Highest sum of solo utilisations on a shared GPU, 0..1 and above.
         max_jobs: On one GPU.
-        slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn anew; None: as
+        slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn again; None: as
             the log has them, else with U(1.05, 1.5).
         sleep_after_s: When an empty node goes to standby; `NEVER_S`: never. Policies that are always on stay
             so.
-        draws: How many draws of what the log does not tell, by seeds `seed`, `seed` + 1, ...
+        draws: How many draws of what the log does not report, by seeds `seed`, `seed` + 1, ...
         sweep: One of `UNITS`, to be varied over `values`; None for none.
 
     Raises:
@@ -107,7 +106,7 @@ class Scenario:
         return Cluster.of(self.nodes, replace(self.kind, caps=V100_LIMITS) if capped else self.kind)
 
     def maker(self, name: str) -> Callable[[], Policy]:
-        """Makes a fresh policy with what is set here; picklable."""
+        """Makes a fresh policy with these options; picklable."""
         given = {key: getattr(self, key) for key in takes(name) if getattr(self, key) is not None}
         if given.get("sleep_after_s") == NEVER_S:
             given["sleep_after_s"] = None
@@ -122,7 +121,7 @@ def takes(name: str) -> frozenset[str]:
 
 
 def label(name: str, scenario: Scenario | None = None) -> str:
-    """What a policy is called in tables, with what is set of it where a scenario is given.
+    """The name of a policy in tables, with its options if a scenario is given.
 
     >>> label("eaco"), label("eaco", Scenario(max_jobs=2)), label("ours", Scenario(max_jobs=2))
     ('EaCO, as set', 'EaCO, 2 jobs, 100 %', 'workbench, 2 jobs')

@@ -2,8 +2,8 @@
 integral without steps.
 
 Between two events every rate and every power is constant, so the integrals are sums of products. Only the
-node that changes is touched, and `advance` may be called in pieces of any size. Who owes which energy:
-docs/explanation/cluster.md.
+node that changes is touched, and `advance` may be called in pieces of any size. Who is charged which
+energy: docs/explanation/cluster.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Simulator(Engine):
     """One run of one policy over one log.
 
     Args:
-        log: Jobs as `jobs.SCHEMA` says.
+        log: Jobs as in `jobs.SCHEMA`.
         cluster: Its nodes.
         policy: Fresh; it keeps its queue.
         colocation: The truth about sharing; a job's `sensitivity` multiplies its excess.
@@ -36,7 +36,7 @@ class Simulator(Engine):
         restart_s: Work that is added when it comes back.
         timeline_s: Distance of the rows of `timeline`; None for none.
         stays: Whether to write down who was where and how every job and node went on, for `drill`.
-        keep_valid: Leave out what is wrong in the log instead of raising.
+        keep_valid: Leave out wrong rows of the log instead of raising.
 
     Raises:
         UsageError: The log is wrong; see `jobs.check`.

@@ -33,7 +33,7 @@ class LogSource:
         name: By which it is offered, unless that is taken.
         load: Reads it; `keep_valid=True` asks it to pass over words where numbers are needed.
         drawn: It is generated, not a record of a real cluster.
-        named: It was asked for by its path, so that one that cannot be read is an error at once.
+        named: It was asked for by its path, so that one that cannot be read is an error immediately.
     """
 
     name: str
@@ -134,7 +134,7 @@ def of_path(path: str | Path) -> list[LogSource]:
 
 
 def _generated(count: int, gpus: int, load: float, *, keep_valid: bool = False) -> pl.DataFrame:
-    """Arrivals, durations and GPU counts only: what a log does not tell is drawn for each draw anew."""
+    """Arrivals, durations and GPU counts only: what a log does not report is drawn for each draw again."""
     jobs = generate(count, gpus=gpus, seed=0, load=load)
     return jobs.select("job_id", "submit_s", "duration_s", "num_gpus")
 

@@ -25,7 +25,7 @@ class Job:
     Attributes:
         index: Its row in the log.
         load, memory: On each of its GPUs: utilisation in units, peak bytes.
-        work_s, expected_s: What it takes alone, in truth and as the scheduler is told.
+        work_s, expected_s: Its time alone, true and as the scheduler knows it.
         left_s: Work that was left at `since_s`; `rate` is how much of it passes in a second since then.
         target_s: The amount of work left at which the simulator calls next: 0 is its end.
         gpus: Where it is; empty while it is queued.
@@ -67,7 +67,9 @@ class Job:
         return self.work_s - self.left_s + self.rate * (now_s - self.since_s)
 
     def expected_left_s(self, now_s: float) -> float:
-        """Work left in seconds, as the scheduler is told: at least a minute for a job past its estimate."""
+        """Work left in seconds, as the scheduler knows it: at least a minute for a job past its
+        estimate.
+        """
         left_s = self.expected_s - self.work_s + self.left_s - self.rate * (now_s - self.since_s)
         return left_s if left_s > 0 else min(60.0, self.expected_s)
 
@@ -97,13 +99,13 @@ class Node:
     Attributes:
         free: GPUs without a job. `seats` counts jobs on GPUs, `demand` sums their utilisations in units.
         used: Utilisation that the GPUs show, in units, none above one whole.
-        power_w: What it draws now, in whole steps (`power.in_steps`); `since_s` is when its meters were last
+        power_w: Its power now, in whole steps (`power.in_steps`); `since_s` is when its meters were last
             brought up to date.
-        per_demand, per_seat: Joules so far for each unit of demand, and for each seat: what a job owes is a
-            difference of these.
-        energy_j: All it drew; `unowned_j` what it drew without any job.
+        per_demand, per_seat: Joules so far for each unit of demand, and for each seat: what a job must
+            restore is a difference of these.
+        energy_j: All its energy; `unowned_j` is the energy without any job.
         hosting_s: Seconds with at least one job; `awake_s` seconds awake or waking.
-        history: What the meters showed, stretch by stretch (`recording.NODE_COLUMNS`); None: not kept.
+        history: Readings of the meters, stretch by stretch (`recording.NODE_COLUMNS`); None: not kept.
     """
 
     __slots__ = (

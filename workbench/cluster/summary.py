@@ -1,4 +1,4 @@
-"""What a run comes to, in the few numbers by which policies are compared."""
+"""The few numbers of a run by which policies are compared."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def distribution(values: pl.Series) -> Floats:
     return np.quantile(values.to_numpy(), np.linspace(0, 1, POINTS // 2 + 1)) if len(values) else np.zeros(0)
 
 
-# Reasons for which a job is worth a look: the column that tells, and above which value.
+# Reasons for which a job is worth a look: the column that reports, and above which value.
 NOTABLE = {
     "longest wait": ("wait_h", 1 / 60), "most slowed by others": ("inflation", 0.005),
     "most energy": ("energy_j", 0.0), "latest for its deadline": ("late_s", 1e-3),
@@ -80,7 +80,7 @@ def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What is drawn of a run, however long its log: `course`, `distributions` and `notable` of it."""
+    """The view of a run, for a log of any length: `course`, `distributions` and `notable` of it."""
 
     course: dict[str, Floats]
     distributions: dict[str, Floats]

@@ -1,13 +1,13 @@
-"""GPUs: what a device and a driver are, NVIDIA's driver, and changes of a setting that are put back.
+"""GPUs: what a device and a driver are, NVIDIA's driver, and changes of a setting that are restored.
 
     protocol, driver       what a device is; what a vendor's driver is, and which one this process uses
-    gpu                    the base of every driver's devices: what is not overridden is absent
+    gpu                    the base of every driver's devices; a method that is not overridden is absent
     nvml                   NVIDIA's driver (pynvml, milliwatts and millijoules are there alone)
     discovery, selection   list GPUs and open one, real or simulated; CUDA's numbers, UUIDs and PCI ids
-    lease                  apply a setting, one holder at a time; who has changed what; restore it
+    lease                  apply a setting, one holder at a time, and restore it
     control, chosen        a setting applied by a person and undone: who has set what, how a chosen one
                            differs, which rights it takes; what was applied last
     journal                on disk: locks, so that one process at a time changes a GPU; what was found before
-    restore, watchdog      put back by whoever comes next; the child that does it when its parent was killed
+    restore, watchdog      settings left by killed processes; the child that restores them
     zeusd, mps, rapl       rights lent by the Zeus daemon; CUDA's MPS; CPU package and DRAM energy
 """

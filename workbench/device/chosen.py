@@ -1,5 +1,5 @@
-"""What was chosen last on a frontier and applied: a running job cannot change its batch size, the next one
-reads it here.
+"""The last applied choice on a frontier. A running job cannot change its batch size; the next one reads it
+here.
 
     loader = DataLoader(data, batch_size=workbench.chosen.batch_size or 128)
 

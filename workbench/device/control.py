@@ -1,7 +1,6 @@
-"""A GPU put to a chosen setting until that is undone: what is active, who has set it, how a chosen one
-differs, which rights it takes.
+"""Manual control of a GPU: its active setting and origin, the difference to a chosen one, the rights needed.
 
-What is applied stays until it is undone or the process ends, however that is (watchdog of `lease`). The
+A setting stays until it is undone or the process ends in any way (watchdog of `lease`). The
 driver does not report clocks that another program has locked: none is touched unless a clock is chosen.
 """
 
@@ -40,7 +39,9 @@ CLOCKS = KNOBS[1:]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a change takes: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and what if not."""
+    """The rights of a change: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and the
+    remedy.
+    """
 
     who: str
     text: str
@@ -48,8 +49,8 @@ class Rights:
 
 
 def highest_limit_w(device: Device) -> float | None:
-    """The highest power limit (W) with an effect: the card's, or a cap (a management controller's) below what
-    was asked for; None where the card takes none.
+    """The highest power limit (W) with an effect: the card's, or a cap (a management controller's) below the
+    requested limit; None where the card takes none.
     """
     highest_w, asked_w = device.limits.max_power_limit_w, device.setting().power_limit_w
     holds_w = device.enforced_limit_w()
@@ -101,8 +102,8 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
     """What rights a change of a GPU takes; `refused` is how an attempt has failed.
 
     Args:
-        now: What is active.
-        wanted: What is to be active.
+        now: The active setting.
+        wanted: The wanted setting.
         device: The GPU.
         refused: The driver's message, where an attempt has failed.
     """
@@ -116,7 +117,7 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
         who, text = "lent", f"{daemon} lends its rights where this process has none"
     elif driver.current().is_privileged():
-        who, text = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
+        who, text = "root", "this process is root; a container needs the capability SYS_ADMIN as well"
     else:
         takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
         who, text = "", f"{takes}; an administrator can type the command"
@@ -159,7 +160,7 @@ class Control:
     def __init__(self, device: OpenGpu) -> None:
         self.device = device
         self.refused = ""  # why the last change was not permitted
-        self.left = ""  # what could not be put back
+        self.left = ""  # what could not be restored
         self._lock = threading.RLock()
         self._lease = lease.Lease([device], who="person")
         self._done: list[Applied] = []
@@ -177,7 +178,7 @@ class Control:
             return tuple(self._done)
 
     def active(self) -> EffectiveSetting:
-        """Setting in force, and whose it is. Never raises: a GPU that does not answer is lost."""
+        """Setting active, and whose it is. Never raises: a GPU that does not answer is lost."""
         device, text = self.device, ORIGINS
         holder = lease.holder(device.uuid)
         try:
@@ -235,7 +236,7 @@ class Control:
         """Put the GPU to a configuration, whole: knobs that are None are given back to the driver.
 
         A tuner at work on this GPU is stopped, and a live view's limit slider hands over. The new knobs come
-        first, so that a refusal leaves what was. A batch size goes to `workbench.chosen` and to the
+        first, so that a refusal changes nothing. A batch size goes to `workbench.chosen` and to the
         next recurrence of `jobs`.
 
         Args:
@@ -290,7 +291,7 @@ class Control:
             return done
 
     def undo(self) -> str:
-        """Take the last change back; returns a sentence on what is in force now, or on what is left.
+        """Take the last change back; returns a sentence on the active setting, or on the one that is left.
 
         Raises:
             UsageError: there is nothing to undo.
@@ -301,7 +302,7 @@ class Control:
                 if lease.owes(self.device.uuid):
                     return self._settle()
                 raise UsageError(
-                    "there is nothing to undo: nothing was applied from here, or it was put back since"
+                    "there is nothing to undo: nothing was applied from here, or it was restored since"
                 )
             last, left = self._done[-1], ""
             if len(self._done) == 1:
@@ -344,7 +345,7 @@ class Control:
         new, freed = _steps(before, wanted)
         self._wake()
         try:
-            # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
+            # Even where nothing is new the GPU is held, so that what is active is ours to undo.
             self._lease.apply(new)
             self.device.reset(freed)
         except DeviceError:
@@ -369,7 +370,7 @@ class Control:
             lease.change(self.device, lost)
             self.device.reset(freed)
         except DeviceError as error:
-            self.left = f"{self.device.name} could not be put back to {before}: {error}"
+            self.left = f"{self.device.name} could not be restored to {before}: {error}"
 
     def _back(self) -> str:
         """The way back to before the first change."""
@@ -386,7 +387,7 @@ class Control:
             return f"nothing that was set from here is left; the active setting cannot be read: {error}"
 
     def _settle(self) -> str:
-        """Try again to put back what could not be, which the journal knows."""
+        """Try again to restore what could not be, which the journal knows."""
         found, journalled = self._found, journal.of(self.device.uuid)
         owed_w = found.power_limit_w if found is not None else getattr(journalled, "before_w", None)
         self.device.setting()  # raises while the GPU does not answer
@@ -462,7 +463,7 @@ def _remember(uuid: str, done: Applied | None) -> None:
 
 
 def _earlier(uuid: str) -> str:
-    """What the last kernel had applied and not undone; empty where there is nothing to tell."""
+    """What the last kernel had applied and not undone; empty where there is nothing to report."""
     if lease.holder(uuid):
         return ""  # it has not ended
     try:
@@ -477,7 +478,7 @@ def _earlier(uuid: str) -> str:
 
 
 def as_configuration(wanted: Configuration | Setting) -> Configuration:
-    """What is to be applied. Raises UsageError where it is none."""
+    """The setting to apply. Raises UsageError where it is none."""
     if isinstance(wanted, Setting):
         return Configuration(wanted)
     if isinstance(wanted, Configuration):

@@ -57,18 +57,18 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
         known = door.identities()
     except Transient:
         raise
-    except DeviceError:  # `why_no_gpu` says which
+    except DeviceError:  # `why_no_gpu` names which
         return []
     opened: dict[str, OpenGpu] = {}
     for uuid in door.visible(known):
-        with contextlib.suppress(GpuLost, NotPermitted, DriverError):  # open_device says which and why
+        with contextlib.suppress(GpuLost, NotPermitted, DriverError):  # open_device names which and why
             device = cast(OpenGpu, door.open_uuid(uuid))
             opened.setdefault(device.uuid, device)  # two MIG instances of one GPU are one meter of energy
     return list(opened.values())
 
 
 def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
-    """The names of GPUs one by one; none of an empty list. Raises UsageError for what is no name.
+    """The names of GPUs one by one; none of an empty list. Raises UsageError for other values.
 
     >>> named("0, GPU-12"), named(1), named([0, "sim:V100,late"]), named([])
     (['0', 'GPU-12'], [1], [0, 'sim:V100,late'], [])
@@ -118,7 +118,7 @@ def open_device(which: int | str = 0) -> OpenGpu:
 
 
 def why_no_gpu() -> str:
-    """One sentence that says why `devices()` is empty; empty where it is not."""
+    """One sentence that gives the reason `devices()` is empty; empty where it is not."""
     door = _attached()
     try:
         known = door.identities()

@@ -1,4 +1,4 @@
-"""What a vendor's driver is to the rest of the workbench: a module with the names of `Driver`.
+"""The interface to a vendor's driver: a module with the names of `Driver`.
 
 `WORKBENCH_DRIVER` names another module than `workbench.device.nvml`. Child processes inherit the variable, so
 the sampling process, the watchdog and the jobs of a shared GPU open the same driver.
@@ -25,9 +25,9 @@ class Driver(Protocol):
     """The door to one vendor's GPUs. It raises `errors.DeviceError`; that of missing rights has the remedy.
 
     Attributes:
-        NAME: What the vendor calls it.
+        NAME: The vendor's name for it.
         UUID: A regular expression of its GPUs' identifiers, which name files: letters, digits, ".", "_", "-".
-        VISIBLE: The variable of the environment that says which GPUs a process sees.
+        VISIBLE: The variable of the environment that names which GPUs a process sees.
         MEMORY_FILES: How the paths begin of files that every process has open which computes on a GPU.
     """
 

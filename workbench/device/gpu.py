@@ -23,7 +23,7 @@ KNOBS = {
 
 
 class OpenGpu(Device):
-    """A GPU that is read, and put to settings that are put back whatever happens.
+    """A GPU that is read, and put to settings that are restored whatever happens.
 
         with gpu.applied(power_limit_w=250):        # for the length of a block
             train()
@@ -33,7 +33,7 @@ class OpenGpu(Device):
     Both take a `Setting`, or its knobs by name; other knobs, and what other programs set, are left alone.
 
     Attributes:
-        capabilities: What was probed, each present or absent with its reason.
+        capabilities: Probed capabilities, each present or absent with its reason.
         power_window_s: Averaging window behind one reading of power (arXiv 2312.02741, by architecture).
         note: Something to know about all of its readings, such as that they are the whole module's.
         node: Its file in /dev, which containers share; empty where there is none.
@@ -129,7 +129,7 @@ class OpenGpu(Device):
         raise NotSupported(f"{self.name} has no counters to read: {self.why_not('gpm')}")
 
     def modes(self) -> dict[str, float]:
-        """Modes and settings that the driver reports; what it does not report is left out."""
+        """Modes and settings that the driver reports; others are left out."""
         return {}
 
     # changing
@@ -139,10 +139,10 @@ class OpenGpu(Device):
         sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None, force: bool = False,
     ) -> AbstractContextManager[Setting]:
         """Hold a setting for the length of a `with` block, which gets the setting read back; `force`: also
-        where somebody has locked clocks already, which cannot be put back.
+        where somebody has locked clocks already, which cannot be restored.
 
         Args:
-            setting: All knobs at once; else the three that follow.
+            setting: All knobs together; else the three that follow.
             power_limit_w: In watts; None leaves it.
             sm_clock_mhz: Locked SM clock; None leaves it.
             mem_clock_mhz: Locked memory clock; None leaves it.
@@ -161,10 +161,10 @@ class OpenGpu(Device):
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
         sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None, force: bool = False,
     ) -> Setting:
-        """As `applied`, until `undo` or the end of this process; returns what was read back.
+        """As `applied`, until `undo` or the end of this process; returns the setting read back.
 
         Args:
-            setting: All knobs at once; else the three that follow.
+            setting: All knobs together; else the three that follow.
             power_limit_w: In watts; None leaves it.
             sm_clock_mhz: Locked SM clock; None leaves it.
             mem_clock_mhz: Locked memory clock; None leaves it.
@@ -176,7 +176,7 @@ class OpenGpu(Device):
         return Lease([self], force=force, who="program").apply(wanted)[0]
 
     def undo(self) -> str:
-        """Take the last `apply` back; returns a sentence on what is active now, or on what is left.
+        """Take the last `apply` back; returns a sentence on the active setting, or on the one that is left.
 
         Raises:
             UsageError: there is nothing to undo.
@@ -185,7 +185,7 @@ class OpenGpu(Device):
         from .lease import changes
 
         if not (mine := changes(self.uuid, "program")):
-            raise UsageError("there is nothing to undo: nothing was applied, or it was put back since")
+            raise UsageError("there is nothing to undo: nothing was applied, or it was restored since")
         return mine[-1].restore() or f"undone: {self.setting()} is active again"
 
 
@@ -195,7 +195,7 @@ def setting_of(
     """The setting that is meant. Raises UsageError where none is, or two.
 
     Args:
-        setting: All knobs at once; None where single knobs are given.
+        setting: All knobs together; None where single knobs are given.
         power_limit_w: In watts.
         sm_clock_mhz: Locked SM clock.
         mem_clock_mhz: Locked memory clock.

@@ -1,5 +1,5 @@
-"""What is on disk about a GPU that is changed: locks, so that one process at a time changes it, and the
-journal of what was found, to restore it. Standard library only.
+"""Files on disk about a changed GPU: locks, so that one process at a time changes it, and the journal with
+the earlier settings to restore. Standard library only.
 
 A GPU has up to three record locks. One file is in the system's temporary directory and keeps users apart. One
 in the home keeps processes of one user apart that have different temporary directories (containers). The
@@ -40,7 +40,7 @@ _taken: set[str] = set()
 
 @dataclass
 class Journal:
-    """What was found before the first change, and what was set since.
+    """The setting before the first change, and the settings made since.
 
     Attributes:
         limits_w: Every power limit that this process has set or is about to set, each once.
@@ -68,12 +68,12 @@ class Journal:
             with _paths.replacing(self.path) as file:
                 file.write(json.dumps(self.__dict__).encode())
         except OSError as error:
-            raise DeviceError(f"{self.name} is not changed: its journal, from which it is put back after a "
+            raise DeviceError(f"{self.name} is not changed: its journal, from which it is restored after a "
                               f"kill, cannot be written ({error}); free space there, or set WORKBENCH_HOME"
                               ) from error
 
     def note(self, setting: Setting) -> None:
-        """Write down what is about to be set."""
+        """Write down the next setting."""
         before = self.touched, self.limits_w
         self.touched = [knob for knob in KNOBS if getattr(setting, knob) is not None or knob in self.touched]
         try:
@@ -229,7 +229,7 @@ def holder(uuid: str) -> str:
                 kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
                 if kind != fcntl.F_UNLCK:
                     return _describe(pid, os.fstat(descriptor).st_mtime)
-            except OSError:  # a file system without locks: nobody can tell
+            except OSError:  # a file system without locks: nobody can report
                 continue
             finally:
                 os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Whether CUDA's Multi-Process Service runs: with it kernels of several processes run at once, without it
+"""Whether CUDA's Multi-Process Service runs: with it kernels of several processes run immediately, without it
 they take turns.
 
 A client that is killed before its work has ended may take the server and other users' clients with it

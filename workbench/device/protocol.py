@@ -1,4 +1,4 @@
-"""What a device is, to everybody who is not a driver."""
+"""The interface of a device, for all code outside of drivers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Device(Protocol):
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
-        """What was probed, each present or absent with its reason."""
+        """Probed capabilities, each present or absent with its reason."""
 
     def can(self, name: str) -> bool:
         """Whether a capability ("energy", "power", "set_power_limit", ...) is present."""
@@ -42,7 +42,7 @@ class Device(Protocol):
         """The power limit that holds: that asked for, or a cap below it; None where it cannot be read."""
 
     def clocks_are_set(self) -> bool | None:
-        """Whether locked clocks hold it back just now, whoever has locked them; None at rest, where it does
+        """Whether locked clocks hold it back just now, locked by any program; None at rest, where it does
         not show.
         """
 
@@ -59,7 +59,9 @@ class Device(Protocol):
         """Raises OutOfRange or NotSupported where it does not take a setting; asks no driver."""
 
     def write(self, setting: Setting) -> Setting:
-        """Put the device to a setting (None is left alone); returns what was read back. For `lease` alone."""
+        """Put the device to a setting (None is left alone); returns the setting read back. For `lease`
+        alone.
+        """
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         """Give knobs ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w") back to the driver's default."""

@@ -1,4 +1,4 @@
-"""Putting a GPU back to what its journal tells; what another program has set is left alone.
+"""Restore a GPU from its journal; settings of other programs are left alone.
 
 Standard library only, but for the driver's door.
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RestoreOutcome:
-    """How putting back went: what there is to tell, and whether nothing is owed any more."""
+    """The outcome of a restore: a sentence, and whether nothing is left to restore."""
 
     sentence: str = ""
     settled: bool = True
@@ -39,8 +39,8 @@ def recover(*, others: bool = False) -> list[str]:
     """Restore what processes that are gone left changed; returns a sentence for each such GPU.
 
     Args:
-        others: Follow journals of other users too, as root does in the epilog of a job. Whoever writes one by
-            hand can have a limit set within the card's range, and clocks unlocked.
+        others: Follow journals of other users too, as root does in the epilog of a job. A journal written by
+            hand can set a limit within the card's range, and unlock clocks.
     """
     notes = []
     for path in sorted(_paths.journals().glob("*.json")):
@@ -66,7 +66,7 @@ def owed() -> list[str]:
 
 
 def not_default(device: Device) -> str:
-    """A sentence where a power limit is not the default, no journal tells whose it is, and this process could
+    """A sentence where a power limit is not the default, no journal names its origin, and this process could
     change it; locked clocks do not show at rest.
     """
     limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
@@ -80,11 +80,11 @@ def not_default(device: Device) -> str:
 
 
 def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
-    """Put a GPU that no living process holds to the driver's default limit and clocks, whoever has set them.
+    """Put a GPU that no living process holds to the driver's default limit and clocks.
 
     Args:
         device: The GPU.
-        dry_run: Only say what would be done.
+        dry_run: Only list the changes.
     """
     try:
         limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
@@ -175,7 +175,7 @@ def _recover(path: Path, journal: Journal) -> list[str]:
 
 
 def put_back(device: Device, journal: Journal) -> RestoreOutcome:
-    """Undo what a journal tells, as far as it is still ours to undo."""
+    """Undo the changes of a journal that are still ours."""
     clocks = _clocks_back(device, journal)
     limit = _limit_back(device, journal)
     return RestoreOutcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence),
@@ -197,7 +197,7 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
     before_w = journal.before_w
     if "power_limit_w" not in journal.touched or before_w is None:
         return RestoreOutcome()
-    failed = f"the power limit could not be put back to {before_w:g} W"
+    failed = f"the power limit could not be restored to {before_w:g} W"
     try:
         now_w = _patiently(device.setting).power_limit_w
         if now_w is None or abs(now_w - before_w) <= SAME_W:
@@ -220,7 +220,7 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
 
 
 def left_alone(now_w: float, before_w: float) -> str:
-    """Sentence on a limit that is not what it was before."""
+    """Sentence on a limit that differs from the earlier one."""
     return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
 
 

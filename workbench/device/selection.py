@@ -20,7 +20,7 @@ def visible(identities: Sequence[Identity], environment: Mapping[str, str]) -> l
     """UUIDs (and MIG entries) that CUDA_VISIBLE_DEVICES leaves, in CUDA's order; all where it is not set.
 
     Raises:
-        UnknownGpu: GPUs of several models are counted by number, and nothing says in which order.
+        UnknownGpu: GPUs of several models are counted by number, and their order is unknown.
     """
     entries = environment.get("CUDA_VISIBLE_DEVICES")
     uuids = [uuid for uuid, _, _ in identities]

@@ -61,7 +61,7 @@ def set_power_limit(gpu: int, limit_w: float, read_w: Callable[[], float | None]
 
     Raises:
         NotPermitted: the daemon does not, or its GPU is not ours; nothing was changed.
-        DriverError: the limit does not show on our GPU; the message says what became of the other one.
+        DriverError: the limit does not show on our GPU; the message states what became of the other one.
     """
     own_w = read_w()
     if own_w is not None and abs(own_w - limit_w) < SAME_W:
@@ -103,7 +103,8 @@ def lock_clock(
 
     Raises:
         NotPermitted: the daemon does not.
-        DriverError: our GPU's clock does not follow; the message says whether the daemon has reset its GPU's.
+        DriverError: our GPU's clock does not follow; the message states whether the daemon has reset its
+            GPU's.
     """
     wanted = [clock_mhz]
     if abs(read_mhz() - clock_mhz) <= SAME_MHZ:
@@ -220,7 +221,7 @@ def _ask(method: str, request: str) -> tuple[int, str]:
     token = os.environ.get("ZEUSD_TOKEN", "").strip()  # of a file, with its end of line
     if not (token.isascii() and token.isprintable()):  # said here: an error of the HTTP library would show it
         raise NotPermitted("ZEUSD_TOKEN is no token: it has line breaks or letters beyond ASCII; set it "
-                           "anew, or unset ZEUSD_SOCK_PATH")
+                           "again, or unset ZEUSD_SOCK_PATH")
     connection = _Connection(path)
     try:
         connection.request(method, request, headers={"Authorization": f"Bearer {token}"} if token else {})

@@ -54,7 +54,7 @@ class EnergyComparison:
         runs: A row of `RUNS` for each run, in order.
         ended: Why no more were made.
         simulated: Whether no joule of it is real.
-        notes: What may limit it.
+        notes: Limitations.
         unit: "call"; "run" of the log; "sample", "iteration" or the like where the two did unequal work.
     """
 
@@ -104,7 +104,7 @@ def compare(
     """Which of two takes less energy and time for the same work, by how much, and how sure that is.
 
     Functions and settings are run now: one unmeasured call each, then turns until a difference of `smallest`
-    would be found in nine cases of ten, or `budget_s` is spent. What was set is put back. Both ways are in
+    would be found in nine cases of ten, or `budget_s` is spent. Settings are restored. Both ways are in
     the log afterwards, also where one of them fails. Labels are looked up in the log: all their runs count.
 
     Args:
@@ -127,7 +127,7 @@ def compare(
     if not budget_s > 0:
         raise UsageError(f"a budget of {shown(budget_s)} s measures nothing; give seconds above 0")
     if pairs < 2:
-        raise UsageError(f"{pairs} pairs of runs tell nothing of their spread; give at least 2 pairs")
+        raise UsageError(f"{pairs} pair of runs shows no spread; give at least 2 pairs")
     if isinstance(a, str) and isinstance(b, str):
         return compare_logged(Store(), a, b)
     ways, names = _ways(a, b, work, gpus)
@@ -302,7 +302,7 @@ def countable_j(measured: Measurement) -> float:
 
 
 def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
-    """The same from what is in the log under two labels; runs that failed or have no energy are left out.
+    """The same from the runs of two labels of the log; runs that failed or have no energy are left out.
 
     Raises:
         UsageError: a label with no such run, or runs that cannot be compared.
@@ -330,7 +330,7 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
 
 
 def _differences(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
-    """What besides the way differs between logged runs."""
+    """What also the way differs between logged runs."""
     remarks = caveats(*first, *second)
     settings = [{gpu.setting for m in side for gpu in m.gpus} for side in (first, second)]
     if settings[0] != settings[1]:

@@ -2,9 +2,9 @@
 
     log(value) = a + b*way + c*temperature + d*order + e*order^2 + noise
 
-`b` is what is asked for. The temperature is the GPU's when a run begins: what the run before left behind, and
-none of the run's own doing. Order stands for drift. A term that the runs cannot tell from the ways is left
-out, with a note. Pure functions over arrays; a run is a row.
+`b` is the result. The temperature is the GPU's when a run begins: what the run before left behind, and
+none of the run's own doing. Order stands for drift. A term that the runs cannot separate from the variants is
+left out, with a note. Pure functions over arrays; a run is a row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ratio(HtmlFacts):
 
     @property
     def significant(self) -> bool:
-        """Whether 1 lies outside of the interval."""
+        """Whether 1 is outside of the interval."""
         return self.high < 1.0 or self.low > 1.0
 
     def __str__(self) -> str:
@@ -157,7 +157,7 @@ def _columns(ways: np.ndarray, temperature_c: ArrayLike | None) -> tuple[list[np
             continue
         if np.std(_residual(columns[1], [columns[0], *columns[2:], term])) ** 2 < (1 - CONFOUNDED) / 4:
             if name:
-                notes.append(f"{name} cannot be told from the difference: the runs did not take turns")
+                notes.append(f"{name} cannot be separated from the difference: the runs did not alternate")
             continue
         columns.append(term - term.mean())
     return columns, notes

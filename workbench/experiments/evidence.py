@@ -1,7 +1,7 @@
-"""What is known of a job and a card from before: from tuned jobs, sweeps and recurring jobs alike.
+"""Earlier measurements of a job and a card, from tuned jobs, sweeps and recurring jobs.
 
 The same job is one of the same name: the label of a tuned cell, the name of a sweep, the name of a recurring
-job. Each leaves what it has measured in one table of the store (`logbook.store.OBSERVATIONS`). To forget a
+job. Each adds its measurements to one table of the store (`logbook.store.OBSERVATIONS`). To forget a
 job, delete its file there. Rows that make no sense count for nothing.
 """
 
@@ -31,7 +31,7 @@ Costs = Mapping[Setting, tuple[float, float]]  # time (s) and energy (J)
 
 @dataclass(frozen=True)
 class KnownJob:
-    """What is known of a job on a card, newest first.
+    """Measurements of a job on a card, newest first.
 
     Attributes:
         same: Runs of this job on a card of this name.
@@ -55,7 +55,7 @@ class _Found:
     curve: EarlierCurve
 
     def alike(self, baseline: tuple[float, float] | None) -> bool:
-        """Whether an iteration at the default setting took what it takes now, where both are known."""
+        """Whether an iteration at the default setting took as long as now, where both are known."""
         if baseline is None or self.unit != "iteration":
             return True
         own = self.curve.costs[_highest(self.curve.costs)]
@@ -70,11 +70,11 @@ def known_job(
 
     Args:
         label: Name of the job; without one only other jobs are known.
-        device: The GPU that it runs on. What a simulated one has shown says nothing of a real one.
+        device: The GPU that it runs on. Simulated measurements are not used for a real card.
         batch_size: Of the job, where it has one: other ones count only where this one is not known.
         baseline: Time (s) and energy (J) of an iteration at the default setting, where they are measured:
             where an earlier run's are farther off than a tenth, it was of another job.
-        besides: A kind of source that is left out, "a sweep" or "a recurring job": the asker's own.
+        also: A kind of source that is left out, "a sweep" or "a recurring job": the asker's own.
     """
     same, elsewhere = [], []
     others: dict[tuple[str, int | None], EarlierCurve] = {}
@@ -99,7 +99,7 @@ def known_job(
 def known_limits(
     label: str, device: Device, batch_size: int, limits_w: Iterable[float]
 ) -> tuple[tuple[tuple[float, float, float], ...], str]:
-    """What is known of a recurring job's power limits: rows of limit (W), time and energy over those at the
+    """Measured power limits of a recurring job: rows of limit (W), time and energy over those at the
     highest of these limits; and where from, as text.
 
     Args:
@@ -148,7 +148,7 @@ def observe(
     kind: str, name: str, device: Device, costs: Costs, *, unit: str, batch_size: int | None = None,
     run: int | None = None,
 ) -> None:
-    """Add what a job has taken under several settings to what is kept of it.
+    """Add time and energy of a job under several settings to its stored rows.
 
     Args:
         kind: "a tuned run" or "a recurring job".
@@ -176,7 +176,7 @@ def observe(
 
 
 def top_of_device(device: Device) -> Setting:
-    """The default power limit and the highest clocks of a GPU; None where it does not say."""
+    """The default power limit and the highest clocks of a GPU; None where it does not report them."""
     limits = device.limits
     default_w = limits.default_power_limit_w
     clocks = limits.sm_clocks_mhz

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class WorkerDied(WorkbenchError):
-    """A worker of a Dask cluster died with its trial, or was told to leave it."""
+    """A worker of a Dask cluster died with its trial, or was reported to leave it."""
 
 
 class HereExecutor(Executor):
@@ -77,7 +77,7 @@ class LocalExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes after what runs, and with `cancel_futures` without what waits."""
+        """End the processes after the running tasks; `cancel_futures` drops the waiting ones."""
         for pool in self._pools.values():
             pool.shutdown(wait, cancel_futures=cancel_futures)
 
@@ -138,7 +138,7 @@ class DaskExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leaves the cluster to whoever made it."""
+        """Leaves the cluster to its owner."""
 
 
 def dask_client(gpus: Sequence[str]) -> Client:

@@ -2,7 +2,7 @@
 
 By least squares the readings are laid on the first harmonics of every period within the range that a change
 of clocks can have made, and the one that leaves least is it; the shape is free, because not all of an
-iteration stretches alike. GPOEO detects the period anew at every probe instead (`PyEPOpt.py:954-1722`).
+iteration stretches alike. GPOEO detects the period again at every probe instead (`PyEPOpt.py:954-1722`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def timed(
 
     Args:
         time_s, power_w: Readings, one a refresh.
-        guess_s: What it should be.
+        guess_s: The expected value.
         low, high: How much shorter and longer than `guess_s` it may be. Of two that fit alike, one twice the
             other, it is the shorter.
         sd: Standard deviation of the logarithm of what it is over the guess.
@@ -125,7 +125,7 @@ def timed(
     if bend > 0:
         frequency += float(np.clip(0.5 * (before - after) / bend, -1, 1) * step)
         variance *= 2.0 * here / max(n - 2 * len(shown) - 3, 1) / bend
-    if step_s >= PARAMS.slow_s:  # an error of a slow refresh's moment is in two differences at once
+    if step_s >= PARAMS.slow_s:  # an error of a slow refresh's moment is in two differences immediately
         variance *= 2.5
     seconds = 1.0 / frequency
     varies_s = max(variation, PARAMS.variation) * seconds / math.sqrt(max(span_s / seconds, 1.0))
@@ -135,7 +135,7 @@ def timed(
 
 
 def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array]:
-    """Neighbouring readings averaged, where there are more to a period than tell anything."""
+    """Neighbouring readings averaged, where a period has more than needed."""
     group = int(seconds / (4 * harmonics.MOST) / max(float(np.median(np.diff(time_s))), 1e-6))
     whole = len(time_s) // max(group, 1) * group
     if group < 2 or whole // group < PARAMS.least_readings:
@@ -145,7 +145,7 @@ def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array
 
 def variation(time_s: Array, power_w: Array, seconds: float) -> float | None:
     """How much iterations differ in length, as a share: what phases wander more over two periods than one,
-    in which the readings' own noise cancels. None where too few periods or readings tell.
+    in which the readings' own noise cancels. None where too few periods or readings report.
     """
     number = np.floor((time_s - time_s[0]) / seconds).astype(np.int64)
     count = int(number[-1]) if len(number) else 0

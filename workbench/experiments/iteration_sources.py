@@ -1,6 +1,6 @@
 """Where iterations come from: marks of the training, a user's counter, the power trace, or else a rate.
 
-All answer one question: how many whole iterations lie in a stretch of time at one setting, and where they
+All answer one question: how many whole iterations are in a stretch of time at one setting, and where they
 begin and end.
 """
 
@@ -67,7 +67,7 @@ class Count:
 
 
 class Guess(NamedTuple):
-    """How long an iteration should take: `sd` is of the logarithm; it lies in `least_s`..`most_s`.
+    """How long an iteration should take: `sd` is of the logarithm; it is in `least_s`..`most_s`.
 
     All lengths are NaN where nothing is known.
     """
@@ -94,7 +94,7 @@ class IterationSource(Protocol):
 
 
 class MarkSource(marks.MarkRecorder):
-    """Iterations as marks tell them: those of `workbench.step()` once it is attached."""
+    """Iterations from marks: those of `workbench.step()` once it is attached."""
 
     name = "marks"
 
@@ -131,7 +131,9 @@ class MarkSource(marks.MarkRecorder):
 
 
 class Counter:
-    """Iterations as a user's counter tells them, a growing number; `failed` says why it cannot be used."""
+    """Iterations as a user's counter reports them, a growing number; `failed` gives the reason it cannot be
+    used.
+    """
 
     name = "counter"
 
@@ -184,7 +186,7 @@ Marked = MarkSource | Counter
 
 
 class MarkedIterations:
-    """Iterations that the job tells: marks of this process, and a user's counter where one was given."""
+    """Iterations that the job reports: marks of this process, and a user's counter where one was given."""
 
     def __init__(
         self, clock: Callable[[], float], progress: Callable[[], float] | None,
@@ -258,17 +260,17 @@ class Trace:
 
 
 class Rate:
-    """Work done by a job without iterations, told from how busy the GPU is and how fast its clock runs.
+    """Work done by a job without iterations, from the GPU's utilisation and clock.
 
     One iteration is what `unit_s` does at the default setting. How much longer it takes elsewhere is the
     lower of two upper bounds: the GPU's part stretches at most as the SM clock falls, the rest not at all,
-    `busy0 * clock0 / clock + 1 - busy0` (which says nothing of a lower memory clock); and the waits take at
+    `busy0 * clock0 / clock + 1 - busy0` (which states nothing of a lower memory clock); and the waits take at
     most as long as before, `(1 - busy0) / (1 - busy)`.
 
     Args:
         recorder, uuid: Whose readings.
         busy, clock_mhz, mem_clock_mhz: Mean utilisation and clocks at the default setting; a memory clock of
-            NaN is not told.
+            NaN is not reported.
     """
 
     name = "rate"
@@ -294,7 +296,7 @@ class Rate:
         if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
             ratio = math.inf
         if self.busy < PARAMS.mostly_waits:
-            # A utilisation in whole percent does not tell waits shorter than its error.
+            # A utilisation in whole percent does not report waits shorter than its error.
             waits, waits0 = max(1.0 - busy, PARAMS.least_sd), 1.0 - self.busy
             waits_sd = PARAMS.least_sd * math.hypot(1.0 / waits0, 1.0 / waits)
             by_waits = waits0 / waits * (1.0 + waits_sd)
@@ -310,7 +312,7 @@ class Rate:
 
 
 def busy_and_clock(rows: Array) -> tuple[float, float]:
-    """Mean utilisation, and the mean SM clock while busy; NaN for what the rows do not tell."""
+    """Mean utilisation, and the mean SM clock while busy; NaN for what the rows do not report."""
     used = rows["utilisation"]
     known = np.isfinite(used)
     clocks = rows["sm_clock_mhz"][~(used <= 0)]
@@ -327,7 +329,7 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         moments: When iterations ended.
         counts: How many ended between a moment and the next.
         guess_s: How long one should take; the median where that is not known.
-        phases: What was told to be something else.
+        phases: Marked phases that are no iterations.
     """
     if len(moments) < 2:
         return []

@@ -10,7 +10,7 @@
                     workbench.step()              # where an iteration ends, limits may be profiled
                 run.epoch(validate())
 
-A run is measured by the meter of this process's session. Its power limit is put back when it ends, however it
+A run is measured by the meter of this process's session. Its power limit is restored when it ends, however it
 ends. The history is an Optuna study (`history.study`), shared by everybody who names the same storage.
 """
 
@@ -33,7 +33,7 @@ from ..search.batch_size.history import MOST_RUNS, Space
 from ..search.batch_size.policy import BatchSizePolicy
 from ..search.objective import Objective, Time, check_objective, resolve_objective
 from .history.attempts import Attempt
-from .history.csv import missing, read_csv, write_csv
+from .history.csv import write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
 from .progress import ProgressLine
@@ -60,7 +60,7 @@ class RecurringJob(Suggesting):
         storage: An Optuna storage, its URL, or the path of an SQLite file; a file in the user's data
             directory where None.
         target: Value of the metric at which a run has reached its goal; without one `report(reached=True)`
-            says so.
+            reports it.
         higher_is_better: Of the metric.
         max_epochs: After so many a run has failed.
         policy: Ours by name ("knowledge-gradient", "zeus", "default-batch-size"), a policy, or a sampler of
@@ -72,7 +72,7 @@ class RecurringJob(Suggesting):
         seed: Of the policy's draws.
         accept_changes: Go on where the history has other batch sizes.
         retries: Runs that `attempts` and `run` make for one recurrence at most, those that run out of memory
-            included. Three that trained in vain end it sooner.
+            included. Three that trained without success end it sooner.
         earlier: Begin a profile of limits with what tuned runs and sweeps of this name have measured.
 
     Raises:
@@ -139,7 +139,7 @@ class RecurringJob(Suggesting):
 
     @property
     def objective(self) -> Objective:
-        """What is to be small. A change scores all history anew."""
+        """The objective to minimise. A change scores all history again."""
         return self.study.objective
 
     @objective.setter
@@ -147,7 +147,9 @@ class RecurringJob(Suggesting):
         self.study.objective = self._objective(objective)
 
     def next(self) -> Configuration:
-        """What the next recurrence runs at. It is claimed by this: other processes see it as running."""
+        """The configuration of the next recurrence. It is claimed by this: other processes see it as
+        running.
+        """
         if self._next is None:
             self._next = self.study.ask(slices=False)
         return Configuration(Setting(power_limit_w=self._next.power_limit_w), self._next.batch_size)
@@ -161,7 +163,7 @@ class RecurringJob(Suggesting):
             power_limit_w: One of the job's; None takes the one that has cost least there so far.
 
         Raises:
-            UsageError: a batch size or limit that the job has not; what was claimed before stays claimed.
+            UsageError: a batch size or limit that the job has not; an earlier claim stays.
         """
         claimed = self.study.claim(batch_size, power_limit_w) if batch_size is not None else None
         if self._next is not None:
@@ -250,17 +252,6 @@ class RecurringJob(Suggesting):
     def export_csv(self, path: str | Path) -> int:
         """Write the history as CSV; returns how many attempts that were."""
         return write_csv(self.study.attempts, Path(path))
-
-    @checked
-    def import_csv(self, path: str | Path) -> int:
-        """Add what is missing here of a history that `export_csv` has written; returns how many attempts.
-
-        Raises:
-            UsageError: a row that is none, with its number; nothing was added.
-        """
-        rows = missing(read_csv(Path(path)), self.study.attempts)
-        self.study.add_all(rows)
-        return len(rows)
 
     @checked
     def unblock(self, batch_size: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """Power limits profiled inside a running job, whole iterations at a time (Zeus, NSDI'23, section 4.2).
 
 Each slice is a `Probe`, advanced where an iteration ends. An epoch's end cuts it short; where epochs are too
-short for any, or iterations are not marked, the probes are of whole epochs. The best limit stays in force
+short for any, or iterations are not marked, the probes are of whole epochs. The best limit stays active
 when the profile is done.
 """
 
@@ -20,7 +20,7 @@ from .iteration_sources import MarkSource, guessed
 from .probe import PARAMS as PROBE_PARAMS
 from .probe import Probe
 
-SETTLE_S = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
+SETTLE_S = 0.5  # a new limit is active after some 0.1 s, and the clock then settles
 LONG_S = 10.0  # so long an iteration or epoch is not thrown away for the settling
 
 
@@ -33,7 +33,7 @@ class PowerLimitSetter:
         self.refused = ""
 
     def set(self, limit_w: float) -> bool:
-        """Whether the limit is in force. Once there were no rights it is not tried again."""
+        """Whether the limit is active. Once there were no rights it is not tried again."""
         if self.refused:
             return False
         if self.limit_w == limit_w:

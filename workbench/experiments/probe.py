@@ -82,18 +82,19 @@ class Reading:
 
 
 class Probe:
-    """A probe that is under way: `advance` it until there is a `reading`, or `failed` says why there is none.
+    """A probe that is under way: `advance` it until there is a `reading`, or `failed` gives the reason there
+    is none.
 
     Args:
         kind: "baseline", "probe" or "re-check".
         meter: Measures the energy.
         source: Counts the iterations.
-        setting: What is in force.
-        from_s: When it begins; may lie in the past.
+        setting: The active setting.
+        from_s: When it begins; may be in the past.
         iterations, seconds: Least that it measures.
         guess: How long an iteration should take.
         breaks: Whether so many iterations in so much time are sure to break the bound, and end the probe.
-        settled_s: When the setting was in force, which may be after `from_s` (None: not yet), at a time.
+        settled_s: When the setting was active, which may be after `from_s` (None: not yet), at a time.
 
     Attributes:
         since_s: Since when its time counts as that of the probe.
@@ -123,7 +124,7 @@ class Probe:
         self.from_s, begins_s = from_s, max(from_s, now_s)
         self._long_s = begins_s + PARAMS.long * wanted_s
         self._give_up_s = begins_s + 2.0 * PARAMS.long * wanted_s + patience_s
-        # Three of the longest iterations that there can be would have shown a rhythm.
+        # Three of the longest iterations that there can be would have shown a period.
         self._blind_s = begins_s + max(self.seconds, min(3.0 * self.guess.most_s, patience_s)) + PARAMS.wait_s
 
     @property
@@ -211,7 +212,7 @@ class Probe:
 
 
 def energy(meter: Meter, start_s: float, end_s: float) -> EnergyEstimate | None:
-    """What all GPUs drew between two times; None where nothing tells, as where a counter stands still."""
+    """Energy of all GPUs between two times; None if unknown, as with a counter that stopped."""
     found, recorder = meter.energy(start_s, end_s), meter.recorder
     if found is None or found.energy_j <= 0 or recorder is None:
         return None

@@ -10,10 +10,10 @@ from typing import Any
 
 
 class ProgressLine:
-    """What is running, and how much of it is done. Use it as a context: a notebook's bar is gone at its end.
+    """A running job and its progress. Use it as a context: a notebook's bar is gone at its end.
 
     Args:
-        name: What is running.
+        name: The running job.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A pytest plugin: tests that may fail on joules, and say so when they cannot tell.
+"""A pytest plugin: tests that may fail on joules, and report inconclusive results.
 
     def test_step(energy):
         energy.assert_at_most(train_step, joules=120.0)
@@ -6,10 +6,10 @@
 
     pytest --energy-update          measure the baselines and write that file, to be committed
     pytest --energy-simulate V100   on a simulated GPU, which is never taken unasked
-    pytest --energy-strict          what cannot be told fails too
+    pytest --energy-strict          what cannot be reported fails too
 
-Without a GPU that counts its energy these tests are skipped. Three verdicts: worse (fails), not worse, cannot
-tell (passes, and is in the table at the end).
+Without a GPU that counts its energy these tests are skipped. Three verdicts: worse (fails), not worse,
+inconclusive (passes, and is in the table at the end).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROPERTY = "energy"
 
 @dataclass(frozen=True, slots=True)
 class EnergyBaseline:
-    """What a piece of work took on one kind of GPU: mean and standard deviation of log joules over runs."""
+    """A baseline of a piece of work on one GPU model: mean and standard deviation of log joules over runs."""
 
     log_j: float
     log_sd: float
@@ -52,7 +52,7 @@ class EnergyVerdict:
     low_j: float
     high_j: float
     limit_j: float
-    verdict: str  # "worse", "not worse", "cannot tell", "baseline written"
+    verdict: str  # "worse", "not worse", "cannot report", "baseline written"
     gpu: str
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ def verdict(logs: Sequence[float], limit: float | EnergyBaseline) -> str:
 
 
 class EnergyAsserter:
-    """What the `energy` fixture gives: asserts on the joules of a call."""
+    """The `energy` fixture: asserts on the joules of a call."""
 
     def __init__(self, request: pytest.FixtureRequest, meter: Meter) -> None:
         self._meter, self._config, self._node = meter, request.config, request.node
@@ -168,7 +168,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise pytest.UsageError(f"{path.name} cannot be read ({error}); mend or remove it") from error
+        raise pytest.UsageError(f"{path.name} cannot be read ({error}); fix or remove it") from error
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise pytest.UsageError(f"{path.name} has no baselines in it; remove it, and pytest --energy-update "
                                 "writes it")
@@ -182,7 +182,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("energy", "energy of GPUs (workbench)")
     group.addoption("--energy-update", action="store_true", help=f"measure baselines and write {FILE}")
     group.addoption("--energy-simulate", metavar="CARD", help="measure a simulated GPU, such as V100")
-    group.addoption("--energy-strict", action="store_true", help="what cannot be told fails")
+    group.addoption("--energy-strict", action="store_true", help="what cannot be reported fails")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """One recurring job over several processes, a rank each (torchrun): one batch size, one history, one sum.
 
-The first rank asks the policy, measures all GPUs and writes the history; the others run at what it has chosen
-and stop when it does. All ranks go through the same loop, as any distributed training does:
+The first rank asks the policy, measures all GPUs and writes the history; the others use its choice and stop
+with it. All ranks go through the same loop, as any distributed training does:
 
     torch.distributed.init_process_group("nccl")        # before RecurringJob
     for run in job.attempts():
@@ -69,7 +69,7 @@ def require_connected(environ: Mapping[str, str]) -> None:
     if "LOCAL_RANK" in environ and size.isdigit() and int(size) > 1:
         raise UsageError(
             f"this process is rank {environ.get('RANK', environ['LOCAL_RANK'])} of {size}, and torch has not "
-            "connected them yet; call torch.distributed.init_process_group() before RecurringJob, or say "
+            "connected them yet; call torch.distributed.init_process_group() before RecurringJob, or give "
             "gpus=... where each rank is a job of its own"
         )
 
@@ -98,7 +98,7 @@ def gpus_of_ranks(ranks: Ranks, batch_sizes: tuple[int, ...]) -> list[int]:
 def lead(
     attempts: Callable[[Callable[..., Recurrence]], Iterator[Recurrence]], ranks: Ranks
 ) -> Iterator[Recurrence]:
-    """The attempts of the first rank, which tells the others of each."""
+    """The attempts of the first rank, which reports the others of each."""
 
     def make(job: JobContext, attempt: Attempt) -> Recurrence:
         return _Leading(job, attempt, ranks)
@@ -149,12 +149,8 @@ class _Leading(Recurrence):
             self._ranks.share((self.reached, self.stop_reason))
 
 
-class _Following(Recurrence):
+class _Following(_Leading):
     """The same attempt on another rank: it measures nothing, sets nothing, and stops when the first does."""
-
-    def __init__(self, job: JobContext, attempt: Attempt, ranks: Ranks) -> None:
-        super().__init__(job, attempt)
-        self._ranks = ranks
 
     def __enter__(self) -> Recurrence:
         self.entered = True

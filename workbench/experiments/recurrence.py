@@ -28,11 +28,11 @@ from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 from .trial import out_of_memory
 
-SETTLED_S = 2.0  # after a moment, what its energy is said to be changes no more
+SETTLED_S = 2.0  # after a moment, what its energy is reported to be changes no more
 
 
 class JobContext(Protocol):
-    """What a recurrence takes from its job; `RecurringJob` is one."""
+    """The interface of a job to its recurrences; `RecurringJob` is one."""
 
     name: str
     meter: Meter
@@ -49,7 +49,7 @@ class Recurrence(Suggesting):
         batch_size: To train with.
         reached: Whether it has reached its target.
         stop_reason: Why it is to be stopped, where it is.
-        notes: What else there is to tell: limits that could not be set, profiles that were cut short.
+        notes: What else there is to report: limits that could not be set, profiles that were cut short.
         measurement: Of the whole attempt, profiling included, when it has ended.
     """
 
@@ -73,7 +73,7 @@ class Recurrence(Suggesting):
 
     @property
     def power_limit_w(self) -> float | None:
-        """The limit that is in force through this run; None where the run leaves it alone."""
+        """The limit that is active through this run; None where the run leaves it alone."""
         return self._limiter.limit_w
 
     @property
@@ -372,7 +372,7 @@ class Recurrence(Suggesting):
         )
 
     def _limit_found(self) -> float | None:
-        """The limit that there is (W); None where it is not told."""
+        """The limit that there is (W); None where it is not reported."""
         try:
             return self._meter.devices[0].setting().power_limit_w if self._meter.devices else None
         except DeviceError:

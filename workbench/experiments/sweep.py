@@ -52,7 +52,7 @@ class Sweep:
         work: A fixed piece of training: a function of the batch size that returns how many samples it took.
         space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz,
             mem_clock_mhz (all combinations).
-        budget: Configurations to measure at most, trials that fail beside; the whole space where None.
+        budget: Configurations to measure at most, failed trials not counted; the whole space where None.
         order: "frontier" measures where the frontier is expected to grow most, until it has it; "grid" all.
         executor: Where trials run; a process per GPU where None.
         gpus: For that, as `devices` takes them; all that the session sees where None.
@@ -99,7 +99,7 @@ class Sweep:
         self._keys = {self._key(row): i for i, row in enumerate(self.space.iter_rows(named=True))}
         for row in self._stored():
             if row["outcome"] in FAILED:
-                self._rows.append(row)  # the work may be mended since, so it is tried again
+                self._rows.append(row)  # the work may be fixed since, so it is tried again
             else:
                 self._take(row)
         self._earlier = len(self._rows)
@@ -116,7 +116,7 @@ class Sweep:
 
     @property
     def points(self) -> pl.DataFrame:
-        """What was measured, as `search.frontier` reads it."""
+        """The measurements, as `search.frontier` reads them."""
         return self.trials.filter(pl.col("outcome") == "ok")
 
     @property
@@ -126,8 +126,7 @@ class Sweep:
 
     @property
     def note(self) -> str:
-        """What is known from before, and a card that follows no usual curve, as a sentence, while the
-        frontier is looked for; else empty.
+        """A sentence on earlier measurements and on an irregular card during the search; else empty.
         """
         known = f"{self._known_text}: " + (
             "as these trials measure" if self._search.earlier.agreed else
@@ -148,7 +147,7 @@ class Sweep:
         return "" if first is None else self._describe(first)
 
     def summary(self) -> str:
-        """What was measured, why the sweep ended, and the first failure."""
+        """Number of measurements, why the sweep ended, and the first failure."""
         status = f"{len(self.points)} configurations measured"
         if self.reason:
             status += f": {self.reason}"

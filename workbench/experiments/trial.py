@@ -1,7 +1,6 @@
-"""One trial: a configuration applied to a GPU, a piece of work run and measured under it, the GPU put back.
+"""One trial: a configuration applied to a GPU, a piece of work run and measured under it, the GPU restored.
 
-A trial is a row of `TRIALS`, whatever came of it: what was asked for, what the driver set, what it was put
-back to, and how it ended.
+A trial is a row of `TRIALS`: its requested, active and restored settings, and its outcome.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ TRIALS = pl.Schema({
     "power_limit_w": pl.Float64,  # asked for; null leaves it to the driver
     "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,
     "applied_w": pl.Float64,  # read back before the work began
-    "restored_w": pl.Float64,  # read back after the GPU was put back
+    "restored_w": pl.Float64,  # read back after the GPU was restored
     # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
     "outcome": pl.String, "reason": pl.String,
     "raised_at": pl.String,  # "file:line" of the work where it failed
-    "time_s": pl.Float64,  # of a sample, a million tokens, or the whole piece where neither is told
+    "time_s": pl.Float64,  # of a sample, a million tokens, or the whole piece where neither is reported
     "energy_j": pl.Float64,
     "time_sd_s": pl.Float64,  # standard errors
     "energy_sd_j": pl.Float64, "samples": pl.Float64,
@@ -65,7 +64,7 @@ def run(
 ) -> tuple[dict[str, Any], Observation | None]:
     """Measure a piece of work under a configuration; returns the row, and the observation where there is one.
 
-    Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is put back in every
+    Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is restored in every
     case. An interrupt passes through after that.
 
     Args:
@@ -131,7 +130,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
+    """Whether an error of a framework, or of the simulated GPU, means that the batch does not fit."""
     message = f"{type(error).__name__} {error}".casefold().replace("_", " ")
     phrases = ("outofmemory", "out of memory", "resource exhausted")
     return isinstance(error, MemoryError) or any(each in message for each in phrases)
@@ -161,7 +160,7 @@ def _with_work(
     work = {each.name: each for each in measurement.work}
     if samples is None and batch_size is not None and found is not None and not work:
         samples = batch_size * found.summary.count
-    with contextlib.suppress(TypeError, ValueError):  # `costs` says what is wrong with it
+    with contextlib.suppress(TypeError, ValueError):  # `costs` names the error with it
         if (amount := float(samples)) > 0:  # type: ignore[arg-type]
             work["samples"] = WorkDone("samples", amount)
     return replace(with_iterations(measurement, found), batch_size=batch_size, work=tuple(work.values()))
@@ -187,10 +186,10 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     if samples is not None and not (math.isfinite(samples) and samples > 0):
         return simulated | {
             "outcome": "error",
-            "reason": f"the work says that it went through {samples:g} samples; give a number above 0",
+            "reason": f"the work completed {samples:g} samples; give a number above 0",
         }
     if energy_j is None or not energy_j > 0 or not measurement.time_s > 0:
-        why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "the GPU told no energy"
+        why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "no energy reported"
         return simulated | {"outcome": "error", "reason": f"its energy could not be measured: {why}"}
     counted = {each.name: each.amount for each in measurement.work if each.amount > 0}
     known = [(unit, counted[name] / size) for unit, (name, size) in WORK_UNITS.items() if name in counted]

@@ -19,7 +19,7 @@ def example_training(
     """Iterate a training as one would iterate a data loader; yields the iteration's number.
 
     On a simulated GPU this is the named workload of `simulation.training`. On a real GPU it is a small
-    convolutional network in PyTorch on random images, whatever the name, so that notebooks run on both.
+    convolutional network in PyTorch on random images for every name, so that notebooks run on both.
 
     Raises:
         UsageError: fewer than one iteration, or an unknown workload.

@@ -1,4 +1,4 @@
-"""What was measured: kept, compared and put into words. It reads records and frames, and touches no GPU.
+"""The log: measurements stored, compared and described. It reads records and frames, and touches no GPU.
 
     store, keeping             measurements and traces on disk; the thread that writes them
     run_table, equal_work      stored runs as a table; which runs did equal work and may be compared

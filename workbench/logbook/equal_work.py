@@ -2,7 +2,7 @@
 
 All runs must be complete, have an energy, and have run on the same GPU models. Runs that did equal work are
 compared as they are; others per token, per sample or per iteration. Where neither is known for all of them
-there is no comparison, and `Basis.problem` says why.
+there is no comparison, and `Basis.problem` gives the reason.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
 
 
 def caveats(*runs: Measurement) -> list[str]:
-    """What besides the work may explain a difference between runs, a sentence each."""
+    """What also the work may explain a difference between runs, a sentence each."""
     found = []
     if len({frozenset(gpu.uuid for gpu in run.gpus) for run in runs}) > 1:
         found.append("on different GPUs, whose calibrations may differ by 10 %")

@@ -1,7 +1,7 @@
 """What scripts have measured is written to the log by a thread of its own: a training waits for no disk.
 
-A block that is measured again and again is in the log once a second, and less often after its first hundred
-runs; each one that is written says how many before it were left out.
+A block that is measured again and again is in the log once per second, and less often after its first hundred
+runs; each stored run has the number of skipped runs before it.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
         every_s: How often it was written, where its rows have no times (`dcgmi dmon`, an exporter's scrapes).
 
     Raises:
-        UsageError: nothing that is known, or no times or power in it; says what was found and is needed.
+        UsageError: no known format, or no times or power in it; lists the columns found and needed.
     """
     given = Path(path).expanduser()
     table = table_of(given)
@@ -287,7 +287,7 @@ def _samples(
                          "read_log(path, every_s=15)")
     long = long.with_columns(time_us.alias("time_us")).filter(pl.col("time_us").is_not_null())
     if not labels and all(each["number"] is None for each in meanings) and _interleaved(long):
-        raise UsageError(f"{path.name} has rows of several GPUs and no column that tells them apart; add "
+        raise UsageError(f"{path.name} has rows of several GPUs and no column that distinguishes them; add "
                          "index or uuid to --query-gpu")
     if not long.filter(pl.col("column").is_in(["power_w", "energy_j"]))["value"].count():
         raise UsageError(f"{path.name} has {table.height} whole rows and no power reading in them")

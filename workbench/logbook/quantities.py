@@ -1,4 +1,4 @@
-"""Energies and durations as a person reads them, rounded to what is known."""
+"""Energies and durations as text, rounded to their uncertainty."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def format_measured(energy_j: float | None, uncertainty_j: float | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as a person says it.
+    """A duration as text.
 
     >>> format_duration(0.01234), format_duration(9.98), format_duration(754.0), format_duration(7384.0)
     ('12.3 ms', '9.98 s', '12 min 34 s', '2 h 3 min')

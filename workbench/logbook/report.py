@@ -1,7 +1,7 @@
 """A measurement as one line of text, as a card of HTML, and as JSON.
 
-The card has the energy in large, what it means, and the rest behind "details". HTML without script; colours
-and the size of letters are inherited, so that it reads in any theme.
+The card shows the energy in large letters, then its meaning, and the rest under "details". HTML without
+script; colours and the size of letters are inherited, so that it reads in any theme.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Measurement.__str__ = line  # type: ignore[method-assign, assignment]
 
 
 def _facts(m: Measurement, tariff: Tariff) -> Iterator[tuple[str, str]]:
-    """What line and card show beside the energy: names and texts."""
+    """What line and card show next to the energy: names and texts."""
     yield "time", format_duration(m.time_s)
     if m.mean_power_w is not None:
         yield "mean power", f"{significant(m.mean_power_w)} W"
@@ -146,7 +146,7 @@ def page(
 def answer(
     m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
 ) -> str:
-    """What a card says first: the energy in one line, warnings, and a table of several settings."""
+    """The first part of a card: the energy in one line, warnings, and a table of several settings."""
     below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
     facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
     spans = " ".join(
@@ -245,7 +245,7 @@ def warnings(m: Measurement) -> list[str]:
 
 
 def why_no_energy(m: Measurement) -> str:
-    """Why a measurement has no energy, as far as its notes tell."""
+    """Why a measurement has no energy, from its notes."""
     reasons = m.notes[:1] or tuple(note for gpu in m.gpus for note in gpu.notes[-1:])
     return "; ".join(reasons) or "no GPU was measured"
 
@@ -266,7 +266,7 @@ class Report:
     place of the HTML.
 
     Args:
-        measurement: What is shown.
+        measurement: The measurement to show.
         tariff: Price and carbon of a joule.
         remarks: Sentences shown with it.
         against: What changed against the last run of its label; empty for none.

@@ -61,8 +61,8 @@ def _work(row: Mapping[str, Any]) -> str:
 
 
 def set_to(gpu: Mapping[str, Any]) -> str:
-    """What a GPU was set to: its power limit, and clocks where they were locked; where that changed inside,
-    each stretch with its length ("250 W 3 s → 150 W 7 s"), or of many the longest settings.
+    """The setting of a GPU: its power limit, and locked clocks. If it changed inside, each stretch with its
+    length ("250 W 3 s → 150 W 7 s"), or of many the longest settings.
     """
     if segments := gpu.get("segments"):
         named = [(_knobs(each), each["time_s"]) for each in segments]
@@ -102,7 +102,7 @@ def _note(row: Mapping[str, Any], tag: str) -> str:
 
 
 def when(unix_s: float, now_s: float) -> str:
-    """A moment as a person says it, by the local calendar.
+    """A moment as text, by the local calendar.
 
     >>> now_s = time.mktime((2026, 3, 14, 15, 0, 0, 0, 0, -1))
     >>> when(now_s - 60, now_s), when(now_s - 86_400, now_s), when(now_s - 400 * 86_400, now_s)

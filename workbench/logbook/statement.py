@@ -44,7 +44,7 @@ LATEX = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"} |
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a measurement does not know and a statement needs; None where it is not given.
+    """Facts that a statement needs and a measurement does not contain; None if not given.
 
     Attributes:
         pue: Power usage effectiveness of the data centre: all power over that of its machines, 1 or more.
@@ -91,12 +91,12 @@ class EnergyStatement:
 
     @property
     def text(self) -> str:
-        """The statement: hardware, scope, sensor, interval, repeats, what is in it and what is not."""
+        """The statement: hardware, scope, sensor, interval, repeats, what it includes and excludes."""
         return " ".join(_sentences(self.measurements, self.surroundings))
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Which measurements it rests on, with their digest, and what was given beside."""
+        """Which measurements it rests on, with their digest, and what was given next to."""
         return {"ids": [each.id for each in self.measurements], "sha256": digest(self.measurements),
                 "surroundings": asdict(self.surroundings)}
 
@@ -134,7 +134,7 @@ class EnergyStatement:
         return json.dumps(whole, indent=1) + "\n"
 
     def write(self, path: str | Path) -> Path:
-        """Write it; the ending says how. Raises UsageError for another one."""
+        """Write it, in the format of the name's ending. Raises UsageError for another one."""
         target = Path(path)
         if target.suffix not in FORMATS:
             raise UsageError(f"{target.name}: a report ends with {', '.join(FORMATS)}")
@@ -299,7 +299,7 @@ def _sentences(measured: Sequence[Measurement], around: Surroundings) -> Iterato
     cards = _counted(len({gpu.uuid for gpu in gpus}), "GPU")
     yield f"Energy of {cards} ({names}) is that of whole boards, from {sensors}."
     host = any(each.cpu_energy_j is not None for each in measured)
-    beside = "; the processor's own counter (RAPL) is in the data beside" if host else ""
+    beside = "; the processor's own counter (RAPL) is in the data too" if host else ""
     yield f"CPU, memory, fans, power supply and network are not in it{beside}."
     yield "Idle power while a run lasted is in it."
     runs = _counted(sum(each.repeats for each in complete), "run")

@@ -7,8 +7,9 @@
     <home>/tags/<id>                                    words that its owner keeps with it
     <home>/observations/<kind>-<name>-<hash>.parquet    what a job has taken under several settings
 
-What cannot be read is renamed to `.damaged` and said; nothing else is lost by it. Files of another version
-of the schema stay as they are and are left out. Only traces count against the quota, and the oldest go first.
+A file that cannot be read is renamed to `.damaged` and reported; nothing else is lost. Files of another
+version of the schema stay as they are and are left out. Only traces count against the quota, and the oldest
+go first.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ _FIELDS = {  # of the record, by column
     "iteration_j_uncertainty": "energy_uncertainty_j",
     **{f"iteration_{name}": name for name in ("count", "source", "sure", "reason", "detected_s", "check")},
 }
-# What a row must tell. Any other column may be null.
+# What a row must report. Any other column may be null.
 _NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus",
            "notes", "schema_version")
 _LATEST_UNIX_S = 1e11  # the year 5138
@@ -151,8 +152,8 @@ def _iterations(row: dict[str, Any]) -> IterationSummary | None:
 
 
 class Store:
-    """The measurements of this user, by default in their own directory, of which `problem` says what is
-    wrong; all traces together take `quota_bytes`.
+    """The measurements of this user, by default in their own directory, with problems in `problem`; all
+    traces together take `quota_bytes`.
     """
 
     def __init__(self, directory: Path | None = None, *, quota_bytes: int = QUOTA_BYTES) -> None:
@@ -189,7 +190,7 @@ class Store:
         self._compact()
 
     def log(self) -> pl.DataFrame:
-        """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
+        """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` names which."""
         require_polars()
         keeping.writer().flush()
         # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
@@ -229,7 +230,7 @@ class Store:
         return None
 
     def observe(self, kind: str, name: str, rows: pl.DataFrame) -> None:
-        """Keep what was observed of a job, in place of what is there of this kind and name.
+        """Store observations of a job, in place of earlier ones of this kind and name.
 
         Args:
             kind: Of `OBSERVATIONS`.
@@ -243,13 +244,13 @@ class Store:
         _write(lambda: named, self._observed_path(kind, name))
 
     def observed(self, kind: str, name: str, schema: Mapping[str, Any] = OBSERVATIONS) -> pl.DataFrame:
-        """What was observed of one job; a damaged file is set aside."""
+        """Observations of one job; a damaged file is set aside."""
         path = self._observed_path(kind, name)
         frame = self._read(path, lambda frame: _cast(frame, schema, needed=tuple(schema)))
         return pl.DataFrame(schema=schema) if frame is None else frame.select(list(schema))
 
     def observations(self) -> pl.DataFrame:
-        """What was observed of the jobs that ran last (`OBSERVATIONS`)."""
+        """Observations of the latest jobs (`OBSERVATIONS`)."""
         frames = [pl.DataFrame(schema=OBSERVATIONS)]
         for path in sorted(self._files(self._observations), key=_changed_unix_s)[-MOST_JOBS:]:
             frame = self._read(path, lambda frame: _cast(frame, OBSERVATIONS, needed=OBSERVATIONS.names()))
@@ -291,7 +292,7 @@ class Store:
         return found
 
     def messages(self) -> list[str]:
-        """What was met since the last call: damaged files, a directory that is not the wanted one."""
+        """Problems since the last call: damaged files, or another directory than the wanted one."""
         summary, self._messages = self._messages, []
         if self.problem:
             summary.insert(0, self.problem)

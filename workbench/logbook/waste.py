@@ -10,10 +10,10 @@
 | long rest | the same for `LONG_S` or longer: a forgotten kernel, a job that waits for something |
 | waits | all shorter stretches together: waits for data, for the host, for other ranks |
 
-What is idle is told by the driver's utilisation, the share of the last 1/6 to 1 s in which a kernel ran
+Idle time comes from the driver's utilisation, the share of the last 1/6 to 1 s in which a kernel ran
 (NVML, nvmlUtilization_t). Nothing is claimed without it, nor of short waits where readings are further apart
-than `WAITS_PACE_S`. Joules are bounds: idle power lies between what no card falls below and the lowest
-readings beside work.
+than `WAITS_PACE_S`. Joules are bounds: idle power is between what no card falls below and the lowest
+readings next to work.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class WasteFinding(_html.HtmlFacts):
         )
 
     def text(self, tariff: Tariff = NO_TARIFF) -> str:
-        """What was wasted: `waits: 3.9 s to 4.4 s, 310 J to 420 J (2 % to 3 % of the energy)`."""
+        """Wasted energy: `waits: 3.9 s to 4.4 s, 310 J to 420 J (2 % to 3 % of the energy)`."""
         time, energy, share, worth = self.cells(tariff)
         return f"{self.kind}: {time}, {energy} ({share} of the energy){f', at most {worth}' if worth else ''}"
 
@@ -114,11 +114,11 @@ def _between(low: float, high: float, form: Callable[[float], str]) -> str:
 
 
 class Waste:
-    """What was drawn while nothing was done, in one or more runs.
+    """Energy drawn by idle GPUs, in one or more runs.
 
     Attributes:
         findings: A `WasteFinding` for each run, GPU and kind.
-        notes: What is not known, and why.
+        notes: Unknown values, with reasons.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ def waste(
     what: Any = None, *, label: str | None = None, since: str | None = None, last: int | None = None,
     tariff: Tariff = NO_TARIFF,
 ) -> Waste:
-    """What was drawn while nothing was done: in a measurement, in the runs of the log, or in a trace.
+    """Energy drawn by idle GPUs: in a measurement, in runs of the log, or in a trace.
 
     Args:
         what: A measurement, a label or id (its newest run), a log (`read_log`) or a power trace; all of the
@@ -234,8 +234,8 @@ def waste_of_run(
         found += [replace(each, label=measurement.label, gpu=gpu.uuid) for each in some]
         notes += why
         if some and gpu.other_processes:
-            notes.append(f"other processes used {gpu.name}: what they did is no waste of this run, and what "
-                         "they drew is in it")
+            notes.append(f"other processes used {gpu.name}: their work is no waste of this run, but their "
+                         f"energy is included")
     return found, notes
 
 
@@ -257,7 +257,7 @@ def _of_trace(
     limits = trace["power_limit_w"].drop_nulls().drop_nans() if "power_limit_w" in trace.columns else ()
     readings = _Readings(times, watts, np.clip(busy, 0.0, 1.0), max(limits, default=math.nan))
     if not readings.trustworthy:
-        return [], ["its utilisation says nothing of its power: its waste is not known (MIG, vGPU)"]
+        return [], ["its utilisation does not relate to its power: its waste is unknown (MIG, vGPU)"]
     found: dict[str, Bounds] = {}
     working = np.ones(len(times), bool)
     for stretch in readings.rests():
@@ -349,7 +349,7 @@ def describe_waste(
 ) -> list[str]:
     """Sentences on what took more than a share of a run's energy, with what to do about it.
 
-    Of GPUs that did nothing at all its card tells (`report`).
+    Its card reports GPUs that did nothing at all (`report`).
     """
     used = {gpu.uuid: number for number, gpu in enumerate(measurement.gpus)
             if (gpu.idle_share or 0.0) < IDLE_ALL}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..records import Measurement
 from ..tariff import significant, with_error
 
-PADDING = "padding"  # counted beside tokens, and no work
+PADDING = "padding"  # counted next to tokens, and no work
 
 
 class WorkRate(NamedTuple):
@@ -54,7 +54,7 @@ def rates(m: Measurement) -> list[WorkRate]:
 
 
 def padding_share(m: Measurement) -> float | None:
-    """Which share of what the GPU computed was padding and no token, 0..1; None where it was not told."""
+    """Which share of what the GPU computed was padding and no token, 0..1; None where it was not reported."""
     amounts = {each.name: each.amount for each in m.work}
     padding, tokens = amounts.get(PADDING), amounts.get("tokens")
     return padding / (padding + tokens) if padding is not None and tokens else None

@@ -6,7 +6,7 @@
     meter, session, synchronise       windows; one process's GPUs, meter and store; waiting for queued work
     blocks, repeats, setting_segments what a measured block or loop leaves behind; runs as one; its settings
     marks, work, iterations, follow   what the training marks or counts; iterations that the trace shows
-    doctor, gpu_table, foreign        is this machine fit to measure; which GPUs are here; who else uses them
+    doctor, gpu_table, foreign        checks of this machine; its GPUs; other processes that use them
     sinks                             joules to Weights & Biases, MLflow, TensorBoard, Prometheus
     api                               `workbench.measure`, `track` and `iterations_of`
 """

@@ -1,6 +1,6 @@
 """For scripts: `measure` a block, a function or a call, `track` a loop, hold a setting by `applied`.
 
-A training never ends of its measurement: what goes wrong is a note of the result, which has the time anyway.
+A failed measurement never ends the training: the result has the time, and a note with the reason.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def measure(label: Callable[P, R], *, gpus: Gpus = None) -> Callable[P, R]: ...
 def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
     """Measure time and energy of a block or of every call of a function.
 
-    It is in the log too, as soon as it is written: of what runs many times a second, one run a second.
+    Each call is logged. Calls faster than 1 Hz are thinned to one log entry per second.
 
         with workbench.measure("epoch") as result: train()
         print(result.energy_j, result.measurement)
@@ -114,7 +114,7 @@ def applied(
     setting: Setting | None = None, *, power_limit_w: float | None = None, sm_clock_mhz: int | None = None,
     mem_clock_mhz: int | None = None, gpus: Gpus = None,
 ) -> Iterator[tuple[Setting, ...]]:
-    """Hold a setting of the GPUs for the length of a block; gives what was read back from each.
+    """Hold a setting of the GPUs for the length of a block; yields the setting read back from each.
 
         with workbench.applied(power_limit_w=250): train()
 
@@ -155,7 +155,8 @@ def trace_of(measurement: Measurement | str) -> pl.DataFrame:
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     """The iterations of a stored measurement, or of the newest with this label or id.
 
-    The periods are found anew in its stored trace; iterations that the training had marked stay as they were.
+    The periods are found again in its stored trace; iterations that the training had marked stay as they
+    were.
 
     Raises:
         UsageError: there is no such measurement.

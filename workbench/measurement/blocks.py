@@ -1,6 +1,6 @@
-"""What a measured block, function or loop leaves behind: its measurement, iterations and traces.
+"""Results of a measured block, function or loop: measurement, iterations and traces.
 
-Nothing in here ends a training: what goes wrong is a note of the measurement.
+Errors in here never end a training: they become notes of the measurement.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def _begun_at() -> str:
 
 
 class BlockResult(Suggesting):
-    """What a measured block leaves behind; the estimate is made when it is first asked for.
+    """The result of a measured block; the estimate is made at its first use.
 
         with BlockResult(meter, "epoch") as result:     # of itself it raises nothing
             train()
 
-    Where measuring fails there is the time alone, and a note that says why.
+    Where measuring fails there is the time alone, and a note that gives the reason.
     """
 
     def __init__(self, meter: Meter, label: str = "") -> None:
@@ -79,7 +79,7 @@ class BlockResult(Suggesting):
         self.keep_later("block")
 
     def attempt(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns; None where it fails, and the measurement says why."""
+        """What `act` returns; None where it fails, and the measurement gives the reason."""
         try:
             return act()
         except (KeyboardInterrupt, SystemExit):
@@ -178,14 +178,14 @@ class BlockResult(Suggesting):
 
     @property
     def iterations(self) -> Any:
-        """A Polars frame with a row for each iteration and for what is none (`workbench.periods.segment`);
-        the energies add up.
+        """A Polars frame with a row for each iteration and each stretch between
+        (`workbench.periods.segment`); the energies add up.
         """
         return self.found.frame
 
     @property
     def periods(self) -> Periods:
-        """The rhythms of the power trace; none, with the reason, where there was no trace."""
+        """The periods of the power trace; none, with the reason, where there was no trace."""
         return self.found.periods or Periods(reason="the power was not recorded")
 
     @property

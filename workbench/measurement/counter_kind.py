@@ -18,11 +18,11 @@ HISTORY_S, AGAIN_S = 60.0, 4.0
 
 
 class CounterKind:
-    """What is known of the energy counter of one GPU.
+    """Properties of the energy counter of one GPU.
 
     Args:
         device: The GPU.
-        recorder: What watches it; None: only what was found before is known.
+        recorder: Its recorder; None: use earlier findings only.
 
     Attributes:
         part_time: Whether the counter only sums readings that average part of the time; None while that is
@@ -61,7 +61,7 @@ class CounterKind:
             )
         return (
             "the energy counter of this GPU only sums power readings, each an average over "
-            f"{window_ms:.0f} ms; the error includes what they may miss"
+            f"{window_ms:.0f} ms; the error covers values between them"
         )
 
     def _keep(self) -> None:

@@ -48,7 +48,7 @@ class Finding:
 
     Attributes:
         grade: "PASS", "INFO", "WARN" or "FAIL".
-        what: What was checked.
+        what: The checked property.
         found: The result, with its unit.
         means: Its effect on measured joules, or on settings.
     """
@@ -365,5 +365,5 @@ def _integrates(device: OpenGpu, recorder: Recorder, span: tuple[float, float]) 
         means = "error bars allow for a counter that only sums readings"
         return Finding(INFO, what, f"not decided{why}", means)
     if kind.part_time:
-        return Finding(WARN, what, f"only sums power readings{why}", "error bars include what they may miss")
+        return Finding(WARN, what, f"only sums power readings{why}", "error bars cover values between them")
     return Finding(PASS, what, f"integrates all the time{why}", "its joules are exact between two refreshes")

@@ -15,7 +15,7 @@ class EdgeTracker:
     """
 
     KEEP = 32
-    LONGEST_S = 0.4  # between two edges that were seen in one go; further ones do not tell the period
+    LONGEST_S = 0.4  # between two edges that were seen in one go; further ones do not report the period
     FINEST_S = 5e-5  # what a bracket is taken to be at least, as half a width
     SURE = 2.0  # standard errors within which an edge is counted on a line
     PARTS = 4  # of a period that may be too long, as edges between those on the line were seen too vaguely
@@ -26,11 +26,11 @@ class EdgeTracker:
         self.period_s = math.nan
         self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
         self.widen = 1.0  # of the next search for an edge
-        self.doubt_s = 0.0  # half the stretch that the last search covered in vain
+        self.doubt_s = 0.0  # half the stretch that the last search covered without success
         self.jitter_s = self.bracket_s = 0.0  # standard deviations of an edge: off the line, in its bracket
 
     def add(self, before_s: float, after_s: float) -> None:
-        """An edge lies between two readings; a bracket far wider than the best ones is dropped."""
+        """An edge is between two readings; a bracket far wider than the best ones is dropped."""
         middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
         if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
             self._vague = [*self._vague[-7:], (middle_s, half_s)]
@@ -77,20 +77,20 @@ class EdgeTracker:
         self._mean_error_s = scale / math.sqrt(whole)
 
     def _fits(self, origin_s: float, period_s: float) -> bool:
-        """Whether the edges that were seen vaguely may lie on a line."""
+        """Whether the edges that were seen vaguely may are on a line."""
         return all(
             abs(math.remainder(middle_s - origin_s, period_s)) <= half_s + 0.1 * period_s
             for middle_s, half_s in self._vague
         )
 
     def forget(self) -> None:
-        """Begin anew: the sensor has left its line."""
+        """Begin again: the sensor has left its line."""
         self.edges, self._vague, self.period_s, self._origin_s = [], [], math.nan, math.nan
         self.widen, self.doubt_s = 1.0, 0.0
 
     @property
     def locked(self) -> bool:
-        """Whether edges can be predicted: enough were seen and they lie on one line."""
+        """Whether edges can be predicted: enough were seen and they are on one line."""
         fitted = len(self.edges) >= 3 and not math.isnan(self._origin_s)
         return fitted and self._spread_s < 0.15 * self.period_s
 

@@ -59,7 +59,7 @@ class EnergyTimeline:
     Args:
         rows: Samples of the GPU (`samples.ROWS`), from some refreshes before the first moment that is asked
             about to one after the last.
-        power_window_s: What a power reading is the mean of, where that is known.
+        power_window_s: Averaging window of a power reading, if known.
         counted: Whether the GPU has an energy counter; as the rows show where None.
         most_w: The most that the GPU may draw, where the rows show no power limit.
         update_s: The time between two refreshes of the sensor, as far as it is known.
@@ -98,7 +98,7 @@ class EnergyTimeline:
 
     @property
     def difference_j(self) -> float:
-        """What the counter rose by between the edges of the window; NaN where it was not read."""
+        """Rise of the counter between the edges of the window; NaN if it was not read."""
         if self._opened is None or self._closed is None:
             return math.nan
         return self._closed.energy_j - self._opened.energy_j
@@ -243,7 +243,7 @@ class EnergyTimeline:
 
 
 def _jump_j(rows: Rows, most_w: float, update_s: float) -> float:
-    """By how much (J) a counter rose at once though no GPU draws `most_w`; 0 where it did not."""
+    """By how much (J) a counter rose immediately though no GPU draws `most_w`; 0 where it did not."""
     rows = rows[np.isfinite(rows["energy_j"])]
     new = np.flatnonzero(np.diff(rows["energy_j"])) + 1  # the first row of each value but the first
     if len(new) < 2:

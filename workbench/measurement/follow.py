@@ -1,4 +1,4 @@
-"""A recorder's GPUs, each with a tracker: what a live view asks a few times a second."""
+"""A recorder's GPUs, each with a tracker: what a live view asks a few times per second."""
 
 from __future__ import annotations
 

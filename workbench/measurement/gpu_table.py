@@ -1,4 +1,4 @@
-"""GPUs in words: what is here, what it can do, and what it takes to do the rest."""
+"""GPUs as text: their state, capabilities, and the rights needed for more."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from .sensor_updates import Floats
 
 MOST_VOTES = 4  # GPUs whose traces are looked at
 CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, unless it has marks
-MOST_SEARCHES = 2  # parts of one setting in which a rhythm is looked for: the longest may have been idle
+MOST_SEARCHES = 2  # parts of one setting in which a period is looked for: the longest may have been idle
 SEARCH_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
 
@@ -46,14 +46,14 @@ def count(
 ) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
-    The period is that of the GPU with the most energy, or what most of them show, for each setting anew where
-    settings changed inside; energies are those of all measured GPUs together. The rows' energies add up to
-    the measured energy.
+    The period is that of the GPU with the most energy, or what most of them show, for each setting again
+    where settings changed inside; energies are those of all measured GPUs together. The rows' energies add up
+    to the measured energy.
 
     Args:
         window: Closed.
         measurement: Of this window; its GPUs are the ones that count.
-        timelines: What was seen of the GPUs, by UUID; nothing where none were followed.
+        timelines: Followers of the GPUs, by UUID; empty if none were followed.
         detect_periods: True always, False never; None from 3 s on, or where there are marks.
     """
     assert window.end_s is not None
@@ -104,7 +104,7 @@ def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float) -> pl.DataF
 
 
 def energies_of(found_timelines: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetween:
-    """What is known of the energy of GPUs together, from their timelines or traces."""
+    """Energy of GPUs together, from their timelines or traces."""
     timelines = [
         each if isinstance(each, EnergyTimeline) else EnergyTimeline(as_rows(each))
         for each in found_timelines
@@ -120,7 +120,7 @@ def energies_of(found_timelines: Sequence[EnergyTimeline | pl.DataFrame]) -> Ene
 
 
 def detect(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
-    """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error.
+    """The periods of (the last minutes of) a trace; a failure becomes a reason, never an error.
     """
     from ..periods.detect import find_periods
     from ..periods.online import aliasing
@@ -131,7 +131,7 @@ def detect(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> 
         found = find_periods(part)
     except WorkbenchError as error:
         return Periods(reason=str(error))
-    # A recorder's trace has the counter beside the reading: what is in one of them only is a beat.
+    # A recorder's trace has the counter next to the reading: what is in one of them only is a beat.
     counted = {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns)
     return aliasing.with_counter(found, as_rows(part)) if counted else found
 
@@ -190,7 +190,9 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
 
 
 def _parts_of(founds: Sequence[SegmentedIterations]) -> tuple[SettingPart, ...]:
-    """The parts of several runs, told apart anew: settings may have changed inside some, or between them."""
+    """The parts of several runs, distinguished again: settings may have changed inside some, or between
+    them.
+    """
     if not any(found.parts for found in founds):
         return ()
     parts: list[SettingPart] = []
@@ -207,10 +209,10 @@ def _parts_of(founds: Sequence[SegmentedIterations]) -> tuple[SettingPart, ...]:
 def from_stored(
     trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False
 ) -> SegmentedIterations:
-    """The iterations of a stored trace (`Store.trace`), found anew, or as stored (`frame`) where they were
+    """The iterations of a stored trace (`Store.trace`), found again, or as stored (`frame`) where they were
     `marked`.
 
-    The stored frame tells where the measurement began and ended, of which the trace has a little more.
+    The stored frame has begin and end of the measurement; the trace is a little longer.
 
     Raises:
         MeasurementError: there is nothing in the trace to find them in.
@@ -225,6 +227,8 @@ def from_stored(
     if frame is not None and frame.height:  # of several runs only the last one's trace is kept
         first_s, last_s = frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
         within_s = (max(first_s, within_s[0]), min(last_s, within_s[1]))
+    if not within_s[0] <= within_s[1]:  # damaged
+        raise MeasurementError("the stored trace and its measurement are not of the same time")
     periods = detect_all(parts, within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)

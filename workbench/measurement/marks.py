@@ -36,16 +36,16 @@ from ..records import NO_MARKS, Marks, Phase, WorkDone
 ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"
 # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
 MARK_ROW = struct.Struct("<IIdd")
-# the second: a step that was seen, not told
+# the second: a step that was seen, not reported
 KINDS = "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase"
-BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
+BEGUN = len(KINDS)  # is reported when a phase begins, of which it is not known yet when it ends
 ENOUGH = 3  # marks that outweigh a tracked loop around them
 IN_CHILDREN = ("the trainer ran in child processes (ddp_spawn, ddp_fork, ddp_notebook), whose iterations and "
                "samples are not counted here; use strategy='ddp' in a script")
 
 
 class MarkRecorder:
-    """What is noted for an open window, on its device's `clock`; threads may write: appends are atomic.
+    """Marks of an open window, on its device's `clock`; threads may write: appends are atomic.
 
     Args:
         clock: Of the window's device.
@@ -71,7 +71,7 @@ class MarkRecorder:
         self.steps.append(now_s)
 
     def count(self, amounts: Mapping[str, float]) -> None:
-        """Work that was done until now. What is no amount is a note."""
+        """Work that was done until now. Other values become notes."""
         now_s = self.clock()
         for name, amount in amounts.items():
             try:
@@ -125,7 +125,7 @@ class MarkRecorder:
         return tuple(each for each, until_s in zip(inside, reach_s, strict=False) if each.end_s > until_s)
 
     def marks(self, start_s: float, end_s: float) -> Marks:
-        """What was noted between two moments: steps before loops, inner loops before those around them."""
+        """Marks between two moments: steps before loops, inner loops before those around them."""
         if _child_file is not None:
             file_facts = os.fstat(_child_file.fileno())
             if file_facts.st_size and file_facts.st_mtime >= self._made_unix_s:
@@ -192,11 +192,6 @@ def _reached() -> Sequence[MarkRecorder]:
     main, gpus = threading.main_thread().ident, own[-1].gpus
     return [each for each in everyone
             if each.thread in (None, thread) or (each.thread == main and each.gpus >= gpus)]
-
-
-def is_noted() -> bool:
-    """Whether a window is open: a cell, a block or a job is being measured."""
-    return bool(_open)
 
 
 def latest_steps(count: int) -> list[float]:
@@ -291,7 +286,7 @@ def loop(moments_s: Sequence[float]) -> None:
 
 
 class MarkWriter(MarkRecorder):
-    """Writes every mark of this process to a file at once, for who has started it. Raises OSError."""
+    """Writes every mark of this process to a file immediately, for who has started it. Raises OSError."""
 
     def __init__(self, path: str) -> None:
         super().__init__(time.monotonic)

@@ -61,7 +61,7 @@ class Meter:
         recorder: What watches the same devices; None measures by the counter alone, with wider error bars.
         sync: Wait for queued GPU work of torch, JAX and CuPy at both edges.
         zones: RAPL counters to read as well.
-        why: Why there is no GPU to measure, where there is none; trainings are told with their result.
+        why: Why there is no GPU to measure, where there is none; trainings are reported with their result.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Meter:
                 time.sleep(0.004)
 
     def measure(self, window: Window, *, settle: bool = True, outcome: str = "ok") -> Measurement:
-        """What a closed window cost. Raises UsageError while it is open.
+        """Time and energy of a closed window. Raises UsageError while it is open.
 
         Args:
             window: As `close` returned it.
@@ -217,7 +217,7 @@ class Meter:
         if len(by_time) > 1:
             used = ", ".join(f"{each.setting} for {format_duration(each.time_s)}" for each in by_time[:3])
             notes.append(f"the setting changed inside: {used}{', and others' * (len(by_time) > 3)}")
-        # What is asked five times a second and looks back as long tells nothing of a shorter window.
+        # What is asked five times per second and looks back as long tells nothing of a shorter window.
         status = inside if duration_s >= 2 * STATUS_EVERY_S else inside[:0]
         bits = int(np.bitwise_or.reduce(status["throttle"]))
         power = inside["power_w"][~(inside["power_tick_s"] - device.power_window_s < window.start_s)]
@@ -243,7 +243,7 @@ class Meter:
         return count(window, measurement, self._traces_of(window), detect_periods=detect_periods)
 
     def waste(self, window: Window, measurement: Measurement) -> tuple[str, ...]:
-        """Sentences on what was drawn in a measured window while its GPUs did nothing; none of a short one.
+        """Sentences on energy of idle GPUs in a measured window; none for a short one.
         """
         from ..logbook.waste import describe_waste, waste_of_run
         from .iterations import CHEAP_S, trace_of
@@ -327,8 +327,7 @@ def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> li
                 "draw; the energy comes from power readings"]
     if energy is not None:
         plain = energy.source == "difference" and not timeline.moving
-        return ["the counter's steps around this window are not known: its plain difference, off by up to a "
-                "step at each end"] * plain
+        return ["window too short to correct for counter steps: error up to one step at each end"] * plain
     if timeline.difference_j < 0:
         return [f"the energy counter went back by {-timeline.difference_j:.3g} J (was the driver reloaded?)"]
     what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"

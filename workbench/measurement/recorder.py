@@ -1,6 +1,6 @@
-"""Samples become traces: starts the sampling process, drains its ring, hands out what was seen.
+"""Samples become traces: starts the sampling process, drains its ring, hands out samples.
 
-The process looks at the GPUs whatever the kernel does, also while a C call holds the interpreter lock. Where
+The process samples the GPUs even while a C call of the kernel holds the interpreter lock. Where
 no process can be started (and on a stepped clock, in tests) the same sampler runs in this one.
 """
 
@@ -49,7 +49,7 @@ class Recorder:
         devices: What to watch.
         node: UUIDs of what other processes of the same job watch on this machine: one sampling process looks
             at all of it. Where one of this user looks at `devices` already, that one's samples are read.
-        rests: Look only once a second when nothing was held and nobody has called `wake` for a minute, and
+        rests: Look only once per second when nothing was held and nobody has called `wake` for a minute, and
             not at all after ten; without it the samples are needed until `stop`.
 
     Raises:
@@ -137,7 +137,7 @@ class Recorder:
         self._follow = follow
 
     def stop(self) -> None:
-        """End the sampling; what was recorded can still be read."""
+        """End the sampling; recorded samples can still be read."""
         with contextlib.suppress(ValueError):  # the clock of a simulated machine that is gone already
             self.drain()
         if self._sampler is not None:
@@ -304,7 +304,7 @@ class Recorder:
         return as_trace(self.rows(uuid, from_s, to_s))
 
     def hold(self, from_s: float | Callable[[], float], *, awake: bool = True) -> Hold:
-        """Keep everything since a time (a function may tell it, infinity for nothing) while the returned
+        """Keep everything since a time (a function may report it, infinity for nothing) while the returned
         object lives; with `awake` samples are needed as long.
         """
         hold = Hold(from_s, awake=awake)
@@ -323,7 +323,7 @@ class Recorder:
         self._ring.ask(self._numbers[uuid], seconds)
 
     def drain(self) -> None:
-        """Move what is new in the ring into memory of this process, and forget what is old and not held."""
+        """Move new samples of the ring into memory of this process, and drop old ones that are not held."""
         with self._lock:
             for uuid, view in self._views.items():
                 number, kept = self._numbers[uuid], self._kept[uuid]

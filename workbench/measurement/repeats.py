@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def with_iterations(measurement: Measurement, found: SegmentedIterations | None) -> Measurement:
-    """A measurement that says what one iteration costs."""
+    """A measurement that states what one iteration costs."""
     return measurement if found is None else replace(measurement, iterations=found.summary)
 
 

@@ -95,7 +95,7 @@ class Ring:
         self.release()
 
     def release(self) -> None:
-        """Neither join nor leave any more; what is mapped can be read."""
+        """Neither join nor leave any more; mapped memory can be read."""
         self._file.close()
 
     # who writes and who reads
@@ -195,7 +195,7 @@ class Ring:
 
         Args:
             device: Number of the GPU.
-            sample: What the driver returned.
+            sample: The driver's answer.
             tick_s: Last refresh of the energy.
             power_tick_s: Last refresh of the power reading.
             tick_error_s: Error of `tick_s`.

@@ -74,7 +74,7 @@ def step_to_reading_ratio(rows: np.ndarray[Any, Any]) -> tuple[float, float, flo
     period_s = float(np.median(spans_s))
     steps_w, readings_w = np.diff(known["energy_j"]) / spans_s, known["power_w"][1:].astype(float)
     alike = np.abs(spans_s - period_s) < 0.1 * period_s
-    # A mean lies between the lowest and the highest power, unless a refresh was taken for its neighbour.
+    # A mean is between the lowest and the highest power, unless a refresh was taken for its neighbour.
     alike &= (steps_w > 0.95 * readings_w.min()) & (steps_w < 1.05 * readings_w.max())
     use = alike[1:] & alike[:-1]
     noise_w2 = 2.0 * (READING_ERROR * float(np.mean(readings_w))) ** 2
@@ -153,7 +153,7 @@ def level_changes(power_w: Floats, apart: float) -> NDArray[np.int_]:
     size = math.ceil(2.0 * apart)
     windows = np.lib.stride_tricks.sliding_window_view(power_w, size)
     low, high = windows.min(axis=1), windows.max(axis=1)
-    # One reading lies between both levels: the change falls into it, or next to it.
+    # One reading is between both levels: the change falls into it, or next to it.
     gap = np.maximum(low[size + 1 :] - high[: -size - 1], low[: -size - 1] - high[size + 1 :])
     wide = np.maximum((high - low)[size + 1 :], (high - low)[: -size - 1])
     sharp = np.flatnonzero(gap > 2.0 * wide) + size - 1

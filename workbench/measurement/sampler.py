@@ -4,10 +4,10 @@ A GPU's energy counter and power reading refresh in steps of 20 to 100 ms, and w
 energy then. So the sampler finds the steps (a burst at the start, then a reading around the expected moment
 now and then), reads once after each, and stamps every row with the time of the step it belongs to.
 
-A device that nobody has needed for a minute is looked at once a second, and after ten minutes no more; when
-that is so of all of them, the process ends. It ends with its parent too, which closes its standard input,
-unless other processes of the user read the ring. Standard library only, but for the driver's door: it starts
-in some 50 ms and holds some 17 MB.
+A device that nobody has needed for a minute is read once per second, and after ten minutes no more;
+when that is so of all of them, the process ends. It ends with its parent too, which closes its standard
+input, unless other processes of the user read the ring. Standard library only, but for the driver's door: it
+starts in some 50 ms and holds some 17 MB.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def pace_after(idle_s: float) -> int:
 
 class _Watched:
     """A device and its sensors: `edges` of what energy comes from, the counter or else power readings;
-    `power_edges` of power readings beside a counter, for nothing says that the two refresh together.
+    `power_edges` of power readings next to a counter, for nothing says that the two refresh together.
     """
 
     def __init__(self, number: int, device: Device) -> None:
@@ -71,10 +71,10 @@ class _Watched:
         self.pace, self.inside = AWAKE, False  # `inside` an open window
         self.call_s = self.status_call_s = 0.0  # what one sample takes, and one with what changes slowly
         self.still_s = -math.inf  # when a refresh was missed
-        self.schedule: _Follower | None = None  # of refreshes that lie on no line
+        self.schedule: _Follower | None = None  # of refreshes that are on no line
 
     def followed(self) -> tuple[tuple[EdgeTracker, Callable[[Sample], float]], ...]:
-        """The trackers, each with what it follows of a sample."""
+        """The trackers, each with its column of a sample."""
         power = (self.power_edges, lambda sample: sample.power_w)
         return ((self.edges, lambda sample: sample.energy_j), power) if self.counts else (power,)
 
@@ -143,7 +143,7 @@ class _Follower:
 
 
 class Sampler:
-    """Reads devices at their sensors' pace into a ring. `due_s` says when `tick` wants to be called next.
+    """Reads devices at their sensors' pace into a ring. `due_s` is when `tick` is due next.
 
     Args:
         devices: In the ring's order, or by their numbers in it.
@@ -286,7 +286,7 @@ class Sampler:
         return tick_s, error_s
 
     def _check_schedule(self, watched: _Watched, *, missed: bool = False) -> None:
-        """Follow each refresh from now on where the refreshes lie on no line."""
+        """Follow each refresh from now on where the refreshes are on no line."""
         edges = watched.edges
         if watched.schedule is not None or not watched.counts or edges.period_s < self.STEP_S:
             return
@@ -298,7 +298,7 @@ class Sampler:
     def _obey(self, watched: _Watched, at_s: float, asked_s: float) -> None:
         """Look again after the time that was asked for, at the latest when the next step is due to be seen.
         """
-        # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look
+        # A reader that doubts a period wants looks that keep no step with the sensor; energy wants one look
         # after every step. A pace clearly faster than the steps gives both.
         if watched.schedule is not None:
             watched.due_s = min(watched.due_s, at_s + asked_s)
@@ -440,7 +440,7 @@ class Sampler:
         self._report(watched)
 
     def _search(self, group: Sequence[_Watched]) -> None:
-        """Look anew for the steps of sensors that have shown none, or have left their line."""
+        """Look again for the steps of sensors that have shown none, or have left their line."""
         for watched in group:
             off_line = watched.off_line
             for edges, _ in watched.followed():
@@ -531,7 +531,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _opened(ring: Ring, uuids: Sequence[str], opened: Callable[[str], Device]) -> dict[int, Device]:
-    """The devices that can be opened, by number; of the others the ring says why not."""
+    """The devices that can be opened, by number; of the others the ring gives the reason if not."""
     devices = {}
     for number, uuid in enumerate(uuids):
         try:

@@ -1,4 +1,4 @@
-"""What a sensor said at its refreshes, and the energy between two moments by it, with its error.
+"""Values of a sensor at its refreshes, and from them the energy between two moments, with its error.
 
 Between two steps of a counter the energy is exact; uncertain is the piece of a step at either edge of a
 window. Power near an edge is taken as a Gaussian process: a level that may change at the edge, plus
@@ -61,7 +61,7 @@ class EnergyParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SensorUpdates:
-    """What a sensor said, one entry per refresh, in order of time; NaN for what there is not."""
+    """Values of a sensor, one entry per refresh, in order of time; NaN for missing ones."""
 
     tick_s: Floats  # when it refreshed
     energy_j: Floats  # the counter then
@@ -73,7 +73,7 @@ class SensorUpdates:
     most_w: float = 0.0  # that this GPU may draw (its power limit); bounds what an unseen change can be
     # Whether the counter only sums readings; `power_w` then comes from its steps. None: that is not known.
     part_time: bool | None = False
-    regular: bool = True  # whether refreshes lie on a line, so that their errors cancel between two of them
+    regular: bool = True  # whether refreshes are on a line, so that their errors cancel between two of them
 
     @property
     def counted(self) -> bool:
@@ -97,8 +97,8 @@ def as_updates(
     rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0, *,
     part_time: bool | None = False,
 ) -> SensorUpdates | None:
-    """One entry per refresh of the sensor, on one line in time where they lie on one: what is left of their
-    error cancels between the edges of a window. None while the refreshes are not known.
+    """One entry per refresh of the sensor, on one line in time where they are on one: the rest of their error
+    cancels between the edges of a window. None while the refreshes are not known.
 
     Args:
         rows: Samples, `samples.ROWS`.
@@ -260,7 +260,7 @@ def _sums(values: Floats) -> Floats:
 
 
 def half_widths(half_j: Floats) -> Floats:
-    """Half widths of stretches, from those of the moments they lie between."""
+    """Half widths of stretches, from those of the moments they are between."""
     return np.hypot(half_j[1:], half_j[:-1])
 
 
@@ -410,7 +410,7 @@ def _given_changes(
     borders = np.array([-np.inf, *points, np.inf])
     segments = len(borders) - 1
     low, high = np.maximum(begin, borders[:-1, None]), np.minimum(end, borders[1:, None])
-    # (segments, cells): how much of each cell lies in a segment
+    # (segments, cells): how much of each cell is in a segment
     share = np.maximum(high - low, 0.0) / (end - begin)
     level = updates.highest_w**2 * share.T @ share
     scale_w = max(float(np.max(cells.mean_w)), 1.0)

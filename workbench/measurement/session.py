@@ -78,13 +78,13 @@ class Session:
         return (self._meter or self.meter).recorder
 
     def wake(self) -> None:
-        """Have a sampler that rests look at full pace again: what comes now is to be seen."""
+        """Wake a resting sampler to full pace."""
         if self._meter is not None and self._meter.recorder is not None:
             self._meter.recorder.wake()
 
     def meter_or_clock(self, gpus: Gpus = None) -> Meter:
-        """The meter, of the GPUs that are named; one that measures time alone and says why, where it cannot
-        be made: a training must not end of that.
+        """The meter, of the GPUs that are named; one that measures time alone and gives the reason, where it
+        cannot be made: a training must not end of that.
 
         Raises:
             UsageError: a name that is none.
@@ -179,16 +179,16 @@ class Session:
         return mine.apply(Setting(power_limit_w=watts))[0].power_limit_w or watts
 
     def restore(self) -> list[str]:
-        """Undo what `set_power_limit` has set, no more; returns sentences about what could not be undone."""
+        """Undo only the limits of `set_power_limit`; returns sentences about failures."""
         return [sentence for mine in list(self._leases.values()) for sentence in mine.release()]
 
     def restore_all(self) -> list[str]:
-        """Put every GPU that this process holds back; returns sentences about what could not be."""
+        """Restore every GPU that this process holds; returns sentences about failures."""
         self._leases = {}
         return restore_all()
 
     def close(self) -> None:
-        """Restore, stop sampling, forget the devices. The next use makes them anew."""
+        """Restore, stop sampling, forget the devices. The next use makes them again."""
         keeping.writer().flush(keeping.FLUSH_S)  # which needs the trace
         with self._lock:
             self.messages.clear()  # they are about the devices that it forgets
@@ -203,14 +203,14 @@ def keep(
     measurement: Measurement, window: Window, meter: Meter, store: Store,
     iterations: pl.DataFrame | None = None, *, kind: str = "cell",
 ) -> list[str]:
-    """Store a measurement and its traces; returns sentences about what could not be stored.
+    """Store a measurement and its traces; returns sentences about failures.
 
     Args:
         measurement, iterations: What to store; a frame.
         window: Where it was measured; the last one of several.
         meter: The one that measured it. A session's may be another by now.
         store: Where to.
-        kind: What was measured, as the log says it.
+        kind: The kind of measurement, as in the log.
     """
     traces, measurement = meter.traces(window), replace(measurement, kind=kind)
     try:

@@ -171,7 +171,7 @@ class PrometheusSink:
         self._thread = _started(self._server.serve_forever, "workbench-metrics", "no scrape is answered")
 
     def text(self) -> str:
-        """What a scrape is answered: a gauge for each value, whose name may have labels: `power_w{gpu="0"}`.
+        """The answer to a scrape: a gauge for each value, whose name may have labels: `power_w{gpu="0"}`.
         """
         families: dict[str, list[str]] = {}  # the format wants all lines of a name together
         for name, value in self._values.items():
@@ -244,13 +244,13 @@ class MetricsServer:
     def __init__(self, port: int = 9400, gpus: Gpus = None) -> None:
         meter = session.current().meter_of(gpus)
         if not meter.devices:
-            raise NoDriver(f"there is no GPU to tell of: {meter.why}")
+            raise NoDriver(f"there is no GPU to report of: {meter.why}")
         self.sink, self._meter, recorder = PrometheusSink(port), meter, meter.recorder
         self._gpus = each = [GpuEnergy(meter, number) for number in range(len(meter.devices))]
         self._hold = recorder and recorder.hold(lambda: min(gpu.from_s for gpu in each))
 
     def update(self) -> None:
-        """Show what was drawn since the last update; a GPU that cannot be read keeps its last values."""
+        """Update power and energy since the last call; a GPU that cannot be read keeps its last values."""
         for device, gpu in zip(self._meter.devices, self._gpus, strict=True):
             if (found := gpu.update()) is not None:
                 labels = f'{{gpu="{device.index}",uuid="{device.uuid}",name="{device.name}"}}'
@@ -284,7 +284,7 @@ class EnergyLogger:
         self._stop(kind)
 
     def publish(self) -> None:
-        """Send what was measured since the last time."""
+        """Send new values."""
         iteration_j = self._iteration_j()
         found = [each for gpu in self._gpus if (each := gpu.update()) is not None]
         if not found or len(found) < len(self._gpus):
@@ -343,7 +343,7 @@ class EnergyLogger:
         self._attempt(lambda: self.sink.write(named, len(self._marks.steps), time.time()))
 
     def _attempt(self, act: Any) -> None:
-        """Do something with the sink; the first time that it fails is the last, and is said."""
+        """Do something with the sink; the first time that it fails is the last, and is reported."""
         if not self._sound:
             return
         try:

@@ -1,13 +1,13 @@
-"""Units of work: tokens, samples or whatever a training counts, and what they cost.
+"""Units of work: tokens, samples or other counts of a training, and their energy.
 
     for batch in loader:
         loss = train(batch)
         workbench.work(tokens=batch["input_ids"].numel(), samples=len(batch["input_ids"]))
         workbench.step()
 
-Every window that is open takes note; the callbacks of frameworks and `workbench.track` count by themselves
-where a batch tells its size. What is counted inside of a `workbench.phase("evaluation")` is counted apart.
-Generation counts `prompt_tokens` and `output_tokens`: each rate is over the joules of both together.
+Every open window records it. The callbacks of frameworks and `workbench.track` count batches that have a
+known size. Work inside of a `workbench.phase("evaluation")` is counted separately. Generation counts
+`prompt_tokens` and `output_tokens`: each rate is over the joules of both together.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ calls = 0  # of `work`: whoever counts is not counted for
 def work(**amounts: float) -> None:
     """Count work that was done since the last call: `workbench.work(tokens=4096, samples=8)`.
 
-    Next to nothing where nothing is measured. What is no number of 0 or more is left out, and the measurement
-    says so: no training ends of it.
+    Next to nothing where nothing is measured. Values that are no number of 0 or more are left out with a
+    warning and never end a training.
     """
     global calls
     calls += 1
@@ -47,7 +47,7 @@ def _of_list(batch: Sequence[Any]) -> dict[str, float]:
 
 def of_batch(batch: Any) -> dict[str, float]:
     """Samples, and tokens where there are ids of them, of a batch as data loaders give it; empty where it
-    does not tell. Nothing waits for a GPU: padding is told apart only by a mask in the host's memory.
+    does not report. Nothing waits for a GPU: padding is distinguished only by a mask in the host's memory.
     """
     try:
         if isinstance(batch, Mapping) or hasattr(batch, "keys"):

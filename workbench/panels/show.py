@@ -102,19 +102,18 @@ def show(what: Any = None) -> Any:
 
 
 @checked
-def frontier(points: Any, *, by: str | Sequence[str] = ()) -> pl.DataFrame:
+def frontier(points: Any) -> pl.DataFrame:
     """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
 
     Args:
         points: A frame with `time_s` (s) and `energy_j` (J); or what `panels.frontier` takes: measurements,
             observations, a sweep, a recurring job, a file of such.
-        by: Columns that tell work apart; each has a frontier of its own.
 
     Raises:
         UsageError: no points, or points that are none; names row and value.
     """
     frame = points if isinstance(points, pl.DataFrame) else source(points).points().points
-    return pareto.frontier(frame, by=by)
+    return pareto.frontier(frame)
 
 
 def _of_measurement(measurement: Measurement) -> Any:

@@ -5,9 +5,9 @@
 
 Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill,
 2005) of power and utilisations over windows of several lengths and between pauses, and an interpolated
-spectrum. Boosted trees trained on simulated jobs tell the iteration and other levels (`estimators.ranker`);
-folding in chunks makes it precise (`estimators.precise`). GPOEO's detector (Wang et al., TPDS 2022), which
-this replaces, has one spectrum, one period, and even samples.
+spectrum. Boosted trees trained on simulated jobs identify the iteration and other levels
+(`estimators.ranker`); folding in chunks makes it precise (`estimators.precise`). GPOEO's detector (Wang et
+al., TPDS 2022), which this replaces, has one spectrum, one period, and even samples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PeriodDetectorParams:
     """
 
     least_readings: int = 20
-    rhythm_sure: float = 0.87  # confidence that a rhythm is there from which it may be relied upon,
+    rhythm_sure: float = 0.87  # confidence that a period is there from which it may be relied upon,
     far_sure: float = 0.8  # the same of one so many times as long as the shortest that the sensor can show,
     far: float = 6.0  # as what a sensor makes of something faster lies nearer, mostly,
     many: float = 12.0  # if so many of its periods were seen: few come by chance
@@ -104,7 +104,8 @@ def find_periods(trace: pl.DataFrame) -> Periods:
 
 
 def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
-    """The same where the readings can tell its rhythm from something faster; else as a guess, which says so.
+    """The same where the readings can tell its period from something faster; else as a guess, which reports
+    it.
     """
     level = found.rhythm
     if level is None or not (found.sure or found.rhythm_sure):
@@ -114,8 +115,8 @@ def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
         return found
     pace_s = float(np.median(np.diff(time_s)))
     return found.doubted(
-        f"{SUSPECTED}: readings {pace_s:.3g} s apart cannot tell {level.seconds:.3g} s from {faster_s:.3g} s;"
-        " record every 0.1 s", longer_s=None)
+        f"{SUSPECTED}: readings {pace_s:.3g} s apart cannot separate {level.seconds:.3g} s from "
+        f"{faster_s:.3g} s. Record every 0.1 s", longer_s=None)
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
@@ -171,14 +172,14 @@ def _nothing(grid: SignalGrid) -> str:
     if grid.seconds < 2.5 * limit_s:
         limits = f"and this sensor shows nothing below {limit_s:.3g} s"
         return f"too short: {grid.seconds:.3g} s of trace, {limits}"
-    return (f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and "
+    return (f"aperiodic: no period between {limit_s:.2g} s, the shortest that this sensor can show, and "
             f"{grid.seconds / 2.2:.3g} s")
 
 
 def _decide(
     grid: SignalGrid, periods_s: Any, roles: Roles, notes: tuple[str, ...]
 ) -> Periods:
-    """Name the levels, and say how sure the rhythm is, and how sure its role."""
+    """Name the levels, and say how sure the period is, and how sure its role."""
     named = _named(periods_s, roles)
     if not named:
         return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, roles), notes=notes)
@@ -204,17 +205,17 @@ def _decide(
 
 
 def confirmed(periods: Periods) -> Periods:
-    """The same, where a second sensor has shown that its rhythm is no beat: only its role may be doubted."""
+    """The same, where a second sensor has shown that its period is no beat: only its role may be doubted."""
     level = periods.rhythm
     if level is None:
         return periods
     sure = level.name == "iteration" and level.role >= PARAMS.role_sure
-    reason = "" if sure else f"a rhythm of {level.seconds:.3g} s; not sure that it is the iteration"
+    reason = "" if sure else f"a period of {level.seconds:.3g} s; not sure that it is the iteration"
     return replace(periods, steady=True, sure=sure, reason=reason)
 
 
 def _is_there(level: Level, grid: SignalGrid) -> bool:
-    """Whether a rhythm may be relied upon."""
+    """Whether a period may be relied upon."""
     far = level.seconds >= PARAMS.far * _shortest_s(grid) and grid.seconds >= PARAMS.many * level.seconds
     return level.rhythm >= (PARAMS.far_sure if far else PARAMS.rhythm_sure)
 
@@ -229,7 +230,7 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
     top, iteration = int(np.argmax(roles.rhythm)), roles.iteration
     named: dict[int, str] = {}
     if roles.rhythm[top] >= PARAMS.level and roles.cycle[top] >= PARAMS.cycle_sure * roles.rhythm[top]:
-        # One rhythm has one role: where the likeliest rhythm is a cycle, another may be the iteration.
+        # One period has one role: where the likeliest period is a cycle, another may be the iteration.
         named[top] = "cycle"
         iteration = np.where(np.arange(len(iteration)) == top, -1.0, iteration)
     best = int(np.argmax(iteration))
@@ -271,7 +272,7 @@ def _doubt(periods: Periods, grid: SignalGrid) -> str:
     rhythm = periods.rhythm
     assert rhythm is not None
     if periods.cycle_sure:
-        return (f"a rhythm of {rhythm.seconds:.3g} s; the iterations inside it are "
+        return (f"a period of {rhythm.seconds:.3g} s; the iterations inside it are "
                 f"{_HIDDEN if periods.iteration is None else 'not sure'}")
     level = periods.iteration or rhythm
     if grid.seconds < 5 * level.seconds:
@@ -279,7 +280,7 @@ def _doubt(periods: Periods, grid: SignalGrid) -> str:
         return f"too short: {level.seconds:.3g} s fits, but only {count:.1f} such periods were seen"
     limit_s = _shortest_s(grid)
     if periods.rhythm_sure:
-        return f"a rhythm of {rhythm.seconds:.3g} s; not sure that it is the iteration"
+        return f"a period of {rhythm.seconds:.3g} s; not sure that it is the iteration"
     if level.seconds < PARAMS.far * limit_s:
         return (f"{SUSPECTED}: {level.seconds:.3g} s may be the beat of something faster than "
                 f"{limit_s:.2g} s, the shortest that this sensor can show")

@@ -78,7 +78,7 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -
     """The median iteration of `fold` and the band that holds eight of ten: columns phase, low_w, power_w,
     high_w.
     """
-    # Iterations are no multiple of the refresh: folding tells apart a little more than one of them does.
+    # Iterations are no multiple of the refresh: folding distinguishes a little more than one of them does.
     sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
     bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
     number = (pl.col("phase") * bins).floor().clip(0, bins - 1)
@@ -93,7 +93,7 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -
 
 
 def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
-    """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (at most 1).
+    """Amplitude of the power's periods: columns period_s (ascending), frequency_hz, amplitude (at most 1).
 
     Readings are freed of their trend, tapered by a Hann window and padded with zeros; gaps are filled with
     the trend. Periods that do not fit in twice are left out. Of `points` equal stretches of log period the
@@ -144,8 +144,8 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
 
     A wait is where the power falls below half way from the busy level to that of the iterations' lowest
     readings, if that is below half of the busy power: an average over a window shorter than the wait does not
-    move such crossings. A power dip during which kernels run (`utilisation`) is none; where utilisation tells
-    of waits that the power does not show, the sensor is too slow.
+    move such crossings. A power dip during which kernels run (`utilisation`) is none; where utilisation shows
+    waits that the power does not, the sensor is too slow.
     """
     refresh = refresh_s(trace)
     folded = fold(trace, level, spans)

@@ -1,12 +1,12 @@
 """Iterations of a training as a frame: where they are, what each took and cost, and the mean one.
 
     iterations(trace, periods)     found in the trace, from a period (`detect.find_periods`)
-    from_marks(marks)              told by the training
+    from_marks(marks)              marked by the training
     per_iteration(frame)           the means with their uncertainty
     compare(periods, marked)       both, against one another
 
 A frame covers a stretch of time without holes or overlaps, so its energies add up to the stretch's. Columns:
-`iteration` (its number; null for what is none), `kind` ("iteration", "pause" between two, "other" at both
+`iteration` (its number; null for other stretches), `kind` ("iteration", "pause" between two, "other" at both
 ends, or the training's word: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`,
 `energy_j`, `mean_power_w`.
 """
@@ -58,7 +58,7 @@ CLEARLY = 0.3  # of a match, from which on it is another one
 
 
 class Span(NamedTuple):
-    """A stretch of one kind; an iteration's `number` may stand at several pieces, around an evaluation."""
+    """A stretch of one kind; an iteration's `number` may are at several pieces, around an evaluation."""
 
     kind: str
     start_s: float
@@ -104,7 +104,7 @@ def iterations(
     Args:
         trace: As recorded (`trace.SCHEMA`); columns other than time and power may be missing.
         periods: Of this trace or of a part of it.
-        energies: What is known of the energy; without, energies are null.
+        energies: The energy; without it, energies are null.
         within_s: Rows cover this stretch only; the whole trace where None.
         parts: Where settings changed inside: their own periods are followed, as far as they have any.
 
@@ -132,13 +132,13 @@ def with_periods(
 ) -> tuple[Periods, tuple[SettingPart, ...]]:
     """What to follow through a trace in which settings changed: its one period, or each part its own.
 
-    A part whose rhythm is not sure takes that of the surest part, or what of its own fits to that, where its
+    A part whose period is not sure takes that of the surest part, or what of its own fits to that, where its
     iterations are recognised by it.
 
     Args:
         trace: Of the whole window.
         whole: Found in all of it.
-        parts: With what was found in each.
+        parts: With the result of each.
 
     Returns:
         The surest periods, and the parts: with the periods to follow, or with none, for one period to be
@@ -174,7 +174,7 @@ def with_periods(
 
 
 def _standing(periods: Periods | None) -> int:
-    """How much of a rhythm is sure: nothing, that it is there, or also what it is."""
+    """How much of a period is sure: nothing, that it is there, or also what it is."""
     return 0 if periods is None else periods.rhythm_sure + periods.sure
 
 
@@ -188,13 +188,13 @@ def _periods_in(
     known: pl.DataFrame, part: SettingPart, surest: SettingPart, detected: SettingPart, least: float
 ) -> Periods | None:
     """The periods to follow in a part: its own where they are sure, else those of the surest part or of the
-    part of its setting in which a rhythm was looked for, whichever its iterations match best.
+    part of its setting in which a period was looked for, whichever its iterations match best.
 
     Args:
         known: The trace.
         part: Of which the periods are wanted.
-        surest: The part whose rhythm is surest.
-        detected: The part of the same setting in which a rhythm was looked for.
+        surest: The part whose period is surest.
+        detected: The part of the same setting in which a period was looked for.
         least: A match below this is none.
     """
     best, own = surest.periods, part.periods
@@ -289,7 +289,7 @@ def _aligned(known: pl.DataFrame, level: Level, *, ruled: bool = True) -> Alignm
 
 
 def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
-    """Spans cut to a stretch, in order, with rows for what lies between; iterations numbered from 0."""
+    """Spans cut to a stretch, in order, with rows for what is between; iterations numbered from 0."""
     trained = [span for span in inner if span.number is not None]
     begun_s, done_s = (trained[0].start_s, trained[-1].end_s) if trained else (end_s, start_s)
     spans: list[Span] = []
@@ -320,16 +320,16 @@ def from_marks(
     """The iterations between true marks, as a frame like that of `iterations`.
 
     Args:
-        marks: What was noted for a window. What lies in a phase is no iteration's; where a few iterations are
-            far longer than usual and no phase tells why, they are rows of kind "long iteration".
-        energies: What is known of the energy; without, energies are null.
+        marks: Marks of a window. Time in a phase belongs to no iteration; where a few iterations are far
+            longer than usual without a phase, they are rows of kind "long iteration".
+        energies: The energy; without it, energies are null.
         within_s: Rows cover this stretch; from the first mark to the last where None.
 
     Raises:
         UsageError: fewer than two marks, or marks that do not grow.
     """
     if marks.count < 1:
-        raise UsageError(f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; "
+        raise UsageError(f"an iteration is between two marks, and there are {sum(map(len, marks.runs))}; "
                          "call step() once per iteration")
     borders = [at for run in marks.runs for at in run]
     if any(not before <= after for before, after in itertools.pairwise(borders)):
@@ -398,10 +398,10 @@ def per_iteration(
     Args:
         frame: Of `iterations` or `from_marks`.
         source: "detected" or "marks".
-        periods: What was found in the trace: adds levels that are no rows, and whether it is sure. Where a
-            rhythm is sure, but not that it is the iteration, `levels` has its cycle and no iteration.
+        periods: Periods of the trace: adds levels that are no rows, and whether it is sure. Where a
+            period is sure, but not that it is the iteration, `levels` has its cycle and no iteration.
         own_error_j: 95 % half width of the energy of all rows together; shared out over the iterations.
-        parts: Where settings changed inside: `levels` says what iterations cost under each setting.
+        parts: Where settings changed inside: `levels` has the cost of iterations under each setting.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
     single = grouped.agg(pl.col("time_s", "energy_j").sum(),

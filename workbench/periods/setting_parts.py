@@ -46,9 +46,8 @@ PARAMS = SettingPartParams()
 class SettingPart(HtmlFacts):
     """A stretch of a window under one setting.
 
-    `setting` says what it was, as far as it differs between the parts ("150 W"), and `number` which of them:
-    parts of one setting have one number. `periods` were found in it, or in a longer part of the same setting.
-    What is not known is NaN.
+    `setting` is the setting, as far as it differs between the parts ("150 W"), and `number` its number.
+    `periods` were found in it, or in a longer part of the same setting. Unknown values are NaN.
     """
 
     start_s: float
@@ -115,7 +114,7 @@ def unknown_part(start_s: float, end_s: float) -> SettingPart:
 
 def number_settings(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[SettingPart, ...]:
     """Parts with the number and the name of their setting, as far as it `changed`: that of its first part, as
-    mean clocks are never quite the same. Where the limits tell all settings apart the clocks, which follow
+    mean clocks are never quite the same. Where the limits distinguish all settings, the clocks, which follow
     them, are not named.
     """
     found: list[SettingPart] = []
@@ -236,7 +235,7 @@ def _limit_changes(times: Array, limits_w: Array) -> list[float]:
 
 
 def clock_changes(times: Array, clocks: Array) -> list[float]:
-    """Moments at which a clock that stands still begins or ends, beside another one or a wavering one."""
+    """Moments at which a clock that stands still begins or ends, next to another one or a wavering one."""
     blocks = _blocks(times, clocks)
     found = []
     for (_, was, was_still), (first, now, now_still) in itertools.pairwise(blocks):

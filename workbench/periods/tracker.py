@@ -3,7 +3,7 @@
     looking   the detector is asked at growing durations until two of its answers agree (`search`)
     locked    stretches of new readings are compared with the known shape (`phase_lock`); drift is followed
     changed   another workload, batch size or clock: the search begins again
-    none      looked for long enough and there is no rhythm; still looked for, now and then
+    none      looked for long enough and there is no period; still looked for, now and then
 
 The lock is held for as long as evaluations and checkpoints may plausibly take, and taken up again.
 """
@@ -33,7 +33,7 @@ class PeriodTrackerParams:
     """Tuned constants of `PeriodTracker`, by hand; `benchmarks.tracking` scores it."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
-    # of the time that the rhythm was followed, for which something else may be there before it is a new
+    # of the time that the period was followed, for which something else may be there before it is a new
     # workload: nobody evaluates for a minute after ten seconds' training
     hold_share: float = 0.3
     # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
@@ -46,7 +46,7 @@ PARAMS = PeriodTrackerParams()
 
 @dataclass(slots=True)
 class _Doubt:
-    """Something else than the known rhythm, since when, and what speaks for a change."""
+    """Something else than the known period, since when, and what speaks for a change."""
 
     since_s: float
     evidence: str = ""
@@ -55,7 +55,7 @@ class _Doubt:
 
 @dataclass(slots=True)
 class _Locked:
-    """A rhythm that is followed.
+    """A period that is followed.
 
     `found` is the detector's last answer and `anchor_s` the period in it; `observed_s` is until when readings
     were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since.
@@ -79,9 +79,9 @@ class _Locked:
 
 
 class PeriodTracker:
-    """The rhythm of one GPU's job, from a recorder's rows as they come, in constant memory.
+    """The period of one GPU's job, from a recorder's rows as they come, in constant memory.
 
-    `guard` asks for another polling interval where sampling alone could have made the rhythm; off for
+    `guard` asks for another polling interval where sampling alone could have made the period; off for
     recorded traces, which nobody can sample again.
     """
 
@@ -138,7 +138,7 @@ class PeriodTracker:
                 self._work(fresh, float(fresh["time_s"][-1]))
 
     def _work(self, fresh: Array, now_s: float) -> None:
-        # Changed settings and a GPU at rest are looked for twice a second.
+        # Changed settings and a GPU at rest are looked for twice per second.
         self._due_s = now_s + 0.5
         self._check_settings(fresh)
         if self._idle(fresh, now_s):
@@ -152,7 +152,7 @@ class PeriodTracker:
     # the GPU at rest, and put to other settings
 
     def _idle(self, fresh: Array, now_s: float) -> bool:
-        active = np.flatnonzero(~(fresh["utilisation"] <= 0))  # a GPU that does not tell is taken to be busy
+        active = np.flatnonzero(~(fresh["utilisation"] <= 0))  # a GPU that reports nothing is busy
         if len(active):
             first_s, self._busy_s = float(fresh["time_s"][active[0]]), float(fresh["time_s"][active[-1]])
             if not math.isnan(self._paused_s):
@@ -197,12 +197,12 @@ class PeriodTracker:
     # looking
 
     def _begin(self, from_s: float, first_s: float = SEARCH_PARAMS.first_s) -> None:
-        """Begin the search for a rhythm in what comes after `from_s`, forgetting all before."""
+        """Begin the search for a period in what comes after `from_s`, forgetting all before."""
         self._search = Search(from_s, self._detect, guarded=self._guarded, first_s=first_s)
         self._locked = None
         self._aways.clear()
         self.state = "looking"
-        self._say(Periods(reason="looking for a rhythm", longer_s=first_s))
+        self._say(Periods(reason="looking for a period", longer_s=first_s))
 
     def _run_search(self, search: Search, now_s: float) -> None:
         found = search.step(self._memory, now_s)
@@ -269,7 +269,7 @@ class PeriodTracker:
         self._publish(locked)
 
     def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
-        """Decide whether a rhythm that is not in the readings is away for a while, or over."""
+        """Decide whether a period that is not in the readings is away for a while, or over."""
         away_s = now_s - doubt.since_s
         lately = self._memory.since(doubt.since_s - 20.0)
         doubt.evidence = doubt.evidence or buffer.other_clock(lately, doubt.since_s)
@@ -279,7 +279,7 @@ class PeriodTracker:
         if doubt.evidence:  # after a pause the first iterations are often slow ones
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
         if away_s > held_s:
-            why = doubt.evidence or f"another rhythm or none since {doubt.since_s:.1f} s"
+            why = doubt.evidence or f"another period or none since {doubt.since_s:.1f} s"
             self._begin(doubt.since_s + PARAMS.settle_s, away_s - PARAMS.settle_s)
             self.state = "changed"
             self._note(f"a change at {doubt.since_s:.1f} s: {why}")
@@ -290,7 +290,7 @@ class PeriodTracker:
 
     @staticmethod
     def _until_review_s(found: Periods, observed_s: float) -> float:
-        """How soon the detector is asked again: for the role of a rhythm as often as for a rhythm."""
+        """How soon the detector is asked again: for the role of a period as often as for a period."""
         if found.sure:
             return min(max(observed_s, 10.0), 600.0)
         return min(max(0.5, (SEARCH_PARAMS.coming - 1) * observed_s), SEARCH_PARAMS.rarest_s)
@@ -352,11 +352,11 @@ class PeriodTracker:
 
 
 def _takes(periods: Periods, level: Level, verb: str = "takes") -> str:
-    """What is followed: an iteration, or a rhythm whose role is not the iteration's or not sure."""
+    """What is followed: an iteration, or a period whose role is not the iteration's or not sure."""
     if periods.sure:
         return f"one {level.name} {verb} {_seconds(level)}"
     inside = "; the iterations inside it are too fast for this sensor" if periods.cycle_sure else ""
-    return f"a rhythm of {_seconds(level)}{inside}"
+    return f"a period of {_seconds(level)}{inside}"
 
 
 def _seconds(level: Level) -> str:

@@ -28,7 +28,7 @@ def same(a_s: float, b_s: float) -> bool:
 def vote(founds: Sequence[Periods]) -> Periods:
     """What GPUs of one job show together: the surest answer, unless another GPU is as sure of another period.
 
-    A rhythm of which no GPU is sure alone is sure where most of them show it, and its role where they agree
+    A period of which no GPU is sure alone is sure where most of them show it, and its role where they agree
     on that too.
 
     Args:

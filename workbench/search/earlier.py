@@ -1,9 +1,9 @@
-"""What was measured of a job before, as a search takes it: curves that must earn their weight.
+"""Earlier measurements of a job, as curves that a search weighs by their fit.
 
 A curve is time and energy of one job at some settings of a card, in units of its own. It is weighed against
 the thought that it is of another job, by how well either foretells this run's measurements. As long as that
-is open it only says what to try first; where it is all but sure, each of its points is a soft probe; where it
-is unlikely, all of it is left out. A choice is measured in any case.
+is open it only orders the trials; where it is all but sure, each of its points is a soft probe; where it is
+unlikely, all of it is left out. A choice is measured in any case.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class EarlierCurve:
         costs: At each setting; the unit is the curve's own.
         source: In words, such as "a sweep of 2026-11-22".
         batch_size: None where it is not known.
-        elsewhere: The default limit and highest clocks of the other card that it was measured on: only what
-            is relative to those counts. None for the same card.
+        elsewhere: The default limit and highest clocks of the other card that it was measured on: only values
+            relative to those count. None for the same card.
     """
 
     costs: Mapping[Setting, tuple[float, float]]
@@ -79,9 +79,9 @@ def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> Pla
     """A curve at those of `settings` that it knows, each once; None where it knows fewer than two.
 
     Args:
-        curve: What was measured.
+        curve: The measured rows.
         settings: Of the space, by row.
-        top: What a knob stands at that is left alone, where that is known.
+        top: Values of the knobs that are left alone, if known.
     """
     own_top = top if curve.elsewhere is None else curve.elsewhere
     mine, theirs = _places(settings, top), _places(curve.costs, own_top)
@@ -106,7 +106,7 @@ def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> Pla
 
 
 def top_of(space: SettingSpace) -> Setting:
-    """What a knob of a card stands at that is left alone."""
+    """The value of a knob that is left alone."""
     return Setting(space.max_power_limit_w, space.max_sm_clock_mhz, space.max_mem_clock_mhz)
 
 
@@ -139,7 +139,7 @@ class EarlierRuns:
 
     @property
     def text(self) -> str:
-        """What is known, in words; empty where nothing is."""
+        """The earlier evidence as text; empty without any."""
         curves = [*self.open, *self.agreed]
         if not curves:
             return ""
@@ -192,7 +192,7 @@ def best_row(
         curve: The earlier run.
         reference: Row of the setting that a slowdown is relative to.
         measured: Time (s) and energy (J) there, now.
-        objective: What is to be small.
+        objective: What to minimise.
         max_slowdown: Allowed share of additional time; None for no bound.
     """
     at = {int(row): logs for row, logs in zip(curve.rows, curve.logs, strict=True)}

@@ -2,19 +2,18 @@
 
 A frame of points has `time_s` and `energy_j` per row, lower is better in both, and what else is in it stays
 with its row; `time_sd_s` and `energy_sd_j` are standard errors. Only points for the same work can be
-compared: give `by` ("gpu", "job") where a frame holds several.
+compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from ..errors import UsageError, checked, listed, shown
+from ..errors import UsageError, checked
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size")
 SURE = 0.95  # probability of being on the frontier
@@ -62,31 +61,22 @@ def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
 
 
 @checked
-def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFrame:
+def frontier(points: pl.DataFrame) -> pl.DataFrame:
     """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
 
     >>> points = pl.DataFrame({"time_s": [1.0, 2.0, 2.0, 3.0], "energy_j": [9.0, 5.0, 7.0, 6.0]})
     >>> frontier(points)["energy_j"].to_list()
     [9.0, 5.0]
 
-    Args:
-        by: Columns that tell work apart; each has a frontier of its own.
-
     Raises:
         UsageError: as `check`.
     """
     points = check(points)
-    if not by:
-        return points[on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())]
-    names = [by] if isinstance(by, str) else list(by)
-    if absent := [name for name in names if name not in points.columns]:
-        raise UsageError(f"the points have no column {shown(absent[0])}; they have {listed(points.columns)}")
-    parts = points.partition_by(names, maintain_order=True)
-    return pl.concat([frontier(part) for part in parts])
+    return points[on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())]
 
 
 def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.ndarray:
-    """Probability that each point lies on the frontier, given its standard errors; shape (points,).
+    """Probability that each point is on the frontier, given its standard errors; shape (points,).
 
     Points that are beaten by `FAR` standard errors have probability 0 without being drawn. Errors of time and
     energy are independent.
@@ -145,31 +135,6 @@ def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
     """Row nearest to a point, both axes in shares of it: where a selection goes when the frontier changed."""
     times, energies = _axes(front)
     return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
-
-
-# the frontier as a shape
-
-
-def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_energy_j: float) -> float:
-    """Area that points dominate up to the worst time and energy, their hypervolume; exact (Zitzler and
-    Thiele, 1998, two dimensions).
-
-    Args:
-        time_s: (n,).
-        energy_j: (n,).
-        worst_time_s: Points above it add nothing.
-        worst_energy_j: Points above it add nothing.
-
-    >>> area(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 3.0, 4.0)
-    4.0
-    """
-    inside = np.flatnonzero((time_s < worst_time_s) & (energy_j < worst_energy_j))
-    if not len(inside):
-        return 0.0
-    rows = inside[on_frontier(time_s[inside], energy_j[inside])]
-    times, energies = time_s[rows], energy_j[rows]
-    widths = np.diff(np.append(times, worst_time_s))
-    return float(np.dot(widths, worst_energy_j - energies))
 
 
 @dataclass(frozen=True, slots=True)

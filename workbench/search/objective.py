@@ -33,7 +33,7 @@ class Objective(Protocol):
         """A run k times as long costs k**degree as much."""
 
     def cost(self, time_s: Any, energy_j: Any) -> Any:
-        """The cost of a run, or of many at once as arrays."""
+        """The cost of a run, or of many together as arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ZeusCost:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Joules, however long it takes."""
+    """Joules, for any time."""
 
     degree: ClassVar[int] = 1
 
@@ -78,7 +78,7 @@ class Energy:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Seconds, whatever the energy."""
+    """Seconds, for any energy."""
 
     degree: ClassVar[int] = 1
 
@@ -188,7 +188,7 @@ def check_iterations(kind: str, iterations: int, time_s: float, energy_j: float,
     """Check that whole iterations can have taken this time (s) and energy (J, with its 95 % error).
 
     Args:
-        kind: What was measured, for the message.
+        kind: The measured thing, for the message.
         iterations: Whole ones.
         time_s: Of all of them.
         energy_j: Of all of them.

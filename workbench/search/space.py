@@ -1,7 +1,7 @@
 """The settings that a search chooses among: SM and memory clocks that a card pairs, power limits, or both.
 
 A space is finite; slowdown and saving are relative to its reference, what the GPU runs by default. A clock
-lock and a limit both lower the SM clock, so "both" is the clocks and, beside them, the limits.
+lock and a limit both lower the SM clock, so "both" is the clocks and, next to them, the limits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class SettingSpace:
 
     Attributes:
         settings: All candidates, the reference included, each once; each names only the knobs to be set.
-        reference: What the GPU runs by default: its default power limit, its highest clocks.
+        reference: The GPU's default setting: its default power limit, its highest clocks.
         max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: Of a knob that is left alone; None if unknown.
-        known: What was measured of these settings before (`surrogates.library.Library`); None for nothing.
+        known: Earlier measurements of these settings (`surrogates.library.Library`); None for none.
     """
 
     settings: tuple[Setting, ...]
@@ -129,9 +129,9 @@ def space_from(
     """The settings that a device takes.
 
     Args:
-        limits: What the device says of itself.
+        limits: The ranges of the device.
         over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the
-            default. "both": the clocks, and the limits below the default beside them.
+            default. "both": the clocks, and the limits below the default next to them.
         can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h).
         step_w: Between limits; by default 5 W, or a multiple that makes at most 60.
 

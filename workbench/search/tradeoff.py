@@ -1,4 +1,4 @@
-"""What was measured, pooled for a look at its frontier: the default, bounds, choices, savings.
+"""Measurements pooled for their frontier: the default, limits, choices, savings.
 
     view = analyse_frontier(collect(frame).points)
     chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
@@ -55,10 +55,10 @@ class Collected(NamedTuple):
 def collect(frame: pl.DataFrame) -> Collected:
     """Any frame with `time_s` and `energy_j` as pooled points; repeats become one row with their spread.
 
-    Rows without a usable time and energy are left out, and said; a prediction gives way to a measurement.
+    Rows without a usable time and energy are left out, with a note; a prediction gives way to a measurement.
 
     Raises:
-        UsageError: a column that is missing or no number, or not one usable row; says what is wrong.
+        UsageError: a column that is missing or no number, or not one usable row; names the error.
     """
     if not isinstance(frame, pl.DataFrame):
         raise UsageError(f"expected a Polars DataFrame with time_s and energy_j, got {type_name(frame)}")
@@ -102,7 +102,7 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     value = numbers[wrong][row]
     text = "no" if value is None else f"{value:g} as its"
     return numbers.filter(good), (
-        f"{left} of {len(frame)} observations {'is' if left == 1 else 'are'} left out for want of a finite "
+        f"{left} of {len(frame)} observations {'is' if left == 1 else 'are'} left out for lack of a finite "
         f"time and energy above 0 (row {row} has {text} {wrong})",
     )
 
@@ -242,7 +242,7 @@ def analyse_frontier(
         limits = points["power_limit_w"].drop_nulls()
         drawn = float((points["energy_j"] / points["time_s"]).max())  # type: ignore[arg-type]
         max_power_w = drawn if limits.is_empty() else float(limits.max())  # type: ignore[arg-type]
-    ZeusCost(0.5, max_power_w)  # which says what is wrong with it
+    ZeusCost(0.5, max_power_w)  # which names the error with it
     return FrontierAnalysis(points, front, chance, reference, why, max_power_w)
 
 

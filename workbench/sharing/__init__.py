@@ -1,4 +1,4 @@
-"""Two to four trainings on one GPU: what sharing it saves, what it costs each of them, and whether to.
+"""Two to four trainings on one GPU: the saving, the slowdown of each, and a verdict.
 
     workbench.share("python a.py", "python b.py")                       commands, or functions, which run in
                                                                         processes of their own
@@ -11,7 +11,7 @@ What happens, and how sure it is: docs/explanation/sharing.md.
     period_separation   iterations of jobs without marks
     children, launch    the jobs; how each begins
     automatic           marks from PyTorch without a change to the training
-    stages, run         the jobs and who runs when; the verdict, the first epoch, and the rest
+    stages, run         the jobs and their schedule; the verdict, the first epoch, and the rest
     result, picture     the table and the verdict; the power over time
 """
 
@@ -56,9 +56,9 @@ def share(
     on_break: str = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
     grace_s: float = GRACE_S, keep: bool = True, say: Say | None = print,
 ) -> Shared:
-    """Measure two to four jobs on one GPU, each alone and all together, and say whether they should share it.
+    """Measure two to four jobs on one GPU, each alone and all together, with a verdict on sharing.
 
-    All of them are seen to their end.
+    All of them run to their end.
 
     Args:
         jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is
@@ -70,7 +70,7 @@ def share(
         until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should
             share.
         watch: Watch the first epoch together, and take the newcomer off if it breaks the bound.
-        watch_s: How long is watched at most, whether a job tells of its epochs (workbench.phase("epoch") or
+        watch_s: How long is watched at most, whether a job reports of its epochs (workbench.phase("epoch") or
             ("evaluation")) or not.
         on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), or "pause"
             until the others have ended.
@@ -78,11 +78,11 @@ def share(
         start_s: How long a job may take, in real seconds, until it iterates.
         grace_s: How long a job that is asked to end may take, in real seconds, before it is made to.
         keep: Store the measurement of the whole.
-        say: Told a sentence whenever something happens; None for silence.
+        say: Called with a message at each event; None for no messages.
 
     Returns:
         The jobs, alone and together, with errors of 95 %, and a verdict. Jobs that die, hang or run out of
-            memory are told of in it.
+            memory are reported of in it.
 
     Raises:
         UsageError: not two to four jobs, a command that cannot be run, a bound or time that makes no sense.
@@ -218,7 +218,7 @@ def _meter(gpu: Gpu) -> tuple[Any, Meter]:
             raise NoDriver(session.why_no_gpu() or "there is no GPU here")
         if meter.recorder is None or not meter.devices[0].can("power"):
             raise MeasurementError(
-                "; ".join(session.messages) or f"{meter.devices[0].name} does not tell its power"
+                "; ".join(session.messages) or f"{meter.devices[0].name} does not report its power"
             )
         if getattr(meter.clock, "stepped", False):
             raise UsageError(

@@ -1,9 +1,9 @@
-"""Marks from PyTorch without a change to the training: every step of its optimizer is told as
-`marks.MarkWriter` tells steps.
+"""Marks from PyTorch without a change to the training: every step of its optimizer is reported like
+`marks.MarkWriter`.
 
-Copied beside a job as `sitecustomize.py`, which Python imports at its start, whatever environment the job's
-Python belongs to: so this needs the standard library only, and not the workbench. A `sitecustomize` of that
-environment is run afterwards. What it tells counts only where a job makes no marks itself.
+Copied next to a job as `sitecustomize.py`, which Python imports at its start, in the environment of the job's
+Python: so this needs the standard library only, and not the workbench. A `sitecustomize` of that environment
+    is run afterwards. Its marks count only where a job makes none itself.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OptimizerFinder:
 
 
 def begin(path: str) -> None:
-    """From now on steps are told to this file."""
+    """From now on steps are reported to this file."""
     with contextlib.suppress(OSError):
         sys.meta_path.insert(0, OptimizerFinder(OptimizerSteps(path)))
 

@@ -38,7 +38,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 class CannotPause(MeasurementError):
-    """Processes of a job go on although they were told to stop."""
+    """Processes of a job go on although they were reported to stop."""
 
 
 def label_of(work: Work, number: int) -> str:
@@ -95,7 +95,7 @@ class JobProcess:
             iterator, that is gone through, an item being an iteration.
         directory: Where its output and its marks go.
         environment: Of the process.
-        guardian: Is told of it.
+        guardian: Is notified of it.
         writer: The pid of a process that must not be stopped now, as it keeps others from a simulated
             machine; 0: none.
         client: Of the Multi-Process Service: it is killed only after the service has ended its GPU work.
@@ -152,7 +152,7 @@ class JobProcess:
         except Exception as error:
             raise UsageError(
                 f"{self.label} cannot be sent to a process of its own ({type(error).__name__}: {error}); "
-                "give a command, or a function that makes what it needs itself"
+                f"give a command, or a function that creates its own inputs"
             ) from error
         path = directory / f"{self.label}.function"
         path.write_bytes(content)
@@ -200,7 +200,7 @@ class JobProcess:
         return self.started and _processes.belongs(pid, self._mark, {self.pid})
 
     def pause(self) -> None:
-        """Stop all its processes where they are. What the GPU has queued it still works off; memory stays.
+        """Stop all its processes where they are. The GPU finishes queued work; memory stays.
 
         Raises:
             CannotPause: one of them goes on; then all do.
@@ -218,8 +218,8 @@ class JobProcess:
             if moving:
                 self.resume()
                 raise CannotPause(
-                    f"{self.label} cannot be paused: process {min(moving)} goes on {GRACE_S:g} s after being "
-                    "told to stop; it must be of the same user and not wait for a disk"
+                    f"{self.label} cannot be paused: process {min(moving)} goes on {GRACE_S:g} s after the "
+                    f"signal to stop; it must be of the same user and not wait for a disk"
                 )
             if _processes.members(self._mark, {self.pid}) - reached:  # begun by one that had not stopped yet
                 continue
@@ -257,8 +257,8 @@ class JobProcess:
             self.resume()
 
     def kill(self) -> bool:
-        """End all its processes now, and tell whether they were. What a job leaves behind that has ended by
-        itself (an upload, say) is not touched; nor are clients of MPS whose work the service does not end.
+        """End all its processes now; returns whether all ended. Processes left by a job that has ended by
+        itself (an upload, say) are not touched; nor are clients of MPS whose work the service does not end.
         """
         if self._process is None or self._process.returncode is not None:
             return True
@@ -279,7 +279,7 @@ class JobProcess:
     def _signal(self, number: int) -> set[int]:
         return _processes.send(number, self._mark, {self.pid})
 
-    # what it says
+    # what it states
 
     def tail(self, lines: int = 1) -> str:
         """The last lines that it has written."""
@@ -293,7 +293,7 @@ class JobProcess:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it has ended for want of memory, as far as its last words tell."""
+        """Whether it has ended for lack of memory, from its last output."""
         failed = not self.running and self.status not in (0, None)
         return failed and bool(_OUT_OF_MEMORY.search(self.tail(20)))
 
@@ -333,7 +333,7 @@ class JobProcess:
                 self._phases.append((marks.KINDS[min(kind, len(marks.KINDS) - 1)], start_s, end_s))
 
     def _main(self) -> array[float]:
-        """Marks of the one of its processes that has made most; what it tells itself goes before what an
+        """Marks of the one of its processes that has made most; what it reports itself goes before what an
         optimizer shows.
         """
         self._listen()

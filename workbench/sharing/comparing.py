@@ -2,10 +2,10 @@
 with its error. Pure functions.
 
 Every stretch that was watched is cut into blocks. A block has a length, an energy, and the iterations that
-each job made in it (fractions count). What is asked (docs/explanation/sharing.md, "The figures") are
-ratios of sums over blocks, and their errors come from leaving out one block after the other: the delete-one
-jackknife for ratios (Efron, The Jackknife, the Bootstrap and Other Resampling Plans, SIAM 1982, ch. 3),
-stratified by what ran, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946).
+each job made in it (fractions count). The results (docs/explanation/sharing.md, "The figures") are ratios of
+sums over blocks, and their errors come from leaving out one block after the other: the delete-one jackknife
+for ratios (Efron, The Jackknife, the Bootstrap and Other Resampling Plans, SIAM 1982, ch. 3), stratified by
+what ran, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SharingEffect:
     """What sharing does to a set of jobs.
 
     Attributes:
-        alone_s: Of each job: seconds of an iteration alone; `together_s` beside the others.
+        alone_s: Of each job: seconds of an iteration alone; `together_s` next to the others.
         slowdown: The second over the first.
         alone_j: Joules of the board for an iteration alone; `attributed_j` its part of the board's together.
         saving: Share of energy that the same work costs less together than one after the other; below 0:
@@ -88,7 +88,7 @@ class SharingEffect:
         progress: Iterations per second together over alone, summed over the jobs: above 1 the set is done
             sooner than one after the other.
         together_w: Mean power of the board.
-        board_j: Energy of the board in what was watched together; the jobs' parts of it (`parts_j`) add up to
+        board_j: Energy of the board in the shared stages; the jobs' parts of it (`parts_j`) add up to
             it.
     """
 
@@ -129,7 +129,7 @@ def compare(
         for job in stage.members:
             if not stage.count[:, job].sum() > 0:
                 raise MeasurementError(
-                    f"job {job + 1} made no iteration in what was measured {who}; measure for longer "
+                    f"job {job + 1} made no iteration in the measured stages {who}; measure for longer "
                     "(seconds=...)"
                 )
 
@@ -222,7 +222,7 @@ def edges(marks_s: Sequence[Array], from_s: float, to_s: float, least_s: float) 
 
     Args:
         marks_s: Ends of iterations of each job, ascending.
-        from_s, to_s: The stretch, from whose ends what lies beyond the first and last marks is left off.
+        from_s, to_s: The stretch, without its ends beyond the first and last marks.
         least_s: How long a block is at least: a few updates of the sensors.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How a job's process begins: it dies with whoever started it, and a function comes to it by value. Standard
+"""How a job's process begins: it dies with its parent, and a function is passed by value. Standard
 library only.
 
 The arguments are the starter's pid, the signal that its end sends, then `command`, a program and its
@@ -19,8 +19,7 @@ from workbench import _processes
 
 
 def call(path: str) -> None:
-    """Run a pickled function; what it returns is gone through if it is an iterator, each item being an
-    iteration.
+    """Run a pickled function; a returned iterator is exhausted, each item being an iteration.
     """
     with open(path, "rb") as file:
         function: Any = pickle.load(file)

@@ -1,8 +1,8 @@
-"""Iterations of jobs that make no marks, from the power: alone by the period detector, beside others by the
+"""Iterations of jobs that make no marks, from the power: alone by the period detector, next to others by the
 harmonics of that period.
 
-Beside others a job's frequency lies at or a little below what it was alone; the weights that its harmonics
-had alone say which of several combs is its. What is not clearly there is said to be unknown.
+Next to others a job's frequency is at or a little below its value alone; the weights of its harmonics alone
+identify its comb. Unclear periods are reported as unknown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
 
 
 def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEstimate:
-    """The same job's iteration while others run. Raises MeasurementError where it cannot be told from theirs.
+    """The same job's iteration while others run. Raises MeasurementError where it cannot be separated from
+    theirs.
     """
     time_s, power_w = _readings(trace)
     if len(time_s) < 20:
@@ -76,24 +77,26 @@ def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEsti
     second = float(score[apart].max()) if apart.any() else 0.0
     if not score[best] > CLEAR * usual or not score[best] > 1.5 * second:
         raise MeasurementError(
-            f"the iterations of {label} cannot be told in the power that the jobs draw together; {WAY_OUT}"
+            f"the iterations of {label} cannot be reported in the power that the jobs draw together; "
+            f"{WAY_OUT}"
         )
     seconds = float(1.0 / frequencies[best])
     return PeriodEstimate(seconds, 0.25 * seconds / span_s, alone.weights)
 
 
 def require_distinct(label: str, seconds: float, others: Sequence[tuple[str, float]]) -> None:
-    """Raises MeasurementError where the period of another job, or a small multiple of it, is what was found
-    for this one.
+    """Raises MeasurementError where the period of another job, or a small multiple of it, was found for this
+    one.
 
-    Two jobs may well have one period; but a rhythm that is faint is easily taken for a harmonic of one that
+    Two jobs may well have one period; but a period that is faint is easily taken for a harmonic of one that
     is strong.
     """
     for name, period_s in others:
         ratio = max(seconds, period_s) / min(seconds, period_s)
         if ratio < 3.5 and same(ratio, round(ratio)):
             raise MeasurementError(
-                f"the iterations of {label} cannot be told from those of {name} in the power that they draw "
+                f"the iterations of {label} cannot be separated from those of {name} in the power that they "
+                f"draw "
                 f"together; {WAY_OUT}"
             )
 

@@ -30,9 +30,9 @@ class SharedJob:
 
     Attributes:
         label: Its name.
-        command: What was run.
+        command: The commands or functions.
         outcome: "ok", "running", "stopped", "out of memory", "error", "hung", or "not started".
-        memory_bytes: On the GPU, the most that was seen; None where the driver does not tell.
+        memory_bytes: On the GPU, the most that was seen; None where the driver does not report.
         log: File of its output.
         source: Where its iterations come from: "marks", "optimizer" (PyTorch's steps), "power" (its period in
             the power trace), or "" where they are not known.
@@ -52,17 +52,17 @@ class Shared:
 
     Attributes:
         jobs: In the order given; columns of `comparison` are in this order.
-        comparison: None where there was too little to compare; `verdict` says why.
+        comparison: None where there was too little to compare; `verdict` gives the reason.
         decision: "share", "do not share", "undecided", or "unknown" where there is no comparison.
         verdict: One sentence.
         bound: The slowdown that each job may have.
-        board: Energy of the GPU from before the first job's start to the end, whoever used it; None where it
+        board: Energy of the GPU from before the first job's start to the end, by all users; None where it
             could not be measured.
         mode: How the jobs share.
         memory_used_bytes, memory_bytes: Together, and of the GPU.
         idle_w: Power of the board before the first job.
         watched: What came of watching the first epoch; empty where it was not watched.
-        trace: Power of the whole, as a Polars frame; `spans` says who ran when in it: labels, start and end
+        trace: Power of the whole, as a Polars frame; `spans` has the schedule in it: labels, start and end
             in seconds of its clock.
     """
 
@@ -175,10 +175,10 @@ def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds:
         for label, each in zip(labels, found.slowdown, strict=True) if each.high > bound
     ]
     slowdowns = ", ".join(label + "'s slowdown" for label, _, _ in unsure)
-    open_ = [f"{slowdowns} cannot be told from the bound"] if unsure else []
+    open_ = [f"{slowdowns} is not significantly different from the limit"] if unsure else []
     if saving.low <= 0:
         unsure.append(("the saving", abs(saving.value), saving.error))
-        open_.append("the saving cannot be told from zero")
+        open_.append("the saving is not significantly different from zero")
     if not unsure:
         return "share", f"{facts}; share them"
     longer = max(min(100.0, (error / max(distance, 1e-3)) ** 2) for _, distance, error in unsure)

@@ -38,7 +38,7 @@ class Judgement:
         self.decision, self.verdict = "unknown", ""
 
     def judge(self, *, last: bool = False) -> None:
-        """Compare what was watched so far; the `last` time what was known stands if that fails."""
+        """Compare the stages so far; the `last` time what was known stands if that fails."""
         jobs = self.jobs
         for job in [job for job in jobs.unmarked if jobs.watcher.marked(job)]:  # it was slow to begin
             jobs.notes.remove(jobs.unmarked.pop(job))
@@ -150,7 +150,7 @@ class FirstEpoch:
         return message
 
     def _safe_point(self) -> str:
-        """Wait for the end of an evaluation, checkpoint or epoch if the job tells of such, else of an
+        """Wait for the end of an evaluation, checkpoint or epoch if the job reports of such, else of an
         iteration.
         """
         child = self.newcomer
@@ -207,7 +207,7 @@ def _tell_end(jobs: JobSet, job: int) -> None:
 
 
 class SharingRun:
-    """The whole of a comparison; `mode` says how the jobs will share, the rest is as of `JobSet`."""
+    """The whole of a comparison; `mode` is the way of sharing, the rest as for `JobSet`."""
 
     def __init__(
         self, device: OpenGpu, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str,
@@ -244,7 +244,7 @@ class SharingRun:
         finally:
             try:
                 jobs.notes += stop_all(jobs.children, grace_s=self.plan.grace_s)
-            except BaseException:  # interrupted a second time: at once, then
+            except BaseException:  # interrupted a second time: immediately, then
                 for child in jobs.children:
                     child.kill()
                 raise
@@ -253,7 +253,7 @@ class SharingRun:
         return self.result()
 
     def result(self) -> Shared:
-        """What is known now."""
+        """The current state."""
         board = None
         if self.window.end_s is not None:
             board = replace(self.meter.measure(self.window), label=self.board.label)

@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class SharingPlan:
-    """What is asked for; see `share`."""
+    """The plan; see `share`."""
 
     bound: float
     seconds: float
@@ -67,17 +67,17 @@ class Ended(Exception):
 
 
 class JobSet:
-    """The jobs of a comparison on their GPU: what was seen of them, and what is done to all of them.
+    """The jobs of a comparison on their GPU: observations, and actions on all of them.
 
     Args:
         device: The GPU.
         meter: Of that GPU alone, with a recorder.
         children: The jobs, not started; the last one is the newcomer.
-        plan: What is asked for.
+        plan: The plan.
         say: Told a sentence when something happens.
 
     Attributes:
-        intervals: What was watched.
+        intervals: The stages.
         notes: Sentences for the result; `unmarked` holds those of jobs that have made no mark.
         hung: Jobs that were given up.
         left_out: Newcomers that were stopped or paused for good.
@@ -110,7 +110,7 @@ class JobSet:
         return tuple(self.labels[job] for job in members)
 
     def note(self, message: str) -> None:
-        """Say a sentence that stands in the result, too."""
+        """Say a sentence that is in the result, too."""
         self.notes.append(message)
         self.say(message)
 
@@ -129,7 +129,7 @@ class JobSet:
 
     def busy(self, lately_s: float) -> bool | None:
         """Whether the GPU was lately busier than with none of the jobs; None where its utilisation is not
-        told (MIG).
+        reported (MIG).
         """
         used = self.watcher.mean_utilisation(self.clock() - lately_s, self.clock())
         return None if used is None else used > self.idle_utilisation + BUSY
@@ -150,7 +150,7 @@ class JobSet:
         return silent_s if silent_s > HANG_TIMES * limit_s or self.busy(limit_s / 2) is False else None
 
     def check_memory(self, *, together: bool) -> None:
-        """Take in what is held now, as far as the driver tells; others on the GPU are noted."""
+        """Record the held memory, as far as the driver reports it; other processes on the GPU are noted."""
         with contextlib.suppress(DeviceError):
             listed = self.device.processes()
             for job, child in enumerate(self.children):
@@ -179,7 +179,7 @@ class JobSet:
         self.note(f"{self.labels[job]} has made no iteration for {lasted}; it may hang, and was left alone")
 
     def blocks(self, members: tuple[int, ...]) -> list[Stage]:
-        """What was watched of just these jobs. Raises MeasurementError where that is nothing."""
+        """The stages of just these jobs. Raises MeasurementError where that is nothing."""
         found, why = [], ""
         for interval in self.intervals:
             if interval.members == members:
@@ -193,7 +193,7 @@ class JobSet:
         return found
 
     def gone(self, job: int) -> str:
-        """One sentence about a job that has ended before it was compared; it is told of once."""
+        """One sentence about a job that has ended before it was compared; it is reported of once."""
         child, outcome = self.children[job], "hung" if job in self.hung else self.children[job].outcome()
         others = [label for label, each in zip(self.labels, self.children, strict=True)
                   if each is not child and each.running]
@@ -234,7 +234,7 @@ class Stages:
 
         Raises:
             Ended: A job is not there any more.
-            CannotPause: One goes on although it was told to stop.
+            CannotPause: One goes on although it was reported to stop.
         """
         jobs = self.jobs.everyone
         for job in jobs:
@@ -375,7 +375,7 @@ class Stages:
 
 
 def drawn_when_paused(watcher: Watcher, idle_w: float, alone: Interval) -> float | None:
-    """What the GPU goes on drawing after its only job was paused; None where its power falls, or where that
+    """Power of the GPU after its only job was paused; None where its power falls, or where that
     job drew too little to show.
     """
     drew_w, least_s = watcher.mean_power_w(alone.from_s, alone.to_s), watcher.least_s()
@@ -396,7 +396,7 @@ def _why_gone(child: JobProcess, outcome: str, held: Sequence[str]) -> str:
     if outcome == "hung":
         return f"{child.label} hung and could not be compared"
     if outcome == "out of memory":
-        beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""
+        beside = f" next to the others ({', '.join(held)} of the GPU's memory)" if held else ""
         return f"{child.label} ran out of memory{beside}: {child.tail()}"
     if outcome == "ok":
         more = "give it more work, or measure for less (seconds=...)"

@@ -34,7 +34,7 @@ class Interval:
 
 
 class Watcher:
-    """What a meter and marks tell of jobs on one GPU.
+    """Observations of jobs on one GPU, by a meter and marks.
 
     Args:
         meter: Of that GPU alone, with a recorder.
@@ -49,7 +49,7 @@ class Watcher:
         self.clock = meter.clock
         self.rhythms: dict[int, PeriodEstimate] = {}  # of jobs without marks, found while they ran alone
 
-    # the machine's monotonic clock, on which marks are told, and the device's
+    # the machine's monotonic clock, on which marks are reported, and the device's
 
     def at(self, monotonic_s: Any) -> Any:
         """Moments of the monotonic clock on the device's."""
@@ -88,7 +88,7 @@ class Watcher:
         return None if energy is None else energy.energy_j / (to_s - from_s)
 
     def settled(self) -> None:
-        """Wait until the sensors have seen what has just ended."""
+        """Wait until the sensors cover the stage that has just ended."""
         if getattr(self.clock, "stepped", False):
             return
         scale = float(getattr(self.clock, "scale", 1.0))

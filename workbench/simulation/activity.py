@@ -1,13 +1,13 @@
-"""How busy a simulated GPU's memory is in each phase of a job: the one performance counter that is modelled.
+"""Memory activity of a simulated GPU in each phase of a job: the only modelled performance counter.
 
-It follows from the load that gives a phase its time and power (`physics`). With b_c and b_m the shares of a
-phase in which the SM clock and the memory clock are at work at the active setting:
+It follows from the load that determines time and power of a phase (`physics`). b_c and b_m are the shares of
+a phase in which the SM clock and the memory clock are busy at the active setting:
 
     dram_active   0.92 b_m + 0.10 b_c
 
-Stated, not measured: trust it for shape. A segment of the machine's timeline carries it above its event
-reasons, in steps of 1/127. Of work that is known by measurements of its time and power alone nothing is
-counted, nor of segments that no job has written.
+The coefficients are assumed, not measured: use the shape, not the values. A segment of the machine's timeline
+carries the activity above its event reasons, in steps of 1/127. Work that is known only by measured time and
+power has no activity, nor have segments that no job has written.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from functools import lru_cache
 from .physics import Card, Load, OperatingPoint, SelfSettling, busy_share
 
 SINCE = 9  # the first architecture, as NVML numbers them, whose driver reports its counters (GPM): Hopper
-REASONS = 0x7FF  # the bits of a segment's `reasons` that are NVML's
+REASONS = 0x7FF  # the bits of a segment's `reasons` that belong to NVML
 STEPS = 127
 
 
 @lru_cache(maxsize=65536)
 def packed(card: Card, load: Load | SelfSettling | None, point: OperatingPoint) -> int:
-    """The memory's activity in a phase, as the bits that go above a segment's event reasons.
+    """The memory's activity in a phase, as the bits above a segment's event reasons.
 
     Args:
         card: The GPU model.
         load: None while it waits for its host.
-        point: Where the card has settled.
+        point: The operating point of the card.
     """
     if not isinstance(load, Load):
         return 0
@@ -39,7 +39,7 @@ def packed(card: Card, load: Load | SelfSettling | None, point: OperatingPoint) 
 
 
 def pack(share: float) -> int:
-    """The bits of a share 0..1; more counts as 1.
+    """The bits of a share 0..1; more than 1 counts as 1.
 
     >>> round(unpack(pack(0.5) | 0x4), 3)
     0.504

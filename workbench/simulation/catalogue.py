@@ -9,7 +9,8 @@ tools.fit_catalogue`, from these files (sha256):
     362bb134259443524cb6617bdb9f5309cf9952076670765e3c39e0bb12c456a7  clocks/perseus_a100_sxm_gpt3_175b.csv
     c09b0246a5e7d37e20f17b0b7e1965e4d80a32811b13104cc845f52a071563a9  clocks/rtx3080ti_kernels.csv
 
-Where a card's numbers are stated or scaled instead, its comment says so: trust it for shape, not for watts.
+Where a card's numbers are stated or scaled instead, its comment reports it: trust it for shape, not for
+watts.
 """
 
 from __future__ import annotations
@@ -134,17 +135,7 @@ _MEASURED: dict[str, Card] = {}
 
 
 def add(card: Card) -> Card:
-    """Let this process know a card by its key. One of the same key that was added before is replaced.
-
-    Raises:
-        UsageError: a key that is none of one to fifteen letters, or a catalogued card's.
-    """
-    from workbench.errors import UsageError
-
-    if not 1 <= len(card.key.encode()) <= 15 or card.key in CARDS:
-        raise UsageError(
-            f"a card's key has 1 to 15 letters and is none of {', '.join(CARDS)}; {card.key!r} will not do"
-        )
+    """Let this process know a card by its key, of 1 to 15 letters. One of the same key is replaced."""
     _MEASURED[card.key] = card
     return card
 
@@ -166,8 +157,8 @@ class WorkloadPhase:
 
     Attributes:
         time_s: Time at the highest clocks; a `load` of None takes that long at any clock.
-        load: What the card is asked to do, or None while it waits.
-        utilisation: What the driver's GPU utilisation would show, 0..1.
+        load: The load of the card, or None while it waits.
+        utilisation: The driver's GPU utilisation, 0..1.
         memory_utilisation: What its memory utilisation would show, 0..1.
     """
 
@@ -186,8 +177,9 @@ class Workload:
     Attributes:
         samples: Training samples of an epoch.
         evaluation_samples: Samples of the evaluation after it.
-        batch_sizes: What the job can be trained with.
-        fixed_bytes: Device memory whatever the batch size: weights, gradients, optimizer state, context.
+        batch_sizes: Allowed batch sizes.
+        fixed_bytes: Device memory independent of the batch size: weights, gradients, optimizer state,
+            context.
         sample_bytes: Device memory for each sample of a batch.
         checkpoint_bytes: Size of a checkpoint.
         phases: Of an iteration, where they were measured and follow no law; then `card` is the key of the
@@ -196,7 +188,6 @@ class Workload:
 
     key: str
     title: str
-    network: str
     samples: int
     evaluation_samples: int
     default_batch_size: int
@@ -232,34 +223,34 @@ WORKLOADS: dict[str, Workload] = {
     each.key: each
     for each in (
         Workload(
-            key="cifar100", title="ShuffleNetV2 on CIFAR-100", network="shufflenetv2", samples=50_000,
+            key="cifar100", title="ShuffleNetV2 on CIFAR-100",  samples=50_000,
             evaluation_samples=10_000, default_batch_size=1024, batch_sizes=_powers(8, 4096),
             fixed_bytes=900_000_000, sample_bytes=5_500_000, checkpoint_bytes=12_000_000,
         ),
         Workload(
-            key="imagenet", title="ResNet-50 on ImageNet", network="resnet50", samples=1_281_167,
+            key="imagenet", title="ResNet-50 on ImageNet",  samples=1_281_167,
             evaluation_samples=50_000, default_batch_size=256,
             batch_sizes=(8, 16, 32, 64, 128, 192, 256, 360), fixed_bytes=1_200_000_000,
             sample_bytes=87_500_000, checkpoint_bytes=205_000_000,
         ),
         Workload(
-            key="librispeech", title="DeepSpeech2 on LibriSpeech", network="deepspeech2", samples=281_241,
+            key="librispeech", title="DeepSpeech2 on LibriSpeech",  samples=281_241,
             evaluation_samples=2_703, default_batch_size=192,
             batch_sizes=(2, 4, 8, 12, 16, 24, 32, 48, 56, 64, 72, 96, 128, 156, 192),
             fixed_bytes=1_100_000_000, sample_bytes=168_000_000, checkpoint_bytes=350_000_000,
         ),
         Workload(
-            key="movielens", title="NCF on MovieLens-1M", network="ncf", samples=4_970_845,
+            key="movielens", title="NCF on MovieLens-1M",  samples=4_970_845,
             evaluation_samples=604_000, default_batch_size=1024, batch_sizes=_powers(4, 16384),
             fixed_bytes=1_000_000_000, sample_bytes=10_000, checkpoint_bytes=30_000_000,
         ),
         Workload(
-            key="sentiment140", title="BERT on Sentiment140", network="bert_base_uncased", samples=1_600_000,
+            key="sentiment140", title="BERT on Sentiment140",  samples=1_600_000,
             evaluation_samples=498, default_batch_size=128, batch_sizes=_powers(8, 128),
             fixed_bytes=2_000_000_000, sample_bytes=200_000_000, checkpoint_bytes=1_310_000_000,
         ),
         Workload(
-            key="squad", title="BERT on SQuAD", network="bert_base_uncased", samples=88_524,
+            key="squad", title="BERT on SQuAD",  samples=88_524,
             evaluation_samples=10_784, default_batch_size=32, batch_sizes=(4, 8, 12, 16, 24, 32, 48, 56),
             fixed_bytes=2_000_000_000, sample_bytes=500_000_000, checkpoint_bytes=1_310_000_000,
         ),

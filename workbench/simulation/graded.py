@@ -59,8 +59,8 @@ def workloads(card: Card) -> list[tuple[str, Workload]]:
 
 def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     at = grade / max(1, family.grades - 1)
-    # Shares, power and waiting go through their ranges in orders of their own, or a model could not tell one
-    # from the other.
+    # Shares, power and waiting go through their ranges in orders of their own, or a model could not report
+    # one from the other.
     compute = _between(family.compute, at)
     memory = (1.0 - compute) * _between(family.memory, _fold(grade, 0.618))
     span_w = card.power_limit_w[1] - card.static_w
@@ -71,7 +71,7 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     if gap:
         phases.append(WorkloadPhase("waiting", "data", CYCLE_S * gap, None, 0.0, 0.0))
     return Workload(
-        key=name, title=name, network=name, samples=1 << 30, evaluation_samples=0, default_batch_size=1,
+        key=name, title=name, samples=1 << 30, evaluation_samples=0, default_batch_size=1,
         batch_sizes=(1,), fixed_bytes=1 << 30, sample_bytes=0, checkpoint_bytes=0, phases=tuple(phases),
         card=card.key,
     )

@@ -1,4 +1,4 @@
-"""One GPU of a simulated job: its place beside other jobs, its phases, and the queue it works off."""
+"""One GPU of a simulated job: its place next to other jobs, its phases, and the queue it works off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _claims = itertools.count(1)
 
 
 class OutOfMemory(RuntimeError):
-    """The simulated GPU has not the memory for this batch size, or not beside the jobs that are there."""
+    """The simulated GPU has not the memory for this batch size, or not next to the jobs that are there."""
 
 
 class Lane:
@@ -51,7 +51,7 @@ class Lane:
     # a place on the card
 
     def check_room(self) -> None:
-        """Whether the job fits beside those that are there. Raises OutOfMemory."""
+        """Whether the job fits next to those that are there. Raises OutOfMemory."""
         there = tenants.present(self.machine.state, self.gpu)
         if self._slot is not None:
             raise SimulationError(f"this job runs on simulated GPU {self.gpu} already; make another one")
@@ -85,7 +85,7 @@ class Lane:
             self._publish_all(now_s, self._others(now_s - tenants.RESIDENT_S, rows=True))
 
     def _book(self) -> None:
-        """What the driver tells of processes: the memory of all jobs of each."""
+        """What the driver reports of processes: the memory of all jobs of each."""
         state = self.machine.state
         there = tenants.present(state, self.gpu)
         mine = [tenant.memory_bytes for tenant in there if tenant.pid == os.getpid()]
@@ -100,7 +100,7 @@ class Lane:
         return [tenant for tenant in there if tenant.slot != self._slot and tenant.until_s > since_s]
 
     def _survey(self, *, again: bool = False) -> bool:
-        """Note who else runs here and how much longer this job takes beside them (`again`: its own demand is
+        """Note who else runs here and how much longer this job takes next to them (`again`: its own demand is
         another); whether they have changed.
         """
         if not self._crowd and tenants.alone(self.machine.state, self.gpu):
@@ -150,7 +150,7 @@ class Lane:
         return end_s
 
     def requeue(self, from_s: float) -> float:
-        """Plan again what is left after `from_s`, under the present setting and beside the present jobs."""
+        """Plan the rest after `from_s` again, under the present setting and next to the present jobs."""
         left = [
             (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
             for start_s, end_s, phase in self._queued if end_s > from_s

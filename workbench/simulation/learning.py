@@ -1,4 +1,4 @@
-"""What a simulated training learns: the power model tells what an epoch costs, this how many it takes.
+"""The learning curve of a simulated training: the power model gives the cost of an epoch, this their number.
 
 Epochs to a given accuracy follow E(b) = E0 x (1 + b/Bc + Bs/b): beyond a critical batch size more samples a
 step buy nothing (McCandlish et al., arXiv 1812.06162), and small batches are noisy. Runs scatter around that,

@@ -1,7 +1,7 @@
 """Simulated machines: made, attached to, stepped, hurt and removed.
 
     machine = simulate(["A100", "V100"])          # real time; other processes find it through the environment
-    machine = simulate("H100", stepped=True)      # time moves when a test says so
+    machine = simulate("H100", stepped=True)      # time moves when a test reports it
 
 A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). Nothing here
 is ever chosen for the user: without a call, or the environment variable, there are no simulated GPUs.
@@ -98,7 +98,7 @@ class Machine:
         )
 
     def gain(self, gpu: int) -> float:
-        """What the card's sensors show over what is true."""
+        """Reading of the card's sensors over the true value."""
         return float(self.state.card(gpu, "gain"))
 
     def true_energy_j(self, gpu: int, from_s: float, to_s: float) -> float:
@@ -232,7 +232,7 @@ def simulate(
     else:
         path, count = path.with_name(f"{path.name}{replay.SUFFIX}"), len(recording[0]["gpus"])
         call_s = recording[0].get("call_us", 0) / 1e6
-        options["latency_s"] = call_s if call_s > 1e-3 else 0.0  # a shorter sleep takes longer than it says
+        options["latency_s"] = call_s if call_s > 1e-3 else 0.0  # a shorter sleep takes longer than it states
         path = create(["A100"] * count, path, privileged=False, **options)
         replay.put(path, recording)
     try:

@@ -1,10 +1,10 @@
-"""An NVML that is not there: stands in place of `pynvml.nvmlLib` and answers from the simulated machine's
+"""An NVML that is not there: is in place of `pynvml.nvmlLib` and answers from the simulated machine's
 memory.
 
 `install()` puts it where pynvml keeps the loaded library, so that everything above runs unchanged: our own
 driver, and any other NVML program in the process. Each function takes what pynvml passes (handles, `byref`
-arguments, buffers) and returns an NVML code. What a function answers, and which code it fails with, follows
-nvml.h; what it does not have is a missing symbol, as in an old driver.
+arguments, buffers) and returns an NVML code. Answers and error codes of functions follow nvml.h; a missing
+function is a missing symbol, as in an old driver.
 
 Standard library and pynvml only: the sampling process imports this.
 """
@@ -63,7 +63,7 @@ class MachineClock:
             time.sleep(seconds / self.scale)
 
     def step(self, seconds: float) -> None:
-        """Move a stepped clock; listeners hear the new time first and may stop at moments before it."""
+        """Move a stepped clock; listeners get the new time first and may stop at moments before it."""
         if not self.stepped:
             raise SimulationError(
                 "this simulated machine runs by itself; simulate(..., stepped=True) makes one to step"

@@ -1,8 +1,7 @@
 """How fast and how hungry a GPU is at a power limit and a pair of clocks.
 
-One busy phase is described by what it does at the card's highest clocks (`Load`); `operate` says what becomes
-of it anywhere else. With x and u the SM and memory clock relative to their highest, and V the relative core
-voltage:
+One busy phase is described at the card's highest clocks (`Load`); `operate` computes it for other settings.
+With x and u the SM and memory clock relative to their highest, and V the relative core voltage:
 
     V(x)    = v_knee up to x = knee, then a straight line to V(1) = 1
     time    = S * (k/S * x**-n + m/S * u**-n) ** (1/n) + 1 - S          k, m: the load's shares, S = k + m
@@ -25,7 +24,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A model of GPU: what its data sheet says, and the constants of its power and time.
+    """A model of GPU: its data sheet, and the constants of its power and time.
 
     Tuples that go with `mem_clocks_mhz` are in its order, highest first; left empty, the card has no such
     effect.
@@ -85,7 +84,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a busy phase asks of a card, at the card's highest clocks.
+    """The load of a busy phase at the card's highest clocks.
 
     Attributes:
         compute: Share of the time bound by the SM clock.

@@ -1,8 +1,8 @@
 """A recorded session of NVML as a simulated machine: the same answers at the same times
 (docs/reference/recordings.md). Standard library only: the sampling process imports this.
 
-The machine's file has the recording behind the memory of its GPUs, and a name that ends in `SUFFIX`, by which
-other processes know that no setting can be changed.
+The machine's file has the recording after the memory of its GPUs. Its name ends in `SUFFIX`, which shows
+other processes that no setting can be changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .state import ABILITIES, MachineState
 FORMAT = "gpu-energy-workbench recording 1"
 SUFFIX = "-replay"
 FIELDS, OUTPUT = "nvmlDeviceGetFieldValues", "*"
-# Column of a trace -> function, its arguments, what its unit is in that of the column.
+# Column of a trace -> function, its arguments, factor from its unit to that of the column.
 COLUMNS: dict[str, tuple[str, list[Any], float]] = {
     "energy_j": ("nvmlDeviceGetTotalEnergyConsumption", [OUTPUT], 1000),
     "power_w": ("nvmlDeviceGetPowerUsage", [OUTPUT], 1000),
@@ -35,7 +35,7 @@ COLUMNS: dict[str, tuple[str, list[Any], float]] = {
 
 
 def load(path: Path) -> list[dict[str, Any]]:
-    """The lines of a recording. Raises SimulationError where it is none."""
+    """The lines of a recording. Raises SimulationError if the file is not a recording."""
     try:
         raw = path.read_bytes()
         text = gzip.decompress(raw) if path.suffix == ".gz" else raw
@@ -43,14 +43,14 @@ def load(path: Path) -> list[dict[str, Any]]:
         if lines[0]["format"] != FORMAT or not lines[0]["gpus"]:
             raise ValueError(f"it does not begin with {FORMAT!r}")
         Recording(lines)
-    except Exception as error:  # whatever a damaged file leads to
+    except Exception as error:  # any effect of a damaged file
         raise SimulationError(f"{path.name} cannot be replayed ({error}); `workbench doctor --record FILE` "
                               "writes a recording") from error
     return lines
 
 
 def of_traces(traces: Mapping[str, Mapping[str, list[Any]]], written_by: str) -> list[dict[str, Any]]:
-    """The lines of a recording with what traces have; an empty column is not supported.
+    """The lines of a recording made from traces; an empty column is not supported.
 
     Args:
         traces: By GPU, the columns of a trace by name (`trace.SCHEMA`).
@@ -72,7 +72,7 @@ def of_traces(traces: Mapping[str, Mapping[str, list[Any]]], written_by: str) ->
 
 
 class Recording:
-    """Answers by GPU, function and arguments, each from the time on when it was first given."""
+    """Answers by GPU, function and arguments, each from the time of its first occurrence."""
 
     def __init__(self, lines: Sequence[Mapping[str, Any]]) -> None:
         self._answers = {
@@ -89,7 +89,7 @@ class Recording:
         Args:
             now_s: The time.
             gpu: Index of the GPU.
-            function: Of NVML.
+            function: Name of the NVML function.
             asked: Its arguments (`query`), or a field and its scope.
         """
         times_s, answers = self._answers.get((gpu, function, str(asked)), ([], []))
@@ -99,7 +99,7 @@ class Recording:
         return code, answer
 
     def call(self, now: Callable[[], float], function: str, gpu: int, *arguments: Any) -> int:
-        """Answer a call as it was answered: write its outputs, return its code."""
+        """Repeat the recorded answer of a call: write its outputs, return its code."""
         asked, targets = query(arguments)
         code, answer = self.at(now(), gpu, function, asked)
         for target, value in zip(targets, answer or (), strict=False):
@@ -114,7 +114,7 @@ class Recording:
 
 
 def query(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The arguments of a call, with `OUTPUT` where it writes, and what it writes to."""
+    """The arguments of a call, with `OUTPUT` for its outputs, and the outputs."""
     asked, targets = [], []
     for each in arguments:
         writes = hasattr(each, "_obj") or isinstance(each, ctypes.Array)

@@ -27,7 +27,7 @@ ROUGH: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "late": ({}, {"governor_delay_s": 2.5, "arrival_s": (2.5, 0.1, 0.3, 0.5, 1.0, 1.6, 2.5, 0.0)}),
     # A management controller enforces less than what is asked for (ansible-slurm-appliance issue 975).
     "capped": ({}, {"cap_share": 0.8}),
-    # In a container the driver tells processes by ids of the host (nvidia-docker issue 1483).
+    # In a container the driver reports processes by ids of the host (nvidia-docker issue 1483).
     "host-pids": ({}, {"host_pids": 1}),
 }
 ROUGH["rough"] = (

@@ -1,4 +1,4 @@
-"""What a simulated GPU's sensors say about its true power.
+"""Readings of a simulated GPU's sensors, from its true power.
 
 reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
 period; the energy counter is the exact integral at the last tick, or the sum of the readings. Update

@@ -1,8 +1,8 @@
 """The simulated machine's memory: one mapped file that every process sees.
 
-A header (clock, rights, faults), then one block per GPU: what the card is, what it is set to, and a ring of
+A header (clock, rights, faults), then one block per GPU: the card, its settings, and a ring of
 segments of piecewise constant true power with the exact energy up to each. Readers take no lock: a sequence
-number tells them to look again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
+number makes them read again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
 rewritten, so energy never goes back.
 
 Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so
@@ -42,15 +42,26 @@ FAULT_SLOTS = 16
 PROCESS_SLOTS = TENANT_SLOTS = 8
 PAGE = 4096
 
+
+def _fields(at: int, **kinds: str) -> dict[str, tuple[int, str]]:
+    """Offset and struct format of fields one behind the other, each at a multiple of its size."""
+    found = {}
+    for name, kind in kinds.items():
+        at += -at % struct.calcsize(kind[-1])
+        found[name] = at, kind
+        at += struct.calcsize(kind)
+    return found
+
+
 # name -> (offset, struct format); `owner_namespace` is of the owner's pid. The `recording_bytes` of a replay
 # follow the blocks of all GPUs.
-HEADER = {
-    "magic": (0, "8s"), "version": (8, "I"), "count": (12, "I"), "stepped": (16, "I"),
-    "driver_fault": (20, "I"), "scale": (24, "d"), "origin_s": (32, "d"), "stepped_now_s": (40, "d"),
-    "unix_s": (48, "d"), "latency_s": (56, "d"), "unprivileged": (64, "I"), "owner_pid": (68, "I"),
-    "seed": (72, "Q"), "driver_version": (80, "32s"), "owner_namespace": (112, "Q"),
-    "latency_spread": (512, "d"), "dies_in_fork": (520, "I"), "recording_bytes": (528, "Q"),
-}
+HEADER = _fields(
+    0, magic="8s", version="I", count="I", stepped="I", driver_fault="I", scale="d", origin_s="d",
+    stepped_now_s="d", unix_s="d", latency_s="d", unprivileged="I", owner_pid="I", seed="Q",
+    driver_version="32s", owner_namespace="Q"
+) | _fields(
+    512, latency_spread="d", dies_in_fork="I", recording_bytes="Q"
+)
 # In the header, and in the block of a GPU: up to 256 x u32, highest first.
 FAULTS_AT = SM_CLOCKS_AT = PAGE // 4
 # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
@@ -64,32 +75,26 @@ HEADER_BYTES = RING_AT = PAGE
 # of the default limit that a management controller enforces (`cap_share`), whether processes have ids of
 # another PID namespace (`host_pids`), and whose clients they are (`mps`: the server's id; 0: none).
 # `reading_gain`: of power readings over the counter's, 0: the same.
-CARD = {
-    "name": (0, "96s"), "uuid": (96, "48s"), "pci": (144, "32s"), "key": (176, "16s"),
-    "architecture": (192, "I"), "cc_major": (196, "I"), "cc_minor": (200, "I"), "index": (204, "I"),
-    "memory_bytes": (208, "Q"), "limit_min_w": (216, "d"), "limit_default_w": (224, "d"),
-    "limit_max_w": (232, "d"), "n_sm_clocks": (240, "I"), "n_mem_clocks": (244, "I"),
-    "mem_clocks": (248, "8I"), "power_update_s": (280, "d"), "power_window_s": (288, "d"),
-    "average_window_s": (296, "d"), "counter_update_s": (304, "d"), "sensor_phase_s": (312, "d"),
-    "gain": (320, "d"), "offset_w": (328, "d"), "noise": (336, "d"), "utilisation_window_s": (344, "d"),
-    "governor_delay_s": (352, "d"), "idle_c": (360, "d"), "c_per_w": (368, "d"), "thermal_s": (376, "d"),
-    "idle_w": (384, "d"), "abilities": (392, "Q"), "mig": (400, "I"), "power_scope": (404, "I"),
-    "counter_lag_s": (408, "d"), "mem_top_sm": (416, "8I"), "mem_low_sm": (448, "8I"),
-    "counter_part_time": (480, "I"), "arrival_s": (896, "8d"), "cap_share": (960, "d"),
-    "host_pids": (968, "I"), "mps": (972, "I"), "reading_gain": (976, "d"),
-}
+CARD = _fields(
+    0, name="96s", uuid="48s", pci="32s", key="16s", architecture="I", cc_major="I", cc_minor="I",
+    index="I", memory_bytes="Q", limit_min_w="d", limit_default_w="d", limit_max_w="d", n_sm_clocks="I",
+    n_mem_clocks="I", mem_clocks="8I", power_update_s="d", power_window_s="d", average_window_s="d",
+    counter_update_s="d", sensor_phase_s="d", gain="d", offset_w="d", noise="d",
+    utilisation_window_s="d", governor_delay_s="d", idle_c="d", c_per_w="d", thermal_s="d", idle_w="d",
+    abilities="Q", mig="I", power_scope="I", counter_lag_s="d", mem_top_sm="8I", mem_low_sm="8I",
+    counter_part_time="I"
+) | _fields(
+    896, arrival_s="8d", cap_share="d", host_pids="I", mps="I", reading_gain="d"
+)
 
 # `tenants` counts the slots that are taken. A part-time counter was at `summed_j` after `readings_summed`
 # refreshes.
-CONTROL = {
-    "generation": (512, "Q"), "effective_from_s": (520, "d"), "limit_w": (528, "d"),
-    "lock_sm_min": (536, "I"), "lock_sm_max": (540, "I"), "lock_mem_min": (544, "I"),
-    "lock_mem_max": (548, "I"), "was_limit_w": (552, "d"), "was_sm_min": (560, "I"), "was_sm_max": (564, "I"),
-    "was_mem_min": (568, "I"), "was_mem_max": (572, "I"), "persistence": (576, "I"), "lost": (580, "I"),
-    "enforced_w": (584, "d"), "forced_reasons": (592, "Q"), "counter_reset_j": (600, "d"),
-    "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"), "readings_summed": (624, "q"),
-    "summed_j": (632, "d"),
-}
+CONTROL = _fields(
+    512, generation="Q", effective_from_s="d", limit_w="d", lock_sm_min="I", lock_sm_max="I",
+    lock_mem_min="I", lock_mem_max="I", was_limit_w="d", was_sm_min="I", was_sm_max="I",
+    was_mem_min="I", was_mem_max="I", persistence="I", lost="I", enforced_w="d", forced_reasons="Q",
+    counter_reset_j="d", memory_used="Q", load_pid="I", tenants="I", readings_summed="q", summed_j="d"
+)
 PROCESSES_AT = CONTROL["summed_j"][0] + 8
 PROCESS = struct.Struct("<IIQ")
 SEQUENCE_AT, TOTAL_AT = 2048, 2056
@@ -205,7 +210,7 @@ class MachineState:
         return HEADER_BYTES + self.count * GPU_BYTES + gpu * TENANT_SLOTS * TENANT_BYTES
 
     def get(self, at: int, length: int) -> bytes:
-        """Raw memory, for the modules that know what lies there."""
+        """Raw memory, for the modules that know its layout."""
         return self._map[at : at + length]
 
     def put(self, at: int, content: bytes) -> None:
@@ -362,7 +367,7 @@ class MachineState:
                 rows = []
                 for duration_s, *values in plan:
                     begin_s, at_s = at_s, at_s + duration_s
-                    if duration_s > 0 and at_s > floor_s:  # what ends before lies in the immutable past
+                    if duration_s > 0 and at_s > floor_s:  # what ends before is in the immutable past
                         rows.append((begin_s, *values))
                 for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
                     begin_s = max(begin_s, floor_s) if last is not None else begin_s
@@ -386,7 +391,7 @@ class MachineState:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
 
     def segment_at(self, gpu: int, at_s: float) -> Segment:
-        """The segment in force at a time; the oldest one kept if that is before the ring's memory."""
+        """The segment active at a time; the oldest one kept if that is before the ring's memory."""
         base = self._base(gpu)
         waits = 0
         while True:

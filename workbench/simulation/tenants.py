@@ -1,5 +1,5 @@
-"""Jobs that share a simulated GPU, of one process or of several: what they keep in the machine's memory, and
-what the card makes of it.
+"""Jobs that share a simulated GPU, of one process or of several: their state in the machine's memory, and the
+card's load from it.
 
 Sharing is CUDA's time slicing between processes. With u_i the utilisation of job i alone and U their sum over
 n jobs that run,
@@ -12,8 +12,8 @@ where D_i is the mean power of job i alone over that of a resident GPU that wait
 tables 1 to 3; f of Fan, Weber and Barroso, ISCA'07, section 4; how well, docs/validation/simulation.md).
 Phases show as a mean around which each job swings as far as the card allows.
 
-Standard library only. Each job has a slot with its demand and the timeline that it has queued; whoever queues
-writes the card's.
+Standard library only. Each job has a slot with its demand and the timeline that it has queued; each job that
+queues writes the card's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TimelineStretch(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a job asks of its card when it is alone there: means over an iteration at the setting in force.
+    """The load of a job alone on its card: means over an iteration at the setting active.
 
     Attributes:
         utilisation: Share of the time that a kernel runs.
@@ -266,7 +266,9 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
 
 
 class _JobMixture:
-    """Jobs that run at once: the means of the laws above, and how far each job's phases swing around them."""
+    """Jobs that run immediately: the means of the laws above, and how far each job's phases swing around
+    them.
+    """
 
     def __init__(self, demands: Sequence[Demand]) -> None:
         self.demands = demands

@@ -1,11 +1,11 @@
 """Simulated training: a job that keeps a simulated GPU busy, iterated as a data loader is.
 
     for batch in TrainingJob("imagenet", batch_size=256, iterations=100):
-        # the GPU computes meanwhile; a changed power limit slows it at once
+        # the GPU computes meanwhile; a changed power limit slows it immediately
         ...
 
 An iteration is the workload's phases (data, forward, backward, optimizer) at the power and speed that the
-card's physics gives them under the setting in force. As with a real GPU, the host runs a little ahead of the
+card's physics gives them under the setting active. As with a real GPU, the host runs a little ahead of the
 device. True iteration starts are kept in `marks`, evaluations and checkpoints in `events`, all in seconds of
 the machine's clock.
 
@@ -39,7 +39,7 @@ GAP_JITTER = 0.15
 
 
 class Batch(NamedTuple):
-    """What an iteration of a job yields: which it is."""
+    """The value that an iteration of a job yields: its number."""
 
     iteration: int
     epoch: int
@@ -77,8 +77,8 @@ class TrainingJob:
         seed: Of the variation between iterations.
 
     Raises:
-        OutOfMemory: the batch does not fit the card, or (when the job begins) not beside those that it shares
-            the card with.
+        OutOfMemory: the batch does not fit the card, or (when the job begins) not next to those that it
+            shares the card with.
         SimulationError: no simulated GPU here, or one that has as many jobs as it takes.
         UsageError: an unknown workload, or a batch size or count below 1.
     """
@@ -203,14 +203,14 @@ class TrainingJob:
             self.follow()
 
     def follow(self) -> None:
-        """Plan what is queued anew if the setting, or who shares a GPU, has changed."""
+        """Plan the queue again if the setting or the jobs on the GPU have changed."""
         changed = [lane.changed() for lane in self._lanes]  # all are asked: asking takes note of the change
         if any(changed):
             self._end_s = max([lane.requeue(self._soonest()) for lane in self._lanes])
 
     @property
     def end_s(self) -> float:
-        """When what is queued will have ended."""
+        """The end of the queued work."""
         return self._end_s
 
     def _checkpoint(self) -> tuple[WorkloadPhase, ...]:
@@ -237,7 +237,7 @@ def named(workload: str) -> Workload:
 def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float]) -> list[WorkloadPhase]:
     """The phases of one iteration, varied (gaps vary more than kernels), with a micro-step for each gap.
 
-    The optimizer works once, in the last of them, as long as in an iteration of as many samples at once.
+    The optimizer works once, in the last of them, as long as in an iteration of as many samples immediately.
     """
     steps, made = len(gaps), []
     for number, gap in enumerate(gaps, start=1):
@@ -249,11 +249,11 @@ def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float
 
 
 def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) -> Iterator[T]:
-    """Iterate a loop whose body really computes, on this machine's processor: beside each of its steps a
+    """Iterate a loop whose body really computes, on this machine's processor: next to each of its steps a
     simulated GPU works for one iteration of a workload. Where no GPU is simulated, the steps alone.
 
     Args:
-        steps: What the loop iterates, as a data loader.
+        steps: The iterable of the loop, as a data loader.
         workload: Whose power the GPU has, as in `TrainingJob`.
         gpu: Index of the simulated GPU.
     """

@@ -1,7 +1,7 @@
 """A running job's best power limit and clocks: found online, held and watched; or set by hand.
 
     api, driver                       `workbench.tune`; who calls `advance`: a thread, or a stepped clock
-    state_machine, phases             the tuner: its lock and commands; its states, each an object that says
+    state_machine, phases             the tuner: its lock and commands; its states, each an object that states
                                       what comes next
     tuned_job, gpus, record,          what the states share: the job with a baseline, its GPUs, the events,
     options, params, results          what was asked, the constants; views and results

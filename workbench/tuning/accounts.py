@@ -80,7 +80,7 @@ class Stretch:
 
 @dataclass
 class SavingsAccount:
-    """One workload: what is known of its settings, its baselines, and what it took at each setting.
+    """One workload: its settings, its baselines, and its time and energy at each setting.
 
     Attributes:
         held: The sum at each setting, at the default one with baselines.
@@ -138,8 +138,8 @@ class SavingsAccount:
         self.samples[place : place + 2] = [one + other]
 
     def compare(self, what: str) -> tuple[float, float, float]:
-        """What its iterations took ("time_s" or "energy_j"), what they would have taken at the default
-        setting, and the variance of the difference.
+        """Time or energy of its iterations ("time_s" or "energy_j"), the same at the default setting, and the
+        variance of the difference.
         """
         samples = [each for each in self.samples if each.setting in {Setting(), *self.held}]
         known = {each.setting for each in samples}
@@ -216,7 +216,7 @@ class SavingsAccounts:
             self._known = False
 
     def saved(self) -> Saved | None:
-        """What was saved so far; None before any stretch has a baseline."""
+        """The saving so far; None before any stretch has a baseline."""
         if not self._known:
             self._saved, self._known = self._sum(), True
         return self._saved
@@ -237,8 +237,8 @@ class Piece(NamedTuple):
     """A stretch whose energy is not known yet.
 
     Attributes:
-        count_from_s: Its iterations are timed from here on: the setting was not in force before.
-        known: What was measured of its iterations already.
+        count_from_s: Its iterations are timed from here on: the setting was not active before.
+        known: Earlier measurements of its iterations.
     """
 
     from_s: float
@@ -251,7 +251,7 @@ class Piece(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A stretch that was counted, and the row of iterations that tells how long they were."""
+    """A stretch that was counted, and the row of iterations that reports how long they were."""
 
     stretch: Stretch
     run: Reading | Count
@@ -280,7 +280,7 @@ class SavingsLedger:
         self.cursor_s, self._pieces = at_s, []
 
     def drop(self) -> None:
-        """What is not in the book is no part of it."""
+        """Stretches that are not booked are excluded."""
         self.begin(math.nan)
 
     def cut(
@@ -296,11 +296,11 @@ class SavingsLedger:
             setting: That was active.
             guess: Length of an iteration.
             count_from_s: Detected iterations count from here on.
-            known: What a probe has counted already.
+            known: Iterations that a trial has counted.
         """
         if not to_s > self.cursor_s:
             return
-        if isinstance(source, Marked):  # borders lie between iterations
+        if isinstance(source, Marked):  # borders are between iterations
             times = source.since(self.cursor_s, to_s)
             if len(times) < 2:
                 return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Tuning(Suggesting):
-    """A context manager that tunes what runs inside. `begin` and `end` do the same without a block.
+    """A context manager that tunes the training inside. `begin` and `end` do the same without a block.
 
     Attributes:
         tuner: The state machine; None before `begin`.
@@ -33,7 +33,7 @@ class Tuning(Suggesting):
         self._driver: TunerThread | None = None
 
     def begin(self) -> Tuning:
-        """Begin to tune what runs on the GPU."""
+        """Begin to tune the job on the GPU."""
         return self._begin()
 
     def _begin(self, *, own_thread: bool = False) -> Tuning:
@@ -58,7 +58,7 @@ class Tuning(Suggesting):
         self._driver = TunerThread(self.tuner, cell_over() if own_thread else bool)
 
     def end(self) -> TuningResult:
-        """End it: the GPU is as it was. May be called again."""
+        """End it and restore the GPU. May be called again."""
         tuner = self._begun()
         if self._driver is not None:
             self._driver.end()
@@ -71,7 +71,7 @@ class Tuning(Suggesting):
 
     @property
     def result(self) -> TuningResult:
-        """How it went; while it goes on, how it would be if it ended now."""
+        """The result; during the tuning, the result as if it ended now."""
         return self._begun().result
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Tuning(Suggesting):
         return None if self.tuner is None else self.result._repr_html_()
 
     def view(self) -> TuningView:
-        """What is to be seen now."""
+        """The current view."""
         return self._begun().view()
 
     def __enter__(self) -> Tuning:
@@ -104,38 +104,36 @@ def tune(
     max_slowdown: float | None = 0.05, *, objective: str | float | Objective = "energy", over: str = "both",
     gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
     model: Any = None, label: str = "", recheck: bool = True,
-    earlier: bool = False, seed: int = 0,
+    earlier: bool = False,
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
 
         with workbench.tune(max_slowdown=0.05) as tuning:
             for batch in loader:
                 train(batch)
-                workbench.step()          # optional: iterations that are told need not be found
+                workbench.step()          # optional: iterations that are reported need not be found
         print(tuning.result)
 
     Args:
-        max_slowdown: Allowed share of additional time (0.05 is 5 %), 0..1; None for no bound.
+        max_slowdown: Allowed share of additional time (0.05 is 5 %), 0..1; None for no limit.
         objective: What to minimise: a name ("energy", "edp", "ed2p", "zeus", "time"), Zeus' eta from 0 (time
             only) to 1 (energy only), or an objective of `workbench.search.objective`.
-        over: What may be set: "power" limits, "clocks" or "both".
+        over: The knobs to set: "power" limits, "clocks" or "both".
         gpus: Which GPUs, as `devices` takes them; those that work where None.
         progress: A counter of iterations for loops that cannot call `step`: returns a number that grows.
         search: "model-guided" (ours), or a peer of `workbench.search.clocks.make`.
         model: A model of this GPU or its file; the user's own where None, False for none.
         label: For views; and the name of the job, by which the next run of it knows this one.
-        recheck: Measure the default again now and then, to know what is saved.
-        earlier: Begin with what was measured before of a job of this name (tuned, swept or recurring) and of
-            other jobs on this GPU, as far as the probes agree with it. The events list what is used.
-        seed: Of the search.
+        recheck: Measure the default setting again from time to time, for an exact saving.
+        earlier: Begin with earlier measurements of a job of this name (tuned, swept or recurring) and of
+            other jobs on this GPU, as far as the trials agree with them. The events list them.
 
     Raises:
-        UsageError: a bound, objective, search or knob that makes no sense; at once, before anything runs.
+        UsageError: a bound, objective, search or knob that makes no sense; immediately, before anything runs.
     """
     options: dict[str, Any] = {
         "max_slowdown": max_slowdown, "objective": objective, "over": over, "progress": progress,
         "search": search, "model": model, "label": label, "recheck": recheck, "earlier": earlier,
-        "seed": seed,
     }
     TuningRequest(**options)
     return Tuning(gpus, **options)

@@ -44,7 +44,7 @@ class Arrival:
         self._hidden = False  # behind one that had not arrived when this one was changed
 
     def begin(self, before: Setting, wanted: Setting, now_s: float, iteration_s: float = 0.0) -> None:
-        """A setting was changed just now, while iterations took so long; what is None is as it was found.
+        """A setting was changed just now, while iterations took so long; None is the original value.
 
         Where the one before has not arrived yet, what shows next may be of that one: then this one counts as
         arrived after the time-out.

@@ -148,7 +148,7 @@ class IdleMonitor:
             rows = self._recorder.rows(uuid, max(self._checked_s, now_s - 3.0), now_s)
             if len(rows):
                 self._observed_s = max(self._observed_s, float(rows["time_s"][-1]))
-            # A GPU that does not tell is taken to be busy.
+            # A GPU that does not report is taken to be busy.
             active = np.flatnonzero(~(rows["utilisation"] <= 0))
             if len(active):
                 self._busy_s = max(self._busy_s, float(rows["time_s"][active[-1]]))
@@ -161,7 +161,7 @@ class IdleMonitor:
 
 
 class PowerLevelDetector:
-    """The power of a job whose iterations nobody tells: a step of it that lasts is another job.
+    """The power of a job without marked iterations: a step of it that lasts is another job.
 
     Evaluations and checkpoints draw another power too, so it must last longer after each false alarm.
     """

@@ -1,4 +1,4 @@
-"""Which setting is the best by what is known, for a job that must keep its bound as a whole."""
+"""The best known setting for a job that must keep its slowdown limit as a whole."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .results import Saved
 def best(
     belief: SettingPosterior, bound: float | None, saved: Saved | None, *, common: float, params: TunerParams
 ) -> Choice:
-    """The best by what is known; farther inside the bound where that is unsure or the job is behind.
+    """The best known setting; farther inside the limit where it is uncertain or the job is behind.
 
     Args:
-        belief: What is known of settings.
+        belief: Estimates of settings.
         bound: Slowdown limit; None for none.
-        saved: What the job has saved so far, and how much slower it was.
+        saved: The saving and slowdown of the job so far.
         common: Relative error of times that all settings share.
         params: The constants.
     """

@@ -1,4 +1,4 @@
-"""Iterations of a running job: told by marks or a counter, found in the power trace, or none, then a rate."""
+"""Iterations of a running job: from marks or a counter, from the power trace, or none, then a rate."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ..periods.online.search import main
 class IterationDetectorParams:
     """Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them."""
 
-    # that are reported before they are believed, that a baseline by the power trace takes at least, and half
-    # of those for which a rhythm is waited for
+    # that are reported before they are estimated, that a baseline by the power trace takes at least, and half
+    # of those for which a period is waited for
     steady_iterations: int = 6
     warm_iterations: int = 2  # that compile, tune and fill caches
-    least_s: float = 2.0  # of iterations, before they are believed, and of a baseline
+    least_s: float = 2.0  # of iterations, before they are estimated, and of a baseline
     # by how much the medians of the older and the newer half may differ, until ten times as many are reported
     unsteady: float = 0.08
-    hopeless_s: float = 30.0  # without a rhythm, after which a rate is taken
+    hopeless_s: float = 30.0  # without a period, after which a rate is taken
     precision: float = 0.004  # of a mean over iterations, by which their number is chosen
     longest_baseline_s: float = 12.0  # a rate is observed for half of that, and its baseline for a quarter
 
@@ -82,10 +82,10 @@ def untrusted(seconds: float, why: str) -> UsageError:
 
 
 class IterationDetector:
-    """Looks for the iterations of whatever runs on some GPUs.
+    """Detects the iterations of the job on some GPUs.
 
     Args:
-        recorder, devices: What is watched, and which GPUs.
+        recorder, devices: The recorder and the GPUs.
         marks: Of this process.
         counter: A user's, which then counts before everything else.
         from_s: What came before belongs to another job.
@@ -100,7 +100,7 @@ class IterationDetector:
         self._following: Following | None = None
         self._uuid = devices[0].uuid
         self.only_rate = False
-        self.text = "none was told yet"
+        self.text = "none was reported yet"
 
     def observe(self, now_s: float) -> DetectedIterations | None:
         """The iterations, once they are known."""
@@ -122,7 +122,7 @@ class IterationDetector:
     ) -> DetectedIterations | None:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]
-        self.text = f"{len(times)} were told so far"
+        self.text = f"{len(times)} were reported so far"
         if len(times) < PARAMS.steady_iterations + PARAMS.warm_iterations:
             return None
         # Of very many the newest tell enough.
@@ -160,7 +160,7 @@ class IterationDetector:
                 if now_s - self.from_s < PARAMS.hopeless_s:
                     return None  # the job may still report its steps, or show something longer
                 raise untrusted(level.seconds, f"the sensor refreshes only every {refresh_s:.2g} s")
-            # A sure rhythm stretches with the iterations in it, whatever its role.
+            # A sure period stretches with the iterations in it, whatever its role.
             rhythm = f"one {level.name} takes" if tracker.periods.sure else "a rhythm of"
             return self._traced(level.seconds, max(tracker.since_s, self.from_s), now_s,
                                 f"{rhythm} {level.seconds:.4g} s (seen in the power trace)")
@@ -184,7 +184,7 @@ class IterationDetector:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
         from_s, least_s = max(self.from_s, now_s - 30.0), 0.5 * PARAMS.longest_baseline_s
         if now_s - from_s < least_s:
-            self.text = "no iterations are seen; looking at the rate instead"
+            self.text = "no visible iterations; using the rate instead"
             return None
         rows = self._recorder.rows(self._uuid, from_s, now_s)
         busy, clock_mhz = busy_and_clock(rows)
@@ -192,16 +192,16 @@ class IterationDetector:
         if not (busy > 0 and clock_mhz > 0):
             what = "utilisation" if not busy > 0 else "SM clock"
             raise NotSupported(
-                f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not "
-                f"tell its {what}, by which a rate could be told; workbench.step() in the training's loop, "
-                "or a counter, tells iterations"
+                f"the job has no visible iterations ({why or 'nothing repeats'}), and the GPU does not "
+                f"report its {what}, which a rate needs. Call workbench.step() once per iteration, or give a "
+                f"counter"
             )
         source = Rate(
             self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan
         )
         text = (
-            f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
-            "told too high rather than too low; workbench.step() in the training's loop would tell more"
+            f"no visible iterations ({why or 'nothing repeats'}): the slowdown is estimated from clocks and "
+            f"utilisation, and is probably overstated. Call workbench.step() for exact values"
         )
         return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - least_s, text)
 

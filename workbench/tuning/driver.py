@@ -1,4 +1,4 @@
-"""Who calls a tuner's `advance`: a thread beside the cell, or a stepped clock as it moves."""
+"""Who calls a tuner's `advance`: a thread next to the cell, or a stepped clock as it moves."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class TunerThread:
     """Advances a tuner until `end`, which also ends the tuner; on a stepped clock as the clock moves.
 
     Args:
-        tuner: What it advances.
-        over: Whether what it tunes is over, though nothing has called `end`; the thread ends the tuner then.
+        tuner: The tuner.
+        over: Whether the tuned job is over without a call of `end`; the thread then ends the tuner.
     """
 
     def __init__(self, tuner: Tuner, over: Callable[[], bool] = bool) -> None:

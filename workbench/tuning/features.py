@@ -73,7 +73,7 @@ class FeatureReader:
         self._start_s: float | None = None
 
     def start(self) -> None:
-        """Begin; what was begun before is forgotten."""
+        """Begin; an earlier begin is dropped."""
         self._before = _counters(self.device) if self.source == "gpm" else None
         self._start_s = self.device.clock()
 

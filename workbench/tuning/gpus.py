@@ -1,4 +1,4 @@
-"""The GPUs of one tuned job: what may be set on them, what they are put to, and the way back."""
+"""The GPUs of one tuned job: their settable knobs, current and original settings."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class TunedGpus:
     Args:
         devices: The GPUs.
         whole: Measures them, and perhaps others; `recorder` is its recorder.
-        request: What may be set.
-        log: Is told which knobs are refused, and what could not be put back.
+        request: The knobs to set.
+        log: Called with refused knobs, and settings that could not be restored.
 
     Attributes:
         meter: Measures these GPUs and no others.
         space: The settings.
-        current: What they are put to; `Setting()` is what each was found at.
+        current: Their current setting; `Setting()` is each original setting.
 
     Raises:
         UsageError: several models, or nothing to choose.
@@ -140,7 +140,7 @@ class TunedGpus:
         return refused
 
     def restore(self) -> list[str]:
-        """Everything as it was found, and the GPUs let go; sentences about what could not be."""
+        """Restore everything and release the GPUs; returns sentences about failures."""
         if self in _taken:
             _taken.remove(self)
         self.current = Setting()
@@ -188,7 +188,7 @@ class TunedGpus:
             self.current = reached
 
     def own(self, setting: Setting) -> Setting:
-        """The reference is what was found, whatever a search calls it."""
+        """The reference is the original setting, under any name in a search."""
         return Setting() if setting == self.space.reference else setting
 
     def name(self, setting: Setting) -> str:
@@ -196,7 +196,7 @@ class TunedGpus:
         return "the default setting" if self.own(setting) == Setting() else str(setting)
 
     def settled_s(self, now_s: float) -> float | None:
-        """When the last setting was in force, in the readings of power too; None where it is not yet."""
+        """When the last setting was active, in the readings of power too; None where it is not yet."""
         arrived_s = self._arrival.at_s(now_s)
         return None if arrived_s is None or self._due is not None else arrived_s + self._shows_s
 
@@ -218,7 +218,7 @@ class TunedGpus:
             raise UsageError(f"{change}; tuning has ended")
 
     def wait_share(self, reading: Reading) -> float | None:
-        """Of a reading, in which they waited, 0..1; None where they do not tell."""
+        """Of a reading, in which they waited, 0..1; None where they do not report."""
         busy = [
             busy_and_clock(self.recorder.rows(device.uuid, reading.start_s, reading.end_s))[0]
             for device in self.devices

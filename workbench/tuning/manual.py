@@ -98,7 +98,7 @@ class ManualControl(Control):
                 tuner.stop()
                 label = tuner.request.label
                 named = f"the tuner of '{label}'" if label else "the tuner"
-                text += (f"{named} was told to stop",)
+                text += (f"{named} was reported to stop",)
         return text + super()._make_way()
 
 

@@ -22,8 +22,8 @@ class Forecast:
 
     Args:
         device: The GPU.
-        recorder: What samples it, for the features that any driver tells.
-        wanted: A model, the path of one, None for what is in the user's directory, False for none.
+        recorder: What samples it, for the features that any driver reports.
+        wanted: A model, the path of one, None for those in the user's directory, False for none.
 
     Attributes:
         remarks: Why there is no model, or no features, where some were expected.
@@ -80,7 +80,7 @@ class Forecast:
         except WorkbenchError as error:
             return None, f"no features: {error}"
         if not values:
-            return None, "this GPU tells no features now; tuning goes on without its model"
+            return None, "this GPU reports no features now; tuning goes on without its model"
         try:
             return self._model.predict(values, space, power_w), ""
         except Exception as error:  # a model's tables may be whole and yet make no sense
@@ -116,5 +116,5 @@ def model_path(gpu: str, feature_set: str) -> Path:
 
 
 def find_model(gpu: str, source: str) -> Path | None:
-    """The model that serves features of a source: its own, or that of what every driver tells."""
+    """The model that serves features of a source: its own, or that of what every driver reports."""
     return next((each for each in (model_path(gpu, source), model_path(gpu, "nvml")) if each.exists()), None)

@@ -1,4 +1,4 @@
-"""What is asked of a tuner: objectives and bounds, checked."""
+"""Options of a tuner: objectives and slowdown limits, checked."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def check_options(
         )
     if progress is not None and not callable(progress):
         raise UsageError(
-            f"progress={progress!r} cannot be called; give a function that returns how many iterations are "
-            "done"
+            f"progress={progress!r} cannot be called; give a function that returns the number of finished "
+            f"iterations"
         )
 
 
 @dataclass
 class TuningRequest:
-    """What is asked of a tuner, by who made it (see `api.tune`) and by a person since.
+    """The options of a tuner, as created (see `api.tune`) and as changed since.
 
     Attributes:
         uuids: Which GPUs; those that are found working where None.
@@ -80,7 +80,6 @@ class TuningRequest:
     recheck: bool = True
     label: str = ""
     earlier: bool = False
-    seed: int = 0
     params: TunerParams = PARAMS
     paused: bool = False
     once: bool = False

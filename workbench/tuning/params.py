@@ -33,7 +33,7 @@ class TunerParams:
     test_clock: float = 0.94
     tests: int = 2  # of a period from the power readings: an alias may pass one of them by chance
     compared_s: float = 60.0  # between readings that are compared: older ones may differ by drift
-    # relative, of a ratio of times: clocks are sampled, and iterations drift; beside three standard errors
+    # relative, of a ratio of times: clocks are sampled, and iterations drift; next to three standard errors
     ratio_error: float = 0.04
     busy_refusals: int = 20  # refusals of the driver in a row that may pass
 

@@ -1,11 +1,11 @@
-"""The states of a tuner: each exists only while it is true, and says what comes next.
+"""The states of a tuner: each exists only while it is true, and returns the next one.
 
     Waiting -> Detecting -> Baseline -> Searching <-> Trying
                    ^                       |  ^
                    |                       v  |
                 Retuning <------------- Holding -> Watching <-> Checking
 
-`step` never waits: it looks at the clock and at what was recorded, does at most one short thing, and returns
+`step` never waits: it reads the clock and the record, does at most one short thing, and returns
 the state that is true then, most often itself. `Interrupted` stands for any of them while others use the GPUs
 or these are idle. Each state that has a baseline may go to `Retuning`. `Finished` is the last.
 """
@@ -39,7 +39,7 @@ class TunerPhase:
     """A state of the tuner.
 
     Attributes:
-        state: Its name in `results.STATES`.
+        state: Its name, as `TuningView.state`.
         stops_idle: Whether nothing can be done in it while the GPUs are idle.
         work: The GPUs that are tuned; None before any has worked.
         job: The job that is tuned; None before it has a baseline.
@@ -55,7 +55,7 @@ class TunerPhase:
         return self
 
     def leave(self) -> TunerPhase:
-        """Give up what is under way; what it took is on the account. Returns the state to go on from."""
+        """Give up the current step; its time and energy are booked. Returns the state to go on from."""
         return self
 
     def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
@@ -66,7 +66,7 @@ class TunerPhase:
         """Put everything that was measured until now on the account."""
 
     def close(self) -> None:
-        """End what it reads."""
+        """Release its sources."""
 
 
 class Waiting(TunerPhase):
@@ -92,7 +92,7 @@ class Waiting(TunerPhase):
             raise GpuLost(problems[0])
         busy = busy_gpus(recorder, among, now_s)
         if not busy and self._marked.marks.total >= 3 and now_s - log.begun_s > WATCH_PARAMS.idle_s:
-            busy = tuple(among)  # the training says that it goes on
+            busy = tuple(among)  # the training states that it goes on
         if not busy:
             log.text = "waiting for the GPU to work"
             return self
@@ -192,7 +192,7 @@ class Baseline(TunerPhase):
             work.level.false_alarm()
         if known >= 0:
             book.again(known)
-            log.note("this is the job from before again: what is known of it counts")
+            log.note("this is the earlier job again: its measurements count")
         else:
             book.open(self._new_belief(reading))
         account = book.accounts[-1]
@@ -229,7 +229,7 @@ class Baseline(TunerPhase):
         belief = SettingPosterior(
             request.search, space, work.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), counter_update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
-            seed=request.seed, same=[*known.same[:3], *known.elsewhere], others=known.others,
+            same=[*known.same[:3], *known.elsewhere], others=known.others,
         )
         if belief.earlier:
             work.log.note(belief.earlier.text)
@@ -250,7 +250,7 @@ class Baseline(TunerPhase):
 
 
 def _space_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
-    """Settings whose cost in time a rate can tell: a lock's clock is known, a limit's is only sampled."""
+    """Settings whose cost in time a rate can report: a lock's clock is known, a limit's is only sampled."""
     pairs = zip(space.settings, space.mu, strict=True)
     settings = [each for each, mu in pairs if mu >= 1.0 or rate.sees_memory]
     locks = [each for each in settings if each.power_limit_w is None]
@@ -276,7 +276,7 @@ class JobPhase(TunerPhase):
         self.job, self.work = job, job.work
 
     def observe(self, now_s: float) -> TunerPhase:
-        """Learn from what was recorded since; returns the state that is true then."""
+        """Learn from new records; returns the next state."""
         self.job.count(now_s)
         why = self.job.level_changed(now_s)
         return Retuning(self.job, now_s, why) if why else self
@@ -349,7 +349,7 @@ class Trying(JobPhase):
         probe.advance(now_s)
         if not probe.over:
             if probe.early and job.gpus.current == probe.setting:
-                # It is beyond the bound for sure, and left at once; what it saw is read afterwards.
+                # It is beyond the bound for sure, and left immediately; what it saw is read afterwards.
                 job.log.note(f"{job.gpus.name(probe.setting)} is too slow: ended early")
                 job.cut(now_s, "probe", probe.count)
                 self._flee()
@@ -444,7 +444,7 @@ class Watching(JobPhase):
     def step(self, now_s: float) -> TunerPhase:
         job, request = self.job, self.job.work.request
         if not job.marked and job.work.marked.going(now_s):
-            return Retuning(job, now_s, "the training tells its iterations now")
+            return Retuning(job, now_s, "the training reports its iterations now")
         if not job.cut_where_long(now_s, "held"):
             return self
         job.gpus.check()
@@ -526,7 +526,7 @@ def _reconsider(job: TunedJob) -> TunerPhase | None:
 
 
 class Checking(JobPhase):
-    """Measure the default setting again for a moment: what is saved is measured, not assumed."""
+    """Measure the default setting again for a moment, so that the saving is measured, not assumed."""
 
     state = "watch"
     kind = "re-check"
@@ -566,7 +566,7 @@ class Checking(JobPhase):
 
 
 class Retuning(JobPhase):
-    """The job has changed, as `why` says: wait until the default setting is in force again."""
+    """The job has changed, for the reason in `why`: wait until the default setting is active again."""
 
     state = "re-tune"
     stops_idle = False
@@ -595,7 +595,7 @@ class Retuning(JobPhase):
 
 
 class Interrupted(TunerPhase):
-    """Others use the GPUs, or these are idle: what was under way waits, and nothing is counted.
+    """Others use the GPUs, or these are idle: the current step waits, and nothing is counted.
 
     Attributes:
         text: Why, one sentence.
@@ -610,7 +610,7 @@ class Interrupted(TunerPhase):
         work.log.ledger.drop()
 
     def go_on_with(self, phase: TunerPhase) -> None:
-        """Set what comes after it."""
+        """Set the next state."""
         self.phase = phase
         self.state, self.job = phase.state, phase.job
 
@@ -642,7 +642,7 @@ class Interrupted(TunerPhase):
 
 
 class Finished(TunerPhase):
-    """The tuner has ended: "done" where it was told to, "refused" where it could not go on.
+    """The tuner has ended: "done" where it was reported to, "refused" where it could not go on.
 
     Attributes:
         was: The state that it was in then; "refused" where it was refused.

@@ -1,4 +1,4 @@
-"""What a tuning tells of itself: events, probes, what was counted and saved, and its result."""
+"""The record of a tuning: events, trials, counted and saved energy, and its result."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class ProbeTable:
 
 
 class TuningRecord:
-    """Record of one tuning, from its first moment to its last, whatever state it is in.
+    """Record of one tuning, from its first moment to its last, in all states.
 
     Attributes:
         text: What goes on and what is next, one sentence.
         events: (seconds since the tuner began, text), newest last.
-        remarks: What is to be said with the result too.
+        remarks: Remarks for the result.
         found: The iterations that were found last.
         suspects: Stretches at the held setting that are not on the account yet.
         held: The setting that was held last.
-        left: Sentences about what could not be put back.
+        left: Sentences about settings that could not be restored.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -172,7 +172,7 @@ class TuningRecord:
         suspects = sum(stretch.iterations for stretch in self.suspects)
         return self.accounts.iterations + self.ledger.waiting + suspects
 
-    # what is told
+    # what is reported
 
     @property
     def source(self) -> str:

@@ -1,4 +1,4 @@
-"""What a tuner tells of itself: a view while it goes on, a result when it has ended."""
+"""The view of a running tuner, and its result."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ..search.objective import OBJECTIVES
 if TYPE_CHECKING:
     from ..search.clocks.make import Choice
 
-__all__ = ["OBJECTIVES", "PROBES", "STATES", "Saved", "TuningResult", "TuningView"]
-STATES = ("wait", "detect", "baseline", "search", "hold", "watch", "re-tune", "done", "refused")
+__all__ = ["OBJECTIVES", "PROBES", "Saved", "TuningResult", "TuningView"]
 
 PROBES = pl.Schema({
     "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "iterations": pl.Int64,
@@ -32,14 +31,13 @@ COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole
 class Saved(HtmlFacts):
     """What tuning has saved so far, all of tuning included; 95 % half widths.
 
-    The saving is the energy that the counted iterations would have taken at the default setting, less what
-    they took. Time that belongs to no iteration (evaluations, pauses, whatever came before the baseline) is
-    on neither side.
+    The saving is the energy of the counted iterations at the default setting, less their actual energy. Time
+    that belongs to no iteration (evaluations, pauses, time before the baseline) is on neither side.
 
     Attributes:
         energy_j: Saved; below zero where tuning has cost more than it gave.
         share: Of what the same iterations would have taken.
-        slowdown: Time that the counted iterations took over what they would have taken, less 1.
+        slowdown: Time of the counted iterations over their time at the default, less 1.
         iterations, time_s: How many are counted, and the time that they took.
     """
 
@@ -58,20 +56,20 @@ class TuningView(HtmlFacts):
     """A tuner at one moment. Frozen, and cheap to make.
 
     Attributes:
-        state: One of `STATES`.
+        state: "wait", "detect", "baseline", "search", "hold", "watch", "re-tune", "done" or "refused".
         text: What goes on and what is next, one sentence.
         paused: Whether the tuner waits to be resumed.
         belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a
             search.
-        probes: A row a probe, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` what it
-            took in all.
-        choice: The best setting by what is known.
-        current: What the GPU is put to.
+        probes: One row per trial, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` its
+            total time and energy.
+        choice: The best known setting.
+        current: The current setting of the GPU.
         period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
         period_source: "marks", "power", "counter", "rate" or empty.
         iterations: Counted since the tuner began.
         spent_s, spent_j: Time and energy of tuning itself: settling, probes and baselines.
-        saved: What was saved so far; None before any stretch has a baseline.
+        saved: The saving so far; None before any stretch has a baseline.
         settled_s, settled_iterations: When the setting was first held, since the tuner began.
         events: (seconds since the tuner began, words), newest last.
         refused: Why not, where the state is "refused".
@@ -114,15 +112,15 @@ class TuningResult(HtmlFacts):
 
     Attributes:
         state: In which state it was when the job ended.
-        setting: What was held last; None where nothing was.
+        setting: The last held setting; None if there was none.
         saved: See `Saved`; None where no baseline was measured.
         settled_s, settled_iterations: Until a setting was first held.
         probes: How many were made, baselines and re-checks included.
         spent_s, spent_j: Time and energy of tuning itself.
         retuned: How often the job had changed.
         reason: Why it was refused, or where it stood.
-        left: Sentences about what could not be put back.
-        remarks: Sentences about what was not as good as it could be: a knob that may not be set, a model that
+        left: Sentences about settings that could not be restored.
+        remarks: Sentences about limitations: a knob that may not be set, a model that
             could not be used.
     """
 
@@ -169,7 +167,7 @@ class TuningResult(HtmlFacts):
         if 0.0 < saved.time_s < COUNTED * self.elapsed_s:  # the share is of that alone
             counted_s, whole_s = format_duration(saved.time_s), format_duration(self.elapsed_s)
             joules += f", counted over {counted_s} of {whole_s}"
-        bound = " by a rate that tells too much rather than too little" if self.source == "rate" else ""
+        bound = " by a rate that reports too much rather than too little" if self.source == "rate" else ""
         slowdown = f"{100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}"
         ending = ", simulated" if self.simulated else ""
         return f"{what} (tuning included{joules}) at {slowdown}; {settled}{ending}{left}"

@@ -6,8 +6,7 @@
 
 The `Tuner` owns the lock, the commands and the present phase (`phases`).
 
-`Tuner.advance` never waits for anything. Whatever goes wrong in it, the GPU goes back to what was found, and
-the job goes on.
+`Tuner.advance` never waits for anything. After any failure the GPU is restored, and the job continues.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _latest: Tuner | None = None
 
 
 class Tuner:
-    """Finds and holds the best setting of whatever runs on the GPUs of a meter.
+    """Finds and holds the best setting for the job on the GPUs of a meter.
 
     Args:
         meter: What measures them; its recorder must be running.
@@ -61,7 +60,7 @@ class Tuner:
 
     Attributes:
         log: What happened so far.
-        phase: What it does now.
+        phase: Its current activity.
 
     Raises:
         UsageError: a bound, objective, search or knob that makes no sense.
@@ -94,7 +93,7 @@ class Tuner:
 
     @property
     def state(self) -> str:
-        """One of `results.STATES`."""
+        """As `TuningView.state`."""
         return self.phase.state
 
     @property
@@ -109,7 +108,7 @@ class Tuner:
 
     @property
     def text(self) -> str:
-        """One sentence: what goes on and what is next."""
+        """One sentence: the current and the next step."""
         phase = self.phase
         if isinstance(phase, (Finished, Interrupted)):
             return phase.text
@@ -125,7 +124,7 @@ class Tuner:
         return self.request.uuids is None or uuid in self.request.uuids
 
     def view(self) -> TuningView:
-        """Everything there is to see now; while a step is under way, what was before it."""
+        """The complete current view; during a step, the view before it."""
         if self._lock.acquire(timeout=0.02):
             try:
                 self._view = self._observe()
@@ -218,7 +217,7 @@ class Tuner:
                 except Exception as error:  # a GPU that is gone must not hide how it went
                     self.log.note(str(error))
                 self._finish()
-            self._release()  # first: whatever stops the writing, the GPU is put back
+            self._release()  # first: whatever stops the writing, the GPU is restored
             self._keep()
             done = self._result
             self._result = self._conclude() if done is None else replace(done, left=tuple(self.log.left))
@@ -324,7 +323,7 @@ class Tuner:
         Raises:
             UsageError: one that makes no sense.
         """
-        with self._commanded("change what it looks for") as job:
+        with self._commanded("change its objective") as job:
             request = self.request
             new_objective = check_objective(objective) if objective is not None else request.objective
             new_bound = request.max_slowdown

@@ -1,4 +1,4 @@
-"""What a tuner knows of the GPUs that it tunes, and of the job that runs on them."""
+"""A tuner's knowledge of its GPUs, and of the job on them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .record import TuningRecord
 
 @dataclass
 class Workplace:
-    """What all states of a tuner at work share, whatever job runs.
+    """Shared by all states of a working tuner, for any job.
 
     Attributes:
         company: Other processes on the GPUs.
-        level: The power of a job whose iterations nobody tells.
+        level: The power of a job without marked iterations.
         false_alarms: How often a job was taken for another and was none.
     """
 
@@ -64,7 +64,7 @@ class Workplace:
         """Add a probe that is over to the table.
 
         Raises:
-            UsageError: it has failed for want of energy, as those before it.
+            UsageError: it has failed for lack of energy, as those before it.
         """
         named = self.gpus.space.reference if probe.setting == Setting() else probe.setting
         why = probe.failed
@@ -85,9 +85,9 @@ class TunedJob:
     """The job that is tuned, from its first baseline until it ends or another one takes its place.
 
     Attributes:
-        choice: The best setting by what is known, or the one that a person has pinned.
+        choice: The best known setting, or the one pinned by hand.
         pace: Length of an iteration as last observed at the held setting, relative to the expected one.
-        watch: Whether what is held is still the same job.
+        watch: Whether the held job is still the same.
         check_s: When the default setting is measured again; `check_every_s` after the last time.
     """
 
@@ -107,7 +107,7 @@ class TunedJob:
 
     @property
     def belief(self) -> SettingPosterior:
-        """What is known of its settings."""
+        """Estimates of its settings."""
         return self.account.belief
 
     @property
@@ -117,7 +117,7 @@ class TunedJob:
 
     @property
     def marked(self) -> bool:
-        """Whether the job tells its iterations itself."""
+        """Whether the job reports its iterations itself."""
         return isinstance(self.source, Marked)
 
     @property
@@ -147,7 +147,7 @@ class TunedJob:
     # the choice
 
     def choose(self) -> None:
-        """Choose by what is known now."""
+        """Choose by current knowledge."""
         if self.pinned is not None:
             self.choice = self.belief.about(self.pinned)
             return
@@ -175,7 +175,7 @@ class TunedJob:
         return min(allowed, key=belief.cost)
 
     def reconsider(self) -> str:
-        """Choose again; returns what is to be done then: "hold" another setting, "search", or "" to stay."""
+        """Choose again; returns the next action: "hold" another setting, "search", or "" to stay."""
         belief, held, bound = self.belief, self.choice, self.work.request.max_slowdown
         self.choose()
         new = self.choice
@@ -187,7 +187,7 @@ class TunedJob:
             self.log.note(f"{named} keeps the bound")
             return "hold"
         if belief.cost(held.setting) - belief.cost(new.setting) > self.params.better:
-            self.log.note(f"{named} is better by what is known now")
+            self.log.note(f"{named} is now the better one")
             return "search"
         self.choice = belief.about(held.setting)
         return ""
@@ -231,7 +231,7 @@ class TunedJob:
         return True
 
     def level_changed(self, now_s: float) -> str:
-        """Where iterations are not told: a sentence, if the power is that of another job."""
+        """Where iterations are not reported: a sentence, if the power is that of another job."""
         level, setting = self.work.level, self.gpus.current
         if self.marked:
             return ""

@@ -1,4 +1,4 @@
-"""Policies, one per class; `POLICIES` makes them by the names that benchmarks and panels use."""
+"""Scheduling policies, one per class; `POLICIES` makes them by the names in benchmarks and panels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "srtf": Srtf,
     "tiresias": Tiresias,
     "lucid": Lucid,
-    "eaco": Eaco,  # takes what is set; those with numbers in their names have them fixed
+    "eaco": Eaco,  # settings apply to this one; names with numbers have fixed settings
     "eaco-2-80": partial(Eaco, max_jobs=2, load_threshold=0.8),
     "eaco-2-100": partial(Eaco, max_jobs=2, load_threshold=1.0),
     "eaco-3-80": partial(Eaco, max_jobs=3, load_threshold=0.8),
     "eaco-3-100": partial(Eaco, max_jobs=3, load_threshold=1.0),
     "ours": EnergyAwarePolicy,
-    # Slows nobody more than EaCO does with two jobs a GPU.
+    # Slows no job more than EaCO does with two jobs per GPU.
     "ours-calm": partial(EnergyAwarePolicy, max_excess=0.05, busy_excess=0.07, name="workbench, calm"),
     "ours-capped": partial(EnergyAwarePolicy, capped=True, name="workbench, power limits"),
 }

@@ -1,7 +1,6 @@
 """EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can be, watch one epoch,
-keep it or undo it. What its pseudo-code leaves open or gets wrong is mended as
-docs/explanation/cluster.md says; as both tests of a set are tests of its GPUs, the best set of a node is its
-best GPUs.
+keep it or undo it. Gaps and errors of its pseudo-code are fixed as in docs/explanation/cluster.md; as both
+tests of a set are tests of its GPUs, the best set of a node is its best GPUs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The workbench's own policy: every placement at the least predicted energy, slowdown priced in watts, nodes
-emptied by moving what is left on them. What it does otherwise than EaCO, and why:
-docs/explanation/cluster.md.
+emptied by moving their last jobs. Differences from EaCO, with reasons: docs/explanation/cluster.md.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
 
 @dataclass(frozen=True, slots=True)
 class EnergyAwareParams:
-    """Tuned constants of `EnergyAwarePolicy` beside its arguments; figures: docs/validation/cluster.md.
+    """Tuned constants of `EnergyAwarePolicy` next to its arguments; figures: docs/validation/cluster.md.
 
     Attributes:
         slowdown_w: Price of a second by which a job runs longer, in watts. From 75 to 250 W the energy of a
@@ -59,7 +58,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     """Least predicted energy under deadlines.
 
     Args:
-        max_jobs: On one GPU, whatever their slowdown.
+        max_jobs: On one GPU, at any slowdown.
         load_threshold: Highest sum of solo utilisations on a GPU that is shared.
         max_excess: Highest predicted slowdown of any job by sharing, while nodes are left that could be woken
             instead.
@@ -68,7 +67,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         capped: Put awake nodes under one of their power limits (`NodeType.caps`), the one of least predicted
             energy, for as long as everyone there still meets the deadlines under it.
         sleep_after_s: When empty nodes go to standby.
-        name: What it is called in results.
+        name: Its name in results.
         params: The remaining constants.
     """
 

@@ -1,4 +1,4 @@
-"""First in, first out, each job alone on its GPUs."""
+"""First in, first out; each job has its GPUs to itself."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..state import Gpu, Job
 
 
 class Fifo(FreeNodesPolicy):
-    """The head of the queue is served first and nobody overtakes it; jobs of a higher priority stand before
+    """The head of the queue is served first, and no job overtakes it. Jobs of a higher priority come before
     all others.
 
     Args:
-        spread: Take the emptiest node instead of the fullest that holds the job, as schedulers do that
-            balance load.
-        sleep_after_s: When empty nodes go to standby; None: never.
+        spread: Choose the emptiest node instead of the fullest that holds the job, as load-balancing
+            schedulers do.
+        sleep_after_s: Time after which empty nodes go to standby; None: never.
     """
 
     def __init__(self, *, spread: bool = False, sleep_after_s: float | None = 300.0) -> None:

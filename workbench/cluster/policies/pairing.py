@@ -14,8 +14,8 @@ from ..state import LEAVING, RUNNING, Gpu, Job
 
 
 class Pairing(FreeNodesPolicy):
-    """A queue; whole GPUs first; a partner for the head where there are none. Subclasses say who is a partner
-    and in which order the queue goes.
+    """A queue: whole GPUs first, else a partner for its head. Subclasses choose the partner and the order of
+    the queue.
 
     Args:
         sleep_after_s: When empty nodes go to standby; None: never.
@@ -152,7 +152,7 @@ class Lucid(Pairing):
 
     A job scores 0, 1 or 2 by its own utilisation: below 25 %, below 60 %, above. The original learns the
     score with a decision tree from utilisation, memory and use of mixed precision, and estimates durations;
-    here durations are those that the scheduler is told.
+    here durations are those that the scheduler gets.
     """
 
     LIMIT = 2

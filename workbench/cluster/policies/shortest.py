@@ -1,4 +1,4 @@
-"""Policies that give whole GPUs out of order: SJF, and with preemption SRTF and Tiresias-like."""
+"""Policies that assign whole GPUs out of order: SJF, and with preemption SRTF and Tiresias-like."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Entry = tuple[float, int, Job]  # order, row in the log, job
 class Sjf(FreeNodesPolicy):
     """Shortest expected job first, without preemption, on the fullest node that holds it.
 
-    A job that does not fit blocks nobody: every queued job behind it is tried. Jobs of one shape are queued
-    together, by their number of GPUs: where the first of them does not fit, the others do not either.
+    A job that does not fit blocks no other job: every queued job behind it is tried. Jobs of one shape are
+    queued together, by their number of GPUs: where the first of them does not fit, the others do not either.
 
     Args:
-        sleep_after_s: When empty nodes go to standby.
+        sleep_after_s: Time after which empty nodes go to standby.
     """
 
     name = "SJF"
@@ -78,7 +78,7 @@ class Sjf(FreeNodesPolicy):
 
 class Srtf(Sjf):
     """Shortest remaining time first: a job takes the GPUs of running jobs that need longer, each by more than
-    a preemption costs it. Only jobs that fit one node preempt others, and only others that are on one node.
+    the cost of a preemption. Only jobs that fit on one node preempt, and only jobs on one node are preempted.
     """
 
     name = "SRTF"
@@ -119,7 +119,8 @@ class Srtf(Sjf):
         self.free.touched(job, gpus)
 
     def _claim(self, job: Job) -> bool:
-        """Stop the running jobs of one node that need longest, for this job; False if no node has enough."""
+        """Stop the running jobs of one node with the longest remaining time, for this job; False if too few.
+        """
         best: tuple[float, Node, list[Job]] | None = None
         for node in self.cluster.nodes:
             if node in self.claims or node.state != AWAKE or job.num_gpus > node.kind.gpus:
@@ -160,7 +161,7 @@ class Tiresias(Srtf):
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.second: set[Job] = set()  # for good, also when a job repeats work after a stop
+        self.second: set[Job] = set()  # permanent, also when a job repeats work after a stop
 
     def order(self, job: Job) -> float:
         return job.submit_s + 1e9 * (job in self.second) - 1e12 * job.priority

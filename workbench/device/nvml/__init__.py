@@ -85,10 +85,10 @@ class NvmlDevice(IdentifiedGpu):
     # setting
 
     def write(self, setting: Setting) -> Setting:
-        """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
+        """Put the device to a setting, which nothing restores (`lease` does); returns the setting read back.
 
         Raises:
-            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is put back.
+            OutOfRange, NotSupported, NotPermitted: with the remedy; earlier changes are restored.
         """
         self.check(setting)
         return self._settings.write(setting)

@@ -35,7 +35,7 @@ _INTEGRATED = (
 
 
 class Capabilities(dict[str, Capability]):
-    """What a GPU was asked when it was opened, by name: there, or absent with its reason."""
+    """Capabilities probed when a GPU was opened, by name: present, or absent with its reason."""
 
     def __init__(self, handle: Any) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Capabilities(dict[str, Capability]):
 
 
 class IdentifiedGpu(OpenGpu):
-    """A GPU that the driver has opened: what it is, and what it can do."""
+    """An open GPU: its identity and its capabilities."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -150,7 +150,7 @@ def environment(uuid: str, asked: str = "") -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """What says which GPUs are visible. No CUDA numbers simulated GPUs, so they go by PCI bus."""
+    """What names which GPUs are visible. No CUDA numbers simulated GPUs, so they go by PCI bus."""
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if library.library_is_simulated() else {}
     return {**os.environ, **order}
 
@@ -161,8 +161,7 @@ def why_none(error: DeviceError | None = None) -> str:
         return _INTEGRATED if library.count() else "the driver works and finds no GPU"
     if error.code == _UNKNOWN:
         return (
-            f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its "
-            "host): restart it"
+            f"{error}. A container loses its GPUs after `systemctl daemon-reload` on its host: restart it"
         )
     if error.code == _NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
         return (f"{error}, but a GPU is here: start the container with -e "

@@ -105,7 +105,7 @@ def restart_after_fork() -> None:
     with translated("starting NVML again after a fork"):
         nvml.nvmlInit()
     for device in list(opened):
-        with contextlib.suppress(nvml.NVMLError):  # one that is gone says so when it is read
+        with contextlib.suppress(nvml.NVMLError):  # one that is gone reports it when it is read
             device.find_again()
 
 

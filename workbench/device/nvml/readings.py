@@ -1,4 +1,4 @@
-"""What a GPU's driver reports: energy, power, status, processes and performance counters."""
+"""Readings of a GPU's driver: energy, power, status, processes and performance counters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _forget_sample(sample: Any, library: Any) -> None:
 
 
 class Readings:
-    """How energy, power and status of a GPU are read, which is decided once; then what they are."""
+    """Energy, power and status of a GPU; the way to read them is chosen once."""
 
     def __init__(self, gpu: IdentifiedGpu) -> None:
         self._gpu, self._handle, self.name = gpu, gpu.handle, gpu.name
@@ -175,7 +175,7 @@ class Readings:
     # performance counters (GPM)
 
     def find_counters(self) -> bool:
-        """Whether the driver tells the GPU's performance counters (GPM)."""
+        """Whether the driver reports the GPU's performance counters (GPM)."""
         if not nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
             raise NotSupported("performance counters through NVML (GPM) need Hopper or newer")
         return True
@@ -205,7 +205,7 @@ class Readings:
         }
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Device memory in use, and all there is. Raises DeviceError where the driver does not tell."""
+        """Device memory in use, and all there is. Raises DeviceError where the driver does not report."""
         with translated(f"reading the memory of {self.name}"):
             found = nvml.nvmlDeviceGetMemoryInfo(self._handle)
         return int(found.used), int(found.total)

@@ -25,13 +25,13 @@ from ..gpu import OpenGpu
 from . import driver_version, open_uuid
 from .readings import field_number
 
-# Parts of functions' names: what says which GPU it is, and what changes one.
+# Parts of functions' names: what names which GPU it is, and what changes one.
 _LEFT_OUT = ("UUID", "Serial", "Pci", "BoardId", "PartNumber", "Handle", "Count", "Set", "Reset")
 _FOLLOWED = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage", FIELDS)
 
 
 class Answers:
-    """Stands in the place of `pynvml.nvmlLib`, passes every call on, and keeps what it answered.
+    """Replaces `pynvml.nvmlLib`, passes every call on, and keeps the answers.
 
     Args:
         library: The one that answers.

@@ -1,4 +1,4 @@
-"""Power limit and clocks of a GPU: what is set, by whom, within which limits, and changing it."""
+"""Power limit and clocks of a GPU: read them, their ranges and origins, and change them."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class Settings:
         self._locks.append((self._gpu.clock(), replace(self.locked(), **clocks_mhz)))
 
     def write(self, setting: Setting) -> Setting:
-        """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
+        """Put the device to a setting, which nothing restores (`lease` does); returns the setting read back.
 
         Raises:
-            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is put back.
+            OutOfRange, NotSupported, NotPermitted: with the remedy; earlier changes are restored.
         """
         asked_w, before_w, name = setting.power_limit_w, self._limit_w(), self.name
         tried: list[str] = []
@@ -228,7 +228,7 @@ class Settings:
 
     def application_clock_mhz(self) -> int | None:
         """The SM clock that `nvidia-smi -ac` has set for all programs, which a lock supersedes (nvml.h,
-        nvmlDeviceSetGpuLockedClocks); None where it is the card's own, or the driver does not tell.
+        nvmlDeviceSetGpuLockedClocks); None where it is the card's own, or the driver does not report.
         """
         found = []
         for name in ("ApplicationsClock", "DefaultApplicationsClock"):

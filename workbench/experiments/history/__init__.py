@@ -4,5 +4,5 @@
     attempts            a recurrence as it is kept; who runs it, and whether that process still lives
     optuna_bridge       attempts counted for a policy; Optuna's samplers as policies
     csv                 the history as a frame and as CSV
-    outlook, replay     what a history says under an objective; one made elsewhere, played again
+    outlook, replay     a history under an objective; one made elsewhere, played again
 """

@@ -1,4 +1,4 @@
-"""One attempt as a study keeps it; what attempts say: barred batch sizes, evidence for a policy."""
+"""One attempt as a study keeps it; from attempts: barred batch sizes, evidence for a policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATES = ("running", *ENDED, "killed", "interrupted", "withdrawn")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What is kept of one attempt.
+    """The stored values of one attempt.
 
     Attributes:
         number: In its study, growing.
@@ -33,7 +33,7 @@ class Attempt:
         epochs: Done; profiling's included.
         time_s, energy_j: Without profiling, which is booked apart.
         profile: (power limit, seconds of an epoch, watts of all GPUs) at each limit.
-        iterations_per_epoch: Where the training told its steps.
+        iterations_per_epoch: Where the training marked its steps.
         oom: It crashed because memory ran out.
     """
 
@@ -83,7 +83,7 @@ class Attempt:
         if any(len(row) != 3 for row in profile):
             raise UsageError("profile has rows of other than 3 numbers")
         if not isinstance(kept.get("owner", {}), dict):
-            raise UsageError("it does not say whose it is")
+            raise UsageError("its owner is not recorded")
         values = {**{key: value for key, value in kept.items() if key in known}, "profile": profile}
         attempt = cls(number, **values)
         check_fields(attempt)
@@ -95,7 +95,7 @@ class Attempt:
 
     @property
     def lost(self) -> bool:
-        """Whether it trained in vain: it ended by itself, without the target."""
+        """Whether it trained without success: it ended by itself, without the target."""
         return self.state in ("stopped", "failed")
 
     def cost(self, objective: Objective) -> float:
@@ -204,7 +204,7 @@ class Bars:
 
 
 def without(space: Space, out: dict[int, str]) -> Space:
-    """The space without what is barred; the next smaller batch size, or the smallest, stands in as default.
+    """The space without barred batch sizes; the next smaller batch size, or the smallest, is in as default.
 
     Raises:
         UsageError: nothing is left.
@@ -225,7 +225,7 @@ def without(space: Space, out: dict[int, str]) -> Space:
 
 
 def current_owner() -> dict[str, Any]:
-    """This process, so that another one can tell whether it still runs."""
+    """This process, so that another one can report whether it still runs."""
     pid = os.getpid()
     host, boot, started = socket.gethostname(), _processes.boot_id(), _processes.started_at(pid)
     return {"host": host, "boot": boot, "pid": pid, "started": started}
@@ -241,4 +241,4 @@ def is_abandoned(owner: dict[str, Any], heartbeat_unix_s: float) -> str:
         return f"its process ({owner.get('pid')}) is gone" if gone else ""
     silent_s = time.time() - heartbeat_unix_s
     where = owner.get("host", "its machine")
-    return f"nothing was heard from {where} for {silent_s / 3600:.0f} hours" if silent_s > PATIENCE_S else ""
+    return f"no sign of life from {where} for {silent_s / 3600:.0f} hours" if silent_s > PATIENCE_S else ""

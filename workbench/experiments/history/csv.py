@@ -1,4 +1,4 @@
-"""Histories of recurring jobs as one frame, a row per attempt, and as CSV, what has many values as JSON."""
+"""Histories of recurring jobs as one frame, a row per attempt, and as CSV, lists as JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_csv(path: Path) -> list[Attempt]:
     """Read what `write_csv` has written; columns that are not needed may be missing.
 
     Raises:
-        UsageError: no such file, not such a table, or a row that cannot be; it says which.
+        UsageError: no such file, not such a table, or a row that cannot be; it names which.
     """
     try:
         frame = pl.read_csv(named_file(path), infer_schema=False)
@@ -91,7 +91,7 @@ def _read(value: Any, kind: pl.DataType) -> Any:
     if kind.is_nested():
         text = isinstance(value, str)
         rows = json.loads(value or "[]") if text else [each.values() for each in value or ()]
-        return tuple(tuple(float(each) for each in row) for row in rows)
+        return tuple((float(limit_w), float(time_s), float(power_w)) for limit_w, time_s, power_w in rows)
     if not isinstance(value, str) or kind == pl.String:
         return value
     if not value:
@@ -100,7 +100,7 @@ def _read(value: Any, kind: pl.DataType) -> Any:
 
 
 def _attempt(row: dict[str, Any], number: int) -> Attempt:
-    """The attempt of a row, whose number is that of the row where it tells none.
+    """The attempt of a row, whose number is that of the row where it reports none.
 
     Raises:
         ValueError, TypeError, MeasurementError: it cannot be one.
@@ -121,16 +121,3 @@ def _attempt(row: dict[str, Any], number: int) -> Attempt:
     if attempt.target is not None and not math.isfinite(attempt.target):
         raise ValueError(f"a target of {attempt.target:g}")
     return attempt
-
-
-def missing(rows: Iterable[Attempt], there: Iterable[Attempt]) -> list[Attempt]:
-    """Those that are not there yet."""
-    known = {_content(each) for each in there}
-    return [each for each in rows if _content(each) not in known]
-
-
-def _content(each: Attempt) -> tuple[object, ...]:
-    return (
-        each.batch_size, each.state, each.purpose, each.epochs, each.time_s, each.energy_j,
-        each.heartbeat_unix_s,
-    )

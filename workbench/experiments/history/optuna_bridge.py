@@ -1,4 +1,4 @@
-"""Attempts of a study, read and counted once; what a policy makes of them; Optuna's samplers as policies."""
+"""Attempts of a study, read and counted once, as evidence for a policy; Optuna's samplers as policies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class AttemptLedger:
         return sorted([*self.ended, *self.open.values()], key=lambda a: a.number)
 
     def bars(self, pardoned: dict[int, int] | None = None) -> Bars:
-        """What is not to be tried again."""
+        """Barred batch sizes."""
         if self._bars[1].pardoned != (pardoned or {}):
             self._bars = (0, Bars(self.space, pardoned))
         done, bars = self._bars
@@ -86,11 +86,11 @@ class AttemptLedger:
         return bars
 
     def evidence(self, space: Space | None = None, *, before: int | None = None) -> Evidence:
-        """What a policy sees.
+        """The evidence of a policy.
 
         Args:
             space: A part of the job's, where batch sizes are barred.
-            before: The trial that is asking, for which later ones do not run: of two at once one explores.
+            before: The trial that is asking, for which later ones do not run: of two together one explores.
         """
         space = space or self.space
         if self._evidence[0] != space:
@@ -117,10 +117,6 @@ class OptunaPolicy:
     def __init__(self, sampler: optuna.samplers.BaseSampler) -> None:
         self._sampler = sampler
 
-    @property
-    def name(self) -> str:
-        return type(self._sampler).__name__
-
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         import optuna
 
@@ -146,7 +142,7 @@ def propose(
     ledger: AttemptLedger, policy: BatchSizePolicy, objective: Objective, rng: np.random.Generator, *,
     before: int | None = None, slices: bool = True, pardoned: dict[int, int] | None = None,
 ) -> Proposal:
-    """What a policy wants next, of what is not barred.
+    """The next proposal of a policy among allowed batch sizes.
 
     Args:
         ledger: The history.

@@ -1,10 +1,10 @@
-"""What a history says under an objective: believed costs, what was paid, what the default would have cost.
+"""A history under an objective: estimated costs, actual costs, costs of the default.
 
     paid = attempts_paid(study.attempts, space)              # once, when something has ended
     outlook = look(ledger, paid, objective, policy)          # again at every change of the objective
 
 Nothing is run or claimed. Every cost is computed from the recorded time and energy, so another objective
-scores the same history anew.
+scores the same history again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DRAWS = 1024  # samples; any number from 256 to 4096 shows the same
 INTERVAL = (0.05, 0.95)
 BELIEVED = pl.Schema({
     "batch_size": pl.Int64,
-    # of a recurrence at its best power limit: the middle of what is believed; null where nothing is
+    # of a recurrence at its best power limit: the middle of what is estimated; null where nothing is
     "cost": pl.Float64,
-    "low": pl.Float64,  # 90 % lie between these two
+    "low": pl.Float64,  # 90 % are between these two
     "high": pl.Float64,
     "best": pl.Float64,  # probability that no other batch size costs less
     "reached": pl.Int64,  # runs that reached the target
@@ -66,9 +66,9 @@ class Outlook:
     """All that there is to see of a recurring job; see the functions that make its parts.
 
     Attributes:
-        believed: Frame `BELIEVED`, a row per batch size of the space.
-        proposal: What the policy would do next, were nobody else running; None with the `reason`.
-        arm: Index in the space's batch sizes of what is proposed, or believed best; None where nothing is.
+        estimated: Frame `BELIEVED`, a row per batch size of the space.
+        proposal: The next proposal of the policy without other running attempts; None with the `reason`.
+        arm: Index in the space's batch sizes of what is proposed, or estimated best; None where nothing is.
         recurrences: A row per recurrence, as `recurrences` makes it.
         break_even: The first recurrence from which on the sum stays below the default's; None where it does
             not (yet).
@@ -102,7 +102,7 @@ def outlook_of(
     ledger: AttemptLedger, paid: pl.DataFrame, objective: Objective, policy: BatchSizePolicy, *,
     pardoned: dict[int, int] | None = None, seed: int = 0,
 ) -> Outlook:
-    """Everything at once, with the same random draws every time: what moves on a screen was moved.
+    """Everything immediately, with the same random draws every time: what moves on a screen was moved.
 
     Args:
         ledger: Of the history; read before.
@@ -162,7 +162,7 @@ def believed_costs(
     evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space,
     barred: dict[int, str],
 ) -> pl.DataFrame:
-    """Frame `BELIEVED` for all of `space`; `evidence` and `belief` leave out what is barred.
+    """Frame `BELIEVED` for all of `space`; `evidence` and `belief` leave out barred batch sizes.
 
     Args:
         evidence: Runs and profiles, without barred batch sizes.
@@ -188,7 +188,7 @@ def believed_costs(
 
 
 def default_cost(evidence: Evidence, belief: EpochPosterior, objective: Objective) -> Default | None:
-    """What the default configuration costs; None where it has not been profiled."""
+    """The cost of the default configuration; None if it was not profiled."""
     arm, limits = evidence.default, evidence.space.power_limits_w
     known = ~np.isnan(evidence.epoch_time_s[arm])
     if not known.any():

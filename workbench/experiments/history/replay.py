@@ -1,4 +1,4 @@
-"""A history without a study: a file, or frames, to be looked at and played again recurrence by recurrence."""
+"""A history without a study: a file, or frames, to be looked at."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...search.batch_size.make import make_policy
 from ...search.batch_size.policy import BatchSizePolicy
 from ...search.objective import Energy, Objective
 from .attempts import Attempt
-from .csv import missing, of_frame, read_csv
+from .csv import of_frame, read_csv
 from .optuna_bridge import AttemptLedger
 
 
@@ -24,7 +24,7 @@ class Recorded:
 
     Args:
         what: The CSV file of an exported history, its frame, or attempts.
-        space: What could be chosen; what the history shows where None, its first run as the default.
+        space: The choices; those of the history where None, its first run as the default.
         objective: To score it by.
         policy: Whose choices are shown, by name.
 
@@ -36,56 +36,22 @@ class Recorded:
         self, what: str | Path | pl.DataFrame | Sequence[Attempt], space: Space | None = None,
         objective: Objective | None = None, policy: BatchSizePolicy | str = "knowledge-gradient",
     ) -> None:
-        self._all = _attempts(what)
-        if not self._all and space is None:
+        found = _attempts(what)
+        if not found and space is None:
             raise UsageError(
-                "this history has no attempt, so nothing says which batch sizes there are; give "
+                "this history has no attempt, so nothing names which batch sizes there are; give "
                 "space=Space(...)"
             )
-        self.space = space or space_of(self._all)
+        self.space = space or space_of(found)
         self.objective: Objective = objective or Energy()
         self.policy = make_policy(policy)
-        self.shown = self.length
         self.ledger = AttemptLedger(self.space)
-        self._show()
-
-    @property
-    def length(self) -> int:
-        """Recurrences in all."""
-        return len({a.recurrence for a in self._all})
-
-    def play(self) -> bool:
-        """Show one recurrence more; false where all are shown."""
-        if self.shown >= self.length:
-            return False
-        self.shown += 1
-        self._show()
-        return True
-
-    def rewind(self) -> None:
-        """Show nothing, as before the first recurrence."""
-        self.shown, self.ledger = 0, AttemptLedger(self.space)
-
-    def add(self, path: Path) -> int:
-        """Add what a file has more; all of it is shown. Returns how many attempts that were."""
-        more = missing(read_csv(path), self._all)
-        last = max((a.number for a in self._all), default=-1)
-        self._all += [replace(a, number=last + 1 + number) for number, a in enumerate(more)]
-        self.shown = self.length
-        self._show()
-        return len(more)
-
-    def _show(self) -> None:
-        known = {a.number for a in self.ledger.ended}
-        firsts = sorted({a.recurrence for a in self._all})[: self.shown]
-        replayed = set(firsts)
-        for attempt in self._all:
-            if attempt.recurrence in replayed and attempt.number not in known:
-                self.ledger.take(attempt)
+        for attempt in found:
+            self.ledger.take(attempt)
 
 
 def space_of(attempts: Sequence[Attempt]) -> Space:
-    """What a history shows of what could be chosen."""
+    """The choices that a history contains."""
     first = next((a for a in attempts if a.purpose == "run"), attempts[0])
     limits = {row[0] for a in attempts for row in a.profile if row[0] > 0}
     return Space(

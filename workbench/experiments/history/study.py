@@ -7,8 +7,8 @@
 
 Each trial has the parameter `batch_size`, its cost under the objective of that day as its value, and
 everything that was measured in the user attribute `workbench` (`Attempt`): a change of the objective scores
-old trials anew. What reached its target is COMPLETE, what was stopped is PRUNED, all else is FAIL. Optuna is
-imported when a study is opened.
+old trials again. Attempts that reached the target are COMPLETE, stopped ones PRUNED, all others FAIL. Optuna
+is imported when a study is opened.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class JobStudy:
 
     Args:
         name: Of the job, and of the study.
-        space: What may be chosen.
-        objective: What is to be small; may be changed at any time.
+        space: The choices.
+        objective: What to minimise; may be changed at any time.
         storage: An Optuna storage, its URL, or the path of an SQLite file.
         policy: A policy, its name, or a sampler of Optuna's.
         seed: Of the policy's draws; None draws one.
@@ -91,7 +91,7 @@ class JobStudy:
         return as_frame(attempts).with_columns(cost)
 
     def evidence(self) -> Evidence:
-        """What a policy sees of them."""
+        """Evidence for a policy."""
         self.refresh()
         return self.ledger.evidence()
 
@@ -126,9 +126,7 @@ class JobStudy:
         """Raise UsageError where every batch size has had all its epochs and none has reached the target."""
         self.ledger.bars(self.pardoned).check_reachable()
 
-    def claim(
-        self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "selected"
-    ) -> Attempt:
+    def claim(self, batch_size: int, power_limit_w: float | None = None) -> Attempt:
         """A new attempt at a batch size that a person has chosen; it runs from now on.
 
         Args:
@@ -152,7 +150,7 @@ class JobStudy:
                 evidence = self.evidence()
                 power_limit_w = evidence.known_limit_w(evidence.index[batch_size], self.objective)
             chosen = Proposal(
-                batch_size, power_limit_w, stop_after_epochs=self.space.max_epochs, reason=reason
+                batch_size, power_limit_w, stop_after_epochs=self.space.max_epochs, reason="selected"
             )
             return self._begin(chosen)
 
@@ -222,22 +220,6 @@ class JobStudy:
                 attempt = self._add(replace(attempt, late_for=attempt.number))
         self.refresh()
         return attempt
-
-    def add(self, attempt: Attempt) -> Attempt:
-        """An attempt that ended elsewhere, from another history."""
-        check_measured(attempt.time_s, attempt.energy_j)
-        if not attempt.ended:
-            raise UsageError("an attempt that still runs cannot be added to a history; let it end first")
-        with translate_storage_errors(self.url):
-            return self._add(attempt)
-
-    def add_all(self, attempts: list[Attempt]) -> None:
-        """Attempts that ended elsewhere, in order; those of one recurrence stay together."""
-        first: dict[int, int] = {}
-        for each in attempts:
-            added = self.add(replace(each, recurrence=first.get(each.recurrence, -1)))
-            first.setdefault(each.recurrence, added.recurrence)
-        self.refresh()
 
     def unblock(self, batch_size: int | None = None) -> None:
         """Forget the crashes of a batch size, or of all: what came before does not bar it any more."""
@@ -328,7 +310,7 @@ class JobStudy:
         return [cost] if np.isfinite(cost) else [1e300]
 
     def _add(self, attempt: Attempt) -> Attempt:
-        """An attempt that has ended, as a trial of its own."""
+        """An attempt that has ended, as a trial of its own: others had given it up."""
         import optuna
 
         kind = _states()["stopped" if attempt.purpose == "slice" else attempt.state]
@@ -342,9 +324,7 @@ class JobStudy:
         )
         trials = self.study.get_trials(deepcopy=False)
         number = next(t.number for t in reversed(trials) if json.dumps(t.user_attrs.get(KEY)) == kept)
-        return replace(
-            attempt, number=number, recurrence=attempt.recurrence if attempt.recurrence >= 0 else number
-        )
+        return replace(attempt, number=number)
 
     @property
     def pardoned(self) -> dict[int, int]:

@@ -2,7 +2,7 @@
 
 NSDF after McLeod and Wyvill, "A smarter way to find pitch" (ICMC 2005), eq. 9: 2 sum x(t) x(t+lag) / sum
 x(t)^2 + x(t+lag)^2, here with weights for gaps. Level j averages over windows of the trace's length / 2^j:
-short ones are blind to drift, checkpoints and evaluation, long ones tell long cycles and multiples apart.
+short ones are blind to drift, checkpoints and evaluation, long ones separate long cycles from multiples.
 """
 
 from __future__ import annotations

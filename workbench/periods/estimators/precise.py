@@ -30,7 +30,7 @@ PARAMS = PrecisePeriodParams()
 class Precise:
     """A period in seconds, made precise by folding the trace in chunks."""
 
-    period_s: float  # mean over the trace, changes and pauses left out as far as they can be told
+    period_s: float  # mean over the trace, changes and pauses left out as far as they can be reported
     scatter: float  # standard error of that mean from the chunks' scatter, as a share of the period
     boundary: float  # where the newest well-seen iteration begins, in grid steps from the trace's start
     explained: float  # share of the variance that a shape repeated within a chunk explains, mean over chunks
@@ -72,7 +72,8 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     shift, weight = _shifts(table[good])
     distance = np.diff(starts[good]) * step_s / period_s  # in periods
     slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
-    keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
+    # further than a third of a period is no drift: a pause began the period again
+    keep = np.abs(shift) < 0.35
     least = float(np.quantile(explained, 0.2))
     if keep.sum() < 2:
         return Precise(period_s, 0.02, boundary, float(explained.mean()), least, used, 0.0)

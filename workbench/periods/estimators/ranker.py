@@ -23,15 +23,10 @@ from .features import NAMES
 
 Array = np.ndarray[Any, Any]
 FILE = "ranker.json.gz"
-REMEDY = "`python -m tools.fit_period_ranker` makes it anew"
+REMEDY = "`python -m tools.fit_period_ranker` makes it again"
 ERROR = "error"
 ALONE, BESIDE = ("iteration_alone", "level_alone"), ("iteration_beside", "level_beside")
 ROLES = ("iteration", "level", "cycle")
-RIVAL_NAMES = ("iteration", "level", "share", "rank", "level_rank", "best_other", "longer_level",
-               "longer_level_iteration", "longer_level_ratio", "longer_level_off", "longer_iteration",
-               "longer_iteration_ratio", "shorter_level", "shorter_level_iteration", "shorter_level_ratio",
-               "shorter_level_off", "shorter_iteration", "shorter_iteration_ratio", "neighbour",
-               "neighbour_ratio", "strong", "count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ NEIGHBOUR = float(np.log(PARAMS.neighbour))
 
 
 class Roles(NamedTuple):
-    """Probabilities (n,) of candidates: that each is the iteration, that the job has such a rhythm at all,
+    """Probabilities (n,) of candidates: that each is the iteration, that the job has such a period at all,
     and that it is a cycle of several iterations.
     """
 
@@ -102,7 +97,7 @@ class Ranker:
 
 
 def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
-    """Each candidate against the best longer, the best shorter and its neighbour, (n, len(RIVAL_NAMES))."""
+    """Each candidate against the best longer, the best shorter and its neighbour, (n, 22)."""
     count = len(periods_s)
     rows = np.arange(count)
     distance = np.log(periods_s)[None, :] - np.log(periods_s)[:, None]

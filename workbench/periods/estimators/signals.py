@@ -56,7 +56,7 @@ class SignalGrid:
 
 
 def begins(rows: Array) -> Array:
-    """Where in (n,) values, alike ones beside each other, each kind begins: (n,) True or False."""
+    """Where in (n,) values, alike ones next to each other, each kind begins: (n,) True or False."""
     found = np.ones(len(rows), dtype=bool)
     np.not_equal(rows[1:], rows[:-1], out=found[1:])
     return found
@@ -108,7 +108,7 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
 @dataclass(frozen=True, slots=True)
 class Pauses:
     """The GPU at rest between stretches of work (`pieces`, slices of the grid), each of which begins the
-    rhythm anew; median lengths of pauses and pieces.
+    period again; median lengths of pauses and pieces.
     """
 
     pieces: tuple[slice, ...]

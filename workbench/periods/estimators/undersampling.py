@@ -1,7 +1,7 @@
-"""Whether readings far apart can tell a period from something faster that they fold onto it.
+"""Whether sparse readings can separate a period from a faster one that they fold onto it.
 
-Readings every `pace_s` show a rhythm of frequency f and one of k / pace_s + f or k / pace_s - f alike
-(Shannon 1949); only readings at uneven moments tell them apart, those of k = 1 last.
+Readings every `pace_s` show a period of frequency f and one of k / pace_s + f or k / pace_s - f alike
+(Shannon 1949); only readings at uneven moments separate them, those of k = 1 last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def faster_s(time_s: Array, values: Array, period_s: float) -> float | None:
     Args:
         time_s: (n,) moments of the readings, rising.
         values: (n,) readings.
-        period_s: What they are said to repeat with, two paces or more.
+        period_s: The reported period, two paces or more.
     """
     pace_s = float(np.median(np.diff(time_s)))
     if pace_s < SLOW_S:

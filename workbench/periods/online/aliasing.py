@@ -1,8 +1,8 @@
-"""Guards against rhythms that are not there: beats between a job and the moments at which it is sampled.
+"""Guards against periods that are not there: beats between a job and the moments at which it is sampled.
 
 A power reading covers often 25 ms of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104 s seen every
 0.101 s looks like one of 3.5 s. Where the polling is slow, another interval moves the beat and leaves a true
-rhythm where it is. Where the sensor is slow, the energy counter, which counts every moment, averages a beat
+period where it is. Where the sensor is slow, the energy counter, which counts every moment, averages a beat
 away.
 """
 
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 class AliasingParams:
     """Tuned constants, by hand; `benchmarks.tracking` and `benchmarks.periods` score what passes."""
 
-    # share of a rhythm that a second witness must show: of its swing the energy counter (of a true rhythm
+    # share of a period that a second witness must show: of its swing the energy counter (of a true period
     # about all, of a beat with an iteration shorter than its step a tenth), of what it explains another pace
     stays: float = 0.6
     weak: float = 0.05  # relative swing that shows nothing
@@ -36,7 +36,7 @@ PARAMS = AliasingParams()
 
 
 class AliasEvidence(NamedTuple):
-    """Swing in the counter's differences over that in the readings: `share`, about 1 for a true rhythm."""
+    """Swing in the counter's differences over that in the readings: `share`, about 1 for a true period."""
 
     share: float
     swing_w: float
@@ -81,9 +81,9 @@ def near_limit(seconds: float, interval_s: float, refresh_s: float) -> bool:
 
 
 def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
-    """Empty for a rhythm that sampling cannot have made, a sentence for one that it may have made, None where
-    another polling interval would tell. `guarded` doubts what is near the sampling's limit without a second
-    witness.
+    """Empty for a period that sampling cannot have made, a sentence for one that it may have made, None where
+    another polling interval would report. `guarded` doubts periods near the sampling limit without a second
+    measurement.
     """
     evidence = testimony(rows, seconds)
     share = evidence.share if evidence else None
@@ -92,7 +92,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
                 f"misses nothing, shows {100 * share:.0f} % of that swing")
     interval_s, refresh_s = intervals(rows)
     if guarded and evidence is not None and evidence.swing_w < PARAMS.weak * evidence.mean_w:
-        # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster rhythm's swing
+        # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster period's swing
         # in the beat, and no GPU swings by more than it draws: a stronger beat there cannot be.
         faster_w = evidence.swing_w * seconds / refresh_s
         if faster_w < evidence.mean_w:
@@ -112,7 +112,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
 
 
 def with_counter(found: Periods, rows: Array) -> Periods:
-    """What the detector found in a recorder's rows, checked against the energy counter: a rhythm that it does
+    """The detector's result for a recorder's rows, checked against the energy counter: a period that it does
     not show is doubted, and one whose only fault is that it may be a beat is sure where it does.
     """
     level = found.rhythm
@@ -129,7 +129,7 @@ def with_counter(found: Periods, rows: Array) -> Periods:
 
 
 class PaceEvidence(NamedTuple):
-    """Shares of the variance that a rhythm's first harmonics explain: of readings at one pace, to which they
+    """Shares of the variance that a period's first harmonics explain: of readings at one pace, to which they
     are fitted, of later ones at another pace as predicted, and fitted again. Below 0 a prediction is worse
     than a mean. `moved` where the later ones differ more from reading to reading too: a beat.
     """
@@ -141,7 +141,7 @@ class PaceEvidence(NamedTuple):
 
 
 def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence | None:
-    """What readings at two paces show of a rhythm; None where there are too few."""
+    """What readings at two paces show of a period; None where there are too few."""
     first, later = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
     if min(len(first), len(later)) < 2:
         return None
@@ -161,8 +161,8 @@ def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
-    """What the energy counter says of a rhythm in the power readings, by the period's first harmonics, with
-    what averaging over one step of the counter takes from a true rhythm given back; None where it cannot be
+    """The energy counter's evidence for a period in the power readings, by the period's first harmonics, with
+    what averaging over one step of the counter takes from a true period given back; None where it cannot be
     had.
     """
     rows = rows[rows["time_s"] >= rows["time_s"][-1] - max(8 * seconds, 4.0)]

@@ -1,4 +1,4 @@
-"""What a tracker remembers of a recorder's rows: the newest, in constant memory, and questions to them."""
+"""A tracker's memory of a recorder's rows: the newest, in constant memory, with queries."""
 
 from __future__ import annotations
 

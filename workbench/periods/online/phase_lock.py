@@ -1,4 +1,4 @@
-"""Keeps step with a known rhythm: each new stretch of power is compared with the shape of one iteration.
+"""Follows a known period: each new stretch of power is compared with the shape of one iteration.
 
 A matched filter: the newest iterations are laid over the shape of the ones before, and asked how well they
 match, how early or late they are, and whether they draw as much. As in a phase-locked loop, lateness moves
@@ -24,7 +24,7 @@ class PhaseLockParams:
 
     # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
     least_readings: int = 24
-    phase_gain: float = 0.6  # share of a phase error that is corrected at once
+    phase_gain: float = 0.6  # share of a phase error that is corrected immediately
     beats: int = 16  # that a period is the slope of a line through, at most,
     least_beats: int = 6  # and at least: iterations vary, and one late boundary is no longer period
     telling: float = 0.45  # correlation from which the shape repeats well enough
@@ -47,12 +47,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class PhaseLock:
-    """A rhythm that is followed."""
+    """A period that is followed."""
 
     seconds: float  # the period, corrected by what was seen since
     phase_s: float  # the latest boundary
     shape_w: Array  # power over one period, less its mean; bins of equal width
-    likeness: float  # what stretches of this rhythm usually reach
+    likeness: float  # what stretches of this period usually reach
     likeness_sd: float  # how much that varies
     level_w: float  # their usual power
     level_sd_w: float  # how much that varies
@@ -66,12 +66,12 @@ class PhaseLock:
 
 
 def stretch_s(seconds: float, step_s: float) -> float:
-    """Seconds of a stretch that is compared at once: a period, and enough readings."""
+    """Seconds of a stretch that is compared immediately: a period, and enough readings."""
     return max(seconds, PARAMS.least_readings * step_s)
 
 
 def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step_s: float) -> PhaseLock:
-    """A phase lock learned from readings (s, W) that hold the rhythm.
+    """A phase lock learned from readings (s, W) that hold the period.
 
     Args:
         time_s: (n,).
@@ -105,7 +105,7 @@ def _spread(values: Array, middle: float) -> float:
 
 
 def fold(phase: Array, power_w: Array, bins: int) -> Array:
-    """Power in each part of a period less the mean of all (W); empty parts lie between their neighbours."""
+    """Power in each part of a period less the mean of all (W); empty parts are between their neighbours."""
     number = np.minimum((phase * bins).astype(np.int64), bins - 1)
     count = np.bincount(number, minlength=bins)
     total = np.bincount(number, power_w, bins)
@@ -119,7 +119,7 @@ def fold(phase: Array, power_w: Array, bins: int) -> Array:
 
 
 def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match:
-    """Lay readings over the shape at each of some shifts (shares of a period) and tell the best.
+    """Lay readings over the shape at each of some shifts (shares of a period) and return the best.
 
     Args:
         lock: The known shape.
@@ -152,13 +152,13 @@ def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match
 
 
 def compare(lock: PhaseLock, rows: Array, *, anywhere: bool = False) -> Match:
-    """Match of a recorder's new rows: near the expected phase, or at whatever phase fits best."""
+    """Match of a recorder's new rows: near the expected phase, or at the phase that fits best."""
     phase = ((rows["time_s"] - lock.phase_s) / lock.seconds) % 1.0
     return match(lock, phase, rows["power_w"].astype(np.float64), ANYWHERE if anywhere else NEAR)
 
 
 def oddness(lock: PhaseLock, found: Match) -> float:
-    """Deviation of a stretch from the rhythm, 1 at the edge of what is usual: the largest of the power
+    """Deviation of a stretch from the period, 1 at the edge of what is usual: the largest of the power
     level's and the likeness' (in four times their usual deviations) and of the swing's (twice or half).
     """
     # What is usual is not known from two or three stretches: be generous at first.
@@ -172,7 +172,7 @@ def oddness(lock: PhaseLock, found: Match) -> float:
 
 
 def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
-    """The phase lock after a stretch that belongs to the rhythm."""
+    """The phase lock after a stretch that belongs to the period."""
     late_s = found.late * lock.seconds
     number, before_s = lock.beats[-1] if lock.beats else (0, lock.phase_s)
     number += round((lock.phase_s - before_s) / lock.seconds)
@@ -194,7 +194,7 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
 
 
 def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
-    """The rhythm taken up again at another phase, as after an evaluation."""
+    """The period taken up again at another phase, as after an evaluation."""
     phase_s = lock.phase_s + found.late * lock.seconds
     phase_s += math.floor((end_s - phase_s) / lock.seconds) * lock.seconds
     return replace(lock, beats=(), phase_s=phase_s)

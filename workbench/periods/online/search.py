@@ -1,9 +1,9 @@
-"""Looks for a rhythm in readings as they come, and decides when the detector may be believed.
+"""Looks for a period in readings as they come, and decides when the detector may be estimated.
 
-Durations grow by a half, or by a quarter where a rhythm is coming, so that all questions together cost no
+Durations grow by a half, or by a quarter where a period is coming, so that all questions together cost no
 more than a few of the last; the detector must be sure itself; an answer from less data must agree; and a
-rhythm that sampling may have made is sampled again at another pace, or doubted (`aliasing`). GPOEO believes a
-small spread over suffixes instead (SpectrumAnalysis.py:711-942).
+period that sampling may have made is sampled again at another pace, or doubted (`aliasing`). GPOEO estimates
+a small spread over suffixes instead (SpectrumAnalysis.py:711-942).
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ class PeriodSearchParams:
     """Tuned constants of the search, by hand; `benchmarks.tracking` scores the tracker."""
 
     first_s: float = 2.0  # of trace, that the detector is given first, and at least at another pace
-    growth: float = 1.5  # times that, the next time: a search in vain costs the most,
-    coming: float = 1.25  # and where a rhythm is coming
+    growth: float = 1.5  # times that, the next time: a search without success costs the most,
+    coming: float = 1.25  # and where a period is coming
     rarest_s: float = 60.0  # between two searches, at most
-    # after so long in vain the search is called hopeless, where the detector expects nothing of more data;
-    # and so long it waits for another polling interval
+    # after so long without success the search is called hopeless, where the detector expects nothing of more
+    # data; and so long it waits for another polling interval
     hopeless_s: float = 10.0
-    role_periods: float = 5.0  # for which the role of a sure rhythm is waited for
-    # for which a rhythm is sampled at another pace, where it does not come as predicted
+    role_periods: float = 5.0  # for which the role of a sure period is waited for
+    # for which a period is sampled at another pace, where it does not come as predicted
     again_periods: float = 3.0
 
 
 PARAMS = PeriodSearchParams()
 LEAST = DETECTOR_PARAMS.least_readings
-SECOND = "sure once a second measurement agrees"
+SECOND = "sure once per second measurement agrees"
 
 
 @dataclass(slots=True)
 class _Trial:
-    """A rhythm that is sampled again at another polling interval."""
+    """A period that is sampled again at another polling interval."""
 
     found: Periods
     level: Level
@@ -61,7 +61,7 @@ class _Trial:
 
 
 class Search:
-    """The search for one workload's rhythm.
+    """The search for one workload's period.
 
     Args:
         from_s: When the workload began.
@@ -94,7 +94,7 @@ class Search:
         span_s = now_s - self.from_s
         self._wait(now_s, PARAMS.growth)
         self._searches += 1
-        # What came first may have been of another kind: a warm-up, another cell. But a rhythm that is coming
+        # What came first may have been of another kind: a warm-up, another cell. But a period that is coming
         # needs all of it.
         part = span_s > 30 and self._searches % 2 == 1 and not self._coming
         self.rows_from_s = now_s - span_s / 3 if part else self.from_s
@@ -115,7 +115,7 @@ class Search:
             if self._coming and not found.sure:
                 self._wait(now_s, PARAMS.coming)
             span_s = rows["time_s"][-1] - rows["time_s"][0]
-            # A long trace may hold an earlier rhythm, with more of the readings: the newer half must agree.
+            # A long trace may hold an earlier period, with more of the readings: the newer half must agree.
             if found.rhythm_sure and span_s > 6 * level.seconds and (not agreed or span_s > 30):
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
@@ -142,8 +142,8 @@ class Search:
         return self._reject(found, level, why) if why else found
 
     def _enough(self, found: Periods, level: Level, now_s: float) -> bool:
-        """Whether an answer may be followed: a sure iteration at once, a rhythm of unsure role once more data
-        did not tell its role.
+        """Whether an answer may be followed: a sure iteration immediately, a period of unsure role once more
+        data did not report its role.
         """
         if found.sure or not found.rhythm_sure:
             return found.sure
@@ -152,9 +152,9 @@ class Search:
     # the guard against beats
 
     def _doubt_early(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods | None:
-        """Check a rhythm for a beat before it is followed: the sooner, the sooner it is known.
+        """Check a period for a beat before it is followed: the sooner, the sooner it is known.
 
-        A counter that shows nothing of a rhythm tells by two periods of it; three are asked of another pace.
+        A counter that shows nothing of a period tells by two periods of it; three are asked of another pace.
         """
         periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.seconds
         why = self._verdict(level.seconds, rows) if periods >= 2 else ""
@@ -177,12 +177,12 @@ class Search:
         needed_s = self._needed_s(level) + LEAST * self.wanted_interval_s
         self._trial = _Trial(found, level, now_s, search_s, now_s + needed_s + PARAMS.hopeless_s)
         self.due_s = now_s + 0.5
-        reason = "a rhythm that the sampling may have made is sampled again at another pace"
+        reason = "a period that the sampling may have made is sampled again at another pace"
         return found.doubted(reason, needed_s)
 
     @staticmethod
     def _needed_s(level: Level) -> float:
-        """How long a rhythm is sampled at another pace at most."""
+        """How long a period is sampled at another pace at most."""
         return max(PARAMS.again_periods * level.seconds, PARAMS.first_s)
 
     def _reject(self, found: Periods, level: Level, why: str) -> Periods:
@@ -195,8 +195,8 @@ class Search:
             self._judged = (*self._judged[-7:], (level.seconds, why))
 
     def _stays(self, trial: _Trial, kept: Memory, rows: Array, now_s: float) -> bool | None:
-        """Whether a rhythm is there at another pace too; None while that cannot be told. Readings that come
-        as those before predict them, or not at all, tell it sooner.
+        """Whether a period is there at another pace too; None while that cannot be reported. Readings that
+        come as those before predict them, or not at all, tell it sooner.
         """
         seconds, waited_s = trial.level.seconds, now_s - trial.from_s
         if waited_s < PARAMS.first_s or len(rows) < LEAST:
@@ -213,7 +213,7 @@ class Search:
         return found.fitted >= least if waited_s >= self._needed_s(trial.level) else None
 
     def _try(self, trial: _Trial, kept: Memory, now_s: float) -> Periods | None:
-        """Decide on a rhythm by another polling interval; what stays is no beat of the sampling."""
+        """Decide on a period by another polling interval; what stays is no beat of the sampling."""
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.seconds
@@ -235,9 +235,9 @@ class Search:
             self.from_s = now_s  # readings of both paces together would show neither
             why = f"aliasing suspected: {seconds:.3g} s was gone when the power was sampled at another pace"
             return self._reject(trial.found, trial.level, why)
-        if obeyed:  # too few readings to tell: more of them, at the usual pace first
+        if obeyed:  # too few readings to report: more of them, at the usual pace first
             self.due_s = now_s + late_s
-            return trial.found.doubted("too few readings yet to tell a rhythm from a beat", late_s)
+            return trial.found.doubted("too few readings yet to separate a period from a beat", late_s)
         if not aliasing.near_limit(seconds, trial.search_s, math.nan):
             self._remember(trial.level, "")
             self.due_s = now_s  # nothing but the chance of a beat speaks against it
@@ -250,5 +250,5 @@ class Search:
 
 
 def main(periods: Periods) -> Level | None:
-    """The level to follow: a sure rhythm, else the iteration, else what is most certain."""
+    """The level to follow: a sure period, else the iteration, else the most certain one."""
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm

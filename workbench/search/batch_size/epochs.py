@@ -1,4 +1,4 @@
-"""What is believed about the epochs to the target, the cost of an epoch, and failures, at every batch size.
+"""Estimates of the epochs to the target, the cost of an epoch, and failures, at every batch size.
 
 Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more
 samples per step buy nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and
@@ -34,7 +34,7 @@ PATIENCE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class EpochPrior:
-    """What is believed of epochs and their cost before any run.
+    """The prior of epochs and their cost.
 
     Set by hand on draws of `benchmarks.recurring` that are not scored; docs/validation/recurring.md shows
     what the parts are worth.
@@ -43,9 +43,9 @@ class EpochPrior:
         smooth_sd, length, single_sd: Deviations of log epochs, and of the log cost of an epoch, from the
             shape: smooth over `length` octaves, and of one batch size.
         noise: Relative scatters of runs at one batch size, equally likely.
-        wall: Probability, per octave away from what has been tried, that a batch size does not get to the
+        wall: Probability, per octave away from tried batch sizes, that a batch size does not get to the
             target at all.
-        tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside
+        tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs next to
             their like: a run in five may take 7 epochs instead of 4, and a policy that takes the first such
             run for the rule never tries there again.
     """
@@ -67,13 +67,13 @@ class EpochPrior:
 
 @dataclass(frozen=True, slots=True)
 class EpochPosterior:
-    """Samples of what may be true, one a row, equally likely.
+    """Samples of what may be true, one per row, equally likely.
 
     Attributes:
         log_epochs: Typical epochs to the target, per batch size.
         noise: Scatter of single runs, per sample.
         epoch_cost: Cost of an epoch, per batch size, in the objective's unit.
-        failure_rate: Share of runs that fail whatever epochs they have, per batch size.
+        failure_rate: Share of runs that fail for reasons other than epochs, per batch size.
         stop_epochs: After so many epochs a run is better given up and another one begun, per batch size; the
             epochs that are allowed where nothing has reached the target.
         tried: Whether a run has reached the target, per batch size.
@@ -99,7 +99,7 @@ def believe(
     Args:
         evidence: Runs and profiles so far.
         objective: The cost of an epoch is in its unit.
-        prior: What is believed before any run.
+        prior: The prior.
         count: Number of samples.
         rng: Where randomness comes from.
     """

@@ -1,4 +1,4 @@
-"""What a policy may choose from and what it may see: `Space`, and `Evidence`, runs and profiled epochs
+"""Choices and evidence of a policy: `Space`, and `Evidence`, runs and profiled epochs
 counted per batch size.
 
 States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all
@@ -31,7 +31,7 @@ DRIFT_TIME = 1.15
 # chance about once in 3,000 runs.
 CUSUM_SLACK = 0.5
 CUSUM_LIMIT = 6.0
-VAIN_CHANCE = 1e-4  # of so many runs in vain in a row, below which it is another job too
+VAIN_CHANCE = 1e-4  # of so many runs without success in a row, below which it is another job too
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Evidence:
         self.slices: list[tuple[float, float]] = []
         self.spent_time_s = self.spent_energy_j = 0.0
         self.since = self.changes = 0
-        self._vain = self._row = 0  # runs in vain before the present row of them; and in this row
+        self._vain = self._row = 0  # runs without success before the present row of them; and in this row
         self._side = 0  # of the newest run, as of `_time_side`
         self._cusum = np.zeros((2, arms))  # upwards and downwards
 
@@ -251,8 +251,8 @@ class Evidence:
 
     @property
     def spreads(self) -> np.ndarray:
-        """Standard deviations of log epochs of single runs, per batch size: as far as its own runs tell, else
-        those of all, else `SPREAD`.
+        """Standard deviations of log epochs of single runs, per batch size: from its own runs, else those of
+        all, else `SPREAD`.
         """
         squares = np.maximum(self.sum_log2 - self.count * self.means**2, 0.0)
         freedom = np.maximum(self.count - 1, 0)
@@ -298,7 +298,7 @@ class Evidence:
 
     @property
     def lost_now(self) -> list[int]:
-        """Batch sizes that have not reached the target in the recurrence that is going on, one a run."""
+        """Batch sizes that have not reached the target in the recurrence that is going on, one per run."""
         return [run.arm for run in self._unfinished()]
 
     @property

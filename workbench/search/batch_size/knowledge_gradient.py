@@ -1,7 +1,7 @@
 """Our policy: what a try is worth over the next recurrences, and when to stop it.
 
 The cost of a recurrence is epochs x cost of an epoch. The second is known from seconds of profiling, the
-first is believed (`epochs.py`). A try at a batch size is worth what it costs now, with the best moment to
+first is estimated (`epochs.py`). A try at a batch size is worth what it costs now, with the best moment to
 stop it, plus what the recurrences of a planning horizon will cost once it is known: the knowledge gradient
 (Frazier, Powell and Dayanik, 2008).
 """
@@ -23,7 +23,7 @@ from .policy import Proposal
 # Of samples, between which a run may be stopped: twice or half as many change nothing. One sample each
 # costs two runs of regret: what a trial shows is then taken for certain.
 BINS = 16
-# Of what is believed: where a good case of what a batch size may cost is cheap, a slice is worthwhile; in
+# Of what is estimated: where a good case of what a batch size may cost is cheap, a slice is worthwhile; in
 # safe mode, savings and the worst end of a trial are counted at a careful price.
 GOOD_CASE = 0.25
 
@@ -35,16 +35,12 @@ class KnowledgeGradient:
     Attributes:
         safe: Never let the sum of all costs rise above what the default configuration would have cost.
         horizon: Recurrences over which a try has to pay for itself.
-        draws: Samples of what is believed.
+        draws: Samples of what is estimated.
     """
 
     safe: bool = False
     horizon: float = 40.0
     draws: int = 256
-
-    @property
-    def name(self) -> str:
-        return "knowledge-gradient" + (" safe" if self.safe else "")
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         if not evidence.count.any() or not evidence.in_profile.any():
@@ -95,7 +91,7 @@ class KnowledgeGradient:
         """The first run, where it had better not be at the default: None where the default it is.
 
         What an epoch costs is known from slices of seconds; of the epochs only how they may compare is
-        believed. A batch size that does not get there is paid for twice, so unlikely good luck
+        estimated. A batch size that does not get there is paid for twice, so unlikely good luck
         does not count for more than that.
         """
         space, default = evidence.space, evidence.default
@@ -111,7 +107,7 @@ class KnowledgeGradient:
         score = np.where(ratio > PATIENCE, PATIENCE + 1, ratio).mean(axis=0)
         arm = int(np.argmin(score))
         if score[arm] >= 1:
-            # A slice is cheap where a good case of what is believed would change this.
+            # A slice is cheap where a good case of what is estimated would change this.
             hope = np.where(evidence.in_profile, np.inf, np.quantile(ratio, GOOD_CASE, axis=0))
             arm = int(np.argmin(hope)) if hope.min() < 1 else default
         if arm == default:
@@ -178,7 +174,7 @@ def weigh(
         evidence: Runs and profiles so far.
         objective: The cost.
         horizon: Recurrences over which a try has to pay for itself.
-        budget: What a try may cost at most.
+        budget: The highest cost of a try.
     """
     costs = run_costs(belief, objective)
     expected = costs.mean(axis=0)
@@ -222,7 +218,7 @@ def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
 @lru_cache(maxsize=8)
 def _chance(count: int) -> tuple[np.ndarray, np.ndarray]:
     """How long runs take, and which fail: the same for every batch size and every call, as what is compared
-    differs in what is believed, not in luck.
+    differs in what is estimated, not in luck.
     """
     luck = np.random.default_rng(1).permutation((np.arange(count) + 0.5) / count)
     return np.random.default_rng(0).standard_normal(count), luck
@@ -259,7 +255,7 @@ def _plans(
     near = np.minimum(costs, 2 * fallback)  # training that never gets there must not tilt the line
     squares = np.maximum((centred**2).sum(axis=-1, keepdims=True), 1e-12)
     slope = centred @ (near - near.mean(axis=0)) / squares
-    # What would be believed of all after the try: of the batch size itself its bin, of others along a line.
+    # What would be estimated of all after the try: of the batch size itself its bin, of others along a line.
     # Bins of others would be noisy means of few samples, and the least of noisy means flatters.
     future = costs.mean(axis=0) + binned(centred)[..., None] * slope[:, None, :]
     future[np.arange(len(arms)), :, arms] = np.inf

@@ -8,16 +8,15 @@ from .policy import BatchSizePolicy
 from .zeus import DefaultBatchSize, ZeusPolicy
 
 
-def make_policy(name: str | BatchSizePolicy = "knowledge-gradient", *, safe: bool = False) -> BatchSizePolicy:
+def make_policy(name: str | BatchSizePolicy = "knowledge-gradient") -> BatchSizePolicy:
     """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power
-    limit, no search); or the policy that is given. With `safe` ours never lets the sum of all costs rise
-    above what the default would have cost.
+    limit, no search); or the policy that is given.
     """
     if hasattr(name, "ask"):
         return name  # type: ignore[return-value]
     match str(name):
         case "knowledge-gradient":
-            return KnowledgeGradient(safe=safe)
+            return KnowledgeGradient()
         case "zeus":
             return ZeusPolicy()
         case "default-batch-size":

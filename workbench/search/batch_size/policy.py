@@ -5,9 +5,9 @@
     proposal = policy.ask(evidence, objective, rng)        # what to run now, and when to stop it
 
 `ask` depends on nothing but its arguments, so two processes may ask over one history, and history can be
-scored anew with another objective. A proposal with the purpose "slice" wants a few seconds of that batch size
-at `power_limit_w`, to learn what an epoch costs there; add the profile to the history and ask again. One with
-`power_limit_w` None wants all limits profiled in the first iterations of the run ("just in time"; Zeus,
+scored again with another objective. A proposal with the purpose "slice" wants a few seconds of that batch
+size at `power_limit_w`, to learn what an epoch costs there; add the profile to the history and ask again. One
+with `power_limit_w` None wants all limits profiled in the first iterations of the run ("just in time"; Zeus,
 NSDI'23, section 4.2). A run that did not reach its target is retried: ask again; after
 `history.MOST_RUNS` such runs the recurrence is lost.
 """
@@ -71,9 +71,6 @@ def stop_reason(progress: Progress, *, epochs: float, cost: float) -> str:
 
 class BatchSizePolicy(Protocol):
     """Chooses batch sizes. Holds parameters only, no state of a job."""
-
-    @property
-    def name(self) -> str: ...
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         """The next action, given all evidence."""

@@ -50,10 +50,6 @@ class ZeusPolicy:
     faithful: bool = False
     never_ran: float = 100.0
 
-    @property
-    def name(self) -> str:
-        return "zeus"
-
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         booked = self._book(evidence, objective)
         least = _least_cost(evidence, objective)
@@ -144,10 +140,6 @@ class ZeusPolicy:
 @dataclass(frozen=True, slots=True)
 class DefaultBatchSize:
     """Always the default batch size, at the best power limit once that is profiled."""
-
-    @property
-    def name(self) -> str:
-        return "default-batch-size"
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         limit = evidence.best_limit_w(evidence.default, objective)

@@ -1,4 +1,4 @@
-"""What every search over settings keeps: the probes told so far, their errors, and the bound on the slowdown.
+"""Shared by all searches over settings: the measured trials, their errors, and the slowdown limit.
 
 A probe is some whole iterations of the running job at one setting. Probes of a setting pool, so a second one
 at the reference sharpens everything that is relative to it.
@@ -67,7 +67,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The setting that is best by what is known.
+    """The best known setting.
 
     Attributes:
         time_ratio, energy_ratio: Of an iteration, to the reference's.
@@ -99,14 +99,12 @@ class Probing:
 
     Args:
         space: The settings.
-        objective: What is to be small. `EnergyWithin` brings its own bound, which `max_slowdown` then may not
+        objective: What to minimise. `EnergyWithin` brings its own bound, which `max_slowdown` then may not
             contradict.
         max_slowdown: Allowed share of additional time of an iteration; None for no bound.
         prior: A prediction made before any probe (`predictor.Prediction`).
         counter_update_s: How often the energy counter moves.
         gpus: GPUs that the energies are sums of.
-        probing: Constants of the probes.
-        rng: Where randomness comes from.
     """
 
     name = ""
@@ -114,15 +112,12 @@ class Probing:
     def __init__(
         self, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
         prior: Any = None, counter_update_s: float = 0.1, gpus: int = 1,
-        probing: ProbingParams | None = None, rng: np.random.Generator | None = None,
     ) -> None:
         self.space = space
         self.objective, self.max_slowdown = bounded(objective, max_slowdown)
         self.prior = prior
         self.counter_update_s = counter_update_s
         self.gpus = gpus
-        self.probing = probing or PARAMS
-        self.rng = rng if rng is not None else np.random.default_rng(0)
         self.unreachable: dict[Setting, str] = {}
         self._measured: list[tuple[int, int, float, float, float, float | None]] = []
         if prior is not None and prior.space.settings != space.settings:
@@ -141,8 +136,8 @@ class Probing:
         Args:
             setting: Any of the space, asked for or not, the reference as often as one likes.
             iterations: Whole iterations of the probe.
-            time_s: What they took together.
-            energy_j: What they drew together.
+            time_s: Their time together.
+            energy_j: Their energy together.
             energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
             iteration_sd_s: Scatter of single iterations; None where they were not timed.
 
@@ -196,8 +191,8 @@ class Probing:
     @property
     def scatter(self) -> float:
         """Relative scatter of single iterations, from timed ones and what is assumed before any."""
-        count = self.probing.scatter_iterations
-        squares = count * self.probing.scatter**2
+        count = PARAMS.scatter_iterations
+        squares = count * PARAMS.scatter**2
         for _, iterations, time_s, _, _, sd_s in self._measured:
             if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
                 count += iterations - 1
@@ -209,7 +204,7 @@ class Probing:
         scatter = self.scatter
         rows = []
         for _, iterations, _, energy_j, uncertainty_j, _ in self._measured:
-            time_error, least = scatter / math.sqrt(iterations), self.probing.least_sd
+            time_error, least = scatter / math.sqrt(iterations), PARAMS.least_sd
             energy_error = math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, least)
             rows.append((math.hypot(time_error, least), energy_error))
         return np.array(rows).reshape(len(rows), 2)
@@ -248,18 +243,17 @@ class Probing:
 
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
         """A probe long enough for a relative 95 % error of time and energy."""
-        probing = self.probing
-        error = probing.error if error is None else error
+        error = PARAMS.error if error is None else error
         iterations = math.ceil((Z * self.scatter / error) ** 2)
-        edge_s = probing.edge_s * self.counter_update_s / 0.1
+        edge_s = PARAMS.edge_s * self.counter_update_s / 0.1
         if self._measured:  # an edge's error is joules, whatever the length of a window
             # one iteration that was not timed is evidence of another run, and has no edges
             edges = [entry[4] / (entry[3] / entry[2]) for entry in self._measured
                      if entry[1] > 1 or entry[5] is not None]
             edge_s = max(edges, default=0.0) or edge_s
             iteration_s = self._measured[-1][2] / self._measured[-1][1]
-            iterations = max(1, min(iterations, math.ceil(probing.longest_s / iteration_s)))
-        seconds = min(max(edge_s / error, 2 * self.counter_update_s), probing.longest_s)
+            iterations = max(1, min(iterations, math.ceil(PARAMS.longest_s / iteration_s)))
+        seconds = min(max(edge_s / error, 2 * self.counter_update_s), PARAMS.longest_s)
         return Trial(self.space.settings[row], max(iterations, 1), seconds, reason)
 
     def first(self) -> Trial | Done | None:
@@ -290,7 +284,7 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
 
 
 class ProbedSearch(Probing):
-    """A search that believes its probes alone, and chooses the best of them."""
+    """A search that estimates its probes alone, and chooses the best of them."""
 
     def belief(self) -> pl.DataFrame:
         """One row a setting, null where not probed; ratios and relative deviations are to the reference."""

@@ -61,7 +61,7 @@ class Golden(Scripted):
         memory = yield from self._memory(start)
         self._line = self._rows_at(memory)
         yield from self._bracket_and_section(self._line, self._line.index(self._near(self._line, start)))
-        self._why = "the bracket is narrow; a cubic through the probes says the rest"
+        self._why = "the bracket is narrow; a cubic through the trials gives the rest"
 
     # memory clock
 

@@ -1,4 +1,4 @@
-"""Which setting to probe next in a running job, and which is best by what is known.
+"""The next setting to try in a running job, and the best known one.
 
     search = make_search("model-guided", space, Energy(), max_slowdown=0.05)
     while isinstance(step := search.next(), Trial):
@@ -6,7 +6,7 @@
         search.tell(step.setting, iterations, time_s, energy_j, energy_uncertainty_j)
     search.choice()                # of this objective and bound, or of any other
 
-    model-guided    every probe's time and energy with their errors, over all knobs at once (`model_guided`)
+    model-guided    every probe's time and energy with their errors, over all knobs together (`model_guided`)
     gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`gpoeo`)
 
 A search knows no device and no clock. The first probe of every search is the reference.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import polars as pl
 
 from ...errors import UsageError
@@ -63,7 +62,7 @@ class ClockSearch(Protocol):
         """A setting that could not be set."""
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best by what is known now; re-scored for another objective or bound without a new probe."""
+        """The best known now; re-scored for another objective or bound without a new probe."""
 
     def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
         """Whether a probe that still runs is beyond the bound for sure."""
@@ -79,14 +78,14 @@ def make_search(
     name: str, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
     prior: Prediction | Any = None, counter_update_s: float = 0.1, gpus: int = 1,
     horizon_s: float | None = None, wait_share: float | None = None, learns_later: bool = False,
-    rng: np.random.Generator | None = None, params: Any = None,
+    params: Any = None,
 ) -> ClockSearch:
     """A search by name.
 
     Args:
         name: One of `NAMES`.
         space: The settings, and among them the reference.
-        objective: What is to be small; energy by default.
+        objective: What to minimise; energy by default.
         max_slowdown: Allowed share of additional time (0.05); None for no bound.
         prior: A prediction for the settings of `space`, made before any probe.
         counter_update_s: How often the energy counter moves; probes are made long enough for it.
@@ -97,14 +96,13 @@ def make_search(
             known. Only for model-guided.
         learns_later: The choice will be held and measured for longer than any probe, and reported.
             Only for model-guided.
-        rng: Where randomness comes from.
         params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; its default ones where None.
 
     Raises:
         UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for
             other settings.
     """
-    options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus, "rng": rng}
+    options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus}
     if params is not None:
         options["params"] = params
     if name == "model-guided":

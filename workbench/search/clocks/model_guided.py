@@ -1,8 +1,8 @@
-"""The search that uses every probe's time and energy, with their errors, over all knobs at once.
+"""The search that uses every probe's time and energy, with their errors, over all knobs together.
 
-After every probe `response_surface` gives draws of time and energy at every setting. What a setting is worth
-is its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time
-at the reference; where nothing will be learnt later, as the reference: the saving is lost, which keeps the
+After every probe `response_surface` gives draws of time and energy at every setting. A setting is rated by
+its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time at
+the reference; where nothing will be learnt later, as the reference: the saving is lost, which keeps the
 choice as far from the limit as the errors and the saving ask. The next probe is the one that is expected to
 improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009). The search ends when no probe
 improves the choice by more than the probe costs the rest of the job.
@@ -42,7 +42,7 @@ class ModelGuidedParams:
     """
 
     horizon_s: float = 600.0  # how long the job goes on, where that is unknown
-    settle_s: float = 1.0  # what a probe costs beside its iterations
+    settle_s: float = 1.0  # what a probe costs next to its iterations
     worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
     worth_later: float = 0.012  # the same where the choice is measured later anyhow (`learns_later`)
     error_later: float = 0.015  # relative 95 % error of a probe there
@@ -65,11 +65,10 @@ class ModelGuided(Probing):
     Args:
         space: The settings.
         horizon_s: How long the job probably goes on; a probe must pay within it.
-        worth: Share of the job's cost that a probe must promise; None for that of `params`.
         wait_share: Share of an iteration in which the GPU waits; see `response_surface.fit`.
-        learns_later: The choice will be held and measured for longer than any probe. What a probe would tell
-            of it comes for nothing then, so a probe is worth less, and the choice is not probed for its own
-            sake where a probe was near.
+        learns_later: The choice will be held and measured for longer than any probe. What a probe would
+            report of it comes for nothing then, so a probe is worth less, and the choice is not probed for
+            its own sake where a probe was near.
         params: The constants.
         args: Of `Probing`.
         options: Of `Probing`.
@@ -82,8 +81,8 @@ class ModelGuided(Probing):
 
     def __init__(
         self, space: SettingSpace, *args: Any, horizon_s: float = PARAMS.horizon_s,
-        worth: float | None = None, wait_share: float | None = None, learns_later: bool = False,
-        params: ModelGuidedParams = PARAMS, **options: Any,
+        wait_share: float | None = None, learns_later: bool = False, params: ModelGuidedParams = PARAMS,
+        **options: Any,
     ) -> None:
         super().__init__(space, *args, **options)
         self.params = params
@@ -95,9 +94,7 @@ class ModelGuided(Probing):
         self.learns_later = learns_later
         # With a prediction, or where the choice is measured later, what was not probed can be chosen.
         self._trusts = learns_later or self.prior is not None
-        if worth is None:
-            worth = params.worth_later if learns_later else params.worth
-        self.worth = worth
+        self.worth = params.worth_later if learns_later else params.worth
         self._response: Response | None = None
         prepare(space)
 
@@ -150,7 +147,7 @@ class ModelGuided(Probing):
 
     @property
     def summary(self) -> str:
-        """What is estimated of the choice, how sure that is, and whether the card is as others are.
+        """The estimate of the choice, its certainty, and whether the card is like others.
 
         Raises:
             MeasurementError: nothing was probed yet.
@@ -170,7 +167,7 @@ class ModelGuided(Probing):
 
     @property
     def _enough(self) -> float:
-        """What must be left of a probe's gain beside its price."""
+        """What must be left of a probe's gain next to its price."""
         rounds = len(self._measured) // self.params.most
         return 0.0 if self._trusts or not rounds else self.params.much if rounds < 2 else math.inf
 
@@ -190,7 +187,7 @@ class ModelGuided(Probing):
         return int(candidates[pick]), float(gains[pick]), float(gains[pick] - prices[pick])
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best setting by what is known now, of any objective and bound; probed or not.
+        """The best known setting, for any objective and limit; tried or not.
 
         Raises:
             MeasurementError: nothing was probed yet.

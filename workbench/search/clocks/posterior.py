@@ -1,4 +1,4 @@
-"""What is believed of the settings of a running job: a search, its space and earlier runs.
+"""Estimates of the settings of a running job: a search, its space and earlier runs.
 
 The tuner of a running cell and the power-limit profile of a recurring job both ask it for the next probe.
 """
@@ -30,19 +30,18 @@ class SettingPosterior:
 
     Args:
         name: Of the search.
-        space, objective, max_slowdown: What it searches.
-        seed: Of its draws.
+        space, objective, max_slowdown: The space that it searches.
         same: Earlier runs of this job, the one to be tried first in front.
         others: Earlier runs of other jobs on this card.
-        options: Of `make_search`; `learns_later` unless they say otherwise.
+        options: Of `make_search`; `learns_later` unless they state otherwise.
     """
 
     def __init__(
         self, name: str, space: SettingSpace, objective: Objective, max_slowdown: float | None, *,
-        seed: int = 0, same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (), **options: Any,
+        same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (), **options: Any,
     ) -> None:
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
-        self.name, self._seed, self._options = name, seed, {"learns_later": True, **options}
+        self.name, self._options = name, {"learns_later": True, **options}
         self._measured: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
         self.earlier = EarlierRuns(expected(each, space) for each in place_in(same, space))
@@ -59,7 +58,7 @@ class SettingPosterior:
         known = library if library.others is not None or library.same else None
         search = make_search(
             self.name, replace(self.space, known=known), self.objective, self.max_slowdown,
-            rng=np.random.default_rng(self._seed), **self._options,
+            **self._options,
         )
         for setting, *measurement in self._measured:
             search.tell(self.named(setting), *measurement)
@@ -78,7 +77,7 @@ class SettingPosterior:
         return other
 
     def next(self) -> Trial | Done:
-        """The next probe, or why there is none: what was best in an earlier run first, and no choice at the
+        """The next trial, or why there is none: the best of an earlier run first, and no choice at the
         end that only an earlier run has measured.
         """
         if self._measured and (row := self._first_row()) is not None:
@@ -140,18 +139,18 @@ class SettingPosterior:
         self._frame = None
 
     def too_slow(self, setting: Setting, reason: str) -> None:
-        """A setting at which nothing could be seen any more; what is slower still is left out with it."""
+        """A setting without visible iterations; slower ones are left out with it."""
         space, row = self.space, self.space.row(self.named(setting))
         below = (space.x <= space.x[row]) & (space.mu <= space.mu[row]) & (space.limit <= space.limit[row])
         for other in np.flatnonzero(below):
             self.cannot(space.settings[other], reason)
 
     def choice(self, max_slowdown: float | None) -> Choice:
-        """The best setting by what is known, under this bound."""
+        """The best known setting under this limit."""
         return self.search.choice(max_slowdown=max_slowdown)
 
     def about(self, setting: Setting) -> Choice:
-        """What is known of a setting, chosen or not."""
+        """The estimate of a setting, chosen or not."""
         time_ratio, time_sd, energy_ratio = self.ratios(setting)
         row = self._row(setting)
         kept = 1.0 if row["p_allowed"] is None else row["p_allowed"]
@@ -175,7 +174,7 @@ class SettingPosterior:
         return any(self.named(measurement[0]) == self.named(setting) for measurement in self._measured)
 
     def slowest(self, setting: Setting, power_share: float) -> float:
-        """Most time, relative to the reference, that a setting can need: all of it waits for what was slowed.
+        """Most time, relative to the reference, that a setting can need: all of it waits for the slowed part.
 
         A limit lowers the SM clock at least until power follows, half of which may not depend on that clock.
         """
@@ -189,7 +188,7 @@ class SettingPosterior:
         if self.named(setting) == self.space.reference:
             return 1.0, 0.01, 1.0
         row = self._row(setting)
-        if row["time_ratio"] is None:  # a search that believes its probes alone
+        if row["time_ratio"] is None:  # a search that estimates its probes alone
             return 1.0, 0.1, 1.0
         return row["time_ratio"], row["time_sd"], row["energy_ratio"]
 
@@ -202,7 +201,7 @@ class SettingPosterior:
 
 
 def expected(curve: PlacedCurve, space: SettingSpace) -> PlacedCurve:
-    """A curve with what it lets one expect between its settings."""
+    """A curve with its interpolation between its settings."""
     found = _fit(curve, space)
     logs = np.column_stack([found.log_times.mean(axis=0), found.log_energies.mean(axis=0)])
     sds = np.hypot(np.column_stack([found.time_sd, found.energy_sd]), curve.sd)

@@ -59,7 +59,7 @@ class PowerProfile:
 
     Args:
         limits_w: Limits of one GPU that may be set.
-        objective: What is to be small; `EnergyWithin` is taken relative to the highest limit.
+        objective: What to minimise; `EnergyWithin` is taken relative to the highest limit.
         counter_update_s: How often the energy counter refreshes.
         gpus: GPUs of the job: one limit for all, energies summed. The objective must be one for as many.
         known: Limits (W), and time and energy at each of them over those at the highest limit, as an earlier
@@ -110,8 +110,8 @@ class PowerProfile:
         Args:
             limit_w: Limit of each GPU.
             iterations: Whole iterations of the slice.
-            time_s: What they took together.
-            energy_j: What they drew together.
+            time_s: Their time together.
+            energy_j: Their energy together.
             energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
             iteration_sd_s: Scatter of single iterations; None where they were not timed.
 
@@ -131,7 +131,7 @@ class PowerProfile:
         """The curve as a frame: limit_w, iteration_s, power_w of all GPUs, and whether it was measured.
 
         Raises:
-            MeasurementError: no slice has been told yet.
+            MeasurementError: no slice has been reported yet.
         """
         search = self.belief.search
         if not self.measured or not isinstance(search, ModelGuided):
@@ -151,7 +151,7 @@ class PowerProfile:
         """The measured limit that costs least, of equals the higher one.
 
         Raises:
-            MeasurementError: no slice has been told yet.
+            MeasurementError: no slice has been reported yet.
         """
         limit_w = self.belief.choice(None).setting.power_limit_w
         row = self.frame().row(by_predicate=pl.col("limit_w") == limit_w, named=True)

@@ -4,8 +4,8 @@ from the shape.
     y(b) = level + shape_h(b) + smooth deviation + deviation of this batch size alone
 
 Given h everything is Gaussian with one covariance for all h, so hundreds of shapes cost little more than one.
-How noisy the values are is not known either: a few levels of noise are conditioned on at once, and weighed
-with the shapes.
+How noisy the values are is not known either: a few levels of noise are conditioned on together, and
+weighed with the shapes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Posterior:
     covariance: np.ndarray
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Curves drawn from the posterior, one a row, and the index of each one's noise level."""
+        """Curves drawn from the posterior, one per row, and the index of each one's noise level."""
         weights = np.exp(self.log_weights - self.log_weights.max()).ravel()
         edges = np.cumsum(weights / weights.sum())
         # Stratified: fewer draws say the same as many independent ones.
@@ -67,7 +67,7 @@ class Posterior:
         roots = np.linalg.cholesky(self.covariance[used] + 1e-9 * np.eye(arms))
         deviation = rng.standard_normal(((count + 1) // 2, arms))
         both = np.concatenate([deviation, -deviation])[:count]
-        # One product per draw, all at once: a loop over levels of noise costs more in calls than in
+        # One product per draw, all together: a loop over levels of noise costs more in calls than in
         # arithmetic.
         at = np.searchsorted(used, level)
         mean = self.gain[level] @ self.residual[shape][:, :, None]
@@ -98,13 +98,13 @@ def condition(
     """The belief after seeing `values` at the batch sizes with index `where`; one may stand there twice.
 
     Args:
-        shapes: What was believed before.
+        shapes: The prior.
         where: Batch sizes of the values.
-        values: What was seen.
+        values: The observations.
         variances: Of the values' noise, one row per level of noise.
         log_levels: Log weights of the levels; equal by default.
-        groups: Values of a group other than 0 share a level of their own that is not known: only how they
-            differ from each other says something.
+        groups: Values of a group other than 0 share a level of their own that is not known: only their
+            differences carry information.
     """
     prior = shapes.covariance + PARAMS.level_variance
     observed_covariance = prior[where[:, None], where] + variances[:, :, None] * np.eye(len(where))

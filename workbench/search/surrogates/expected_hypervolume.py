@@ -36,7 +36,7 @@ class FrontierSearch:
     """Looks for the frontier of a space with as few measurements as it can.
 
     Args:
-        configurations: Candidates, one a row, with any of `AXES` as columns; null leaves a knob to the
+        configurations: Candidates, one per row, with any of `AXES` as columns; null leaves a knob to the
             driver.
         worth: Stop where the next measurement is expected to add less than this share of the frontier's area.
         rng: Of the worlds.

@@ -1,8 +1,7 @@
-"""What was measured on a card before, for a fit: curves of other jobs, mixed, and curves of the same job.
+"""Earlier measurements of a card, for a fit: curves of other jobs, mixed, and curves of the same job.
 
 Curves of one card are alike: they share its voltages, its static power and how far its clocks really go. A
-library needs no features of the running job; probes tell soon enough which of its jobs the running one is
-like.
+library needs no features of the running job; trials soon show the most similar of its jobs.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Mixtures:
 
 @dataclass(frozen=True)
 class Library:
-    """What is known of the settings of a space from before.
+    """Earlier estimates of the settings of a space.
 
     Attributes:
         others: Other jobs of this card; None where there is none.

@@ -151,7 +151,7 @@ def bank(
     _, top_mean, top_busy = _curves(p, np.array([[1.0]]), 1.0, 1.0)
     # Mean power at the highest of all knobs, if no limit held it back, is `level` limits.
     unit = p["level"] / top_mean
-    # What a limit acts on lies between mean power (iterations shorter than its averaging) and power while
+    # What a limit acts on is between mean power (iterations shorter than its averaging) and power while
     # busy. A job that is not held back acts below its limit.
     held = np.maximum(np.log(p["level"]) + p["acts"] * np.log(top_busy / top_mean), 0.0) * (p["level"] < 1)
     times, powers = np.empty((2, PARAMS.sets, len(knobs.x)))

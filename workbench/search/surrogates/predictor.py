@@ -164,7 +164,7 @@ class ClockModel:
         values = {name: features[name] for name in self.features if features.get(name) is not None}
         for name, value in values.items():
             if np.isinf(value) or value < 0 or (value == 0 and name == "power_share"):
-                raise UsageError(f"the feature {name} cannot be {value:g}; leave out what is not known")
+                raise UsageError(f"the feature {name} cannot be {value:g}; leave out unknown ones")
         row = np.array([[values.get(name, np.nan) for name in self.features]], float)
         at = self.features.index("power_share")
         if np.isnan(row[0, at]):

@@ -32,7 +32,7 @@ class Response:
         log_times, log_energies: ln of time and energy of an iteration relative to the reference, (draws,
             settings).
         log_time_s, log_energy_j: ln of time and energy of an iteration at the reference, (draws,).
-        unusual: Whether the probes lie beside the curves that physics makes.
+        unusual: Whether the probes are next to the curves that physics makes.
     """
 
     space: SettingSpace
@@ -65,7 +65,7 @@ def fit(
     space: SettingSpace, rows: Any, time_s: Any, energy_j: Any, errors: Any, *, prior: Any = None,
     power_share: float | None = None, wait_share: float | None = None,
 ) -> Response:
-    """What probes (and a prediction) say of every setting.
+    """Estimates of every setting from trials (and a prediction).
 
     Args:
         space: The settings, and what is `known` of them from before.
@@ -74,7 +74,7 @@ def fit(
         errors: Relative standard errors, (probes, 2): of time and of energy.
         prior: A prediction, or `Mixtures` of other workloads' curves. A prediction has `frame` with
             log_time, log_time_sd, log_energy and log_energy_sd per setting, relative to the reference.
-        power_share: Mean power at the reference over the power limit in force there, where both are known.
+        power_share: Mean power at the reference over the power limit active there, where both are known.
             Else None.
         wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is
             known.

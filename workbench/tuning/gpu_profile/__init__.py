@@ -2,6 +2,6 @@
 
     command     the command itself
     collector   a plan of workloads and settings, and the measurements of it one by one
-    workloads   what is run: loads of graded intensity
+    workloads   loads of graded intensity
     rows        the file that keeps them, and the training frame
 """

@@ -1,7 +1,7 @@
 """Measures a GPU for its profile: workloads at the default and at some other settings, over whole iterations.
 
 A `Collector` is a generator of measurements, so a command, a button and a test can all step it. Each row is
-on disk before the next measurement begins; whatever ends it, the GPU is put back as it was.
+on disk before the next measurement begins; at any end, the GPU is restored.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LOWEST = 0.3  # of the highest SM clock: below, everything costs more
 def settings_to_try(
     limits: Limits, *, lock_sm: bool = True, lock_memory: bool = True, set_limit: bool = True,
 ) -> list[Setting]:
-    """Settings beside the default: SM clocks at the highest memory clock, fewer at lower ones, power limits.
+    """Settings next to the default: SM clocks at the highest memory clock, fewer at lower ones, power limits.
 
     Args:
-        limits: What the device says of itself.
+        limits: The ranges of the device.
         lock_sm, lock_memory, set_limit: Whether this GPU's clocks may be locked and its limit set.
     """
     found: list[Setting] = []
@@ -83,7 +83,7 @@ class ProfilePlan:
 
     Attributes:
         workloads: Which to run.
-        settings: At which settings beside the default.
+        settings: At which settings next to the default.
         seconds: Least length of a measured stretch.
         seed: Of the order of the settings, another for each workload: a warming GPU is no trend.
     """
@@ -123,7 +123,7 @@ class Collector:
 
     Attributes:
         done: Measurements that there are, of `total`.
-        notes: What could not be measured, in words.
+        notes: Failed measurements, as text.
 
     Raises:
         UsageError: the file has measurements of another GPU, or is none of ours.
@@ -141,7 +141,7 @@ class Collector:
         self._cannot: dict[Setting, str] = {}
 
     def run(self) -> Generator[str, None, None]:
-        """Measure what is left; yields in words what comes next, before each measurement. Ends with the GPU
+        """Measure the rest; yields the next measurement as text, before each one. Ends with the GPU
         as it was.
 
         Raises:

@@ -1,8 +1,9 @@
 """`workbench profile-gpu`: learns how a GPU answers its clocks and limits, for better first guesses.
 
 Workloads of graded intensity are measured at the default and at a handful of other settings (`collector`),
-row by row into a file (`rows`), so that what was interrupted goes on; then a model for each set of features
-is trained and kept (`search.surrogates.predictor`, `tuning.models`). The GPU is put back, whatever happens.
+row by row into a file (`rows`), so that an interrupted profile continues; then a model for each set of
+features is trained and kept (`search.surrogates.predictor`, `tuning.models`). The GPU is restored, whatever
+happens.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list
     """Models of a GPU from its profile, one for each set of features, kept where tuning looks for them.
 
     Args:
-        notes: Is told which set too few workloads know.
+        notes: Called with each set that too few workloads know.
 
     Raises:
         UsageError: too few workloads for any, or none that was measured at the reference.
@@ -71,11 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output", type=Path, metavar="FILE",
-        help="where the measurements are kept (default: beside the models)",
+        help="where the measurements are kept (default: next to the models)",
     )
     parser.add_argument(
         "--list", action="store_true",
-        help="say what would be measured, and how long it takes, and measure nothing",
+        help="list the measurements and their duration, without measuring",
     )
 
 

@@ -1,7 +1,7 @@
 """The file of a GPU's profile, one row a measurement, and the training frame that is made of them.
 
-A CSV file with a header; what was cut off by a crash is left out when it is read. Each pass over a workload
-has a number (`run`); a pass that was interrupted is begun anew, because a workload is compared with its own
+A CSV file with a header; a row cut off by a crash is left out when it is read. Each pass over a workload
+has a number (`run`); a pass that was interrupted is begun again, because a workload is compared with its own
 reference, measured minutes before.
 """
 

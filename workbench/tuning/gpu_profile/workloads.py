@@ -77,7 +77,7 @@ def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) 
 
     Args:
         where: PyTorch's name of the device.
-        busy_s: How long the kernels of an iteration take, at the setting in force when the workload begins.
+        busy_s: How long the kernels of an iteration take, at the setting active when the workload begins.
         scale: Of all sizes, for a small device.
 
     Raises:

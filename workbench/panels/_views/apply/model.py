@@ -1,5 +1,6 @@
-"""What the panel of applying shows and does: the active setting, the chosen one, what would change and was,
-on one GPU or all of this process; the power around a change as a small SVG.
+"""Content and commands of the apply panel, for one GPU or all GPUs of this process.
+
+It has the active and the chosen setting, their difference, past changes, and the power around a change.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from ..._core.svg import Pen, Picture, titled
 from ..._core.theme import colour
 
 ALL = "all"  # in place of a UUID
-NOTHING = "Nothing is chosen yet: choose below, or on a frontier"
-SAME = "Nothing would change"
-MOST_LISTED = 5  # changes, and processes, that are listed
+NOTHING = "No setting chosen yet: choose below, or on a frontier"
+SAME = "No change"
+MOST_LISTED = 5  # listed changes, and listed processes
 WIDTH, HEIGHT = 460, 110  # fits a panel in a window of 900 pixels
-NONE_YET = "After Apply or Undo this shows the power around the change"
+NONE_YET = "After Apply or Undo, the power around the change appears here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class ApplyView:
     """All texts of the panel.
 
     Attributes:
-        facts: Names and texts: what is active, chosen and different, which rights that takes, what was done.
-        status: What is active and what the last change did, in one line.
-        command: For an administrator; empty where the rights suffice.
+        facts: Names and texts: active setting, chosen setting, difference, required rights, past changes.
+        status: The active setting and the effect of the last change, in one line.
+        command: A command for an administrator; empty if the rights suffice.
     """
 
     simulated: bool
@@ -55,19 +56,19 @@ def view(
     controls: Sequence[Control], chosen: Configuration | None, followed: StepResponse | None, *,
     jobs: Sequence[str] = (), done: Sequence[str] = (),
 ) -> ApplyView:
-    """Look at GPUs; asks the driver, and changes nothing.
+    """The texts for some GPUs; asks the driver, and changes nothing.
 
     Args:
-        controls: Of the GPUs; all but the active settings are the first one's.
-        chosen: What would be applied.
+        controls: Controls of the GPUs. All texts but the active settings are about the first one.
+        chosen: The chosen configuration.
         followed: The power around the last change.
         jobs: Names of the recurring jobs that take the batch size.
-        done: Changes so far, undone ones too, oldest first.
+        done: Changes so far, including undone ones, oldest first.
     """
     first = controls[0]
     device, now = first.device, first.active()
     settings_now = [now.setting, *(each.active().setting for each in controls[1:])]
-    active = ", ".join(dict.fromkeys("not known" if each is None else str(each) for each in settings_now))
+    active = ", ".join(dict.fromkeys("unknown" if each is None else str(each) for each in settings_now))
     wanted, difference = chosen or Configuration(), list[str]()
     if chosen is not None and now.setting is not None:
         difference = list(control.difference(now.setting, chosen.setting, device))
@@ -94,7 +95,7 @@ def view(
 
 
 def describe(wanted: Configuration, device: Device) -> str:
-    """A configuration as it will be applied: "150 W, SM clock: driver default, batch size 64"."""
+    """A configuration in the form that will be applied: "150 W, SM clock: driver default, batch size 64"."""
     whole = control.whole(wanted.setting, device)
     default_w = device.limits.default_power_limit_w
     parts = []
@@ -114,11 +115,11 @@ def _note(wanted: Configuration, jobs: Sequence[str]) -> str:
         return ""
     where = "workbench.chosen.batch_size"
     where += "".join(f", and to the next recurrence of '{name}'" for name in jobs)
-    return f"Batch size {wanted.batch_size} cannot change inside a job that runs; it goes to {where}"
+    return f"Batch size {wanted.batch_size} cannot change while a job runs; it is passed to {where}"
 
 
 def power(followed: StepResponse | None) -> str:
-    """One `<svg>` element: watts over the seconds around a change, and both levels; a sentence before one."""
+    """One `<svg>` element: watts over the seconds around a change, and both levels; a notice before one."""
     if followed is None or not len(followed.time_s):
         return f'<div class="workbench-faint" style="font-size:13px">{NONE_YET}</div>'
     times, watts = followed.time_s, followed.power_w
@@ -140,10 +141,10 @@ def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = ""
     """The panel as a table and its plot.
 
     Args:
-        title: Of the panel.
-        view: What is active and chosen; None before the first reading.
+        title: Title of the panel.
+        view: The texts; None before the first reading.
         drawn: SVG of the power.
-        problem: What went wrong.
+        problem: Message of an error.
     """
     rows = [*([] if view is None else view.facts), ("", problem)]
     style = "font-size:12px;white-space:pre-wrap"
@@ -152,7 +153,7 @@ def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = ""
 
 
 class Applier:
-    """What is chosen for GPUs, what is active on them, and the last change.
+    """The chosen setting of GPUs, their active setting, and the last change.
 
     Args:
         gpus: One GPU, as `workbench.control` takes it.
@@ -165,9 +166,9 @@ class Applier:
         self.chosen: Configuration | None = None
         self.view: ApplyView | None = None
         self.followed: StepResponse | None = None
-        self._undone: Applied | None = None  # the last change that was undone, at the time of that
+        self._undone: Applied | None = None  # the last undone change, with the time of its undoing
         self._log: list[str] = []
-        self._doing = self._done = ""  # what goes on just now; how the last command went
+        self._doing = self._done = ""  # the running command; the result of the last one
 
     @property
     def control(self) -> manual.ManualControl:
@@ -181,22 +182,22 @@ class Applier:
         self.followed, self._undone, self._log = None, None, []
 
     def choose(self, wanted: Configuration | Setting | None) -> None:
-        """Make a configuration the chosen one; nothing is applied.
+        """Choose a configuration without applying it.
 
         Raises:
-            UsageError: it is none.
+            UsageError: Not a configuration.
         """
         self.chosen = None if wanted is None else as_configuration(wanted)
 
     def apply(self, wanted: Configuration | None = None, doing: str = "applying") -> None:
-        """Apply `wanted`, or what is chosen; where one GPU refuses, those before it are put back.
+        """Apply `wanted`, or the chosen setting. If one GPU refuses, the GPUs before it are restored.
 
         Raises:
-            UsageError: Nothing is chosen. Else as `workbench.control(...).apply`.
+            UsageError: No setting is chosen. Else as `workbench.control(...).apply`.
         """
         if (wanted := wanted or self.chosen) is None:
             what = "choose a power limit or clocks, or a point of a frontier"
-            raise UsageError(f"nothing is chosen yet: {what}")
+            raise UsageError(f"no setting is chosen: {what}")
         self._doing, self._done = doing, ""
         changed: list[Control] = []
         after = Setting()
@@ -212,12 +213,12 @@ class Applier:
         self._done = f"applied, and read back: {after}{self._where()}"
 
     def undo(self) -> None:
-        """Restore what was before the last change, on every GPU that can be. Raises as
+        """Restore the setting before the last change, on every GPU that allows it. Raises as
         `workbench.control(...).undo`.
         """
         controls = [each for each in self.controls if each.history or each.left] or [self.control]
         self._doing, self._done = "undoing", ""
-        self.refresh()  # a change that was made elsewhere is listed before it is undone
+        self.refresh()  # list a change made elsewhere before it is undone
         last = self.control.history[-1:]
         try:
             lines, errors = _undone(controls)
@@ -230,14 +231,14 @@ class Applier:
         self._undone = replace(last[0], at_s=self.control.device.clock()) if last else None
 
     def restore_default(self) -> None:
-        """Give every knob back to the driver. Raises as `apply`."""
+        """Restore the driver's default for every setting. Raises as `apply`."""
         self.apply(Configuration(), "restoring the default")
 
     def _where(self) -> str:
         return f" on {len(self.controls)} GPUs" if len(self.controls) > 1 else ""
 
     def refresh(self) -> None:
-        """Ask the driver. The power around a change stays when it is undone."""
+        """Read the driver's state. The power around a change stays after its undoing."""
         known = [f"{each.at}  {'; '.join(each.text)}" for each in self.control.history]
         self._log += [each for each in known if each not in self._log]
         followed = self.control.follow(self._last)
@@ -253,7 +254,7 @@ class Applier:
         return max(changes, key=lambda each: each.at_s, default=None)
 
     def state(self) -> dict[str, Any]:
-        """All that a view shows of it."""
+        """Everything that a view shows."""
         wanted = None
         if self.chosen is not None:
             wanted = {**asdict(self.chosen.setting), "batch_size": self.chosen.batch_size}
@@ -265,14 +266,15 @@ class Applier:
 
 
 def gpu_choices() -> list[list[str]]:
-    """The GPUs that can be changed, UUID and words each; all of them at once where there are several."""
+    """The GPUs that can be changed, UUID and name each, and "all" if there are several."""
     found = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
     return [*found, [ALL, f"all {len(found)} GPUs"]] if len(found) > 1 else found
 
 
 def _undone(controls: Sequence[Control]) -> tuple[list[str], list[WorkbenchError]]:
-    """The last change of each taken back, the newest first, as each knows what was chosen before it; a
-    sentence from each, and what could not be.
+    """Undo the last change of each GPU, newest first, as each has the setting before it.
+
+    Returns a sentence from each, and the errors.
     """
     lines: dict[str, None] = {}
     errors: list[WorkbenchError] = []
@@ -285,7 +287,7 @@ def _undone(controls: Sequence[Control]) -> tuple[list[str], list[WorkbenchError
 
 
 def _together(errors: Sequence[WorkbenchError]) -> WorkbenchError:
-    """The first of them, with the words of all."""
+    """The first error, with the messages of all."""
     if len(errors) > 1:
         errors[0].args = ("; ".join(str(error) for error in errors),)
     return errors[0]

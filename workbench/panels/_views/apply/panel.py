@@ -1,12 +1,11 @@
-"""A GPU's setting, to apply and to undo: what is active and who set it, what is chosen, what changes, how the
-power follows.
+"""Applies and undoes a GPU's setting. Shows the active setting and its owner, the chosen one, and the power.
 
     panel = workbench.panels.apply()               choose on the panel
-    workbench.panels.apply(frontier_panel)         what is chosen on a frontier
+    workbench.panels.apply(frontier_panel)         apply the choice of a frontier
     workbench.panels.apply(Setting(power_limit_w=150.0), jobs=[nightly])
 
-Apply, undo and default act while a cell runs. What is applied stays when the cell ends, until it is undone or
-the kernel ends.
+Apply, undo and default act while a cell runs. An applied setting stays active after the cell, until it is
+undone or the kernel ends.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from .model import Applier, apply_page, gpu_choices, power
 
 
 class ApplyPanel(LivePanel):
-    """A GPU's setting; a configuration can be applied to it and taken back.
+    """A GPU's setting, with buttons to apply and undo a configuration.
 
     Args:
-        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose
-            on the panel.
+        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is used, or None to choose on
+            the panel.
         gpus: One GPU, as `workbench.control` takes it.
         jobs: Recurring jobs whose next recurrence takes a chosen batch size.
         live: A widget or a picture; None takes a widget where the front end has them.
 
     Raises:
-        UsageError: `wanted` is none of these.
-        NoDriver: there is no such GPU.
+        UsageError: `wanted` is another object.
+        NoDriver: The GPU does not exist.
     """
 
     _esm = script("apply")
@@ -47,7 +46,7 @@ class ApplyPanel(LivePanel):
     ) -> None:
         self.applier = Applier(gpus, jobs)
         super().__init__(live=live)
-        self._frontier: Any = None  # whose offer is chosen here, until something is chosen on this panel
+        self._frontier: Any = None  # its offer is the choice here, until a choice on this panel
         if callable(getattr(wanted, "on_choice", None)):
             self._frontier = wanted
             wanted.on_choice(lambda _: self._take_offer(wanted))
@@ -60,43 +59,43 @@ class ApplyPanel(LivePanel):
 
     @property
     def control(self) -> ManualControl:
-        """Control of the GPU; of the first where all are changed."""
+        """Control of the GPU; of the first one if all are changed."""
         return self.applier.control
 
     @property
     def chosen(self) -> Configuration | None:
-        """What would be applied."""
+        """The chosen configuration."""
         return self.applier.chosen
 
     def choose(self, wanted: Configuration | Setting | None) -> None:
-        """Make a configuration the chosen one; nothing is applied.
+        """Choose a configuration without applying it.
 
         Raises:
-            UsageError: it is none.
+            UsageError: Not a configuration.
         """
         self.applier.choose(wanted)
         self._take_offer(None)
 
     def _take_offer(self, frontier: Any) -> None:
-        """Choose what a frontier offers; None for what was chosen here."""
+        """Choose a frontier's offer; None keeps the choice of this panel."""
         with self._report_errors(), self._lock:
             self._frontier = frontier
             self.refresh()
 
     def apply(self) -> None:
-        """Apply what is chosen. Raises as `workbench.control(...).apply`."""
+        """Apply the chosen configuration. Raises as `workbench.control(...).apply`."""
         self.on_message("apply", {})
 
     def undo(self) -> None:
-        """Restore what was before the last change. Raises as `workbench.control(...).undo`."""
+        """Restore the setting before the last change. Raises as `workbench.control(...).undo`."""
         self.on_message("undo", {})
 
     def restore_default(self) -> None:
-        """Give every knob back to the driver. Raises as `apply`."""
+        """Restore the driver's default for every setting. Raises as `apply`."""
         self.on_message("default", {})
 
     def refresh(self) -> None:
-        """Ask the driver."""
+        """Read the driver's state."""
         with self._lock:
             if self._frontier is not None:
                 self.applier.choose(self._frontier.offered)
@@ -105,7 +104,7 @@ class ApplyPanel(LivePanel):
     # showing
 
     def title(self) -> str:
-        """The GPU that is set."""
+        """Name of the GPU."""
         return titled(f"Apply · {self.control.device.name}", self.control.device.simulated)
 
     def summary(self) -> str:
@@ -152,14 +151,14 @@ class ApplyPanel(LivePanel):
 
 
 def _chosen(content: dict[str, Any]) -> Configuration:
-    """What was typed and picked; what is empty is left to the driver."""
+    """The typed and selected configuration; empty fields leave a setting to the driver."""
     values: dict[str, float | None] = {}
     for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size"):
         given = content.get(name)
         try:
             values[name] = None if given in (None, "") else float(given)
         except (TypeError, ValueError):
-            text = f"{given!r} is no number; type one, or leave it empty for the driver's default"
+            text = f"{given!r} is not a number; type one, or leave it empty for the driver's default"
             raise UsageError(text) from None
     sm, memory, batch = (None if each is None else int(each) for each in list(values.values())[1:])
     return Configuration(Setting(values["power_limit_w"], sm, memory), batch)

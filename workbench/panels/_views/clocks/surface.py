@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 Table = np.ndarray[Any, np.dtype[np.float64]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Spans = list[tuple[float, float]]
 
 # Columns of the table.

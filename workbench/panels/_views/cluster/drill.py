@@ -19,10 +19,10 @@ from ..._core.svg import INK, Frame, Pen, Picture, Span
 from ..._core.theme import colour
 
 LANE = 18  # pixels of a GPU
-MOST_BOXES = 800  # residents of a node that are drawn; of more, the ones that stayed longest
+MOST_BOXES = 800  # drawn residents of a node; of more, those that stayed longest
 GREYS = {"waiting": 0.08, "waking": 0.3, "stopping": 0.5}
 MOST_NAMES = 8
-# From how many seconds on a time axis has which seconds for a unit.
+# Shortest time axis for each unit, and the unit's seconds.
 UNITS = (
     (4 * 86400, 86400.0, "days"), (3 * 3600, 3600.0, "hours"), (180, 60.0, "minutes"), (0, 1.0, "seconds"),
 )
@@ -30,7 +30,7 @@ UNITS = (
 
 @dataclass(frozen=True)
 class Drilled:
-    """What is shown: a picture, facts (name, words), and jobs or nodes to go on to (name, words)."""
+    """One job or node: a picture, facts (name, words), and links to jobs or nodes (name, words)."""
 
     kind: str
     policy: str
@@ -46,10 +46,10 @@ def job(result: Result, policy: str, text: str, job_id: str) -> Drilled:
     """A job from its submission to its end.
 
     Args:
-        result: Of the run.
-        policy: Of the run.
+        result: Result of the run.
+        policy: Policy of the run.
         text: The policy's name for a reader.
-        job_id: In the log.
+        job_id: The job's id in the log.
     """
     history, beside = drill.job_history(result, job_id), drill.companions(result, job_id)
     about = per_job(result.jobs.filter(pl.col("job_id") == job_id)).row(0, named=True)
@@ -76,7 +76,7 @@ def job(result: Result, policy: str, text: str, job_id: str) -> Drilled:
         "where": f"node{'s' * (len(nodes) != 1)} {', '.join(map(str, nodes[:MOST_NAMES]))}"
         + f" and {len(nodes) - MOST_NAMES} more" * (len(nodes) > MOST_NAMES),
         "shared with": company,
-        "energy": f"{format_energy(about['energy_j'], None)}; {format_energy(nobody_j, None)} of it is its "
+        "energy": f"{format_energy(about['energy_j'], None)}, with {format_energy(nobody_j, None)} as its "
         "share of empty nodes",
         "deadline": deadline,
         "stopped": f"{about['undos']} placements undone, {about['moves']} moves",
@@ -90,10 +90,10 @@ def node(result: Result, policy: str, text: str, number: int) -> Drilled:
     """A node over the whole run.
 
     Args:
-        result: Of the run.
-        policy: Of the run.
+        result: Result of the run.
+        policy: Policy of the run.
         text: The policy's name for a reader.
-        number: Of the node.
+        number: Number of the node.
     """
     history, there = drill.node_history(result, number), drill.residents(result, number)
     title = f"Node {number} under {text} (simulated)"
@@ -119,12 +119,12 @@ def node(result: Result, policy: str, text: str, number: int) -> Drilled:
 
 
 def _named(jobs: pl.DataFrame) -> tuple[tuple[str, str], ...]:
-    """The first jobs of a frame of job ids and seconds, to go on to."""
+    """Links to the first jobs of a frame of job ids and seconds."""
     return tuple((name, format_duration(seconds)) for name, seconds in jobs.head(MOST_NAMES).iter_rows())
 
 
 def _job_picture(title: str, history: pl.DataFrame, deadline_s: float | None) -> str:
-    """Its speed over time; below, how many shared its GPUs."""
+    """The job's speed over time; below, the number of jobs sharing its GPUs."""
     start_s, end_s = history["from_s"][0], history["to_s"][-1]
     scale, unit = _unit(end_s - start_s)
     picture, span = Picture(title, size=12), (0.0, (end_s - start_s) / scale)
@@ -147,14 +147,14 @@ def _job_picture(title: str, history: pl.DataFrame, deadline_s: float | None) ->
     if deadline_s is not None:
         frame.upright((deadline_s - start_s) / scale, Pen(colour(5), dashes=(4, 3)), text="deadline")
     picture.down(10, 3)
-    text = f"{unit} since it arrived; grey: waiting, dark: node wakes, or a checkpoint; orange: GPUs shared"
+    text = f"{unit} since its arrival; grey: waiting, dark: node wake-up or checkpoint, orange: GPUs shared"
     picture.frame(0, span, (0.0, 1.0)).below(text, 8)
     picture.down(0)
     return picture.svg()
 
 
 def _node_picture(title: str, history: pl.DataFrame, there: pl.DataFrame) -> str:
-    """Who was on each GPU, and the node's power."""
+    """The jobs on each GPU, and the node's power."""
     start_s, end_s = history["from_s"][0], history["to_s"][-1]
     scale, unit = _unit(end_s - start_s)
     span, gpus = (0.0, (end_s - start_s) / scale), 1 + max(there["gpu"], default=0)
@@ -181,7 +181,7 @@ def _node_picture(title: str, history: pl.DataFrame, there: pl.DataFrame) -> str
 
 
 def mean_power(history: pl.DataFrame, pieces: int) -> tuple[Any, Any]:
-    """The borders of so many equal pieces of time, and the node's mean power in each."""
+    """The borders of equal pieces of time, and the node's mean power in each."""
     times_s = np.append(history["from_s"], history["to_s"][-1])
     energy_j = np.append(0.0, ((history["to_s"] - history["from_s"]) * history["power_w"]).cum_sum())
     edges_s = np.linspace(times_s[0], times_s[-1], pieces + 1)
@@ -191,7 +191,7 @@ def mean_power(history: pl.DataFrame, pieces: int) -> tuple[Any, Any]:
 def _box(
     frame: Frame, x0: float, x1: float, y: Span | None, ink: str, opacity: float, text: str, job_id: str = ""
 ) -> None:
-    """A filled rectangle with words for who points at it; a click on one with a job looks into that job."""
+    """A filled rectangle with a tooltip; a click on one with a job inspects that job."""
     named = f' data-job="{html.escape(job_id, quote=True)}"' if job_id else ""
     least = 0.6 * (frame.x_span[1] - frame.x_span[0]) / (frame.right - frame.left)  # else it is not seen
     area = frame.rectangle(x0, max(x1, x0 + least), y)

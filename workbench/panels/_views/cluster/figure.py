@@ -22,9 +22,9 @@ def draw(title: str, sentences: Sequence[str], found: ClusterView, *distribution
     """The picture below the sentences; only sentences before the first run has ended.
 
     Args:
-        title: Of the picture.
-        sentences: Above it.
-        found: What is drawn.
+        title: Title of the picture.
+        sentences: Sentences above it.
+        found: The data of the drawing.
         distributions: Keys of `DISTRIBUTION_AXES`, a frame each; a browser takes all and shows one.
     """
     picture = Picture(title)
@@ -71,7 +71,7 @@ def axis(name: str, curves: Sequence[PolicyCurve]) -> tuple[Span, bool]:
     values = [each.distributions[name] for each in curves if len(each.distributions[name])]
     highest = max((float(each[-1]) for each in values), default=1.0)
     if low is None:
-        # One job of a hundred may be slowed beyond all others; the axis is for the rest.
+        # One job in a hundred may be far slower than all others; the axis is for the rest.
         high = max((float(each[int(0.99 * (len(each) - 1))]) for each in values), default=1.0)
         return (min(0.0, min((float(each[0]) for each in values), default=0.0)), max(1.15 * high, 1.0)), False
     return (low, max(highest * 1.05, 10 * low)), True
@@ -121,7 +121,7 @@ def _sweep(picture: Picture, found: ClusterView) -> None:
     top = max(line.energy_mwh + (line.energy_sd or 0.0) for _, line in lines)
     frame = picture.frame(HEIGHT, padded(tried[0], tried[-1]), (0.0, 1.08 * top))
     spread = any(line.energy_sd for _, line in lines)
-    frame.axes("Energy (MWh)" + ("; bars: standard deviation from draw to draw" if spread else ""))
+    frame.axes("Energy (MWh)" + ("; bars: standard deviation over seeds" if spread else ""))
     marks = tried if len(tried) <= MOST_MARKS else ticks(tried[0], tried[-1], 8)
     frame.below(UNITS[found.sweep], {value: f"{value:g}" for value in marks})
     for policy, number in {line.policy: line.number for _, line in lines}.items():

@@ -1,4 +1,4 @@
-"""What the cluster panel shows, as columns and words; all arithmetic is in `cluster.views`."""
+"""Content of the cluster panel, as columns and words; all arithmetic is in `cluster.views`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ....logbook.quantities import format_change
 
 Row = dict[str, Any]  # of `views.compared`
 HEADS: tuple[tuple[str, str], ...] = (
-    ("policy", "who decides"),
-    ("energy", "of all nodes until the last job ends; in brackets the standard deviation from draw to draw"),
-    ("against first", "energy over that of the first policy, minus 1, draw by draw"),
+    ("policy", "scheduling policy"),
+    ("energy", "of all nodes until the last job ends; in brackets the standard deviation over seeds"),
+    ("against first", "energy over that of the first policy, minus 1, seed by seed"),
     ("active nodes", "nodes with a job, averaged over the run"),
-    ("waiting: mean, p95", "mean and 95th percentile of the time in which a job is not on GPUs"),
+    ("waiting: mean, p95", "mean and 95th percentile of the time that a job spends without GPUs"),
     ("waiting and running: mean, p95", "mean and 95th percentile of the time from submission to end"),
     ("runtime", "mean time on GPUs over mean duration alone, minus 1"),
     ("misses", "jobs that ended after their deadline"),
-    ("undos, moves", "placements that were put back; jobs stopped to go on elsewhere or to make room"),
+    ("undos, moves", "undone placements; jobs stopped to continue elsewhere or to make room"),
 )
 # Title, unit and least value of a logarithmic axis; None is a linear one.
 DISTRIBUTION_AXES: dict[str, tuple[str, str, float | None]] = {
@@ -38,16 +38,16 @@ DISTRIBUTION_AXES: dict[str, tuple[str, str, float | None]] = {
 
 @dataclass(frozen=True)
 class TableLine:
-    """A policy at one value of what is swept.
+    """A policy at one value of the swept parameter.
 
     Attributes:
         policy: Its name in `POLICIES`.
-        number: Of its colour.
-        value: Of what is swept.
-        text: What it is called.
-        cells: As `HEADS` names the columns.
-        energy_mwh: Its mean; `energy_sd` from draw to draw, None of one draw.
-        ratio: Energy over that of the first policy, None until both are there; `ratio_sd` from draw to draw.
+        number: Number of its colour.
+        value: Value of the swept parameter.
+        text: Its name for a reader.
+        cells: Texts of the columns in `HEADS`.
+        energy_mwh: Mean energy; `energy_sd` is the standard deviation over seeds, None for one seed.
+        ratio: Energy over that of the first policy, None until both are known; `ratio_sd` is over seeds.
         unowned: The part of the energy that nodes drew without a job, 0..1.
     """
 
@@ -65,8 +65,8 @@ class TableLine:
 
 @dataclass(frozen=True)
 class PolicyCurve:
-    """A policy in the plots of time and of shares: `course` and `distributions` as of `views.RunView`, jobs
-    that are worth a look, and whether it can be examined.
+    """A policy in the plots of time and of shares: `course` and `distributions` as in `views.RunView`,
+    notable jobs, and whether it can be inspected.
     """
 
     policy: str
@@ -80,7 +80,7 @@ class PolicyCurve:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """All of it; empty while no run has ended. `bars` are the lines at the first value of what is swept."""
+    """All content; empty before the end of a run. `bars` are the lines at the first value of the sweep."""
 
     lines: tuple[TableLine, ...] = ()
     bars: tuple[TableLine, ...] = ()
@@ -91,11 +91,11 @@ class ClusterView:
 
 
 def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], runs: pl.DataFrame) -> ClusterView:
-    """What is known so far.
+    """The results so far.
 
     Args:
-        scenario: What was run.
-        outcomes: What has come of it.
+        scenario: The simulated scenario.
+        outcomes: Results of the finished runs.
         runs: The same as a frame (`PolicyComparison.results`).
     """
     rows = compared(runs, scenario.policies[0]).to_dicts()
@@ -149,7 +149,7 @@ def cells(row: Row, name: str, scenario: Scenario) -> tuple[str, ...]:
 
 
 def headline(scenario: Scenario, rows: Sequence[Row], runs: pl.DataFrame) -> str:
-    """The policy of least energy, against the best of the others; so far, while runs are still to come."""
+    """The policy with the least energy, compared with the next best; marked while runs are pending."""
     if not rows:
         return ""
     so_far = "" if _complete(scenario, rows) else ", so far"
@@ -176,7 +176,7 @@ def _complete(scenario: Scenario, rows: Sequence[Row]) -> bool:
 
 
 def details(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
-    """What that costs the jobs, and on what it stands; a sentence each."""
+    """The cost for the jobs, and the basis of the result; a sentence each."""
     if not rows:
         return []
     sentences = []
@@ -198,26 +198,26 @@ def details(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
         have = " to ".join(map(str, draws[:: max(len(draws) - 1, 1)]))
         policies = f"{len(rows)} of {len(scenario.policies)} policies"
         sentences.append(
-            f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this"
+            f"So far: {policies}, {have} of {scenario.draws} seeds; pending runs may change this"
         )
     elif scenario.draws == 1:
-        sentences.append("One random draw of what the log lacks; more seeds show the spread")
+        sentences.append("One random seed for values missing from the log; more seeds show the spread")
     elif all(row["energy_kwh_sd"] == 0 for row in rows):
         sentences.append(
-            f"All {scenario.draws} draws are alike: this log tells everything itself, and nothing is drawn"
+            f"All {scenario.draws} seeds are identical: this log needs no generated values"
         )
     else:
-        sentences.append(f"Means of {scenario.draws} draws, ± standard deviation")
+        sentences.append(f"Means of {scenario.draws} seeds, ± standard deviation")
     if scenario.sweep is not None:
         where = f"{UNITS[scenario.sweep]} {value_text(scenario.sweep, scenario.values[0])}"
-        sentences.append(f"All but the last plot is for {where}, curves of its first draw")
+        sentences.append(f"All plots but the last are for {where}, and curves show its first seed")
     elif scenario.draws > 1:
-        sentences.append("Plots over time and of the jobs are of the first draw")
+        sentences.append("Plots over time and over the jobs show the first seed")
     return sentences
 
 
 def energy_text(energy_kwh: float, sd_kwh: float | None) -> str:
-    """Kilowatt-hours, megawatt-hours from a hundred thousand of them on.
+    """Kilowatt-hours; megawatt-hours from 100,000 kWh on.
 
     >>> energy_text(7231.4, 98.2), energy_text(3.21987, None)
     ('7,231 (98) kWh', '3.22 kWh')

@@ -1,14 +1,12 @@
-"""Which jobs of a log share a GPU, what that saves and what it costs: policies side by side, simulated, and a
-way into each job and node.
+"""Compares policies that let jobs of a log share GPUs: saving and cost, simulated, down to each job and node.
 
-    workbench.panels.cluster()                       logs that are found here, and generated ones
-    workbench.panels.cluster("jobs.parquet")         a file of Philly's, Alibaba's or sacct's columns; a
-                                                     frame; several by name
-    panel.run()                                      the same from a cell: returns when it is done
-    panel.results                                    a row per run, as a frame
+    workbench.panels.cluster()                       log files that are found, and generated logs
+    workbench.panels.cluster("jobs.parquet")         a file with the columns of Philly, Alibaba or sacct, a
+                                                     frame, or several by name
+    panel.run()                                      run from a cell: returns when all runs have ended
+    panel.results                                    one row per run, as a frame
 
-Runs go on in processes of their own, so neither the kernel nor a cell waits for them. Everything here is
-simulated.
+Runs have their own processes, so neither the kernel nor a cell waits for them. Everything here is simulated.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ from .model import DISTRIBUTION_AXES, HEADS, ClusterView, cluster_view
 
 
 class ClusterPanel(LivePanel):
-    """Policies over a job log. `cluster` says what the arguments are."""
+    """Policies over a job log. `cluster` documents the arguments."""
 
     poll_s = 0.2
     _esm = script("cluster")
 
     def __init__(self, comparison: PolicyComparison, *, live: bool | None = None) -> None:
         self.comparison = comparison
-        self.at_once = False  # whether a change of the settings begins a run
+        self.at_once = False  # whether a change of the settings starts the runs
         self._view = ClusterView()
         self._counted = self._failed = self._version = self._sent_version = 0
         self._drilled: Drilled | None = None
@@ -53,10 +51,10 @@ class ClusterPanel(LivePanel):
     # for the caller
 
     def set(self, **settings: Any) -> None:
-        """Change what is to be run: fields of `Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
+        """Change the settings of the runs: fields of `Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
 
         Raises:
-            UsageError: A setting that makes no sense; nothing is changed then.
+            UsageError: An invalid setting; nothing is changed then.
         """
         with self._lock:
             self.comparison.set(**settings)
@@ -65,10 +63,10 @@ class ClusterPanel(LivePanel):
             self.tell()
 
     def begin(self) -> None:
-        """Start the runs and return; those under way are cancelled.
+        """Start the runs and return; earlier runs are cancelled.
 
         Raises:
-            UsageError: The log cannot be simulated; row and value are told.
+            UsageError: The log cannot be simulated; the message names row and value.
         """
         with self._lock:
             self.report_error("")
@@ -80,13 +78,13 @@ class ClusterPanel(LivePanel):
             self.tell()
 
     def run(self, **settings: Any) -> pl.DataFrame:
-        """Run, and return `results` when all is done; an interrupt cancels.
+        """Run, and return `results` when all runs have ended; an interrupt cancels.
 
         Args:
-            settings: As of `set`.
+            settings: As in `set`.
 
         Raises:
-            UsageError, SimulationError: What went wrong, where something did, or that it was cancelled.
+            UsageError, SimulationError: A run failed, or the runs were cancelled.
         """
         if settings:
             self.set(**settings)
@@ -109,34 +107,34 @@ class ClusterPanel(LivePanel):
         return self.results
 
     def cancel(self) -> None:
-        """End the runs under way, within some tenths of a second; what has ended is kept."""
+        """End the present runs within some tenths of a second; finished runs are kept."""
         self.comparison.cancel()
 
     @property
     def logs(self) -> list[str]:
-        """Names of the logs that can be chosen."""
+        """Names of the available logs."""
         return list(self.comparison.sources)
 
     @property
     def parts(self) -> list[str]:
-        """Names of the parts of the log that is chosen."""
+        """Names of the parts of the chosen log."""
         return self.comparison.parts
 
     @property
     def results(self) -> pl.DataFrame:
-        """A row per run that has ended: policy, seed, value of what is swept, all of `cluster.summarise`."""
+        """One row per finished run: policy, seed, swept value, and all columns of `cluster.summarise`."""
         return self.comparison.results
 
     def job(self, policy: str, job_id: str) -> Drilled:
-        """Look into one job; it is shown below the plots."""
+        """Inspect one job; it is shown below the plots."""
         return self._drill(drill.job(self.comparison.result(policy), policy, self._text(policy), job_id))
 
     def node(self, policy: str, number: int) -> Drilled:
-        """Look into one node; it is shown below the plots."""
+        """Inspect one node; it is shown below the plots."""
         return self._drill(drill.node(self.comparison.result(policy), policy, self._text(policy), number))
 
     def refresh(self) -> None:
-        """Take in what has ended."""
+        """Read the results of finished runs."""
         with self._lock:
             runs, ran = self.comparison.runs, self.comparison.ran
             if runs is None or ran is None:
@@ -152,7 +150,7 @@ class ClusterPanel(LivePanel):
                 self._version += 1
 
     def close(self) -> None:
-        """Cancel what runs."""
+        """Cancel the runs."""
         self.end()
         super().close()
 
@@ -176,7 +174,7 @@ class ClusterPanel(LivePanel):
         return messages.title(self.comparison)
 
     def sentences(self) -> list[str]:
-        """What came of it, and on what it stands."""
+        """The results and their basis."""
         found = [self._view.headline, *self._view.details] if self._view.headline else []
         going = [] if self.comparison.state == "done" else [messages.progress_text(self.comparison)]
         known = not self._problem or any(self._problem in text for text in going)
@@ -212,7 +210,7 @@ class ClusterPanel(LivePanel):
         self.refresh()
 
     def news(self, *, whole: bool = False) -> Message:
-        """What is said; and what is drawn, where views do not know it."""
+        """The texts, and the drawing if views do not have it yet."""
         content = {
             "kind": "news", "title": self.title(),
             "settings": messages.sendable(messages.settings(self.comparison, self.at_once)),
@@ -272,39 +270,37 @@ def cluster(
     """Compare policies over a job log, on a simulated cluster.
 
     Args:
-        log: A frame of `workbench.cluster` jobs; a path or a directory of Philly's, Alibaba's or sacct's
-            columns; several of these by name; None: files of `$WORKBENCH_DATA/cluster` or
+        log: A frame of `workbench.cluster` jobs, a path or directory with the columns of Philly, Alibaba or
+            sacct, or several of these by name. None takes the files of `$WORKBENCH_DATA/cluster` or
             `../shared/data/cluster`, else generated logs.
-        nodes, kind: The cluster: how many nodes, of which type (a name of `cluster.scenario.KINDS`, or a
-            `NodeType`).
-        policies: Names of `cluster.policies.POLICIES`, or one; the first is what the others are compared
-            with.
+        nodes, kind: Number and type of the nodes (a name of `cluster.scenario.KINDS`, or a `NodeType`).
+        policies: One or more names of `cluster.policies.POLICIES`. The first is the reference.
         part: "whole log", "busiest day", "busiest week", "median week".
-        draws, seed: How many draws of what the log does not tell, and the first seed.
-        load_threshold, max_jobs: Of the policies that share, where their names do not fix them: highest sum
-            of solo utilisations on a GPU, most jobs on one; None leaves each its own.
-        slack: Deadlines are the submission plus U(1.05, slack) times the duration; None: as the log tells,
-            else U(1.05, 1.5).
-        sleep_after_s: When empty nodes go to standby (`math.inf`: never); None leaves each policy its own.
+        draws, seed: Number of seeds for the values missing from the log, and the first seed.
+        load_threshold, max_jobs: For the sharing policies whose names do not fix them: highest sum of solo
+            utilisations on a GPU, most jobs on one. None keeps each policy's own value.
+        slack: Deadlines are the submission plus U(1.05, slack) times the duration. None takes the deadlines
+            of the log, else U(1.05, 1.5).
+        sleep_after_s: Seconds until empty nodes go to standby (`math.inf`: never); None keeps each policy's
+            own value.
         sweep, values: A parameter to vary ("nodes", "load_threshold", "max_jobs", "slack", "sleep_after_s"),
             and its values.
-        trim: Take jobs of 1 to 8 GPUs and at least 60 s, durations cut at 3 days; None does so with files,
-            not with frames.
-        keep_valid: Leave out rows that are wrong or too large for the cluster, instead of saying so and
-            running nothing.
-        executor: Where runs are done: any `concurrent.futures.Executor`, or a Dask client; None: processes of
-            this machine.
-        workers: How many of those; as many as cores where None.
-        live: A widget or a picture; None takes a widget where the front end has them.
+        trim: Take jobs of 1 to 8 GPUs and at least 60 s, with durations cut at 3 days; None does so with
+            files, not with frames.
+        keep_valid: Skip rows that are invalid or too large for the cluster, instead of raising an error.
+        executor: Executor of the runs: any `concurrent.futures.Executor`, or a Dask client; None takes
+            processes of this machine.
+        workers: Number of processes; None takes one per core.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
     Raises:
-        UsageError: none of these.
+        UsageError: An invalid argument.
     """
     given = sources(log)
     if isinstance(kind, str):
         if kind not in KINDS:
             known = ", ".join(KINDS)
-            raise UsageError(f"there is no node type {kind!r}; there are {known}, or give a NodeType")
+            raise UsageError(f"node type {kind!r} not found; use {known}, or a NodeType")
         kind = KINDS[kind]
     scenario = Scenario(
         policies=policies,  # type: ignore[arg-type]

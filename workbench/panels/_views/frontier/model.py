@@ -72,7 +72,7 @@ def table(analysis: FrontierAnalysis, work: Work) -> list[dict[str, Any]]:
     if analysis.reference is not None:
         for each, column in CHANGES:
             shares = points[column] / points[column][analysis.reference] - 1
-            columns.append((f"{each} vs. default", "relative to the default", shares, [*map(rounded, shares)]))
+            columns.append((f"{each} vs. default", "relative to default", shares, [*map(rounded, shares)]))
     known = [name for name in KNOB_HEADS if points[name].is_not_null().any()]
     columns += [(*KNOB_HEADS[name], points[name], None) for name in known]
     if len(analysis.gpus) > 1:

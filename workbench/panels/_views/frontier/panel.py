@@ -120,7 +120,7 @@ class FrontierPanel(LivePanel):
         energy, within a slowdown limit.
 
         Raises:
-            UsageError: The configuration is not among the points, eta is not in 0..1, or the slowdown below 0.
+            UsageError: The configuration is not among the points, eta is outside 0..1 or the limit below 0.
         """
         with self._lock:
             self._moved(self._frontier.take(self._frontier.wanted(chosen, eta, max_slowdown)))

@@ -199,7 +199,7 @@ class ShownFrontier:
         """The choice of a configuration or row, of the least cost at eta, or of the least energy in a limit.
 
         Raises:
-            UsageError: The configuration is not among the points, eta is not in 0..1, or the slowdown below 0.
+            UsageError: The configuration is not among the points, eta is outside 0..1 or the limit below 0.
         """
         analysis = self.must()
         if isinstance(chosen, Configuration):

@@ -324,7 +324,7 @@ def _of_observations(observations: Sequence[Observation], unit: str | None) -> p
         text = f"none of the {len(observations)} observations reached its target"
         raise UsageError(f"{text}, so the energy of the work is unknown")
     if any(each.measurement.energy_j is None for each in done):
-        raise UsageError("an observation has no energy; leave it out, or measure on a GPU that reports energy")
+        raise UsageError("an observation has no energy; leave it out, or use a GPU that reports energy")
     done = [each for each in done if each.measurement.outcome == "ok"] or done
     asked = [(*astuple(each.configuration.setting), each.configuration.batch_size) for each in done]
     kinds = dict(zip(KNOBS, (pl.Float64, pl.Int64, pl.Int64, pl.Int64), strict=True))

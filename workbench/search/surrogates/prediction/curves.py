@@ -21,7 +21,7 @@ LEAST_WORKLOADS = 8
 
 @dataclass(frozen=True)
 class Nodes:
-    """The settings that a training set tells of.
+    """The settings of a training set.
 
     Attributes:
         x, mu: SM and memory clock relative to the highest, (nodes,).
@@ -48,7 +48,7 @@ class Curves:
     """Relative time and power of every workload.
 
     Attributes:
-        features: (workloads, names); NaN = not told.
+        features: (workloads, names); NaN = not reported.
         power_w: Mean power at the reference, (workloads,).
         log_time, log_power: ln of the ratio to the reference, (workloads, nodes); NaN = not measured.
         dropped: Workloads that could not be used, each with the reason.
@@ -86,7 +86,7 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
             (null = the driver's), iteration_s, power_w, features (those of the rows at the reference count),
             and optionally `reference`: true at the setting that the GPU runs by default; without it that is
             the highest clocks and limit.
-        names: Features to use; those that the frame does not have, or never tells, are left out.
+        names: Features to use; those that the frame lacks, or that are never known, are left out.
 
     Raises:
         UsageError: columns are missing, values cannot be, or too few workloads are left.
@@ -189,7 +189,7 @@ def _by_clock(rows: pl.DataFrame, max_sm: float | None, max_mem: float | None) -
 
 def _by_cap(rows: pl.DataFrame) -> pl.DataFrame:
     """Curves over limits, read at equal shares of the workload's own power; logarithms interpolated."""
-    # A lock and a limit at once are evidence of neither.
+    # A lock and a limit immediately are evidence of neither.
     alone = pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null()
     shares = rows.filter(alone, pl.col("power_limit_w").is_not_null())
     shares = shares.with_columns(c=pl.col("power_limit_w") / pl.col("top_w")).filter(pl.col("c") < 1)

@@ -9,10 +9,10 @@ d/d_full, a**n + b**n = 1 and q the share of gaps,
     power_j = (static_j * unit + clocked_j * p + memory_j * d * unit) / p    p is power at the reference,
                                                                              `unit` that of the training set
 
-relative to the reference, at each setting j of the training set. A_j and M_j say how much longer clock-bound
+relative to the reference, at each setting j of the training set. A_j and M_j are how much longer clock-bound
 and memory-bound work takes there: close to the ratio of clocks on paper, but cards run other clocks than were
 asked for, and memory slows where the crossbar's clock falls; so they are fitted, and only held by the ratios.
-Three numbers a setting for power, none below zero, say the same of power. So few numbers carry over to
+Three numbers a setting for power, none below zero, do the same for power. So few numbers carry over to
 workloads unlike those of the training set, which trees do not.
 """
 
@@ -25,7 +25,7 @@ from scipy.optimize import least_squares, nnls
 
 from .curves import Array, Curves
 
-MEMORY = ("dram_active", "memory_utilisation")  # the first that is told
+MEMORY = ("dram_active", "memory_utilisation")  # the first that is reported
 BUSY = "gpu_utilisation"
 SHARE = "power_share"
 SOFT = 0.05  # of ln time: a misfit beyond it counts by its size, not its square
@@ -45,7 +45,7 @@ class CardPhysics:
     clocked: Array
     memory: Array
     watts: Array
-    typical_memory: float  # taken where a workload does not tell it
+    typical_memory: float  # taken where a workload does not report it
 
     def log_time(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative time, (workloads, nodes)."""
@@ -60,7 +60,7 @@ class CardPhysics:
         return np.asarray(np.log(np.maximum(watts, 1e-3) / share[:, None]))
 
     def inputs(self, names: tuple[str, ...], features: Array) -> Array:
-        """What the laws use of a workload: memory activity, share of gaps, power, (workloads, 3)."""
+        """The inputs of the laws for a workload: memory activity, share of gaps, power, (workloads, 3)."""
         active, idle = _inputs(names, features, self.typical_memory)
         return np.column_stack([active, idle, features[:, names.index(SHARE)]])
 

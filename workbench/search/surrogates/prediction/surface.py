@@ -23,7 +23,7 @@ def read(
     nodes: Nodes, table: Array, settings: Sequence[Setting], *, full_limit_w: float | None,
     power_w: float | None, log_power: Array,
 ) -> Array:
-    """A table of the training settings, (nodes, columns), at other settings; NaN where it says nothing.
+    """A table of the training settings, (nodes, columns), at other settings; NaN where it states nothing.
 
     Args:
         nodes: The training settings.
