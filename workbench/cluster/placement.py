@@ -40,8 +40,8 @@ class FreeNodes:
             bucket[node.index] = node
             self._where[node.index] = bucket
 
-    def touched(self, job: Job, gpus: Sequence[Gpu]) -> None:
-        """File the nodes of these GPUs, which the job has come to or left."""
+    def touched(self, gpus: Sequence[Gpu]) -> None:
+        """File the nodes of these GPUs, which a job has come to or left."""
         for node in nodes_of(gpus) if len(gpus) > 1 else (gpus[0].node,):
             self.moved(node)
 
@@ -118,7 +118,7 @@ class FreeNodesPolicy(Policy):
     def place_on(self, job: Job, gpus: list[Gpu]) -> None:
         """Place the job on these free GPUs."""
         self.cluster.place(job, gpus)
-        self.free.touched(job, gpus)
+        self.free.touched(gpus)
 
 
 def nodes_of(gpus: Iterable[Gpu]) -> list[Node]:

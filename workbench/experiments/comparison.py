@@ -130,7 +130,7 @@ def compare(
         raise UsageError(f"{pairs} pair of runs shows no spread; give at least 2 pairs")
     if isinstance(a, str) and isinstance(b, str):
         return compare_logged(Store(), a, b)
-    ways, names = _ways(a, b, work, gpus)
+    ways, names = _ways(a, b, work)
     if labels is not None:
         if len(labels) != 2:
             raise UsageError(f"labels of {shown(labels)}: give two names, one for each way")
@@ -146,7 +146,7 @@ class Way:
     setting: Setting = DEFAULT
 
 
-def _ways(a: object, b: object, work: Work | None, gpus: Gpus) -> tuple[tuple[Way, Way], tuple[str, str]]:
+def _ways(a: object, b: object, work: Work | None) -> tuple[tuple[Way, Way], tuple[str, str]]:
     if isinstance(a, Setting) and isinstance(b, Setting):
         if not callable(work):
             raise UsageError("two settings are compared on a piece of work: give work=, a function without "

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     import optuna
     import polars as pl
 
-RETRIES = 20
-
 
 class RecurringJob(Suggesting):
     """A job that is run again and again.
@@ -90,7 +88,7 @@ class RecurringJob(Suggesting):
         target: float | None = None, higher_is_better: bool = True, max_epochs: int = 100,
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         power_limits_w: Sequence[float] | None = None, gpus: Gpus = None, meter: Meter | None = None,
-        seed: int | None = None, accept_changes: bool = False, retries: int = RETRIES,
+        seed: int | None = None, accept_changes: bool = False, retries: int = 20,
         earlier: bool = False,
     ) -> None:
         if target is not None and not math.isfinite(target):

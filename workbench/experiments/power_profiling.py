@@ -184,8 +184,8 @@ class OnlinePowerProfiler:
             self.time_s, self.energy_j, self._whole = measurement.time_s, measurement.energy_j or 0.0, None
 
 
-def default_limits_w(ranges: Sequence[tuple[float, float]], step_w: float = 25.0) -> tuple[float, ...]:
-    """Limits that all GPUs of a job take, ascending, from their highest down in equal steps.
+def default_limits_w(ranges: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    """Limits that all GPUs of a job take, ascending, from their highest down in steps of 25 W.
 
     >>> default_limits_w([(100.0, 250.0), (125.0, 300.0)])
     (125.0, 150.0, 175.0, 200.0, 225.0, 250.0)
@@ -193,5 +193,5 @@ def default_limits_w(ranges: Sequence[tuple[float, float]], step_w: float = 25.0
     if not ranges:
         return ()
     low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
-    count = int((high - low) / step_w + 1e-9)
-    return tuple(high - step_w * i for i in range(count, -1, -1)) if high >= low else ()
+    count = int((high - low) / 25.0 + 1e-9)
+    return tuple(high - 25.0 * i for i in range(count, -1, -1)) if high >= low else ()

@@ -344,10 +344,8 @@ class _Readings:
         return Bounds(low_s, high_s, low_s * min(self.least_w, most_w), high_s * most_w)
 
 
-def describe_waste(
-    findings: Sequence[WasteFinding], measurement: Measurement, least: float = 0.03
-) -> list[str]:
-    """Sentences on what took more than a share of a run's energy, with what to do about it.
+def describe_waste(findings: Sequence[WasteFinding], measurement: Measurement) -> list[str]:
+    """Sentences on what took more than 3 % of a run's energy, with what to do about it.
 
     Its card reports GPUs that did nothing at all (`report`).
     """
@@ -359,7 +357,7 @@ def describe_waste(
         if each.gpu not in used:
             continue
         of_all = replace(each, run_j=measurement.energy_j or each.run_j) if several else each
-        if of_all.high_j > least * of_all.run_j:
+        if of_all.high_j > 0.03 * of_all.run_j:
             where = f"GPU {used[each.gpu]}" if several else "the GPU"
             sentences.append(f"{of_all.text()} were drawn while {where} did nothing: {each.advice}")
     return sentences

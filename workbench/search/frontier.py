@@ -75,7 +75,7 @@ def frontier(points: pl.DataFrame) -> pl.DataFrame:
     return points[on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())]
 
 
-def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.ndarray:
+def membership(points: pl.DataFrame, *, draws: int = 256) -> np.ndarray:
     """Probability that each point is on the frontier, given its standard errors; shape (points,).
 
     Points that are beaten by `FAR` standard errors have probability 0 without being drawn. Errors of time and
@@ -89,7 +89,7 @@ def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.n
         chance[on_frontier(time_s, energy_j)] = 1.0
         return chance
     near = np.flatnonzero(~_far_beaten(time_s, energy_j, time_sd, energy_sd))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for _ in range(draws):
         times = time_s[near] + time_sd[near] * rng.standard_normal(len(near))
         energies = energy_j[near] + energy_sd[near] * rng.standard_normal(len(near))

@@ -376,9 +376,7 @@ def _hook(directory: Path) -> Path:
     return place
 
 
-def stop_all(
-    children: Sequence[JobProcess], *, grace_s: float = GRACE_S, pause: Callable[[float], None] = time.sleep
-) -> list[str]:
+def stop_all(children: Sequence[JobProcess], *, grace_s: float = GRACE_S) -> list[str]:
     """Ask jobs to end, wait, insist, and in the end make them; returns sentences about those that had to
     be made to.
     """
@@ -391,7 +389,7 @@ def stop_all(
             child.ask_to_stop(number)
         until = time.monotonic() + (grace_s if number == signal.SIGINT else grace_s / 2)
         while any(child.running for child in left) and time.monotonic() < until:
-            pause(0.02)
+            time.sleep(0.02)
     for child in children:
         late = child.running
         killed = child.kill()

@@ -107,8 +107,8 @@ class ModelWatch:
 class ForeignProcessMonitor:
     """Other processes on the GPUs, asked for now and then: some drivers take milliseconds to answer."""
 
-    def __init__(self, devices: Sequence[Device], every_s: float = 5.0) -> None:
-        self._devices, self._every_s = tuple(devices), every_s
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._devices = tuple(devices)
         self._due_s = -math.inf
         self._last: deque[bool] = deque(maxlen=2)
         self.processes: tuple[Process, ...] = ()
@@ -116,7 +116,7 @@ class ForeignProcessMonitor:
     def observe(self, now_s: float) -> bool:
         """Whether others use the GPU too: asked every few seconds, gone after two looks without."""
         if now_s >= self._due_s:
-            self._due_s = now_s + self._every_s
+            self._due_s = now_s + 5.0
             found: list[Process] = []
             for device in self._devices:
                 with contextlib.suppress(DeviceError):

@@ -176,7 +176,7 @@ class Eaco(FreeNodesPolicy):
             residents = {other: None for gpu in gpus for other in gpu.jobs}
         cluster = self.cluster
         cluster.place(job, gpus)
-        self.free.touched(job, gpus)
+        self.free.touched(gpus)
         for gpu in gpus:
             node = gpu.node
             self.active[node.index] = node
@@ -215,7 +215,7 @@ class Eaco(FreeNodesPolicy):
             self.openings.file(gpu, self._open(gpu))
             if not gpu.node.seats:
                 self.active.pop(gpu.node.index, None)
-        self.free.touched(job, tuple(gpus))
+        self.free.touched(tuple(gpus))
 
     # Algorithm 2
 

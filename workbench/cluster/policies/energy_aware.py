@@ -265,7 +265,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
 
     def _changed(self, job: Job, gpus: Sequence[Gpu], *, came: bool = False) -> None:
         """The job has come to these GPUs or left them."""
-        self.free.touched(job, gpus)
+        self.free.touched(gpus)
         for node in nodes_of(gpus):
             if node.seats and self.capped:
                 self._limit(node)

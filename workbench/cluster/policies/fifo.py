@@ -37,7 +37,7 @@ class Fifo(FreeNodesPolicy):
             self._serve()
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        self.free.touched(job, gpus)
+        self.free.touched(gpus)
         if self.queue:
             self._serve()
 

@@ -92,7 +92,7 @@ class Pairing(FreeNodesPolicy):
         if gpus[0].jobs:
             other = gpus[0].jobs[0]
             self.alone.setdefault((other.num_gpus, other.profile), {})[other] = None
-        self.free.touched(job, gpus)
+        self.free.touched(gpus)
 
 
 class FifoPacked(Pairing):

@@ -39,7 +39,7 @@ class Sjf(FreeNodesPolicy):
             self._serve_first(job.num_gpus)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        self.free.touched(job, gpus)
+        self.free.touched(gpus)
         self._serve()
 
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
@@ -116,7 +116,7 @@ class Srtf(Sjf):
                 if not victims and node.free >= claimant.num_gpus:
                     del self.claims[node]
                     self.place_on(claimant, free_gpus(node, claimant.num_gpus))
-        self.free.touched(job, gpus)
+        self.free.touched(gpus)
 
     def _claim(self, job: Job) -> bool:
         """Stop the running jobs of one node with the longest remaining time, for this job; False if too few.

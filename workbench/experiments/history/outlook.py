@@ -100,7 +100,7 @@ class Outlook:
 
 def outlook_of(
     ledger: AttemptLedger, paid: pl.DataFrame, objective: Objective, policy: BatchSizePolicy, *,
-    pardoned: dict[int, int] | None = None, seed: int = 0,
+    pardoned: dict[int, int] | None = None,
 ) -> Outlook:
     """Everything immediately, with the same random draws every time: what moves on a screen was moved.
 
@@ -110,7 +110,6 @@ def outlook_of(
         objective: To score it by.
         policy: Chooses the next batch size; a sampler of Optuna's is not asked, which would change it.
         pardoned: As the study has it.
-        seed: Of the draws.
     """
     barred = ledger.bars(pardoned).out
     proposal, reason = None, ""
@@ -119,13 +118,13 @@ def outlook_of(
             reason = "a sampler of Optuna's chooses the next batch size"
         else:
             proposal = propose(
-                ledger, policy, objective, np.random.default_rng(seed), before=0, pardoned=pardoned
+                ledger, policy, objective, np.random.default_rng(0), before=0, pardoned=pardoned
             )
         space = without(ledger.space, barred)
     except UsageError as error:
         reason, space = str(error), ledger.space
     evidence = ledger.evidence(space, before=0)
-    belief = belief_of(evidence, objective, seed=seed)
+    belief = belief_of(evidence, objective)
     believed = believed_costs(evidence, belief, objective, ledger.space, barred)
     arm = None
     if proposal is not None:
@@ -151,11 +150,11 @@ def outlook_of(
     )
 
 
-def belief_of(evidence: Evidence, objective: Objective, *, seed: int = 0) -> EpochPosterior | None:
+def belief_of(evidence: Evidence, objective: Objective) -> EpochPosterior | None:
     """Samples of what may be true; None before a run has reached the target or an epoch was profiled."""
     if not evidence.count.any() or not evidence.in_profile.any():
         return None
-    return believe(evidence, objective, EpochPrior(), DRAWS, np.random.default_rng(seed))
+    return believe(evidence, objective, EpochPrior(), DRAWS, np.random.default_rng(0))
 
 
 def believed_costs(

@@ -39,16 +39,12 @@ class ZeusPolicy:
     Attributes:
         beta: A run may cost so many times the least cost of a recurrence.
         window: Results per batch size that count, newest; 0 is all (section 4.4, data drift).
-        rounds: Rounds of pruning.
         faithful: Book costs as Zeus' own code does.
-        never_ran: A try that could not even run one epoch is booked as so many times its threshold.
     """
 
     beta: float = 2.0
     window: int = 0
-    rounds: int = 2
     faithful: bool = False
-    never_ran: float = 100.0
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         booked = self._book(evidence, objective)
@@ -88,7 +84,7 @@ class ZeusPolicy:
             if not reached:
                 threshold = self.beta * least
                 if run.epochs == 0 and run.state == "stopped":
-                    cost = self.never_ran * threshold
+                    cost = 100.0 * threshold  # it could not even run one epoch
                 elif not self.faithful and math.isfinite(threshold):
                     cost = max(cost, threshold)
             booked.append(_Booked(run.arm, cost, reached))
@@ -101,7 +97,7 @@ class ZeusPolicy:
         """The batch size that pruning waits for, or None and the survivors."""
         results = iter(booked)
         arms, start = list(range(evidence.arms)), evidence.default
-        for _ in range(self.rounds):
+        for _ in range(2):
             good: list[int] = []
             least = math.inf
             here = arms.index(start)

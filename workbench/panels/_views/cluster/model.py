@@ -104,7 +104,7 @@ def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], runs: pl.Da
     lines = tuple(_line(row, scenario) for row in rows)
     return ClusterView(
         lines, tuple(line for line in lines if line.value == first and line.ratio is not None),
-        tuple(_curve(each, scenario) for each in outcomes if each.view is not None), scenario.sweep,
+        tuple(_curve(each) for each in outcomes if each.view is not None), scenario.sweep,
         headline(scenario, at_first, runs), tuple(details(scenario, at_first)),
     )
 
@@ -119,7 +119,7 @@ def _line(row: Row, scenario: Scenario) -> TableLine:
     )
 
 
-def _curve(outcome: RunOutcome, scenario: Scenario) -> PolicyCurve:
+def _curve(outcome: RunOutcome) -> PolicyCurve:
     assert outcome.view is not None
     task, found = outcome.task, outcome.view
     return PolicyCurve(

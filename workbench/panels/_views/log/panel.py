@@ -22,7 +22,6 @@ from ..._core.log_files import log_version, readable_log
 from .svg import comparison_picture, run_picture
 
 NO_TRACE = "<p>No trace of it is kept: it was too short, or made room for newer ones.</p>"
-SPARK_POINTS = 45
 ALL_COLUMNS = (
     "when", "label", "energy", "time", "J/iteration", "setting", "batch size", "work", "tokens", "tag",
     "note", "what", "GPU",
@@ -146,7 +145,7 @@ def sparkline(trace: pl.DataFrame | None) -> list[int]:
     if trace is None:
         return []
     by_gpu = [part["power_w"].drop_nulls().to_numpy() for part in trace.partition_by("uuid")]
-    parts = [[float(each.mean()) for each in np.array_split(power_w, min(SPARK_POINTS, len(power_w)))]
+    parts = [[float(each.mean()) for each in np.array_split(power_w, min(45, len(power_w)))]
              for power_w in by_gpu if len(power_w)]
     shortest = min(map(len, parts), default=0)
     return [round(sum(part[n] for part in parts)) for n in range(shortest)]

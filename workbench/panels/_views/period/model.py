@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 Table = np.ndarray[Any, np.dtype[np.float32]]
 
 MOST_FOLDED, MOST_POINTS = 20, 2000  # iterations laid over one another, and their readings
-SPECTRUM_POINTS = 280
 FEWEST_ITERATIONS, FEWEST_READINGS = 4, 48  # of a guess that is folded
 OWN = "own"  # the name of a period that a person gave
 NOTHING = np.empty((0, 0), np.float32)
@@ -96,7 +95,7 @@ def period_view(
     marked = known is not None and known.summary.source == "marks"
     chosen = level or (_marked(known.summary, known.frame) if known is not None and marked else None)
     chosen = chosen or (periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm)
-    spectrum = _table(fold.spectrum(trace, points=SPECTRUM_POINTS), "period_s", "amplitude")
+    spectrum = _table(fold.spectrum(trace, points=280), "period_s", "amplitude")
     if chosen is None:
         return PeriodView(*_no(periods, looking), spectrum=spectrum)
     if known is not None and known.summary.count and level is None:

@@ -19,7 +19,6 @@ PARAMETERS: dict[str, Any] = {
     "learning_rate": 0.05, "num_leaves": 15, "num_threads": 1, "deterministic": True, "force_row_wise": True,
     "verbosity": -1, "seed": 1,
 }
-ROUNDS = 200
 # Of the mean: a third of what is best for time on groups left out (0.6), because these groups resemble each
 # other more than a user's job resembles them.
 SHARE = 0.2
@@ -62,7 +61,7 @@ def fit(curves: Curves) -> Means:
         leaf = min(20, max(int(known.sum()) // 20, 3))  # LightGBM's default, fewer for a small training set
         parameters = {**PARAMETERS, "monotone_constraints": [0, 0, 0] + [rises] * 3, "min_data_in_leaf": leaf}
         data = lightgbm.Dataset(rows[known], target[known], params={"verbosity": -1})
-        dump = lightgbm.train(parameters, data, ROUNDS).dump_model()
+        dump = lightgbm.train(parameters, data, 200).dump_model()
         found.append([each["tree_structure"] for each in dump["tree_info"]])
     return Means(curves.nodes, laws, (found[0], found[1]))
 
