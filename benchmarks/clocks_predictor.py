@@ -10,9 +10,8 @@ are paid for. Contestants:
 
     plain               LightGBM as it comes, on the counters, the power and the relative clocks, predicting
                         ln relative time and power
-    plain, interpolated ln time and ln power straight in ln clock through the highest clock and the probes;
-        also with the two probes
-                        with which such lines do best on the training set
+    interpolated        ln time and ln power straight in ln clock through the highest clock and the probes.
+                        Also with the two probes of the best such lines on the training set
     plain, with probes  the plain LightGBM again, trained again with time and power at the probed clocks as
                         further inputs
     ours                `ClockModel`; with probes, as the prior of the tuner's search

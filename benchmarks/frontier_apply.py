@@ -5,8 +5,8 @@ remaining settings.
 
 Each sequence puts a simulated V100 to random configurations, takes some back, and meets faults. These are: no
 rights, a driver that times out, a lost GPU, a limit that another program sets, the limit slider of a live
-view, the end of a cell, a kernel that is killed (a process of its own, SIGKILL). It ends with everything
-undone. The driver's final setting is compared with the original one.
+view, the end of a cell. Last, a kernel that is killed (a process of its own, SIGKILL). It ends with
+everything undone. The driver's final setting is compared with the original one.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
     ranking
     summary                      a run in numbers
     joblogs, sources             a log trimmed and cut into weeks; logs to choose from
-    scenario, runs, comparison   the options of runs, many runs with progress, a choice and its runs views,
-    recording, drill      runs as columns to be shown, a run in detail, one job or node
+    scenario, runs, comparison   the options of runs, many runs with progress, a choice and its runs
+    views, recording, drill      runs as columns to be shown, a run in detail, one job or node
 
 `summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` is a whole run.
 """
