@@ -1,4 +1,4 @@
-"""The trials of the benchmark of interrupts: they interrupt at their places, and find the remaining changes."""
+"""The trials of the benchmark of interrupts: they interrupt at their places, and list changes."""
 
 from __future__ import annotations
 
