@@ -8,8 +8,8 @@ in the turns that `workbench.compare` takes, until it stops by itself.
     type one error   pairs without a difference in which one is found (0.05 is right)
     power            pairs that differ by 2 % in which one is found (0.9 asked for)
     time             seconds of GPU time in all, over what pairs in fixed order with 5 s of cooling before a
-                     run need for the same power (`zeus.profile`'s rule; with the smallest sufficient number
-                     of pairs, which a person would have to know beforehand)
+                     run need for the same power (`zeus.profile`'s rule, with the smallest sufficient number
+                     of pairs)
 
 Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
 
@@ -272,7 +272,7 @@ def _training(draw: np.random.Generator, seconds: float) -> tuple[list[float], n
 
 
 def waste(runs: int) -> list[dict[str, Any]]:
-    """What `workbench.waste` says of simulated runs, for each card: rest before the training, waits between
+    """Results of `workbench.waste` on simulated runs, for each card: rest before the training, waits between
     its iterations and now and then a stall; sampled as a cell is, and as `nvidia-smi -l 1` writes a file.
     """
     rows = []
@@ -408,7 +408,7 @@ def answers(quick: bool) -> dict[str, Any]:
     print("\nLogs of other tools: averages over 1 to 30 s\n")
     print(table(tuple(read), [list(read.values())]))
     wasted = waste(8 if quick else 40)
-    print("\nWaste: what was drawn while nothing ran\n")
+    print("\nWaste: energy of idle GPUs\n")
     print(table(tuple(wasted[0]), [list(row.values()) for row in wasted]))
     groups = {"chosen_on": CHOSEN_ON, "scored_on": SCORED_ON, "all": FAMILIES}
     sums = {group: _summed([row for row in rows if row["family"] in members])

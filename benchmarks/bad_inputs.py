@@ -1,4 +1,4 @@
-"""Bad inputs at every door: what is refused in one sentence, what is taken, what raises anything else.
+"""Bad inputs at every entry: refused in one sentence, accepted, or raising another error.
 
 10,000 damaged files, damaged options and arguments of wrong types and values, drawn by a seed, go to readers,
 stores, journals, models, studies, magics, the command line and the functions of the API (all of them are in
@@ -6,7 +6,7 @@ stores, journals, models, studies, magics, the command line and the functions of
 10 s and 500 MB beyond what the worker takes by itself.
 
 `refused`: an error of ours (`WorkbenchError`, a magic's own, status 2 of the command line) of at most 1,000
-letters. `accepted`: it was taken; what a damaged file still tells is used. `raw`: any other
+letters. `accepted`: it was accepted; readable parts of a damaged file are used. `raw`: any other
 exception, or the worker died. `hangs`, `memory`: beyond the limits; the worker was killed.
 
     python -m benchmarks.bad_inputs [--data DIR] [--json FILE] [--quick]

@@ -1,4 +1,4 @@
-"""Measured grids of time and energy over settings, as one tidy frame a problem, and the rule for what lies
+"""Measured grids of time and energy over settings, as one tidy frame per problem, and the rule for points
 between.
 
 A problem is one thing that was run at many settings of one GPU: a kernel, an application, a pass of a
@@ -10,7 +10,7 @@ alike:
     zeus/power_limit_windows_*.csv     forty iterations, by power limit
     counters/*_{applications,microbenchmarks}.csv     by SM (and memory) clock
 
-The rule, for whoever asks for a setting that was not measured: at one memory clock, the logarithms of time
+The rule for settings that were not measured: at one memory clock, the logarithms of time
 and of energy are straight lines in the logarithm of the SM clock (of the power limit) between neighbours that
 were measured. Nothing is reported beyond the lowest and highest that were measured at that memory clock, and
 none between memory clocks: a card has only those that it has.
@@ -80,8 +80,7 @@ class Grid:
 
     @cached_property
     def rows(self) -> dict[int | None, tuple[Array, Array, Array]]:
-        """By memory clock: log of the knob ascending, log time, log energy; what was measured more than
-        once is a mean.
+        """By memory clock: log of the knob ascending, log time, log energy; repeated measurements are a mean.
         """
         knob = "power_limit_w" if self.by_limit else "sm_clock_mhz"
         found = {}
@@ -111,8 +110,8 @@ class Grid:
         )
 
     def settings(self, step_mhz: int | None = STEP_MHZ) -> tuple[Setting, ...]:
-        """What was measured, highest first, and (but for power limits) the SM clocks between in steps; None:
-        only what was measured.
+        """Measured settings, highest first, and (except power limits) the SM clocks between in steps; None:
+        only measured ones.
 
         A memory clock at which one SM clock was measured has only that.
         """
@@ -138,7 +137,7 @@ class Grid:
         is the highest.
 
         Raises:
-            ValueError: a setting beyond what was measured.
+            ValueError: a setting outside of the measured range.
         """
         times, energies = self.table([setting])
         return float(times[0]), float(energies[0])

@@ -1,10 +1,8 @@
-"""Trainings to be tuned, on simulated and on table-driven cards; what they truly cost at every setting; and
-what was done to them.
+"""Trainings to be tuned, on simulated and on table-driven cards, with their true cost at every setting.
 
-A job's truth is worked out from the card (its equations, or its table), not from what anybody measured: the
-energy and time of every iteration at the default setting, at the best one that keeps the bound, and as the
-job really went. The iterations' variation is drawn from the job's seed, so that all three are of the same
-iterations.
+A job's truth comes from the card (its equations, or its table), not from measurements. It is the energy and
+time of every iteration at the default setting, at the best one that keeps the bound, and as the job really
+went. The iterations' variation is drawn from the job's seed, so that all three are of the same iterations.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ GRAIN_S = 0.1
 
 @dataclass(frozen=True)
 class Part:
-    """What a job does until its end or until its workload shifts: a catalogued workload at a batch size,
+    """One part of a job, until its end or a shift of its workload: a catalogued workload at a batch size,
     or a row of measured problems.
     """
 
@@ -315,7 +313,7 @@ def checkpoints_cost(card: Card, workload: Workload, setting: Setting, count: in
 
 @dataclass
 class Run:
-    """A job that is going on on a stepped machine, for whoever looks at it between its steps."""
+    """A running job on a stepped machine, to be inspected between its steps."""
 
     job: Job | Any
     machine: Machine
@@ -393,8 +391,8 @@ def train_all(
 
 @dataclass(frozen=True)
 class Truth:
-    """What a job takes untuned and with the best setting from its first moment, in seconds and joules; the
-    best setting of each part.
+    """Time and energy of a job untuned, and with the best setting from its first moment, in seconds and
+    joules; the best setting of each part.
     """
 
     counts: tuple[int, ...]

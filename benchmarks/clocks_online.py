@@ -3,17 +3,16 @@ against an oracle.
 
     python -m benchmarks.clocks_online [--data DIR] [--json FILE] [--quick] [--seeds N] [--minutes N]
 
-Each job lasts ten minutes and 300 iterations at least, on a stepped machine behind the driver's door; the
-tuner sees what a tuner sees: the energy counter and power readings with their update steps, noise and gain,
-and, in about half of the jobs, the training's own word on where its iterations end. Everything is paid for:
-what is reported as saved is the true energy of the job with the tuner, against the same iterations at the
-default setting. The oracle has the best setting of everything that the driver takes, within the same bound,
-from the first iteration on.
+Each job lasts ten minutes and 300 iterations at least, on a stepped machine behind the driver's interface.
+The tuner gets the energy counter and power readings with their update steps, noise and gain. About half of
+the jobs also mark the end of their iterations. All costs count: the reported saving is the true energy of the
+job with the tuner, against the same iterations at the default setting. The oracle has the best setting of
+everything that the driver takes, within the same bound, from the first iteration on.
 
-Jobs are begun in an order of which every beginning is even over GPUs, workloads and ways of telling, so that
-what is left out leaves none of them out: `--quick` takes the first 36 of one seed, the first 18 of those with
-late settings and the first 6 with each other search, and begins no further job after some minutes of each.
-`ran` in the JSON says how many of how many there were of each.
+Jobs begin in an order that is balanced over GPUs, workloads and marks, so that a shorter run omits none of
+them: `--quick` takes the first 36 of one seed, the first 18 of those with late settings and the first 6 with
+each other search, and begins no further job after some minutes of each. `ran` in the JSON counts the jobs
+that ran of each.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ GPOEO = {
     "slowdown": 0.051,
     "differences": "published mean of 71 workloads of two suites on a real RTX 3080 Ti, models trained on "
                    "that GPU, SM and memory clocks; "
-    "how it was evaluated, and whether tuning is included, is not in its repository, whose energies leave "
-    "out 30 W of idle power. Ours: "
+    "its repository does not describe the evaluation. Its energies leave out 30 W of idle power. Ours: "
     "simulated GPUs and tables, whole-board energy, jobs of ten minutes with tuning included, no model, a "
     "bound of 5 % on the whole job",
 }
@@ -77,7 +75,7 @@ def online(
         data: Where measured grids are; without any, simulated cards alone.
         quick: `QUICK` jobs of one seed, none with models.
         seeds: How many instead of 20 (quick: 1).
-        minutes: Begin no further job after so long; what was run is reported.
+        minutes: Begin no further job after so long; finished jobs are reported.
         processes: That run jobs side by side.
         kept: See `run_all`; of the main run and the other searches'.
     """
@@ -156,9 +154,8 @@ def online(
 
 
 def spread(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs in an order of which every beginning has the same number of each card, then of each workload
-    (kind of grid), and of the jobs with a shift and of those that tell their iterations as large a share as
-    all have.
+    """The jobs in a balanced order: every beginning has the same number of each card, then of each workload
+    (kind of grid). The shares of jobs with a shift and of marked jobs are those of all.
     """
     rest, ordered = list(jobs), []
     every = Counter(mark for job in jobs for mark in _marks(job))
@@ -444,7 +441,7 @@ class _Watcher:
         return None
 
     def end(self) -> None:
-        """What the tuner says in the end, and the GPU as it was."""
+        """The tuner's result, and the GPU restored."""
         if self.tuner is None:
             return
         tuner, self.tuner = self.tuner, None

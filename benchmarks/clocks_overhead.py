@@ -1,4 +1,4 @@
-"""What the online loop costs the user's cell: processor time of the tuner's thread, and the cell's own pace
+"""Cost of the online loop for the user's cell: processor time of the tuner's thread, and the cell's own pace
 next to it.
 
     python -m benchmarks.clocks_overhead [--json FILE] [--quick]

@@ -10,9 +10,8 @@ are paid for. Contestants:
 
     plain               LightGBM as it comes, on the counters, the power and the relative clocks, predicting
                         ln relative time and power
-    plain, interpolated ln time and ln power straight in ln clock through the highest clock and the probes;
-        also with the two probes
-                        with which such lines do best on the training set
+    interpolated        ln time and ln power straight in ln clock through the highest clock and the probes.
+                        Also with the two probes of the best such lines on the training set
     plain, with probes  the plain LightGBM again, trained again with time and power at the probed clocks as
                         further inputs
     ours                `ClockModel`; with probes, as the prior of the tuner's search
@@ -250,7 +249,8 @@ def errors(found: tuple[Array, Array], test: Measured, leave_out: Sequence[int] 
     """
     keep = [at for at in range(1, len(test.settings)) if at not in leave_out]
     pairs = ((found[0], test.log_time), (found[1], test.log_power))
-    return tuple(float(100 * np.nanmean(np.abs(np.exp(said - true)[:, keep] - 1))) for said, true in pairs)  # type: ignore[return-value]
+    # type: ignore[return-value]
+    return tuple(float(100 * np.nanmean(np.abs(np.exp(said - true)[:, keep] - 1))) for said, true in pairs)
 
 
 def charged(test: Measured, picks: Sequence[int]) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def charged(test: Measured, picks: Sequence[int]) -> dict[str, Any]:
 
 
 def by_the_numbers(found: tuple[Array, Array]) -> list[int]:
-    """What a plain prediction chooses: the least predicted energy among what it predicts to keep the
-    bound.
+    """The choice of a plain prediction: the least predicted energy among settings predicted to keep the
+    limit.
     """
     energy = np.where(found[0] <= np.log1p(SLOWDOWN), found[0] + found[1], np.inf)
     energy[:, 0] = 0.0
@@ -500,7 +500,7 @@ def robust(frame: pl.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def predictor(data: Path, quick: bool = False) -> dict[str, Any]:
-    """Every card of `data/counters`, told as tables; the summary is the mean over cards, `bound_broken` the
+    """Every card of `data/counters`, as tables; the summary is the mean over cards, `bound_broken` the
     worst.
 
     Args:
@@ -531,7 +531,7 @@ def predictor(data: Path, quick: bool = False) -> dict[str, Any]:
 
 
 def tell(result: dict[str, Any]) -> None:
-    """Print what was found as tables."""
+    """Print the results as tables."""
     for each in result["cards"]:
         print(f"\n## {each['name']}: {each['model']['workloads']} workloads to learn from\n")
         print(

@@ -1,13 +1,13 @@
-"""How many probes the searches over clocks need, and how good what they settle on is, on measured grids.
+"""Number of trials that searches over clocks need, and quality of their choice, on measured grids.
 
     python -m benchmarks.clocks --only search [--data DIR] [--json FILE] [--quick]
 
 A problem is a kernel, a pass of a pipeline stage or an application that was measured at many clocks
 (`clocks_grids`, which also holds the rule for clocks between). Every probe of every method has an error of
-its own in time and in energy, 1, 2 or 3 % (normal, relative); every method begins with a probe of the
-reference, the highest clocks, has the same prediction to start from (physics and that probe, nothing of the
-card), and goes on until it stops by itself. A curve that
-stands twice in the data is one problem. Then its choice is looked up in the grid without noise.
+its own in time and in energy, 1, 2 or 3 % (normal, relative). Every method begins with a probe of the
+reference, the highest clocks, has the same prediction to start from (physics and that trial, no data of the
+card), and continues until it stops by itself. A curve that stands twice in the data is one problem. Then its
+choice is looked up in the grid without noise.
 
     excess      energy of the choice over that of the best setting within the bound; a choice beyond the bound
                 is charged as the reference
@@ -389,7 +389,7 @@ def _know(found: Sequence[Grid]) -> None:
 def others(grid: Grid, found: Sequence[Grid]) -> list[Grid]:
     """Workloads of the same card that a library may hold when this one is tuned.
 
-    Passes of the stages of another model, told by the same clocks; of the same model where there is no other,
+    Passes of the stages of another model, with the same clocks; of the same model where there is no other,
     but not this stage's. Kernels and applications of the same file, but not those of the same name with
     another number.
     """

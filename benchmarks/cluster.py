@@ -278,7 +278,7 @@ def summarised(
     """The figures by which the whole is judged; ratios are the worst over logs, parts and cluster sizes with
     several seeds.
 
-    What the data does not allow is None: no job log, no measured limits.
+    Results that the data does not allow are None: no job log, no measured limits.
     """
     by_policy = {row["policy"]: row for row in reversed(speeds)}
     judged = [each for each in verdicts if each["part"] != "all jobs"] or verdicts

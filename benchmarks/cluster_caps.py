@@ -1,4 +1,4 @@
-"""What a power limit and a locked clock do to training, from the measured traces: speed and power above idle,
+"""Effect of a power limit and a locked clock on training, from measured traces: speed and power above idle,
 by share of the highest setting.
 """
 

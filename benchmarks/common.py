@@ -1,4 +1,4 @@
-"""What the benchmarks share: their command line, where the data is, and how results are reported."""
+"""Shared by the benchmarks: command line, place of the data, and reports."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Applied settings under faults: random sequences of apply and undo that end restored, or say exactly what is
-left.
+"""Applied settings under faults: random sequences of apply and undo that end restored, or list exactly the
+remaining settings.
 
     python -m benchmarks.frontier_apply [--json FILE] [--quick]
 
-Each sequence puts a simulated V100 to random configurations, takes some back, and meets in between: no
+Each sequence puts a simulated V100 to random configurations, takes some back, and meets faults. These are: no
 rights, a driver that times out, a lost GPU, a limit that another program sets, the limit slider of a live
-view, a cell's end, a kernel that is killed (a process of its own, SIGKILL). It ends with everything undone.
-What the driver then shows is compared with what was found.
+view, the end of a cell. Last, a kernel that is killed (a process of its own, SIGKILL). It ends with
+everything undone. The driver's final setting is compared with the original one.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ time.sleep(600)
 
 
 def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
-    """Run random sequences; `silent` are those that ended neither restored nor saying what is left, and must
-    be none.
+    """Run random sequences; `silent` are those that ended neither restored nor listing the remaining
+    settings, and must be none.
 
     Args:
         count: How many.
@@ -210,9 +210,9 @@ def _end(machine: Machine, hand: manual.ManualControl, found_w: float, text: lis
     if not text:
         return "silent"
     if any(f"left alone at {_limit_w(machine):g} W" in each for each in text) and not _locked_mhz(machine):
-        return "left alone what another program has set, and said so"
+        return "left a setting of another program alone, and reported it"
     if any("nothing that was set from here is left" in each for each in text) and not _locked_mhz(machine):
-        return "left alone what another program has set, and said so"
+        return "left a setting of another program alone, and reported it"
     machine.state.clear_faults()
     machine.state.set_control(0, "lost", 0)
     try:
@@ -220,10 +220,10 @@ def _end(machine: Machine, hand: manual.ManualControl, found_w: float, text: lis
     except WorkbenchError:
         return "silent"
     if (_limit_w(machine), _locked_mhz(machine)) == (found_w, 0):
-        return "said what was left, and restored it when the GPU answered again"
+        return "listed the remaining settings, and restored them when the GPU answered again"
     said_so = any(f"left alone at {_limit_w(machine):g} W" in each for each in [*text, hand.left])
     return (
-        "left alone what another program has set, and said so"
+        "left a setting of another program alone, and reported it"
         if said_so and not _locked_mhz(machine)
         else "silent"
     )
@@ -268,7 +268,8 @@ def main() -> None:
         print(each)
     share = 100 * result["restored_or_said_share"]
     print(
-        f"{result['sequences']} sequences in {result['wall_s']} s; restored, or said what is left: {share:g} "
+        f"{result['sequences']} sequences in {result['wall_s']} s; restored, or remaining settings listed: "
+        f"{share:g} "
         "%"
     )
     finish(result, asked.json)

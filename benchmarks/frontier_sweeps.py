@@ -2,12 +2,12 @@
 random and Optuna's samplers.
 
 A problem is a measured grid: batch sizes x power limits of one training, or the clocks of one kernel,
-application or pipeline pass. A method sees what it has measured and nothing else; axes are relative, the
-reference point is the worst time and the worst energy of the problem (which no method knows). Asking
-for a configuration again costs nothing, which favours the samplers that do so.
+application or pipeline pass. A method sees only its own measurements. Axes are relative, the reference point
+is the worst time and the worst energy of the problem (which no method knows). Asking for a configuration
+again costs nothing, which favours the samplers that do so.
 
-Curves that are the same but for a thousandth are one problem. Where one measurement is enough for one who
-knows which, a ratio says little: such problems are scored by the measurements beyond the first.
+Curves that are the same but for a thousandth are one problem. Where one well-chosen measurement is enough, a
+ratio is not informative: such problems are scored by the measurements beyond the first.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def in_random_order(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
 
 
 def row_by_row(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
-    """A grid as a script runs it: nested loops, each axis up or down and their nesting as the seed says."""
+    """A grid as a script runs it: nested loops, each axis up or down and their nesting by the seed."""
     rng = np.random.default_rng(seed)
     axes = [space.columns[i] for i in rng.permutation(len(space.columns))]
     down = [bool(each) for each in rng.integers(0, 2, len(axes))]

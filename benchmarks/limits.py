@@ -5,14 +5,14 @@
 Measured curves are those of DIR/limits/*.csv (`gpu, workload, power_limit_w, time_s, energy_j`); where there
 are none, the trainings of DIR/zeus at each batch size. Next to them stand generated cards
 (`fixtures/cards.py`), a family at a time. Every probe has an error of its own in time and in energy, 1 or 2 %
-(normal, relative), begins with the highest limit, and the search goes on until it stops by itself; its choice
+(normal, relative), begins with the highest limit. The search continues until it stops by itself. Its choice
 is then looked up in the curve without noise.
 
     regret     energy of the choice over that of the best limit within the bound, less 1; a choice that breaks
                the bound is charged as the highest limit
     broken     choices that are slower than the bound allows
-    rule       the limit that `%gpu advise` suggests: what it saves over what the best limit within the bound
-               saves, summed over curves (one that breaks the bound saves nothing), and how many break it
+    rule       the limit that `%gpu advise` suggests: its saving over the saving of the best limit within the
+    bound, summed over curves (one that breaks the bound saves nothing), and how many break it
     evidence   the same for a tuned job of which earlier runs are known (`limits_evidence`)
 
 Constants of the search are chosen on the families of `CHOSEN_ON`; measured curves and the other families

@@ -1,7 +1,7 @@
 """What earlier runs are worth to the search of a power limit, and what they cost where they are wrong.
 
 Each curve of `benchmarks.limits` is searched as a tuned job does it (`tuning.posterior`; it goes on learning
-of what it holds, which is not played here). What is known before is
+of what it holds, which is not played here). Prior knowledge is
 
     none         nothing
     same         the same job on the same card, yesterday

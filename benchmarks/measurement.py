@@ -1,10 +1,10 @@
 """Truth against `%%energy`: how far off a window's energy is, and whether its error bar reports it.
 
 Windows of 0.05 to 60 s at random phases of the six trainings, a third of them starting at a step from idle to
-busy, on a simulated card of each architecture with a stepped clock, and on cards whose counters are rough
-(`workbench.simulation.rough`). Truth is the exact integral of power times the card's gain. The same windows
-are measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal it needs a process that polls in real
-time, and is left out.
+busy. They run on a simulated card of each architecture with a stepped clock, and on cards whose counters are
+rough (`workbench.simulation.rough`). Truth is the exact integral of power times the card's gain. The same
+windows are measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal it needs a process that polls in
+real time, and is left out.
 
     python -m benchmarks.measurement [--json FILE] [--quick]
 """
@@ -54,7 +54,7 @@ COLUMNS = {
     "parts_covered": "parts covered",
     "zeus_median_error_percent": "Zeus error %",
     "settled_over_zeus": "ours / Zeus",
-    "at_once_over_zeus": "at once / Zeus",
+    "at_once_over_zeus": "immediate / Zeus",
 }
 STEADY_COLUMNS = {
     "card": "card",

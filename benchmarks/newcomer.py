@@ -4,9 +4,9 @@ Apply, seconds from Run to the first live point, and what is hard to read or to 
     python -m benchmarks.newcomer [--json FILE] [--quick]
 
 A fresh clone and `make lab`'s environment, notebook 01 to the first result, notebook 00 to a saving in one's
-own training, notebook 04 to a held setting, notebook 05 to Apply and Undo, to its end, where all panels live,
-and to a sweep after an Apply in the same kernel. With --quick the present environment is in for it,
-and one width and theme for six. The time in which looks are counted is no newcomer's. `summary`: `minutes`,
+own training, notebook 04 to a held setting. Then notebook 05 to Apply and Undo, to its end, where all panels
+live, and to a sweep after an Apply in the same kernel. With --quick the present environment is in for it, and
+one width and theme for six. The time in which looks are counted is no newcomer's. `summary`: `minutes`,
 `first_point_s`, `own_saving` (per cent, and its error), `axe_serious`, `overlaps`, `private_words`, `errors`
 (cells and parts that failed).
 """
@@ -65,7 +65,7 @@ def environment(directory: Path) -> float:
 
 
 class Newcomer:
-    """Runs cells one after the other, and counts what goes wrong and what cannot be read."""
+    """Runs cells one after the other, and counts failures and illegible texts."""
 
     def __init__(self, lab: Any, page: Any, looks: Any, views: tuple[tuple[int, str], ...]) -> None:
         self.lab, self.page, self.looks, self.views = lab, page, looks, views
@@ -88,7 +88,7 @@ class Newcomer:
                 self.errors.append(f"{notebook.path.stem} cell {cell}: {each['ename']}: {each['evalue']}")
 
     def look(self, notebook: Any) -> None:
-        """Count what lies over other words and what axe-core finds."""
+        """Count overlapping texts and findings of axe-core."""
         began_s = time.monotonic()
         for width, theme in self.views:
             self.page.set_viewport_size({"width": width, "height": 1400})

@@ -2,9 +2,9 @@
 
 Windows are timed next to ZeusMonitor (PyPI `zeus`) on the same simulated GPUs in turns; both pay for the same
 counter reads. The sampling process is watched from outside (time to the first sample, memory, CPU), on eight
-simulated GPUs whose NVML is Python, and, where gcc is there, on the C library of the tests, which costs what
-a driver call costs without a driver. The user's cell runs in a kernel, in pairs with and without `%%energy
---live`, with a front end that sends hello and reads every message.
+simulated GPUs whose NVML is Python. With gcc it also uses the C library of the tests, whose calls cost as
+much as those of a driver. The user's cell runs in a kernel, in pairs with and without `%%energy --live`, with
+a front end that sends hello and reads every message.
 
     python -m benchmarks.overhead [--json FILE] [--quick]
 """

@@ -1,4 +1,4 @@
-"""Whether confidences are probabilities, and stated uncertainties what they claim: pure functions over
+"""Whether confidences are probabilities, and whether stated uncertainties are right: pure functions over
 scored cases.
 """
 

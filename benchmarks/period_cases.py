@@ -1,7 +1,6 @@
 """Cases with known periods: the traces of `--data DIR`, and those of our own simulator, in one shape.
 
-A detector is given `Case.trace` and nothing else. What is true is in `Case.truth`, which only the scorer
-reads.
+A detector is given `Case.trace` and nothing else. The truth is in `Case.truth`, which only the scorer reads.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What is true of a case. Every period is a range of seconds, a point where it is one number.
+    """The truth of a case. Every period is a range of seconds, a point where it is one number.
 
     Attributes:
         periodic: Whether there are iterations at all.
@@ -60,7 +59,7 @@ class Case:
 def load_cases(data: Path) -> list[Case]:
     """The cases of a directory laid out as `shared/data/period` (or of its parent).
 
-    Files are found by what is in their names: `*traces*.parquet`, `*truth*.csv`, `*iters*.npz` (without which
+    Files are found by parts of their names: `*traces*.parquet`, `*truth*.csv`, `*iters*.npz` (without which
     no cycle of evaluations or checkpoints is known).
 
     Raises:

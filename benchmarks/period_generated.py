@@ -48,8 +48,8 @@ def scored(detect: Detector, cases: Iterator[Case]) -> list[Row]:
 
 def nested(count: int, tries: int = 3000) -> list[Case]:
     """Jobs like recorded data-parallel trainings with checkpoints: polled at 0.1 s, steps of 0.2-0.7 s
-    inside optimizer steps of 2-7 s inside checkpoint cycles of 13-50 s. Drawn by leaving out what is not
-    like them."""
+    inside optimizer steps of 2-7 s inside checkpoint cycles of 13-50 s. Drawn by rejecting dissimilar
+    ones."""
     from benchmarks.fixtures.traces import random_case
 
     kept: list[Case] = []

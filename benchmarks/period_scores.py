@@ -7,7 +7,7 @@
 below the shorter to 5 % above the longer of its first and last quarter. By this rule the same of GPOEO's
 published answers are exact as in their labels.
 
-What the summary's keys mean (shares 0..1; "observable" cases are those whose period the sensor can show):
+The summary's keys (shares 0..1; "observable" cases are those whose period the sensor can show):
 
 * `iteration_exact`: observable cases whose level named "iteration" is exact, whether or not it is sure.
 * `level_exact`: observable cases whose most certain period is exact or within 5 % of another true
@@ -25,7 +25,7 @@ What the summary's keys mean (shares 0..1; "observable" cases are those whose pe
     level.
 * `unobservable_claims`: periodic cases that cannot be observed, with a sure and wrong iteration
     (`unobservable_wrong` counts them).
-* `rhythm_sure`: observable cases on which it is sure that a period is there, whatever its role;
+* `rhythm_sure`: observable cases on which it is sure that there is a period, in any role;
     `rhythm_wrong`: of those, the period is no true level.
 * `role_sure`: observable cases on which it is sure what that period is (the iteration, or a cycle of hidden
     iterations); `role_wrong`: of those, it is no such thing.
@@ -65,7 +65,7 @@ Detector = Callable[[pl.DataFrame], Periods]
 
 
 class Answer(NamedTuple):
-    """What a detector said of a case, and the CPU time that it took."""
+    """A detector's answer to a case, and its CPU time."""
 
     periods: Periods
     cpu_s: float
@@ -238,7 +238,7 @@ def score(case: Case, answer: Answer) -> Row:
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
-    """The figures of the issue, from scored cases; None where there are no cases to tell it from."""
+    """The required figures, from scored cases; None without cases."""
     seen = [row for row in rows if row.observable]
     sure = [row for row in seen if row.sure]
     hidden = [row for row in rows if row.periodic and not row.observable]

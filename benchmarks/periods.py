@@ -3,7 +3,7 @@ the simulated GPU.
 
     python -m benchmarks.periods [--data DIR] [--json FILE] [--plots DIR] [--quick]
 
-What the scores mean is in `period_scores`. Every detector sees time, power and utilisations, and nothing
+`period_scores` describes the scores. Every detector sees time, power and utilisations, and nothing
 of the truth. About five minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest,
 and no pictures.
 """
@@ -214,7 +214,7 @@ def on_grammar(count: int) -> dict[str, Any]:
 
 
 def on_live(count: int) -> dict[str, Any]:
-    """Beats and periods in a running measurement: which is told from which, and how soon."""
+    """Beats and periods in a running measurement: which is recognised as which, and how soon."""
     told = live.beats(count)
     print(f"\nLive, beats and periods of the same length: {_scalars(told)}")
     return told
@@ -315,7 +315,7 @@ def through_the_gpu(quick: bool) -> dict[str, Any]:
 
 
 def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was promised next to what was measured; what could not be measured in this run is left out."""
+    """Aims next to measured values; values that this run could not measure are left out."""
     ours, made_up = result["summary"].get("ours", {}), result["generated"]
     soon, cpu = result.get("until_sure", {}), result["cpu"]
     covered = made_up["calibration"]["coverage"]["covered"]

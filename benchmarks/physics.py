@@ -2,11 +2,11 @@
 
     python -m benchmarks.physics [--data DIR] [--json FILE] [--quick]
 
-For every Zeus NSDI'23 power-limit trace found (`zeus/summary_power_*.csv`, whatever the GPU), the card's five
+For every Zeus NSDI'23 power-limit trace found (`zeus/summary_power_*.csv`, any GPU), the card's five
 numbers are fitted on cifar100, librispeech and squad; then, for each configuration, four numbers on every
-second limit, and the limits between are predicted. Next to it stand two predictions without physics from the
-same limits: a straight line between them, and "time does not change, power is the smaller of the limit and
-what the highest limit drew". imagenet, movielens and sentiment140 never take part in a card's own numbers and
+second limit, and the limits between are predicted. Two predictions without physics use the same limits: a
+straight line between them, and "time does not change, power is the smaller of the limit and the power at the
+highest limit". The workloads imagenet, movielens and sentiment140 never take part in a card's own numbers and
 are averaged apart.
 
 The batch-size laws of the catalogue are compared with the same traces where the catalogue has the card; those

@@ -15,7 +15,7 @@ power
     What a reading averages goes by the card that the file's name has, and is 25 ms where it has none.
     The counter is withheld. Its sensor may be calibrated otherwise: power is scaled by the ratio of both over
     the recording, which is reported (`counter_over_power`). A change of the counter may have happened at any
-    time since the read before, at most `COUNTER_S` ago: this is added to the bar, as it is an error of the
+    time since the read before, at most `COUNTER_S` ago. This is added to the bar, as it is an error of the
     truth.
 every 2nd, every 5th
     Of the readings of power and counter, only these are replayed.
@@ -422,7 +422,7 @@ def _guarded(path: Path, longest_s: float) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]], periods: list[dict[str, Any]]) -> dict[str, Any]:
-    """The worst of all rows whose windows say something."""
+    """The worst of all rows with informative windows."""
     known = [row for row in rows if row["apart"] >= LEAST]
     shares = [row["covered"] for row in known]
     wrong = {(row["recording"], row["gpu"]) for row in periods if row["sure"] and not row["right"]}

@@ -5,9 +5,9 @@ it saves.
         N] [--only NAME ...]
                                    [--jobs N] [--generator NAME] [--generator-seed N] [--workers N]
 
-Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the
-best fixed configuration: cumulative cost / its expected cost - recurrences. Random jobs come from a generator
-in `fixtures`, the second where it is there.
+Every policy is charged for all that it requests: runs, stopped runs, retries, slices. Regret is in runs of
+the best fixed configuration: cumulative cost / its expected cost - recurrences. Random jobs come from a
+generator in `fixtures`, the second where it is there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Pictures of the replay as small SVG files: what was paid so far, over what the best configuration would
-have cost.
+"""Pictures of the replay as small SVG files: cost so far, over the cost of the best configuration.
 
 python -m benchmarks.recurring_plots RESULT.json [DIR]
 """

@@ -51,7 +51,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Job:
-    """A workload on a GPU: what its traces say."""
+    """A workload on a GPU, from its traces."""
 
     workload: str
     gpu: str
@@ -87,8 +87,8 @@ class Job:
         )
 
     def measured_at(self, arm: int, column: int) -> int:
-        """The column itself, or the nearest limit at which the batch size was measured: what is asked for at
-        another one runs there.
+        """The column itself, or the nearest limit at which the batch size was measured, which replaces any
+        other limit.
         """
         there = np.flatnonzero(~np.isnan(self.epoch_time_s[arm]))
         limits = np.asarray(self.space.power_limits_w)
@@ -208,8 +208,8 @@ class World:
 class Bill:
     """What one contestant paid, by recurrence, and what it chose in the end of each.
 
-    `luck` is what runs that nothing could stop took beyond the mean of their configuration: nobody's merit.
-    Zero on average, so costs without it tell policies apart with fewer seeds. `runs` are all that a
+    `luck` is the cost of unstoppable runs beyond the mean of their configuration, which is chance.
+    Zero on average, so costs without it separate policies with fewer seeds. `runs` are all that a
     recurrence took, `tries` its different batch sizes. `lost` are recurrences that ended without the target:
     each is charged a training, and is billed what another recurrence costs in the mean.
     """
@@ -240,7 +240,7 @@ def replay(
     """Let a policy run a recurring job.
 
     Args:
-        evidence: What it knows before, from other jobs.
+        evidence: Its prior knowledge, from other jobs.
         swap: From that recurrence on the job is another one (drift).
         profile_by_epoch: Profile as Zeus' simulator does, the first epoch split equally over the limits.
     """

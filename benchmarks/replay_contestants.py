@@ -138,8 +138,8 @@ class OptunaPeer(_Told):
 
 
 class GridSearch(_Told):
-    """Every batch size once, outwards from the default; a direction ends where one fails; then the
-    cheapest for good.
+    """Every batch size once, outwards from the default. A direction ends where one fails. Then the cheapest
+    for good.
     """
 
     def __init__(self, beta: float = 2.0) -> None:

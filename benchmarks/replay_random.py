@@ -114,7 +114,7 @@ def compare(random: RandomJob, seed: int) -> dict[str, float]:
 
 def safe_over_default(random: RandomJob, seeds: int) -> tuple[float, float]:
     """The most, from the fifth recurrence on, that safe mode has cost over the default on the same draws, of
-    the mean over seeds of all costs so far; and the same of the default on other draws, which is chance.
+    the mean over seeds of all costs so far. Also the same of the default on other draws, which is chance.
     """
 
     def spent(policy: BatchSizePolicy, first: int = 0) -> np.ndarray:

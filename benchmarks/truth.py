@@ -32,9 +32,9 @@ share_of_oracle_marked, share_of_oracle_unmarked
 false_retunes_per_job
     Re-tunes without a change of the work, per job. The first one after a change is right.
 
-`methods` compares the tuner with others on the same jobs. They are computed from the tables. They know what
-they cannot know in practice: when the work changes, and where iterations end. This flatters them. The
-energies that they measure have a standard error of 1 %.
+`methods` compares the tuner with others on the same jobs. They are computed from the tables. They know facts
+unknown in practice: when the work changes, and where iterations end. This flatters them. The energies that
+they measure have a standard error of 1 %.
 
 limit 75 %, 80 %, 90 %
     A fixed share of the default power limit.
@@ -170,7 +170,7 @@ def _held(job: TrueJob, part: Part, setting: Setting) -> dict[str, Any]:
 
 
 class Watcher:
-    """Calls the tuner as its thread would, and keeps what it reports."""
+    """Calls the tuner as its thread would, and keeps its reports."""
 
     def __init__(self, session: Any, job: TrueJob) -> None:
         self._session = session
@@ -262,7 +262,7 @@ def others(job: TrueJob) -> dict[str, list[float]]:
 
 
 class Bill:
-    """A part of a job that somebody tunes: iterations are spent in order, and cost what they truly cost."""
+    """A part of a tuned job: iterations run in order, at their true cost."""
 
     def __init__(self, job: TrueJob, part: Part, salt: str) -> None:
         self.job, self.part = job, part

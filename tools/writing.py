@@ -37,7 +37,7 @@ PATTERNS = {
         "name the thing",
     ),
     "software that speaks": (
-        r"\b(?:told|tells?|said|says?|hears?|heard|owes?|owed|believes?|believed|talked into)\b",
+        r"\b(?:told|tells?|said|says?|hears?|heard|owes?|owed|believes?|believed|talked into)\b(?!\()",
         "reports, shows, returns, logs, estimates, marks",
     ),
     "private word": (
@@ -49,6 +49,9 @@ PATTERNS = {
     ),
     "rate without per": (rf"\b(?:{_QUANTITIES}|an? (?:minute|page|row|line|file)) an? (?:{UNITS})\b", "per"),
 }
+# Strings that are program text, markup or lists; where an entry of a docstring begins.
+PROGRAM = re.compile(r"\s*(?:[<{.\[(;]|import |async |style=|device = |\w+\.\w+\()")
+ENTRY = re.compile(r"\n\s*\n|\n(?= *\S.*?\S  +\S)|\n(?= {4,12}\w+(?:, \w+)*: )|\n(?=\||[\w%, ]+\n {4})")
 QUOTED = re.compile(r"([\"'`])((?:(?!\1).)*)\1")
 _PATTERNS = {name: re.compile(pattern) for name, (pattern, _) in PATTERNS.items()}
 
@@ -92,11 +95,10 @@ def python(text: str) -> Iterator[tuple[int, str]]:
             docstrings[id(node.body[0].value)] = name.startswith("_") and not name.startswith("__")
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) >= 4:
-            if docstrings.get(id(node), False) or re.match(r"\s*[<{.\[(]", node.value):
+            if docstrings.get(id(node), False) or re.match(PROGRAM, node.value):
                 continue
-            prose = re.sub(r"(?m)^( {4,8})\w+: ", r"\1", node.value)
-            for paragraph in re.split(r"\n\s*\n|\n(?=    +\S+  )", prose):
-                yield node.lineno, " ".join(paragraph.split())
+            for paragraph in ENTRY.split(node.value.split(">>>")[0]):
+                yield node.lineno, " ".join(re.sub(r"^\s*\w+: ", "", paragraph).split())
 
 
 def texts(paths: list[Path]) -> Iterator[tuple[str, int, str]]:

@@ -447,9 +447,7 @@ class Configuration(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Observation(HtmlFacts):
-    """A configuration and its measured cost; `reached` is whether the run got to its target, if it had
-    one.
-    """
+    """A configuration and its measured cost; `reached` is whether the run got to its target."""
 
     configuration: Configuration
     measurement: Measurement

@@ -95,7 +95,7 @@ class Feedback(Scripted):
             seen.append(gear)
             errors.append(abs(error))
             if abs(error) < params.exact * wanted:
-                self._why = "the slowdown is what was asked for"
+                self._why = "the slowdown is the requested one"
                 return
             still = len(seen) >= 3 and max(seen[-3:]) - min(seen[-3:]) <= params.still_gears
             if still and slow <= bound:

@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share with the others."""
+"""Shared by the tests of the benchmarks and the others."""
 
 from tests.conftest import (  # noqa: F401
     c_nvml,

@@ -1,4 +1,4 @@
-"""What the frontier benchmark counts as a problem, and how it scores one."""
+"""Problems of the frontier benchmark, and their scores."""
 
 from __future__ import annotations
 

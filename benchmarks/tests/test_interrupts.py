@@ -1,4 +1,4 @@
-"""The trials of the benchmark of interrupts: they interrupt where they say, and see what is left."""
+"""The trials of the benchmark of interrupts: they interrupt at their places, and list changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Truth on a driver that others wrote: what is summarised, and what is reported where there is no such
-driver.
+"""Truth on a driver of other authors: the summary, and the report without such a driver.
 """
 
 from __future__ import annotations

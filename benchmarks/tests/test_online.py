@@ -1,5 +1,5 @@
-"""The books of the online benchmark: what a job is reported to cost untuned, and with the best setting, is
-what it costs.
+"""The books of the online benchmark: the reported costs of a job untuned, and with the best setting, are its
+true costs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Programs that know nothing of the workbench, unmodified, on a simulated machine that trains.
 
-They find its GPU through the dynamic linker, as they would find a driver's, and what they state agrees with
-what is true.
+They find its GPU through the dynamic linker, as they would find a driver's, and their results agree with the
+truth.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Bench:
                              ENVIRONMENT_VARIABLE: str(machine.state.path)}
 
     def run(self, *arguments: str) -> str:
-        """What a Python program prints that runs while the GPU trains."""
+        """Output of a Python program that runs while the GPU trains."""
         with subprocess.Popen(
             [sys.executable, *arguments],
             env=self._environment,
@@ -51,10 +51,10 @@ class Bench:
         return out
 
     def truth_j(self, begun: list[float], ended: list[float]) -> tuple[float, float]:
-        """The least and most that the counter can say of a window whose edges were read somewhere within
+        """The least and most that the counter can show for a window whose edges were read somewhere within
         these times.
 
-        It moves in steps: what it states is as old as its update period at most.
+        It moves in steps: its value is as old as its update period at most.
         """
         state = self.machine.state
         step_s, gain = state.card(0, "counter_update_s"), self.machine.gain(0)

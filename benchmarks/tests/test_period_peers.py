@@ -1,4 +1,4 @@
-"""The known detectors of the period benchmark find what is there, and nothing where nothing is."""
+"""The known detectors of the period benchmark find true periods, and none where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The period benchmark: its scores say what they claim, and its peers find what is there."""
+"""The period benchmark: its scores are right, and its peers find true periods."""
 
 from __future__ import annotations
 

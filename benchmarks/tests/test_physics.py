@@ -1,4 +1,4 @@
-"""The simulator's physics, scored on what it was not fitted to."""
+"""The simulator's physics, scored on data outside of its fit."""
 
 from __future__ import annotations
 

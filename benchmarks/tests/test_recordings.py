@@ -1,4 +1,4 @@
-"""Recordings of any shape are examined or reported, and the figures count what they claim."""
+"""Recordings of any shape are examined or reported, and the figures are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second generator of recurring jobs: what it promises of each job and of its families."""
+"""The second generator of recurring jobs: its promises for each job and its families."""
 
 from __future__ import annotations
 

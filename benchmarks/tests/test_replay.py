@@ -1,4 +1,4 @@
-"""The replay charges everything; on the traces policies do what docs/validation/recurring.md says."""
+"""The replay charges everything; on the traces policies behave as in docs/validation/recurring.md."""
 
 from __future__ import annotations
 

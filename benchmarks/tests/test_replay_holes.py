@@ -1,4 +1,4 @@
-"""Traces in which something was not recorded: what is there is replayed, and nothing waits for ever."""
+"""Traces in which something was not recorded: the rest is replayed, and nothing waits for ever."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SIZE, LIMIT, NAME = pl.col("batch_size"), pl.col("power_limit"), pl.col("dataset
 
 
 class Cheapest(DefaultBatchSize):
-    """Asks for a slice at the lowest limit of 16, and then for a run of it at whatever limit is best."""
+    """Asks for a slice at the lowest limit of 16, and then for a run of it at the best limit."""
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         if not evidence.slices:

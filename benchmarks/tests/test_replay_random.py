@@ -1,4 +1,4 @@
-"""Random jobs: what they cost can be worked out, and the generator keeps its promises."""
+"""Random jobs: their costs can be computed, and the generator keeps its promises."""
 
 from __future__ import annotations
 

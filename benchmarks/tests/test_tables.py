@@ -1,4 +1,4 @@
-"""Cards made of measurements answer what was measured, at the driver's door too."""
+"""Cards made of measurements answer with their measurements, at the driver's interface too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of `benchmarks.truth` cost what their tables say, and its figures count what they claim."""
+"""The jobs of `benchmarks.truth` cost as in their tables, and its figures are right."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """Sharing of GPUs on a cluster: energy saved and slowdown.
 
     jobs, readers, generator     logs as frames: the schema and its check, files of this and other systems,
-                                 generated logs and what a log does not contain
+                                 generated logs and missing columns
     power, colocation            power of nodes; slowdown of jobs that share a GPU
-    state, engine, simulator     a cluster at one moment; what changes on its nodes; from event to event
+    state, engine, simulator     a cluster at one moment, changes on its nodes, from event to event
     columns, result              a log as arrays; the outcome of a run as frames
     policy, policies             who decides, behind a `ClusterControl`
     placement, capacity_index,   indices by which policies find nodes and GPUs
     ranking
     summary                      a run in numbers
     joblogs, sources             a log trimmed and cut into weeks; logs to choose from
-    scenario, runs, comparison   what is run; many runs with progress and an end; a choice and its runs
-    views, recording, drill      runs as columns to be shown; a run that can be looked into; one job or node
+    scenario, runs, comparison   the options of runs, many runs with progress, a choice and its runs
+    views, recording, drill      runs as columns to be shown, a run in detail, one job or node
 
 `summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` is a whole run.
 """

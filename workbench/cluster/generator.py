@@ -28,8 +28,8 @@ def draw(
     """Models, memory, deadlines and sensitivities for the jobs of a log, where it has none.
 
     Each job trains one of `MODELS`, all equally likely, which gives its utilisation and the median of its
-    peak memory, around which it is log-normal with `SIGMA` (batch sizes differ), at most the whole GPU; its
-    deadline is the submission plus its duration times a slack drawn evenly from `slack`; its sensitivity is
+    peak memory. Memory is log-normal around it with `SIGMA` (batch sizes differ), at most the whole GPU. The
+    deadline is the submission plus the duration times a slack drawn evenly from `slack`. The sensitivity is
     log-normal with median 1 and `SIGMA`. Columns of the log are kept.
 
     Args:

@@ -6,7 +6,7 @@ submit_s        when it came, seconds from any origin
 duration_s      work: how long it runs alone on its GPUs
 num_gpus        GPUs it holds all the time
 user            who sent it (a virtual cluster in Philly)
-model           what it trains; jobs of one model teach about each other
+model           the trained model; jobs of one model inform each other
 utilisation     mean GPU utilisation alone, 0..1, of each of its GPUs
 memory_bytes    peak memory on each of its GPUs
 deadline_s      when it must have ended, on the clock of `submit_s`; null: no deadline

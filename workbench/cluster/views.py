@@ -28,9 +28,9 @@ def energy_over(policy: str) -> pl.Expr:
 
 
 def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
-    """A row for each value of what is swept and each policy, of the runs that have ended: the means of their
-    figures, `draws`, and of `energy_kwh` and `energy_ratio`, which is against the first policy, the standard
-    deviation from draw to draw.
+    """A row for each swept value and each policy, over ended runs. It has the means of their figures,
+    `draws`, and of `energy_kwh` and `energy_ratio`, which is against the first policy, the standard deviation
+    from draw to draw.
     """
     spread = pl.col("energy_kwh", "energy_ratio").std().name.suffix("_sd")
     figures = pl.col(pl.Float64, pl.Int64).exclude("value", "seed").mean()

@@ -5,9 +5,9 @@
     nvml                   NVIDIA's driver (pynvml, milliwatts and millijoules are there alone)
     discovery, selection   list GPUs and open one, real or simulated; CUDA's numbers, UUIDs and PCI ids
     lease                  apply a setting, one holder at a time, and restore it
-    control, chosen        a setting applied by a person and undone: who has set what, how a chosen one
-                           differs, which rights it takes; what was applied last
-    journal                on disk: locks, so that one process at a time changes a GPU; what was found before
+    control, chosen        a setting applied and undone by hand, its origin, difference and rights; the
+                           last applied one
+    journal                on disk: locks, so that one process at a time changes a GPU; the earlier settings
     restore, watchdog      settings left by killed processes; the child that restores them
-    zeusd, mps, rapl       rights lent by the Zeus daemon; CUDA's MPS; CPU package and DRAM energy
+    zeusd, mps, rapl       rights lent by the Zeus daemon, CUDA's MPS, CPU package and DRAM energy
 """

@@ -55,7 +55,7 @@ class EnergyComparison:
         ended: Why no more were made.
         simulated: Whether no joule of it is real.
         notes: Limitations.
-        unit: "call"; "run" of the log; "sample", "iteration" or the like where the two did unequal work.
+        unit: "call", or "run" of the log. For unequal work "sample", "iteration" or the like.
     """
 
     labels: tuple[str, str]

@@ -74,7 +74,7 @@ def known_job(
         batch_size: Of the job, where it has one: other ones count only where this one is not known.
         baseline: Time (s) and energy (J) of an iteration at the default setting, where they are measured:
             where an earlier run's are farther off than a tenth, it was of another job.
-        also: A kind of source that is left out, "a sweep" or "a recurring job": the asker's own.
+        besides: A kind of source that is left out, "a sweep" or "a recurring job": the asker's own.
     """
     same, elsewhere = [], []
     others: dict[tuple[str, int | None], EarlierCurve] = {}

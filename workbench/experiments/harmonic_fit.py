@@ -1,8 +1,9 @@
 """How long an iteration takes in a few seconds of power readings, when its length is roughly known.
 
 By least squares the readings are laid on the first harmonics of every period within the range that a change
-of clocks can have made, and the one that leaves least is it; the shape is free, because not all of an
-iteration stretches alike. GPOEO detects the period again at every probe instead (`PyEPOpt.py:954-1722`).
+of clocks can have made. The period with the smallest residual is the result. The shape is free, because not
+all of an iteration stretches alike. GPOEO detects the period again at every probe instead
+(`PyEPOpt.py:954-1722`).
 """
 
 from __future__ import annotations

@@ -262,10 +262,10 @@ class Trace:
 class Rate:
     """Work done by a job without iterations, from the GPU's utilisation and clock.
 
-    One iteration is what `unit_s` does at the default setting. How much longer it takes elsewhere is the
-    lower of two upper bounds: the GPU's part stretches at most as the SM clock falls, the rest not at all,
-    `busy0 * clock0 / clock + 1 - busy0` (which states nothing of a lower memory clock); and the waits take at
-    most as long as before, `(1 - busy0) / (1 - busy)`.
+    One iteration is what `unit_s` does at the default setting. The slowdown elsewhere is the lower of two
+    upper bounds. First: the GPU's part stretches at most as the SM clock falls, the rest not at all, `busy0 *
+    clock0 / clock + 1 - busy0` (without a lower memory clock). Second: the waits take at most as long as
+    before, `(1 - busy0) / (1 - busy)`.
 
     Args:
         recorder, uuid: Whose readings.

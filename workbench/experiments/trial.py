@@ -137,8 +137,8 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def raised_at(error: BaseException, work: Work) -> str | None:
-    """The line ("file:line") of the user's code, not of a library, that an error comes from; the line that
-    defines the work where it could not be called; None where neither is known.
+    """The line ("file:line") of the user's code, not of a library, that raised an error. If the work could
+    not be called, the line that defines it. None where neither is known.
     """
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     libraries = (*installed, str(Path(__file__).parent), "<frozen ")

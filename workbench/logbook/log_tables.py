@@ -4,8 +4,8 @@ A table is wide (a column for each metric) or long: then it has the columns "met
 have a column of times and columns that identify a GPU. `log_readers` knows what the metrics mean. A file that
 was cut off is read as far as it goes.
 
-Layouts: docs.nvidia.com/datacenter/dcgm (dcgmi dmon); prometheus.io (HTTP API, exposition formats);
-mlflow.org (system metrics); LevelDB's log format (W&B, whose package no longer reads its own files). The
+Layouts: docs.nvidia.com/datacenter/dcgm (dcgmi dmon), prometheus.io (HTTP API, exposition formats),
+mlflow.org (system metrics), LevelDB's log format (W&B, whose package no longer reads its own files). The
 packages of W&B and TensorBoard read their messages.
 """
 

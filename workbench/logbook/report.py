@@ -70,7 +70,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
     """What one iteration takes and costs, or why that is not known; empty where it was not looked for.
 
     >>> describe_iterations(IterationSummary(24, 0.4123, 0.0031, 96.04, 2.1, "detected"))
-    '412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected)'
+    '412.3 ± 3.1 ms and 96.0 ± 2.1 J per iteration, 24 iterations (detected)'
     >>> describe_iterations(IterationSummary(0, reason="flat: the power hardly changes"))
     'no iterations found (flat: the power hardly changes)'
     """
@@ -95,7 +95,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
     under = [f"{format_energy(level.each_j, None)} at {level.setting}" for level in found.levels
              if level.setting and level.each_j is not None]
     message = (
-        f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
+        f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} per iteration, {found.count} "
         f"iteration{plural} ({found.source})"
     )
     check = "" if "off the marks" in found.check else found.check

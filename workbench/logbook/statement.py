@@ -91,7 +91,7 @@ class EnergyStatement:
 
     @property
     def text(self) -> str:
-        """The statement: hardware, scope, sensor, interval, repeats, what it includes and excludes."""
+        """The statement: hardware, scope, sensor, interval, repeats, inclusions and exclusions."""
         return " ".join(_sentences(self.measurements, self.surroundings))
 
     @property

@@ -4,7 +4,7 @@
     workbench.waste().frame                   # all runs of the log, a row for each kind
     workbench.waste(workbench.read_log("nvidia-smi.csv"))
 
-| kind | what it is |
+| kind | meaning |
 |---|---|
 | rest | the GPU did nothing for `REST_S` or longer |
 | long rest | the same for `LONG_S` or longer: a forgotten kernel, a job that waits for something |

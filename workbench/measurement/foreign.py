@@ -45,8 +45,8 @@ def foreign_processes(device: Device, *, graphics: bool = True) -> ForeignProces
     """The processes on a GPU that are neither this one, nor its descendants, nor ranks of the same job;
     those of a desktop, which only draw, are among them with `graphics`.
 
-    In a container the driver may report ours under ids of the host, which have no name here: of processes
-    without a name, as many are taken for ours as we have with CUDA and an id that is not in the list.
+    In a container the driver may report ours under ids of the host, which have no name here. Of processes
+    without a name, as many count as ours as we have with CUDA and an id outside of the list.
 
     Raises:
         DeviceError: the driver does not report them.

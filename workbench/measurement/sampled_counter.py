@@ -6,7 +6,7 @@ changes less from one interval to the next than the mean over a part of it. So t
 integrates change less than the readings do, and those of a counter that sums readings change as much.
 
 Such a counter is a sample of the power. The error of a sum over n readings follows from their long-run
-variance: it is large where successive readings are correlated, as those of a load whose period is close to
+variance. It is large where successive readings are correlated, as those of a load whose period is close to
 that of the sensor, and small where their errors cancel. Where two readings leave less than `HIDDEN_S` between
 them, no phase of a training hides there, and only the moments of its jumps are not known. The same holds for
 changes of level (`level_changes`), such as the end of a training.
@@ -91,10 +91,10 @@ def missed_variance(tick_s: Floats, power_w: Floats, window_s: float, moments: F
     """The variances (J^2) of the energies that readings miss between moments.
 
     From the readings in each stretch, or from the nearest ones where it is short, by an estimate of the
-    long-run variance whose quantile allows for its own scatter (Kiefer and Vogelsang, "A new asymptotic
-    theory for heteroskedasticity-autocorrelation robust tests", 2005, table 1: Bartlett's kernel, bandwidth
-    half the length). It is small where errors cancel, and large where they last, as those of a load whose
-    period is close to that of the sensor.
+    long-run variance. Its quantile allows for its own scatter (Kiefer and Vogelsang, "A new asymptotic theory
+    for heteroskedasticity-autocorrelation robust tests", 2005, table 1: Bartlett's kernel, bandwidth half the
+    length). It is small where errors cancel, and large where they last, as those of a load whose period is
+    close to that of the sensor.
 
     Args:
         tick_s: Moments of refreshes, s.

@@ -3,7 +3,7 @@
 Between two steps of a counter the energy is exact; uncertain is the piece of a step at either edge of a
 window. Power near an edge is taken as a Gaussian process: a level that may change at the edge, plus
 fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the counter and power readings are
-means of it over known stretches, so the energy of the piece is a conditional mean and its error a conditional
+means of it over known stretches. So the energy of the piece is a conditional mean and its error a conditional
 variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for Machine Learning",
 2.2). Size and length of the fluctuation, and whether the level changes, are averaged over by their
 likelihood.

@@ -143,7 +143,7 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     """Share of each iteration in which the GPU waits; None where the sensor is too slow to show it.
 
     A wait is where the power falls below half way from the busy level to that of the iterations' lowest
-    readings, if that is below half of the busy power: an average over a window shorter than the wait does not
+    readings, if that is below half of the busy power. An average over a window shorter than the wait does not
     move such crossings. A power dip during which kernels run (`utilisation`) is none; where utilisation shows
     waits that the power does not, the sensor is too slow.
     """

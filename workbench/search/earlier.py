@@ -2,7 +2,7 @@
 
 A curve is time and energy of one job at some settings of a card, in units of its own. It is weighed against
 the thought that it is of another job, by how well either foretells this run's measurements. As long as that
-is open it only orders the trials; where it is all but sure, each of its points is a soft probe; where it is
+is open it only orders the trials. Where it is nearly certain, each of its points is a soft trial. Where it is
 unlikely, all of it is left out. A choice is measured in any case.
 """
 

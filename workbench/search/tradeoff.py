@@ -291,7 +291,7 @@ def configured(at: Mapping[str, Any]) -> Configuration:
 
 
 def find(points: pl.DataFrame, wanted: Configuration) -> int | None:
-    """The row of a configuration; a batch size of None is any, the fastest; None where there is none."""
+    """The row of a configuration, or None. For a batch size of None the fastest one."""
     knobs: Mapping[str, Any] = {name: getattr(wanted.setting, name) for name in KNOBS if name != "batch_size"}
     rows = points.with_row_index("row").filter(
         pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in knobs.items())
@@ -331,8 +331,8 @@ def choose(
         max_power_w: Of the GPU, which prices time for eta.
 
     Raises:
-        UsageError: as `collect` and `analyse_frontier`; several jobs or GPUs in one frame; an eta or a
-            slowdown that makes no sense.
+        UsageError: as `collect` and `analyse_frontier`; or several jobs or GPUs in one frame, or an invalid
+            eta or slowdown.
     """
     points = collect(frame).points
     for name in ("gpu", "job"):

@@ -258,7 +258,7 @@ class JobProcess:
 
     def kill(self) -> bool:
         """End all its processes now; returns whether all ended. Processes left by a job that has ended by
-        itself (an upload, say) are not touched; nor are clients of MPS whose work the service does not end.
+        itself (such as an upload) are not touched. Neither are clients of MPS that the service keeps.
         """
         if self._process is None or self._process.returncode is not None:
             return True

@@ -29,7 +29,7 @@ MOST = 12
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What was watched while some of the jobs ran.
+    """The stages in which some of the jobs ran.
 
     Attributes:
         members: Numbers of the jobs that ran.

@@ -42,7 +42,7 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * watts / high_w
 
     out = [_text(
-        LEFT, 12, "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means",
+        LEFT, 12, "Power (W) over seconds. Coloured: one job alone. Grey: all together. Thick: means",
         "start",
     )]
     for members, from_s, to_s in spans:

@@ -15,8 +15,8 @@ from .picture import picture
 
 MIME = "application/vnd.gpu-energy-workbench.sharing+json"
 RULE = (
-    "attributed: the idle power in equal parts; what the board draws over it by each job's progress, an "
-    "iteration weighing what it drew over idle when it ran alone"
+    "attributed: the idle power in equal parts; the rest by each job's progress, an iteration weighted by "
+    "its energy over idle alone"
 )
 REPORTED = (
     "gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w", "memory_used_bytes",

@@ -38,7 +38,7 @@ class Judgement:
         self.decision, self.verdict = "unknown", ""
 
     def judge(self, *, last: bool = False) -> None:
-        """Compare the stages so far; the `last` time what was known stands if that fails."""
+        """Compare the stages so far; the `last` time the earlier result is kept if that fails."""
         jobs = self.jobs
         for job in [job for job in jobs.unmarked if jobs.watcher.marked(job)]:  # it was slow to begin
             jobs.notes.remove(jobs.unmarked.pop(job))

@@ -4,7 +4,7 @@
     catalogue      fitted cards and the six workloads of Zeus
     state          the machine's shared memory (standard library only)
     sensors        what the sensors make of true power (standard library only)
-    nvml_library   what is in place of `pynvml.nvmlLib`
+    nvml_library   the replacement of `pynvml.nvmlLib`
     machine        make, attach, step, hurt, remove; replay: a recording of a real driver in its place
     training       jobs that keep a simulated GPU busy; lane: one GPU of a job
     tenants        jobs that share a GPU, of any process (standard library only)

@@ -263,8 +263,8 @@ class Law:
     """How an iteration's time and power depend on the batch size b.
 
     The host launches an iteration's kernels in `overhead_s` while the GPU works on those before, and the
-    slower of the two sets the pace; what it does for the samples the GPU waits for, a little longer for each
-    in a large batch, where all are padded to the longest.
+    slower of the two sets the pace. The GPU waits for its work on samples, a little longer for each in a
+    large batch, where all are padded to the longest.
 
         busy = sample_s * (b + floor_samples)
         iteration = (overhead_s**5 + busy**5) ** (1/5) + host_s * b**host_exponent

@@ -114,7 +114,7 @@ class OperatingPoint:
 
 
 class SelfSettling(Hashable, Protocol):
-    """What knows by itself where a card settles under it, such as what was measured (`tables.Measured`)."""
+    """A load that knows where a card settles under it, such as a measured one (`tables.Measured`)."""
 
     def operate(
         self, card: Card, *, power_limit_w: float, max_sm_clock_mhz: int | None = None,

@@ -9,7 +9,7 @@ n jobs that run,
     power        resident + f(min(1, U)) * (mean of D_i / f(u_i), weighted by u_i),  f(u) = 2 u - u**1.55
 
 where D_i is the mean power of job i alone over that of a resident GPU that waits (EaCO, arXiv 2412.08294,
-tables 1 to 3; f of Fan, Weber and Barroso, ISCA'07, section 4; how well, docs/validation/simulation.md).
+tables 1 to 3, and f of Fan, Weber and Barroso, ISCA'07, section 4; see docs/validation/simulation.md).
 Phases show as a mean around which each job swings as far as the card allows.
 
 Standard library only. Each job has a slot with its demand and the timeline that it has queued; each job that

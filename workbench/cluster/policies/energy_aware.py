@@ -26,8 +26,8 @@ class EnergyAwareParams:
             placement takes on thousands of nodes; on 64 nodes more give the same figures.
         worth_times: Cost of its moves that emptying a node must save. Any value from 1 to 10 changes the
             energy by 1 %.
-        movable_times: Cost of a move, in seconds, that a job must still run to be moved: with 3 the energy
-            is 1 to 2 % less and more deadlines are missed, as a short job has no time to make up for a move.
+        movable_times: Cost of a move, in seconds, that a job must still run to be moved. With 3 the energy is
+            1 to 2 % less and more deadlines are missed, as a short job has no time to make up for a move.
         margin: By how much a predicted excess is raised against deadlines until the job has been measured;
             without, nothing is gained and three times as many placements are undone.
     """

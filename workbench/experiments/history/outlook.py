@@ -48,8 +48,8 @@ PAID = pl.Schema({
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What a recurrence at the default batch size and the highest power limit takes: medians of the
-    posterior, whose mean a few extreme samples decide, and 90 % of it for the cost (low..high).
+    """A recurrence at the default batch size and the highest power limit: medians of the posterior, whose
+    mean a few extreme samples decide, and 90 % of it for the cost (low..high).
     """
 
     batch_size: int
@@ -229,10 +229,10 @@ def recurrences(
     """A row per recurrence: what all its attempts cost together, and the sum so far.
 
     Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, lost (it
-    ended without the target, after as many runs as one may have), attempts, time_s, energy_j, cost, spent;
-    with a default also usual_time_s and usual_energy_j, what this recurrence would have taken at the default,
-    and saved, saved_low and saved_high: how much more all of them would have cost at the default, counted
-    from the recurrence `first` on (its number in the history) and NaN before it.
+    ended without the target, after as many runs as one may have), attempts, time_s, energy_j, cost, spent.
+    With a default also usual_time_s and usual_energy_j, for this recurrence at the default. Last saved,
+    saved_low and saved_high: how much more all of them would have cost at the default, counted from the
+    recurrence `first` on (its number in the history) and NaN before it.
 
     Args:
         paid: Frame `PAID`.

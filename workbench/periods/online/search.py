@@ -1,7 +1,7 @@
 """Looks for a period in readings as they come, and decides when the detector may be estimated.
 
 Durations grow by a half, or by a quarter where a period is coming, so that all questions together cost no
-more than a few of the last; the detector must be sure itself; an answer from less data must agree; and a
+more than a few of the last. The detector must be sure itself, and an answer from less data must agree. A
 period that sampling may have made is sampled again at another pace, or doubted (`aliasing`). GPOEO estimates
 a small spread over suffixes instead (SpectrumAnalysis.py:711-942).
 """

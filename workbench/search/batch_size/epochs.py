@@ -46,7 +46,7 @@ class EpochPrior:
         wall: Probability, per octave away from tried batch sizes, that a batch size does not get to the
             target at all.
         tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs next to
-            their like: a run in five may take 7 epochs instead of 4, and a policy that takes the first such
+            their like. A run in five may take 7 epochs instead of 4, and a policy that takes the first such
             run for the rule never tries there again.
     """
 

@@ -1,8 +1,8 @@
 """Our policy: what a try is worth over the next recurrences, and when to stop it.
 
 The cost of a recurrence is epochs x cost of an epoch. The second is known from seconds of profiling, the
-first is estimated (`epochs.py`). A try at a batch size is worth what it costs now, with the best moment to
-stop it, plus what the recurrences of a planning horizon will cost once it is known: the knowledge gradient
+first is estimated (`epochs.py`). The value of a try at a batch size is its cost now, with the best moment to
+stop it, plus the expected cost of the recurrences in a planning horizon afterwards: the knowledge gradient
 (Frazier, Powell and Dayanik, 2008).
 """
 

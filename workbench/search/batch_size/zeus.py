@@ -6,10 +6,10 @@ round starts at the cheapest survivor. After that, one Gaussian arm per survivor
 results, flat prior. Runs are stopped before the epoch in which they would cost more than `beta` times the
 least cost of a recurrence so far.
 
-What differs from Zeus' own code unless `faithful` is set: costs are epochs x cost of an epoch where that is
-profiled, so the profiling in a first run does not count against its batch size for ever; a run that did not
-reach its target is never booked as cheaper than what stopped it; a batch size that crashes is pruned; where
-nothing survives, the default does.
+Differences from Zeus' own code unless `faithful` is set: costs are epochs x cost of an epoch where that is
+profiled, so the profiling in a first run does not count against its batch size for ever. A run that did not
+reach its target is never booked as cheaper than its stopping cost. A batch size that crashes is pruned. If
+none survives, the default does.
 """
 
 from __future__ import annotations

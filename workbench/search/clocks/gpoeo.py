@@ -2,11 +2,11 @@
 through all probes.
 
 As in its code (ruixueqingyang/GPOEO 37d5a34, `PyEPOpt.py:954-1722`, `StateReward.py`): it starts from a
-predicted point; at most three probes for the memory clock; a walk outwards by a tenth of the card's gears
-until both ends are worse; golden section while the bracket is seven gears or wider and at most six probes;
-cubic fits of energy and of time over the gears, whose best gear is the answer. Objective and bound are the
-caller's; as shipped it minimises energy x time**2 within 4.5 %. Its probes are single measurements: it knows
-no errors.
+predicted point, with at most three trials for the memory clock. Then a walk outwards by a tenth of the card's
+gears until both ends are worse, and golden section while the bracket is seven gears or wider, with at most
+six trials. Last are cubic fits of energy and of time over the gears, whose best gear is the answer. Objective
+and bound are the caller's; as shipped it minimises energy x time**2 within 4.5 %. Its probes are single
+measurements: it knows no errors.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 After every probe `response_surface` gives draws of time and energy at every setting. A setting is rated by
 its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time at
-the reference; where nothing will be learnt later, as the reference: the saving is lost, which keeps the
-choice as far from the limit as the errors and the saving ask. The next probe is the one that is expected to
-improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009). The search ends when no probe
-improves the choice by more than the probe costs the rest of the job.
+the reference. Where nothing will be learnt later, it is charged as the reference. The saving is then lost,
+which keeps the choice as far from the limit as the errors and the saving ask. The next probe is the one that
+is expected to improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009). The search
+ends when no probe improves the choice by more than the probe costs the rest of the job.
 
 Where nothing will be learnt later and there is no prediction, only settings that were probed can be chosen:
 the others count with the price of one more probe. A choice that its own probes and the reference's leave in
@@ -66,9 +66,9 @@ class ModelGuided(Probing):
         space: The settings.
         horizon_s: How long the job probably goes on; a probe must pay within it.
         wait_share: Share of an iteration in which the GPU waits; see `response_surface.fit`.
-        learns_later: The choice will be held and measured for longer than any probe. What a probe would
-            report of it comes for nothing then, so a probe is worth less, and the choice is not probed for
-            its own sake where a probe was near.
+        learns_later: The choice will be held and measured for longer than any probe. Its measurement is then
+            free, so a trial is worth less, and the choice is not probed for its own sake where a probe was
+            near.
         params: The constants.
         args: Of `Probing`.
         options: Of `Probing`.

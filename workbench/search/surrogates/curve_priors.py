@@ -95,7 +95,7 @@ def condition(
     shapes: Shapes, where: np.ndarray, values: np.ndarray, variances: np.ndarray,
     log_levels: np.ndarray | None = None, groups: np.ndarray | None = None,
 ) -> Posterior:
-    """The belief after seeing `values` at the batch sizes with index `where`; one may stand there twice.
+    """The belief after seeing `values` at the batch sizes with index `where`; one may appear twice.
 
     Args:
         shapes: The prior.

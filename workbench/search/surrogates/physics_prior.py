@@ -9,14 +9,13 @@ work a, memory-bound work b and a gap c that every iteration pays once,
     power  = static + memory_static * m**g + d * V(d)**2 * filled(s) * (e0 + e_a*u_a + e_b*u_b)
            + memory * u_b * m  while busy
     u_a = (a/f)/busy time, u_b = (b/m)/busy time;           in the gap: static, and a share of the e0 term
-    f      = x * (1 + (x/boost)**edge)**(-1/edge)           no card goes as fast as its list says: f levels
-           off
-    d      = f * (x/f)**asked                               what it draws follows f, x or something between
+    f      = x * (1 + (x/boost)**edge)**(-1/edge)           cards are slower than their list: f levels off
+    d      = f * (x/f)**asked                               its power follows f, x or a mixture
 
 V falls in a straight line from 1 to `v_knee` at `knee`, and no further. A power limit lowers x until mean
 power, or power while busy, or something between (a limit averages over some time), fits under it. The voltage
 curve is that of Mei et al., "A survey and measurement study of GPU DVFS on energy conservation", 2017,
-section 4; overlap as a norm becomes the roofline (Williams et al., 2009) at n = infinity; the gap is the
+section 4. Overlap as a norm becomes the roofline (Williams et al., 2009) at n = infinity. The gap is the
 overhead law that fits the traces of Zeus (NSDI'23, figure 4).
 
 The ranges are wide enough for cards from Pascal to Hopper and were not fitted to any; only how often and how

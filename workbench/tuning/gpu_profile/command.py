@@ -1,7 +1,7 @@
 """`workbench profile-gpu`: learns how a GPU answers its clocks and limits, for better first guesses.
 
 Workloads of graded intensity are measured at the default and at a handful of other settings (`collector`),
-row by row into a file (`rows`), so that an interrupted profile continues; then a model for each set of
+row by row into a file (`rows`), so that an interrupted profile continues. Then a model for each set of
 features is trained and kept (`search.surrogates.predictor`, `tuning.models`). The GPU is restored, whatever
 happens.
 """

@@ -82,10 +82,10 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
     """Relative curves of a training frame.
 
     Args:
-        frame: One row a workload and setting: workload, group, sm_clock_mhz, mem_clock_mhz, power_limit_w
+        frame: One row per workload and setting: workload, group, sm_clock_mhz, mem_clock_mhz, power_limit_w
             (null = the driver's), iteration_s, power_w, features (those of the rows at the reference count),
-            and optionally `reference`: true at the setting that the GPU runs by default; without it that is
-            the highest clocks and limit.
+            and optionally `reference`. It is true at the GPU's default setting; without it that is the
+            highest clocks and limit.
         names: Features to use; those that the frame lacks, or that are never known, are left out.
 
     Raises:

@@ -10,10 +10,10 @@ d/d_full, a**n + b**n = 1 and q the share of gaps,
                                                                              `unit` that of the training set
 
 relative to the reference, at each setting j of the training set. A_j and M_j are how much longer clock-bound
-and memory-bound work takes there: close to the ratio of clocks on paper, but cards run other clocks than were
-asked for, and memory slows where the crossbar's clock falls; so they are fitted, and only held by the ratios.
-Three numbers a setting for power, none below zero, do the same for power. So few numbers carry over to
-workloads unlike those of the training set, which trees do not.
+and memory-bound work takes there. On paper that is the ratio of clocks. But cards run other clocks than
+requested, and memory slows where the crossbar's clock falls. So they are fitted, and regularised towards the
+ratios. Three numbers a setting for power, none below zero, do the same for power. So few numbers carry over
+to workloads unlike those of the training set, which trees do not.
 """
 
 from __future__ import annotations

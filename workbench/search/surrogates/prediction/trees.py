@@ -90,9 +90,9 @@ def held_out_errors(curves: Curves) -> pl.DataFrame:
     """Errors per setting on groups of workloads that were left out of the training in turn.
 
     Returns:
-        sm_clock_mhz, mem_clock_mhz, power_limit_share; time_error, power_error, energy_error (mean absolute
-        relative error); log_time_sd, log_energy_sd (of the logarithms, so that the 80 % interval holds 80 %
-        of the workloads); workloads.
+        sm_clock_mhz, mem_clock_mhz, power_limit_share, time_error, power_error, energy_error (mean absolute
+        relative error), log_time_sd, log_energy_sd (of the logarithms, so that the 80 % interval holds 80 %
+        of the workloads), workloads.
     """
     folds = folds_of(curves.groups)
     time, power = np.empty_like(curves.log_time), np.empty_like(curves.log_power)
