@@ -235,6 +235,13 @@ def test_a_field_that_is_too_long_is_refused(file: Path, spoiled: str) -> None:
         read_log(file)
 
 
+@pytest.mark.parametrize("raw", [b"PAR1PAR1", b"PAR1" + bytes(40), b"PAR1" + bytes(40) + b"PAR1"])
+def test_a_damaged_parquet_file_is_refused(file: Path, raw: bytes) -> None:
+    file.write_bytes(raw)
+    with pytest.raises(UsageError, match="damaged Parquet"):
+        read_log(file)
+
+
 @pytest.mark.parametrize("path", ["a\0b", "~nobody-of-this-name/a.csv", b"a.csv", 3, None, float("inf")])
 def test_what_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(UsageError, match="path="):

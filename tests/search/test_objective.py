@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from workbench.errors import MeasurementError, UsageError
 from workbench.records import GpuMeasurement, Measurement
-from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost, check_measured
+from workbench.search.objective import (
+    Energy,
+    EnergyDelay,
+    EnergyWithin,
+    Time,
+    ZeusCost,
+    check_measured,
+    check_objective,
+    resolve_objective,
+)
 
 ALL = [ZeusCost(0.3, 250), Energy(), Time(), EnergyDelay(1), EnergyDelay(2), EnergyWithin(1e9, 1.0)]
 
@@ -50,6 +60,11 @@ def test_many_runs_cost_what_each_of_them_does(objective: object) -> None:
     times, energies = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     each = [objective.cost(t, e) for t, e in zip(times, energies, strict=True)]  # type: ignore[attr-defined]
     assert objective.cost(times, energies).tolist() == pytest.approx(each)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("eta", [Fraction(1, 4), np.float32(0.25), 0.25])
+def test_an_eta_of_any_kind_of_number_is_one(eta: object) -> None:
+    assert resolve_objective(check_objective(eta), 400.0, 2).cost(2.0, 5.0) > 0
 
 
 @pytest.mark.parametrize("eta", [-0.1, 1.1, math.nan])

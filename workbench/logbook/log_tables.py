@@ -42,7 +42,10 @@ def table_of(path: Path) -> pl.DataFrame:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     if raw.startswith(b"PAR1"):
-        return _frame(pl.read_parquet(path).to_dicts())
+        try:
+            return _frame(pl.read_parquet(path).to_dicts())
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise UsageError(f"{path} is a damaged Parquet file: {str(error).splitlines()[0]}") from error
     if raw.startswith(b":W&B"):
         return _frame(_wandb(raw))
     if b"brain.Event:" in raw[:100]:

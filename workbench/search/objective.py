@@ -137,9 +137,10 @@ def check_objective(value: Any) -> str | float | Objective:
     Raises:
         UsageError: none of them; lists the names.
     """
-    known = isinstance(value, str) and value in OBJECTIVES
-    if known or hasattr(value, "cost") or (is_number(value) and 0 <= value <= 1):
+    if hasattr(value, "cost") or (isinstance(value, str) and value in OBJECTIVES):
         return value  # type: ignore[no-any-return]
+    if is_number(value) and 0 <= value <= 1:
+        return float(value)
     hint = near(value, OBJECTIVES) if isinstance(value, str) else f"; choose {', '.join(OBJECTIVES)}"
     raise UsageError(f"objective={shown(value)} is not known{hint}, or a number from 0 to 1 (Zeus' eta)")
 
