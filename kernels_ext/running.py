@@ -82,7 +82,7 @@ class Running:
                          iteration_s=lambda: log.found.iteration_s if log and log.found else None)
 
     def _begin_tuning(self, keywords: dict[str, Any], live: bool) -> None:
-        """Tune the cell's work. If tuning is impossible, a message gives the reason and the cell runs untuned."""
+        """Tune the cell's work; if that is impossible, a message gives the reason and the cell runs untuned."""
         from workbench.errors import WorkbenchError
         from workbench.tuning.driver import TunerThread, cell_over
         from workbench.tuning.state_machine import Tuner
@@ -103,8 +103,8 @@ class Running:
             self._clocks = self._magics.started_view(lambda: ClocksPanel(tuner, live=True))
 
     def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
-        """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and returns whether
-        the run succeeded.
+        """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and returns
+        whether the run succeeded.
         """
         from workbench.measurement.repeats import repeated, with_iterations
 

@@ -92,7 +92,7 @@ def python(text: str) -> Iterator[tuple[int, str]]:
             docstrings[id(node.body[0].value)] = name.startswith("_") and not name.startswith("__")
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) >= 4:
-            if docstrings.get(id(node), False) or re.match(r"\s*[<{.\[(]", node.value):
+            if docstrings.get(id(node), False) or re.match(r"\s*[<{.\[(]|let ", node.value):
                 continue
             prose = re.sub(r"(?m)^( {4,8})\w+: ", r"\1", node.value)
             for paragraph in re.split(r"\n\s*\n|\n(?=    +\S+  )", prose):

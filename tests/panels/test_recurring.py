@@ -435,7 +435,7 @@ def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
         for text in (
             "Estimated cost",
             "best: ",
-            "Saved against",
+            "Cumulative saving",
             "cheaper since",
         )
     )

@@ -1,10 +1,10 @@
 """Interactive panels: live plots, sliders, buttons. Importing this loads no plotting library.
 
 `PowerView` is the live view of a running cell with its iterations. `period` shows the iterations of a
-recorded trace. `recurring` shows and runs a recurring job. `clocks` shows and steers a tuner. `frontier` shows
-energy against time and chooses a configuration. `apply` applies it to a GPU and undoes it. `cluster` compares
-policies that let jobs share GPUs. `log` lists every run, to open one or to compare two. `open` has all panels
-on tabs.
+recorded trace. `recurring` shows and runs a recurring job. `clocks` shows and steers a tuner. `frontier`
+shows energy against time and chooses a configuration. `apply` applies it to a GPU and undoes it. `cluster`
+compares policies that let jobs share GPUs. `log` lists every run, to open one or to compare two. `open` has
+all panels on tabs.
 
 `_views` has one folder per panel, and `_core` the base of all panels.
 """

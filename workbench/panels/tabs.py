@@ -4,8 +4,8 @@ cluster, log.
     workbench.panels.open()         in a cell; "Create New View for Output" in its menu moves it to a tab
     workbench.panels.open(sweep)    points of the frontier, as `panels.frontier` takes them; else the log
 
-It belongs to the kernel: a second call, or a reopened notebook, shows the same workbench. Without a kernel, the
-notebook shows a picture from the time of display; `finish()` leaves a new one.
+It belongs to the kernel: a second call, or a reopened notebook, shows the same workbench. Without a kernel,
+the notebook shows a picture from the time of display; `finish()` leaves a new one.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Workbench(Displayed):
         return "".join(parts)
 
     def finish(self) -> None:
-        """Leave a picture of every tab in the view's place, and end the panels. Applied settings stay active."""
+        """Leave a picture of every tab in the view's place, and end the panels; applied settings stay active."""
         self.close()
         super().finish()
 
@@ -136,7 +136,7 @@ def open_workbench(
     run: Callable[[Any], object] | None = None, store: Store | None = None, log: Any = None,
     live: bool | None = None,
 ) -> Workbench:
-    """The workbench of this kernel. Without arguments it is the existing one, as long as the GPUs are the same.
+    """The workbench of this kernel; without arguments the existing one, as long as the GPUs are the same.
 
     Args:
         points: Points of the frontier, as `panels.frontier` takes them; None takes the log. A running `Sweep`

@@ -1,14 +1,14 @@
 """Base of every live panel: load BokehJS, replay to a reloaded page, publish, take input while a cell runs.
 
 The two ends exchange the widget's custom messages. The front end sends `hello` when it has a view, and the
-kernel sends nothing before. The kernel answers with BokehJS (once per page, from the installed bokeh, without a
-network) and with the `snapshot`, which contains everything for a first drawing. Then it sends `changes`, one
-binary message per update. It answers every message of the front end with a `pong` immediately. If that takes
-more than a second, the front end shows that input waits for the end of the cell.
+kernel sends nothing before. The kernel answers with BokehJS (once per page, from the installed bokeh, without
+a network) and with the `snapshot`, which contains everything for a first drawing. Then it sends `changes`,
+one binary message per update. It answers every message of the front end with a `pong` immediately. If that
+takes more than a second, the front end shows that input waits for the end of the cell.
 
 A kernel without subshells receives no `hello` before the cell has ended. So a displayed view that has sent
-nothing after a second gets the greeting anyway, and several times more within 90 s. After that it gets updates;
-rarely if it stays silent.
+nothing after a second gets the greeting anyway, and several times more within 90 s. After that it gets
+updates; rarely if it stays silent.
 """
 
 from __future__ import annotations
@@ -99,15 +99,15 @@ def bokeh_js() -> tuple[str, bytes]:
 
 
 class LivePanel(Displayed, anywidget.AnyWidget):
-    """A widget that draws with BokehJS and gets its data from a thread. Subclasses provide the content (`about`,
-    `news`, `svg`, `summary`), read new data (`refresh`) and handle a person's actions (`on_message`).
+    """A widget that draws with BokehJS and gets its data from a thread. Subclasses provide the content
+    (`about`, `news`, `svg`, `summary`), read new data (`refresh`) and handle a person's actions (`on_message`).
 
     Args:
         live: True for a widget, False for a picture; None takes a widget if the front end supports them.
     """
 
     poll_s: ClassVar[float] = 0.5  # between two readings of the source while a view is visible
-    keeps_error: ClassVar[tuple[str, ...]] = ()  # messages that keep the problem of the one before on the screen
+    keeps_error: ClassVar[tuple[str, ...]] = ()  # messages that keep an earlier problem on the screen
     _css = STATIC / "panel.css"
     _finished: ClassVar[deque[LivePanel]] = deque()
     _of_cells: ClassVar[dict[str, LivePanel]] = {}  # shown last by a cell, of each kind of panel
@@ -175,8 +175,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return self.quiet() and not cell_is_running()
 
     def due(self) -> bool:
-        """Whether to read the source again; then it counts as read. Rarely for a silent browser, because messages
-        may wait for one that is closed.
+        """Whether to read the source again; then it counts as read. Rarely for a silent browser, because
+        messages may wait for one that is closed.
         """
         now_s = time.monotonic()
         if now_s - self._read_s < (UNWATCHED_S if self.quiet() else 0.5 * self.poll_s):

@@ -2,8 +2,8 @@
 
 JupyterLab shows a saved widget whose kernel is gone as "Error displaying widget: model not found", and
 nothing else of the same output. So the picture is a separate output above the widget's, and a style that
-comes with it shows one of the two: the picture unless a widget lives below it. The picture is drawn again when
-the content has not changed for a while, so that a saved notebook keeps the last state.
+comes with it shows one of the two: the picture unless a widget lives below it. The picture is drawn again
+when the content has not changed for a while, so that a saved notebook keeps the last state.
 """
 
 from __future__ import annotations

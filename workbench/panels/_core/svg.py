@@ -195,8 +195,8 @@ class Picture:
 
 
 class Frame:
-    """One plot of a picture: the scale of its axes, and its drawing. Places are values of its axes; `dx`, `dy`
-    are pixels right and below.
+    """One plot of a picture: the scale of its axes, and its drawing. Places are values of its axes; `dx`,
+    `dy` are pixels right and below.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Frame:
         return _within(x, self.x_span) and (y is None or _within(y, self.y_span))
 
     def described(self) -> dict[str, Any]:
-        """The frame for a browser: its axes, and its layers as columns; elements of equal style form one layer."""
+        """The frame for a browser: its axes, and its layers as columns; equal styles form one layer."""
         layers: dict[str, dict[str, Any]] = {}
         for style, rows in self._layers:
             known = layers.setdefault(repr(style), {**style, "rows": {name: [] for name in rows}})["rows"]
