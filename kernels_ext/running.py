@@ -82,7 +82,7 @@ class Running:
                          iteration_s=lambda: log.found.iteration_s if log and log.found else None)
 
     def _begin_tuning(self, keywords: dict[str, Any], live: bool) -> None:
-        """Tune the cell's work; if that is impossible, a message gives the reason and the cell runs untuned."""
+        """Tune the cell's work; if that fails, a message gives the reason and the cell runs untuned."""
         from workbench.errors import WorkbenchError
         from workbench.tuning.driver import TunerThread, cell_over
         from workbench.tuning.state_machine import Tuner

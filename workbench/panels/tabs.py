@@ -105,7 +105,7 @@ class Workbench(Displayed):
         return "".join(parts)
 
     def finish(self) -> None:
-        """Leave a picture of every tab in the view's place, and end the panels; applied settings stay active."""
+        """Leave a picture of every tab in the view's place, and end the panels. Settings stay active."""
         self.close()
         super().finish()
 

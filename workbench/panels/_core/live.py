@@ -100,7 +100,7 @@ def bokeh_js() -> tuple[str, bytes]:
 
 class LivePanel(Displayed, anywidget.AnyWidget):
     """A widget that draws with BokehJS and gets its data from a thread. Subclasses provide the content
-    (`about`, `news`, `svg`, `summary`), read new data (`refresh`) and handle a person's actions (`on_message`).
+    (`about`, `news`, `svg`, `summary`), read new data (`refresh`) and handle actions (`on_message`).
 
     Args:
         live: True for a widget, False for a picture; None takes a widget if the front end supports them.

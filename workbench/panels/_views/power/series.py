@@ -1,4 +1,4 @@
-"""Rows that a plot keeps of a long run: the last minute in full, older ones as extremes of short stretches."""
+"""Rows that a plot keeps of a long run: the last minute in full, older ones as extremes of stretches."""
 
 from __future__ import annotations
 
