@@ -82,12 +82,12 @@ def test_a_lost_recurrence_is_named_with_its_cost_and_marked_in_the_picture() ->
         attempts += [replace(ran(n, 64, state="failed"), recurrence=recurrence) for n in numbers]
     attempts.insert(9, replace(ran(9, 64), recurrence=7))
     panel = panel_of(attempts, live=False)
-    (lost,) = [line for line in panel.summary().splitlines() if line.startswith("failed: ")]
+    (lost,) = [line for line in panel.summary().splitlines() if line.startswith("lost: ")]
     assert all(part in lost for part in ("7, 9", amount(6 * cost, "J")))
     assert [row["lost"] for row in view(panel.outlook).recurrences] == [False] * 6 + [True, False, True]
     assert "no run reached" in panel.svg()
     calm = panel_of(many(6), live=False)
-    assert "failed" not in calm.summary()
+    assert "lost" not in calm.summary()
     assert "no run reached" not in calm.svg()
 
 

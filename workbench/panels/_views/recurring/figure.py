@@ -106,14 +106,14 @@ def _costs(picture: Picture, view: RecurringView) -> None:
         hover = {
             "recurrence": f"{row['recurrence']}", "cost": f"{row['cost']:.3f}",
             "batch size": f"{row['batch_size']}",
-            "target": "target not reached: this recurrence failed" if row["lost"] else end,
+            "target": "target not reached: this recurrence is lost" if row["lost"] else end,
         }
         if row["lost"]:
             frame.mark(row["recurrence"], row["cost"], 4, CROSS, "x", hover=hover)
         else:
             frame.dot(row["recurrence"], row["cost"], colour(0), 3, hover=hover)
     if any(row["lost"] for row in rows):
-        frame.label(frame.x_span[0], top, "x: failed, no run reached the target", dx=4, dy=11, opacity=0.8)
+        frame.label(frame.x_span[0], top, "x: lost, no run reached the target", dx=4, dy=11, opacity=0.8)
 
 
 def _saved(picture: Picture, view: RecurringView) -> None:

@@ -122,7 +122,7 @@ def _lost(rows: pl.DataFrame, kind: str) -> list[str]:
         return []
     price, numbers = amount(float(gone["cost"].sum()), kind), _listed(gone["recurrence"].to_list())
     return [
-        f"failed: recurrence{'s' * (gone.height > 1)} {numbers}; {MOST_RUNS} runs each did not reach the "
+        f"lost: recurrence{'s' * (gone.height > 1)} {numbers}; {MOST_RUNS} runs each did not reach the "
         f"target and cost {price} in total"
     ]
 
