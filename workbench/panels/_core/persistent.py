@@ -40,7 +40,7 @@ class DisplayHandle:
     def __init__(self, asked: bool | None) -> None:
         self.asked = asked
         self.picture_id = self.widget_id = ""
-        self.draws_widgets = True  # whoever asked for it to be displayed
+        self.draws_widgets = True  # the front end that displays it
         self._drawn: dict[str, Any] = {}  # the picture, the last time
         self._widget: dict[str, Any] = {}  # if it is one output with the picture
         self._waiting: threading.Timer | None = None

@@ -37,8 +37,8 @@ MANY = ("line", "steps", "cloud")  # kinds of layers that are given as columns o
 LETTER, CHARACTERS = 6.2, 112  # width of a letter; letters that fit into one line
 
 Span = tuple[float, float]
-Values = Iterable[Any]  # numbers; None or NaN where there is none
-Hover = Mapping[str, Any]  # what a browser shows at a point: by heading a text, for a line one for each point
+Values = Iterable[Any]  # numbers; None or NaN if missing
+Hover = Mapping[str, Any]  # tooltips: a text by heading, for a line one per point
 
 
 class ShadedSpan(NamedTuple):
@@ -81,7 +81,7 @@ class Picture:
             self.text(0, 13, title, size=size, weight="bold")
 
     def sentences(self, sentences: Iterable[str], *, headline: bool = True) -> None:
-        """Sentences below one another, the first one as a headline where there is one."""
+        """Sentences below one another, the first one as a headline if `headline`."""
         for number, sentence in enumerate(sentences):
             first = headline and not number
             for line in textwrap.wrap(sentence, CHARACTERS):

@@ -169,7 +169,7 @@ class PowerView(LivePanel):
     def html(self) -> str:
         if self._filled():
             return self.svg()
-        # As high as panel.css makes the view, so that what the cell prints stays in place.
+        # The height of the view in panel.css, so that the cell's printed output stays in place.
         words = "Loading the live view. If this text stays, the cell was running when the notebook was saved."
         return f"<div style='height:350px'><b>{html.escape(self.title())}</b><br>{words}</div>"
 
