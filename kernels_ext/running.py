@@ -1,4 +1,4 @@
-"""What is being measured: a cell between two hooks, or the statement of a `%energy` line."""
+"""A running measurement: a cell between two hooks, or the statement of a `%energy` line."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Running:
-    """One thing that is being measured: `open` it, let it run, `close` it; `end` restores what it changed.
+    """One measurement: `open` it, run the code, `close` it. `end` restores changed settings.
 
-    An interrupt at its end costs repetitions, never the measurement; a second one ends it. Where a third one
-    keeps `end` from its work, the hooks around cells call it again.
+    An interrupt at its end costs repetitions, never the measurement; a second one ends it. If a third one
+    interrupts `end`, the hooks around cells call it again.
 
     Args:
         magics: The `EnergyMagics` that show and configure.
-        options: What the line asks for.
+        options: Options of the line.
         label: Its name in the log.
-        cell: Whether it is a cell, which may have a live view; settings of that are restored at its end.
+        cell: Whether it is a cell. A cell may have a live view, whose settings are restored at its end.
     """
 
     def __init__(self, magics: Any, options: Options, label: str, *, cell: bool) -> None:
@@ -47,7 +47,7 @@ class Running:
         self._tuned = False  # whether a tuner may have changed settings
 
     def open(self) -> None:
-        """Begin. What is raised in here leaves nothing behind."""
+        """Begin the measurement. An exception in this method leaves nothing open."""
         magics, options = self._magics, self._options
         magics.begun.append(self)
         try:
@@ -55,12 +55,12 @@ class Running:
                 magics.say(message)
             self._session.messages.clear()
             self._uuids = magics.chosen(options.gpus)
-            self._meter = self._session.meter  # a new one where a simulated GPU was named first here
+            self._meter = self._session.meter  # a new one if this line was the first to name a simulated GPU
             live = magics.live if options.live is None else options.live
             live = live and self._cell and not self._quiet and magics.has_front_end
             if self._meter.recorder is not None:
                 self._hold = self._meter.recorder.hold(self._meter.clock())
-            if options.tune:  # what was saved comes before the power
+            if options.tune:  # the saving comes before the power
                 self._begin_tuning(options.tune, live)
             if self._meter.recorder is not None and live:
                 self._view = magics.started_view(self._live_view)
@@ -82,7 +82,7 @@ class Running:
                          iteration_s=lambda: log.found.iteration_s if log and log.found else None)
 
     def _begin_tuning(self, keywords: dict[str, Any], live: bool) -> None:
-        """Tune what the cell runs; where that cannot be, a message says why and the cell runs untuned."""
+        """Tune the cell's work; if that fails, a message gives the reason and the cell runs untuned."""
         from workbench.errors import WorkbenchError
         from workbench.tuning.driver import TunerThread, cell_over
         from workbench.tuning.state_machine import Tuner
@@ -103,8 +103,8 @@ class Running:
             self._clocks = self._magics.started_view(lambda: ClocksPanel(tuner, live=True))
 
     def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
-        """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and reports
-        whether that went well.
+        """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and returns
+        whether the run succeeded.
         """
         from workbench.measurement.repeats import repeated, with_iterations
 
@@ -139,7 +139,7 @@ class Running:
                 self.end()
 
     def end(self) -> None:
-        """Restore what was set, and stop the views. Nothing is left to do after `close`."""
+        """Restore the settings, and stop the views. Does nothing after `close`."""
         left: list[str] = []
         self._stoppable = False
         with self.noting_interrupts():
@@ -155,7 +155,7 @@ class Running:
             self._magics.say(sentence)
 
     def noting_interrupts(self) -> contextlib.AbstractContextManager[None]:
-        """A first interrupt is noted and does not end what is under way; a second one ends `close`."""
+        """Record a first interrupt without ending the running step; a second one ends `close`."""
         from workbench._processes import interrupts_to
 
         return interrupts_to(self._note)
@@ -174,8 +174,8 @@ class Running:
     def _count(
         self, windows: list[Window], measured: list[Measurement], remarks: list[str]
     ) -> SegmentedIterations | None:
-        """The iterations of all runs, which `measured` has afterwards, each run its own. What goes wrong here
-        costs them, and not the measurement.
+        """Add the iterations of each run to `measured`. An error here costs the iterations, not the
+        measurement.
         """
         from workbench.measurement.iterations import pooled
         from workbench.measurement.repeats import with_iterations
@@ -193,7 +193,7 @@ class Running:
             return None
 
     def _end_tuning(self) -> tuple[str, bool]:
-        """Restore the GPU; returns what tuning has saved or why not, and whether a GPU is not restored."""
+        """Restore the GPU. Returns the saving, or the reason for none, and whether a GPU is not restored."""
         if self._tuning is None:
             return "", False
         self._tuning.end()
@@ -211,7 +211,7 @@ class Running:
     def _keep_and_show(
         self, whole: Measurement, window: Window, found: SegmentedIterations | None, remarks: list[str]
     ) -> None:
-        """Store the result and show it, on top of the picture where there is a live view."""
+        """Store the result and show it, on top of the picture if there is a live view."""
         from IPython.display import display
 
         from workbench.logbook.report import Report
@@ -230,7 +230,7 @@ class Running:
             self._view.finish(shown, end_s=window.end_s)
 
     def _against_last_run(self, whole: Measurement) -> str:
-        """What changed since the last complete run of this label in this kernel; empty where there was none.
+        """The change since the last complete run of this label in this kernel; empty if there was none.
 
         A tuned run is neither compared nor compared with: it reports its own saving.
         """
@@ -254,7 +254,7 @@ class Running:
         self, again: Callable[[], bool], measured: list[Measurement], windows: list[Window],
         remarks: list[str],
     ) -> None:
-        """Run it again as often as asked; good runs are added to `measured` and `windows`."""
+        """Repeat the run as requested; successful runs are added to `measured` and `windows`."""
         times = self._options.repeat
         for number in range(2, times + 1):
             window = self._once_more(again)
@@ -266,7 +266,7 @@ class Running:
             measured.append(self._measure(window, "ok"))
 
     def _once_more(self, again: Callable[[], bool]) -> Window | None:
-        """The closed window of another run; None where it did not go well."""
+        """The closed window of another run; None if it failed."""
         if self._interrupted:
             return None
         from workbench._processes import interrupts_to

@@ -103,7 +103,7 @@ def test_without_rights_it_shows_the_command(machine: Machine) -> None:
     ask(panel, "apply")
     view = browser.last("news")["view"]
     assert view["command"] == f"sudo nvidia-smi -i {panel.control.device.uuid} -pl 150"
-    assert "it takes root" in browser.last("problem")["text"]
+    assert "root, CAP_SYS_ADMIN" in browser.last("problem")["text"]
     assert view["command"] in panel.html()
     assert limit_w(machine) == 250.0
 
@@ -322,12 +322,12 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
 
     def refused(self: NvmlDevice, setting: Setting) -> Setting:
         if self is refuses:
-            raise NotPermitted("it takes root")
+            raise NotPermitted("root, CAP_SYS_ADMIN")
         return write(self, setting)
 
     fails.append(applier.controls[1])
     monkeypatch.setattr(NvmlDevice, "write", refused)
-    with pytest.raises(NotPermitted, match="root; GPU 1"):
+    with pytest.raises(NotPermitted, match="root, CAP_SYS_ADMIN; GPU 1"):
         applier.apply()
     assert limits() == [250.0, 200.0, 250.0]
     fails.clear()

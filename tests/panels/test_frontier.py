@@ -130,7 +130,7 @@ def test_arguments_that_make_no_sense_are_refused(panel: FrontierPanel) -> None:
     ):
         with pytest.raises(UsageError, match=sentence):
             workbench.panels.frontier(POINTS, **wrong)
-    with pytest.raises(UsageError, match=r"175 W.*8 points"):
+    with pytest.raises(UsageError, match=r"175 W.*8 shown points"):
         panel.choose(at(175.0))
 
 

@@ -216,7 +216,7 @@ def test_marks_beat_what_the_power_says() -> None:
     known = SegmentedIterations(frame, per_iteration(frame, source="marks"), SURE)
     observed = period_view(trace, Periods(reason="too short"), known=known)
     assert observed.sure
-    assert observed.headline.endswith(", by its marks")
+    assert observed.headline.endswith(", reported by step()")
     assert [span.start_s for span in observed.spans] == pytest.approx(at[:-1])
 
 
@@ -557,7 +557,7 @@ def test_a_measurement_is_found_by_itself_its_label_or_its_id(
     [
         (pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "power_w.* time_s, watts"),
         ({}, "no trace"),
-        (7, "not int"),
+        (7, "got int"),
     ],
 )
 def test_an_input_without_a_trace_is_refused(what: Any, why: str) -> None:
@@ -587,7 +587,7 @@ def test_the_panels_are_there_by_name_and_load_late() -> None:
 
 def test_without_arguments_it_shows_the_newest_measurement_that_has_a_trace() -> None:
     store = Store()
-    with pytest.raises(UsageError, match="nothing is measured"):
+    with pytest.raises(UsageError, match="no measurement has"):
         period(store=store)
     times = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
     whole = times.with_columns(pl.lit(None, kind).alias(name) for name, kind in traces.SCHEMA.items() if name not in times.columns)

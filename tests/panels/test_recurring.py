@@ -357,7 +357,7 @@ def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> N
     panel, before = recurring(study, run), set(threading.enumerate())
     panel.on_message("run", {"count": 1})
     assert began.wait(10)
-    with pytest.raises(UsageError, match="runs already"):
+    with pytest.raises(UsageError, match="already running"):
         panel.on_message("run", {"count": 1})
     ask(panel, "eta", eta=0.8)  # answered meanwhile
     may_end.set()
@@ -435,7 +435,7 @@ def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
         for text in (
             "Estimated cost",
             "best: ",
-            "Saved against",
+            "Cumulative saving",
             "cheaper since",
         )
     )

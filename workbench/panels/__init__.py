@@ -1,12 +1,12 @@
-"""What a person looks at and touches: live plots, sliders, buttons. Importing this loads no plotting library.
+"""Interactive panels: live plots, sliders, buttons. Importing this loads no plotting library.
 
-`PowerView` is the live view of a running cell with its iterations; `period` shows the iterations of a
-recorded trace; `recurring` shows a recurring job and runs it; `clocks` shows a tuner at work and steers it;
-`frontier` shows energy against time and chooses a configuration; `apply` puts a GPU to it and back; `cluster`
-compares policies that let jobs share GPUs; `log` lists every run, to look at one and to compare two; `open`
-has them all on tabs.
+`PowerView` is the live view of a running cell with its iterations. `period` shows the iterations of a
+recorded trace. `recurring` shows and runs a recurring job. `clocks` shows and steers a tuner. `frontier`
+shows energy against time and chooses a configuration. `apply` applies it to a GPU and undoes it. `cluster`
+compares policies that let jobs share GPUs. `log` lists every run, to open one or to compare two. `open` has
+all panels on tabs.
 
-`_views` has a folder per panel, `_core` what all of them stand on.
+`_views` has one folder per panel, and `_core` the base of all panels.
 """
 
 from __future__ import annotations

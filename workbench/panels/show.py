@@ -1,4 +1,4 @@
-"""`workbench.show`: the panel for what is given; `workbench.frontier`: the frontier of what has points."""
+"""`workbench.show`: the panel for an object; `workbench.frontier`: the frontier of its points."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from ..tuning.state_machine import Tuner
 from ._views.frontier.sources import source
 
 TAKES = """show() takes:
-- nothing: the whole workbench
-- a measurement, its label or id, or a list of measurements or observations
-- a power trace, or a log of nvidia-smi or DCGM
-- a Polars DataFrame with time_s and energy_j
-- a sweep, a tuning, a recurring job, one of its runs or its history
-- a setting, a configuration or a GPU
-- a result of share(), a job log or a run of a cluster
-- the path of a file with one of these"""
+* no argument: shows the whole workbench.
+* a measurement, its label or id, or a list of measurements or observations.
+* a power trace, or a log of nvidia-smi or DCGM.
+* a Polars DataFrame with time_s and energy_j.
+* a sweep, a tuning, a recurring job, one of its runs or its history.
+* a setting, a configuration or a GPU.
+* a result of share(), a job log or a run of a cluster.
+* the path of a file with one of these."""
 THEMSELVES = (SegmentedIterations, Periods, Shared, TuningResult, TuningView)  # tables with all there is
 
 
 @checked
 def show(what: Any = None) -> Any:
-    """The panel for what is given; without anything the whole workbench.
+    """The panel for an object; without an argument the whole workbench.
 
     workbench.show()                      every panel on tabs
     workbench.show("train")               the power and the iterations of the newest measurement of this label
@@ -59,10 +59,10 @@ def show(what: Any = None) -> Any:
         what: Anything that the workbench returns, or the path of a log.
 
     Returns:
-        The panel, which the last line of a cell displays; results without a panel as they are.
+        The panel, which the last line of a cell displays; a result without a panel is returned unchanged.
 
     Raises:
-        UsageError: there is no panel for it; the message lists what there is one for.
+        UsageError: No panel for this object; the message lists the objects with a panel.
     """
     if what is None:
         return panels.open()
@@ -103,21 +103,21 @@ def show(what: Any = None) -> Any:
 
 @checked
 def frontier(points: Any) -> pl.DataFrame:
-    """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
+    """The Pareto-optimal rows in time and energy, fastest first; the first of equal rows.
 
     Args:
-        points: A frame with `time_s` (s) and `energy_j` (J); or what `panels.frontier` takes: measurements,
-            observations, a sweep, a recurring job, a file of such.
+        points: A frame with `time_s` (s) and `energy_j` (J). Or measurements, observations, a sweep, a
+            recurring job or a file of these, as `panels.frontier` takes them.
 
     Raises:
-        UsageError: no points, or points that are none; names row and value.
+        UsageError: No points, or invalid points; the message names row and value.
     """
     frame = points if isinstance(points, pl.DataFrame) else source(points).points().points
     return pareto.frontier(frame)
 
 
 def _of_measurement(measurement: Measurement) -> Any:
-    """Its power and iterations; its numbers where it was too short for a trace."""
+    """The power and iterations of a measurement; its numbers if it was too short for a trace."""
     return Report(measurement) if Store().trace(measurement.id) is None else panels.period(measurement)
 
 
@@ -125,7 +125,7 @@ def _of_text(text: str | Path) -> Any:
     path = Path(text)
     if not os.path.exists(path):  # a label may be no path at all
         if isinstance(text, Path) or path.suffix in (".csv", ".parquet", ".txt", ".log"):
-            raise UsageError(f"there is no file {path}")
+            raise UsageError(f"file {path} not found")
         return _of_measurement(Store().find(text))
     if path.is_dir():
         return panels.cluster(path)

@@ -1,4 +1,4 @@
-"""What the workbench has besides its panels: a sweep's progress."""
+"""Further tabs of the workbench: a sweep's progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SweepPanel(LivePanel):
-    """How far a sweep is, and a button that ends it."""
+    """Progress of a sweep, and a button that cancels it."""
 
     poll_s = 1.0
     _esm = script("sheet")
@@ -41,7 +41,7 @@ class SweepPanel(LivePanel):
 
 
 def progress_text(sweep: Sweep) -> str:
-    """How far a sweep is: "12 of 40 configurations, 3 min left"."""
+    """Progress of a sweep: "12 of 40 configurations, 3 min left"."""
     text = f"{sweep.done} of {sweep.budget} configurations"
     left_s = sweep.remaining_s
     if sweep.failure and sweep.failure not in sweep.reason:
@@ -49,6 +49,6 @@ def progress_text(sweep: Sweep) -> str:
     if sweep.reason:
         return f"{text}; ended: {sweep.reason}"
     if sweep.cancelled:
-        return f"{text}; cancelled: the trials that run are finished and kept"
+        return f"{text}; cancelled: running trials are finished and kept"
     text += f", {format_duration(left_s)} left" if left_s else ""
     return "; ".join(each for each in (text, sweep.note) if each)

@@ -1,11 +1,11 @@
 """The whole workbench in one view, on tabs: power and periods, frontier, sweep, recurring, clocks, apply,
 cluster, log.
 
-    workbench.panels.open()         in a cell; "Create New View for Output" in its menu gives it a place
+    workbench.panels.open()         in a cell; "Create New View for Output" in its menu moves it to a tab
     workbench.panels.open(sweep)    points of the frontier, as `panels.frontier` takes them; else the log
 
-It belongs to the kernel: called again, or with the notebook reopened, it is the same one as it was. Without a
-kernel a picture is left, of when it was displayed; `finish()` leaves one of now.
+It belongs to the kernel: a second call, or a reopened notebook, shows the same workbench. Without a kernel,
+the notebook shows a picture from the time of display; `finish()` leaves a new one.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .tab_sheets import SweepPanel
 
 
 class Workbench(Displayed):
-    """Panels on tabs. `open` says what the arguments are.
+    """Panels on tabs. `open` documents the arguments.
 
-    `panels` has them by name; `chosen` is what the frontier has chosen, which the apply tab takes over.
+    `panels` has them by name; `chosen` is the choice of the frontier, which the apply tab uses.
     """
 
     def __init__(
         self, points: Any = None, *, job: Any = None, run: Callable[[Any], object] | None = None,
         store: Store | None = None, log: Any = None, live: bool | None = None,
     ) -> None:
-        compared = cluster(log, live=live)  # it may refuse, and then nothing is held yet
+        compared = cluster(log, live=live)  # it may raise, and then nothing is open yet
         self._shown = DisplayHandle(live)
         here, store = session.current(), store or Store()
         devices: tuple[Device, ...] = here.devices
@@ -72,12 +72,12 @@ class Workbench(Displayed):
 
     @property
     def chosen(self) -> Any:
-        """The configuration that is chosen on the frontier; None before the first point."""
+        """The chosen configuration of the frontier; None before the first point."""
         return self.frontier.chosen
 
     @property
     def box(self) -> ipywidgets.Tab:
-        """The tabs; made when they are first shown."""
+        """The tabs; created on first display."""
         if self._box is None:
             names = list(self.panels)
             first = "Sweep" if "Sweep" in names else "Frontier" if self.chosen is not None else names[0]
@@ -105,7 +105,7 @@ class Workbench(Displayed):
         return "".join(parts)
 
     def finish(self) -> None:
-        """Leave a picture of every tab in the view's place, and end the panels. What was applied stays."""
+        """Leave a picture of every tab in the view's place, and end the panels. Settings stay active."""
         self.close()
         super().finish()
 
@@ -113,7 +113,7 @@ class Workbench(Displayed):
         return widget_bundle(self.box.model_id) if self._shown.widget and kernel() is not None else {}
 
     def close(self) -> None:
-        """End every panel. What was applied stays; `panels["Apply"]` can undo it before."""
+        """End every panel. Applied settings stay active; `panels["Apply"]` can undo them before."""
         for panel in self.panels.values():
             panel.end()
 
@@ -122,7 +122,7 @@ def _power(here: session.Session, recorder: Recorder, devices: tuple[Device, ...
     panel = PowerView(
         recorder, devices, label="this session", stop=interrupt_cell, set_power_limit=here.set_power_limit
     )
-    # This view may stay for days; what it draws of the past it keeps itself, thinned.
+    # This view may stay for days; it keeps its own thinned history.
     panel._hold = recorder.hold(lambda: recorder.clock() - 2 * WINDOW_S, awake=False)
     panel.start()
     return panel
@@ -136,21 +136,20 @@ def open_workbench(
     run: Callable[[Any], object] | None = None, store: Store | None = None, log: Any = None,
     live: bool | None = None,
 ) -> Workbench:
-    """The workbench of this kernel. Without arguments it is the one that is there already, as long as the
-    GPUs are the same.
+    """The workbench of this kernel; without arguments the existing one, as long as the GPUs are the same.
 
     Args:
-        points: Of the frontier, as `panels.frontier` takes them; a `Sweep` under way gets a tab with its
-            progress; the log where None.
-        job: A recurring job, its study or history, as `panels.recurring` takes it; no such tab where None.
-        run: What the recurring tab's buttons run.
-        store: Where the log of measurements is; the user's where None.
-        log: Of the cluster tab, as `panels.cluster` takes it: a job log, several by name; those that are
-            found here where None.
-        live: A widget or a picture; None takes a widget where the front end has them.
+        points: Points of the frontier, as `panels.frontier` takes them; None takes the log. A running `Sweep`
+            gets a tab with its progress.
+        job: A recurring job, its study or history, as `panels.recurring` takes it; None shows no such tab.
+        run: The function behind the recurring tab's buttons.
+        store: The store of the measurements; None takes the user's.
+        log: Job log of the cluster tab, as `panels.cluster` takes it, or several by name; None takes the logs
+            that are found.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
     Raises:
-        UsageError: points, a job or a job log that are none.
+        UsageError: Invalid points, job or job log.
     """
     global _open
     known = _open

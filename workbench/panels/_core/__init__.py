@@ -1,1 +1,1 @@
-"""What every panel stands on: live updates, pictures that stay, colours, SVG."""
+"""The base of every panel: live updates, pictures that stay, colours, SVG."""

@@ -1,4 +1,4 @@
-"""What panels ask of the Jupyter kernel that they live in, and of the front end behind it."""
+"""Access of the panels to their Jupyter kernel, and to the front end behind it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def kernel() -> Any:
 def has_widgets() -> bool:
     """Whether the request that is being executed came from a front end that draws widgets.
 
-    JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output
-    do not, and what they keep would show no widget later.
+    JupyterLab and similar front ends name the cell that they execute. Programs that run notebooks for their
+    output do not, and a widget in that output would stay empty.
     """
     return bool(executed()[0])
 
@@ -40,7 +40,7 @@ def executed() -> tuple[str, str]:
 
 
 def cell_is_running() -> bool:
-    """Whether the main thread executes a cell now: IPython's `run_code` is among what it is in."""
+    """Whether the main thread executes a cell now: its stack contains IPython's `run_code`."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_code.co_name != "run_code":
         frame = frame.f_back
@@ -48,7 +48,7 @@ def cell_is_running() -> bool:
 
 
 def unblock(widget: Any) -> None:
-    """Let a widget's messages be handled while a cell runs, its parts' too.
+    """Handle messages of a widget and of its parts while a cell runs.
 
     JupyterLab sends them to a subshell. ipykernel 7.4.0 gives them back to the shell that last published on
     the comm, which for a widget made in a cell is the one that is busy. Kernels without that method need
@@ -65,7 +65,7 @@ def unblock(widget: Any) -> None:
 
 
 def answer_while_busy() -> None:
-    """Let a page that is reloaded find its widgets while a cell runs.
+    """Let a reloaded page find its widgets while a cell runs.
 
     JupyterLab asks the main shell for them, which a cell blocks. Here ipykernel 7's thread for the shell
     channel answers these requests itself. Other kernels are left as they are.
@@ -77,7 +77,7 @@ def answer_while_busy() -> None:
 
     async def receive(frames: Any) -> None:
         idents, rest = present.session.feed_identities(frames, copy=False)
-        with contextlib.suppress(Exception):  # the kernel reports what is wrong with a message
+        with contextlib.suppress(Exception):  # the kernel reports an invalid message
             message = present.session.deserialize(rest, content=False, copy=False)
             kind, content = message["header"]["msg_type"], present.session.unpack(message["content"])
             if _asks_for_widgets(present, kind, content) and cell_is_running():

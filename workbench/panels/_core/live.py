@@ -1,14 +1,14 @@
-"""What every live panel does: load BokehJS, replay to a reloaded page, publish, take input while a cell runs.
+"""Base of every live panel: load BokehJS, replay to a reloaded page, publish, take input while a cell runs.
 
-The two ends talk in the widget's own custom messages. The front end says `hello` when it has a view; only
-then is anything sent. The answer is BokehJS (once a page, from the installed bokeh, so that no network is
-needed), then the `snapshot`, from which a view can be drawn from nothing, then `changes`, one binary message
-an update. Every message of the front end is answered by a `pong` at once: where that takes more than a second
-the front end says that input waits for the cell's end.
+The two ends exchange the widget's custom messages. The front end sends `hello` when it has a view, and the
+kernel sends nothing before. The kernel answers with BokehJS (once per page, from the installed bokeh, without
+a network) and with the `snapshot`, which contains everything for a first drawing. Then it sends `changes`,
+one binary message per update. It answers every message of the front end with a `pong` immediately. If that
+takes more than a second, the front end shows that input waits for the end of the cell.
 
-A kernel without subshells hears no `hello` before the cell has ended. So a view that was displayed and of
-which nothing was heard after a second is greeted unasked, some times more within a minute and a half, and
-then sent what is new; seldom, when nothing was heard for long.
+A kernel without subshells receives no `hello` before the cell has ended. So a displayed view that has sent
+nothing after a second gets the greeting anyway, and several times more within 90 s. After that it gets
+updates; rarely if it stays silent.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .jupyter import answer_while_busy, cell_is_running, executed, kernel, unblo
 from .persistent import Displayed, DisplayHandle, widget_bundle
 
 STATIC = Path(__file__).parents[1] / "static"
-UNWATCHED_S = 5.0  # between two looks at the source while nobody watches
-UNASKED_S = 1.5  # after a view was displayed, before it is greeted unasked; then after twice the time
-ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
+UNWATCHED_S = 5.0  # between two readings of the source while no view is visible
+UNASKED_S = 1.5  # from display to a greeting without `hello`; the next one after twice the time
+ABSENT_S = 90.0  # without a message from a browser; a hidden one sends few
 KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
 
 # anywidget waits two seconds for a module and then drops every message of its kernel. A busy machine takes
@@ -99,28 +99,28 @@ def bokeh_js() -> tuple[str, bytes]:
 
 
 class LivePanel(Displayed, anywidget.AnyWidget):
-    """A widget that draws with BokehJS and is fed from a thread. Subclasses say what is shown (`about`,
-    `news`, `svg`, `summary`), take in what is new (`refresh`) and hear what a person does (`on_message`).
+    """A widget that draws with BokehJS and gets its data from a thread. Subclasses provide the content
+    (`about`, `news`, `svg`, `summary`), read new data (`refresh`) and handle actions (`on_message`).
 
     Args:
-        live: A widget or a picture; None takes a widget where the front end has them.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
     """
 
-    poll_s: ClassVar[float] = 0.5  # between two looks at the source while somebody watches
-    keeps_error: ClassVar[tuple[str, ...]] = ()  # messages that leave a problem of the one before standing
+    poll_s: ClassVar[float] = 0.5  # between two readings of the source while a view is visible
+    keeps_error: ClassVar[tuple[str, ...]] = ()  # messages that keep an earlier problem on the screen
     _css = STATIC / "panel.css"
     _finished: ClassVar[deque[LivePanel]] = deque()
     _of_cells: ClassVar[dict[str, LivePanel]] = {}  # shown last by a cell, of each kind of panel
 
     def __init__(self, *, live: bool | None = None) -> None:
         self._shown = DisplayHandle(live)
-        self._lock = threading.RLock()  # what was sent and what is known belong together
+        self._lock = threading.RLock()  # sent messages and known state belong together
         self._problem = ""
         self._greeted: dict[str, float] = {}  # views, and when
-        self._equipped: set[str] = set()  # views that were sent BokehJS
-        self._sent: dict[str, Any] = {}  # what views know
+        self._equipped: set[str] = set()  # views that have BokehJS
+        self._sent: dict[str, Any] = {}  # the content that views have
         self._read_s = self._heard_s = self._shown_s = time.monotonic()  # the source; a browser; a new view
-        self._unasked_s = math.inf  # when a view of which nothing was heard is greeted
+        self._unasked_s = math.inf  # time of the greeting for a silent view
         self._watched, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._request = ""  # that showed it
@@ -134,17 +134,17 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     # for subclasses
 
     def about(self) -> dict[str, Any]:
-        """What a view needs to know once. Called with the lock held."""
+        """The constant facts for a view. Called with the lock held."""
         return {}
 
     def news(self, *, whole: bool = False) -> Message | None:
-        """What is shown, and buffers of what views do not know yet; with `whole` all of it. None where
-        there is nothing to say. Called with the lock held.
+        """The content, and buffers with data that views do not have yet; with `whole` all of it. None if
+        nothing is new. Called with the lock held.
         """
         raise NotImplementedError
 
     def snapshot(self) -> Message:
-        """All that a view needs to be drawn from nothing. Called with the lock held."""
+        """Everything for the first drawing of a view. Called with the lock held."""
         self._heard_s = time.monotonic()
         self.start()
         with self._report_errors():
@@ -153,8 +153,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return {"theme": theme.VARIABLES, **self.about(), **content}, buffers
 
     def changes(self) -> Message | None:
-        """What came since the last call; None where that is nothing, the source was looked at just now, or
-        no browser has spoken for long. Called with the lock held.
+        """The changes since the last call. None if there are none, if the source was read just now, or if no
+        browser has sent a message for long. Called with the lock held.
         """
         if self.absent() or not self.due():
             return None
@@ -167,16 +167,16 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return message
 
     def quiet(self) -> bool:
-        """Whether no browser has spoken for long."""
+        """Whether no browser has sent a message for long."""
         return time.monotonic() - self._heard_s > ABSENT_S
 
     def absent(self) -> bool:
-        """Whether none has that could have: a cell may keep this kernel from hearing."""
+        """Whether no browser has, although it could: a cell may keep this kernel from receiving messages."""
         return self.quiet() and not cell_is_running()
 
     def due(self) -> bool:
-        """Whether to look at the source again; then it counts as looked at. Seldom where it is quiet: what
-        is sent may wait for a browser that is closed.
+        """Whether to read the source again; then it counts as read. Rarely for a silent browser, because
+        messages may wait for one that is closed.
         """
         now_s = time.monotonic()
         if now_s - self._read_s < (UNWATCHED_S if self.quiet() else 0.5 * self.poll_s):
@@ -185,13 +185,13 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return True
 
     def drain(self) -> None:
-        """Take in what would be lost while nobody looks. Called now and then, with the lock held."""
+        """Read data that would be lost while no view is visible. Called at intervals, with the lock held."""
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        """A message of the front end, on whatever thread; what it raises is shown under the plot."""
+        """Handle a message of the front end, on any thread; an exception is shown under the plot."""
 
     def tell(self, **more: Any) -> None:
-        """Take in what is new and say it to all views now."""
+        """Read new data and send them to all views now."""
         with self._lock:
             self.refresh()
             self._sent, buffers = self.news() or ({}, [])
@@ -213,8 +213,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self.start()
 
     def _take_over(self, old: LivePanel | None) -> None:
-        """Be shown in the place of the panel of an earlier run of the cell: a page that is reloaded while the
-        cell runs has only that one.
+        """Replace the panel of an earlier run of the cell: a page that is reloaded while the cell runs has
+        only that one.
         """
         if old is not None and old._request != self._request and not old.running:
             self._older = [old, *old._older]
@@ -230,14 +230,14 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return plain if self.comm is None else {**plain, **widget_bundle(self.model_id)}
 
     def finish(self) -> None:
-        """Put a picture of what there is now in the place where it was displayed last, and end the panel."""
+        """Put a picture of the present content in the place of its last display, and end the panel."""
         with self._report_errors():
             self.refresh()
         self.end()
         super().finish()
 
     def stay(self, bundle: dict[str, Any]) -> None:
-        """Keep the view where widgets are drawn, and store its last picture; else display the picture."""
+        """Keep the view if widgets are drawn, and store its last picture; else display the picture."""
         if kernel() is None:
             print(bundle["text/plain"])
             return
@@ -262,7 +262,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self._thread.start()
 
     def end(self) -> None:
-        """Stop publishing, wait for what is being published, and tell the views."""
+        """Stop publishing, wait for a message being published, and notify the views."""
         if self.running:
             self._ended.set()
             self._watched.set()
@@ -277,7 +277,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self._ended.wait(self.poll_s)
 
     def _publish(self, watched: bool = True) -> None:
-        """Say what is new; where nobody watches only take it in."""
+        """Send new data; without a visible view only read them."""
         with self._report_errors(), self._lock:
             now_s = time.monotonic()
             if now_s >= self._unasked_s:
@@ -297,10 +297,10 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return self._picture()
 
     def _say(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        if self._greeted and self.comm is not None:  # else there is nobody to say it to
+        if self._greeted and self.comm is not None:  # else no view can receive it
             self.send(content, buffers)
 
-    # hearing
+    # receiving
 
     def receive(self, content: Any) -> None:
         """Take a message of a browser."""
@@ -318,7 +318,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             if kind == "ping":
                 return
             if kind not in self.keeps_error:
-                self.report_error("")  # of what was asked for before
+                self.report_error("")  # of an earlier request
             self.on_message(kind, content)
 
     def _greet(self, content: dict[str, Any]) -> None:
@@ -326,7 +326,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         with self._lock:
             view, now_s = str(content.get("view", "")), time.monotonic()
             if now_s - self._greeted.get(view, -math.inf) < self.poll_s:
-                return  # said again for want of an answer, and queued behind a cell until now
+                return  # sent again without an answer, and queued behind a cell until now
             self._greeted[view] = now_s
             if content.get("bokeh") and view not in self._equipped:
                 self._send_bokeh()
@@ -348,14 +348,14 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     @contextlib.contextmanager
     def _report_errors(self) -> Any:
-        """Show under the plot what goes wrong in here."""
+        """Show errors of this block under the plot."""
         try:
             yield
         except Exception as error:
             self.report_error(describe_error(error))
 
     def report_error(self, problem: str) -> None:
-        """Show one sentence under the plot until another, or an empty one, takes its place."""
+        """Show one sentence under the plot until another, or an empty one, replaces it."""
         if problem != self._problem:
             self._problem = problem
             with contextlib.suppress(Exception):  # a broken connection has no place to be shown

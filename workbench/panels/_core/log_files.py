@@ -11,7 +11,7 @@ from ...logbook.store import Store
 
 
 def log_version(store: Store) -> Hashable:
-    """Something that changes with the log."""
+    """A value that changes with the log."""
     try:
         found = sorted((store.directory / "measurements").glob("*.parquet"))
         return tuple((path.name, path.stat().st_mtime_ns) for path in found)
@@ -20,7 +20,7 @@ def log_version(store: Store) -> Hashable:
 
 
 def readable_log(store: Store) -> pl.DataFrame:
-    """The log (`store.SCHEMA`); an empty one where it cannot be read."""
+    """The log (`store.SCHEMA`); an empty one if it cannot be read."""
     try:
         return store.log()
     except StoreError:

@@ -1,9 +1,9 @@
-"""What stays in its cell: live where a kernel draws it, the picture of it where none does.
+"""Outputs that stay in their cell: a live widget with a kernel, and a picture without one.
 
 JupyterLab shows a saved widget whose kernel is gone as "Error displaying widget: model not found", and
-nothing else of the same output. So the picture is an output of its own above the widget's, and a style that
-comes with it shows one of the two: the picture while nothing lives below it. It is drawn anew when what is
-shown has rested for a while, so that a notebook that is saved keeps what was seen last.
+nothing else of the same output. So the picture is a separate output above the widget's, and a style that
+comes with it shows one of the two: the picture unless a widget lives below it. The picture is drawn again
+when the content has not changed for a while, so that a saved notebook keeps the last state.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ STYLE = (
 
 
 class DisplayHandle:
-    """Where something was displayed: its picture, and the widget below it.
+    """The place of a display: its picture, and the widget below it.
 
     Args:
-        asked: A widget or a picture; None takes a widget where the front end has them.
+        asked: True for a widget, False for a picture; None takes a widget if the front end supports them.
     """
 
     def __init__(self, asked: bool | None) -> None:
         self.asked = asked
         self.picture_id = self.widget_id = ""
-        self.draws_widgets = True  # whoever asked for it to be displayed
+        self.draws_widgets = True  # the front end that displays it
         self._drawn: dict[str, Any] = {}  # the picture, the last time
-        self._widget: dict[str, Any] = {}  # where it is one output with the picture
+        self._widget: dict[str, Any] = {}  # if it is one output with the picture
         self._waiting: threading.Timer | None = None
         self._lock = threading.Lock()
 
@@ -52,7 +52,7 @@ class DisplayHandle:
         return has_widgets() if self.asked is None else self.asked
 
     def display(self, picture: dict[str, Any], widget: dict[str, Any]) -> None:
-        """Show both, or the picture alone; does nothing where no notebook is.
+        """Show both, or the picture alone; does nothing outside of a notebook.
 
         Args:
             picture: A bundle of HTML and words.
@@ -77,11 +77,11 @@ class DisplayHandle:
         else:
             self.picture_id = self.picture_id or uuid.uuid4().hex
             display(_beside(picture), raw=True, display_id=self.picture_id)
-            # Its words are said above already, where words are all that is shown.
+            # The output above has its words already, if only words are shown.
             display({**widget, "text/plain": ""}, raw=True, display_id=self.widget_id)
 
     def leave(self, picture: dict[str, Any], *, anywhere: bool = False) -> None:
-        """Put a last picture where the view was; with `anywhere` display it where there was none."""
+        """Put a last picture in the place of the view; with `anywhere` display it even without one."""
         if kernel() is None:
             return
         from IPython.display import display, update_display
@@ -100,7 +100,7 @@ class DisplayHandle:
             self.picture_id = self.widget_id = ""
 
     def redraw(self, draw: Callable[[], dict[str, Any]]) -> None:
-        """Draw the picture again, if it is another now, where no widget is drawn that shows what changes."""
+        """Draw a changed picture again, if no widget shows the changes."""
         if self.draws_widgets or not (shown := self.picture_id or self.widget_id):
             return
         picture = draw()
@@ -113,7 +113,7 @@ class DisplayHandle:
         update_display(_beside(picture) if both else picture, raw=True, display_id=shown)
 
     def changed(self, draw: Callable[[], dict[str, Any]]) -> None:
-        """What is shown has changed: draw the picture of it, `draw()`, when it has rested."""
+        """Report a change of the content: its picture, `draw()`, is drawn after a while without changes."""
         if self.picture_id:
             with self._lock:
                 if self._waiting is not None:
@@ -123,7 +123,7 @@ class DisplayHandle:
                 self._waiting.start()
 
     def rest(self, draw: Callable[[], dict[str, Any]]) -> None:
-        """Draw the picture now: nothing will change any more."""
+        """Draw the picture now, because nothing will change any more."""
         with self._lock:
             if self._waiting is not None:
                 self._waiting.cancel()
@@ -141,7 +141,7 @@ class DisplayHandle:
 
 
 def _beside(picture: dict[str, Any]) -> dict[str, Any]:
-    """A picture that hides where a widget lives below it."""
+    """A picture that is hidden while a widget lives below it."""
     return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
 
 
@@ -169,36 +169,36 @@ def _line(plain: str) -> str:
 
 
 def widget_bundle(model_id: str) -> dict[str, Any]:
-    """What displays the view of a widget."""
+    """The bundle that displays a widget's view."""
     view = {"version_major": 2, "version_minor": 1, "model_id": model_id}
     return {"application/vnd.jupyter.widget-view+json": view}
 
 
 class Displayed:
-    """What displays itself: a widget where a front end draws one, and a picture where none does. Subclasses
+    """An object that displays itself: as a widget if the front end draws one, else as a picture. Subclasses
     have the picture (`svg` or `html`), its words (`summary`) and the widget (`_bundle`).
     """
 
-    on_picture: Callable[[], object] | None = None  # of what this is a part of
+    on_picture: Callable[[], object] | None = None  # of the whole that contains this
     _shown: DisplayHandle
 
     def summary(self) -> str:
-        """What is shown, in words."""
+        """The content in words."""
         return type(self).__name__
 
     def svg(self) -> str:
-        """What is shown, as an `<svg>` element that needs no scripts and no network."""
+        """The content as an `<svg>` element that needs no scripts and no network."""
         raise NotImplementedError
 
     def html(self) -> str:
-        """The picture with what stands below it: HTML without scripts."""
+        """The picture and the parts below it: HTML without scripts."""
         return page(self.svg(), self.summary())
 
     def refresh(self) -> Any:
-        """Take in what is new."""
+        """Read new data."""
 
     def show(self) -> None:
-        """Display it, as a widget where a front end draws one; does nothing where no notebook is."""
+        """Display it, as a widget if the front end draws one; does nothing outside of a notebook."""
         if kernel() is None:
             return
         with self._report_errors():
@@ -206,7 +206,7 @@ class Displayed:
         self._shown.display(self._picture(), self._bundle())
 
     def finish(self) -> None:
-        """Put a last picture where it was displayed."""
+        """Put a last picture in the place of the display."""
         self._shown.leave(self._picture())
 
     def _ipython_display_(self) -> None:
@@ -221,7 +221,7 @@ class Displayed:
         return self.summary()
 
     def _bundle(self) -> dict[str, Any]:
-        """The live view's, where there is one."""
+        """The live view's bundle, if there is one."""
         return {}
 
     def _report_errors(self) -> contextlib.AbstractContextManager[None]:
@@ -231,7 +231,7 @@ class Displayed:
         return {"text/html": self.html(), "text/plain": self.summary()}
 
     def _picture_later(self) -> None:
-        """The picture that a saved notebook keeps is to be drawn anew."""
+        """Schedule a new drawing of the picture that a saved notebook keeps."""
         self._shown.changed(self._picture)
         if self.on_picture is not None:
             self.on_picture()

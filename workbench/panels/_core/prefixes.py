@@ -1,4 +1,4 @@
-"""Numbers as panels say them: units with a prefix."""
+"""Numbers in panels: units with a prefix."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "
 
 
 def prefixed(value: float, unit: str) -> tuple[float, str]:
-    """The power of 1000 that a value is best told in, and the unit with its prefix; whole seconds stay
-    seconds.
+    """The best power of 1000 for a value, and the unit with its prefix; whole seconds stay seconds.
 
     >>> prefixed(52_000.0, "J"), prefixed(0.02, "s"), prefixed(5000.0, "s")
     ((1000.0, 'kJ'), (0.001, 'ms'), (1.0, 's'))

@@ -1,4 +1,4 @@
-"""Pictures. A view says once what is drawn. This module draws it as SVG without scripts, readable on light
+"""Pictures. A view describes its drawing once. This module draws it as SVG without scripts, readable on light
 and on dark, and describes it as layers that `static/plots.js` draws in the browser.
 
     picture = Picture("Power of a run")
@@ -37,8 +37,8 @@ MANY = ("line", "steps", "cloud")  # kinds of layers that are given as columns o
 LETTER, CHARACTERS = 6.2, 112  # width of a letter; letters that fit into one line
 
 Span = tuple[float, float]
-Values = Iterable[Any]  # numbers; None or NaN where there is none
-Hover = Mapping[str, Any]  # what a browser shows at a point: by heading a text, for a line one for each point
+Values = Iterable[Any]  # numbers; None or NaN if missing
+Hover = Mapping[str, Any]  # tooltips: a text by heading, for a line one per point
 
 
 class ShadedSpan(NamedTuple):
@@ -65,10 +65,10 @@ class Pen(NamedTuple):
 
 
 class Picture:
-    """A picture under way, from the top down; `y` is where the next thing begins.
+    """A picture, built from the top down; `y` is the top of the next part.
 
     Args:
-        title: Stands above it, and is what is read to whoever cannot see it.
+        title: Heading, and text for screen readers.
         size: Of the title's letters in pixels; 0 leaves it out.
         width: In pixels. It is never scaled: a narrower place scrolls.
     """
@@ -81,7 +81,7 @@ class Picture:
             self.text(0, 13, title, size=size, weight="bold")
 
     def sentences(self, sentences: Iterable[str], *, headline: bool = True) -> None:
-        """Sentences below one another, the first one as a headline where there is one."""
+        """Sentences below one another, the first one as a headline if `headline`."""
         for number, sentence in enumerate(sentences):
             first = headline and not number
             for line in textwrap.wrap(sentence, CHARACTERS):
@@ -168,14 +168,14 @@ class Picture:
         )
 
     def path(self, drawn: str, pen: Pen, *, more: str = "") -> None:
-        """A line as `drawn` says; nothing where empty. `more` are attributes."""
+        """A line along the path `drawn`; nothing if it is empty. `more` are attributes."""
         if drawn:
             self._parts.append(f'<path d="{drawn}"{pen.attributes}{more}/>')
 
     def area(
         self, drawn: str, ink: str = INK, *, opacity: float = 1.0, title: str = "", more: str = ""
     ) -> None:
-        """What `drawn` encloses, and words for who points at it; nothing where empty.
+        """The area inside `drawn`, with a tooltip; nothing if it is empty.
 
         Args:
             drawn: An SVG path; empty draws nothing.
@@ -190,13 +190,13 @@ class Picture:
             self._parts.append(f'<path d="{drawn}" fill="{ink}"{opaque}{more}{end}')
 
     def swatch(self, x: float, y: float, pen: Pen) -> None:
-        """The piece of a line that stands in a legend."""
+        """The piece of a line in a legend."""
         self.path(f"M{x:.0f} {y:.0f}h18", Pen(pen.ink, 3, pen.dashes))
 
 
 class Frame:
-    """One plot of a picture: how values fall into its rectangle, and what is drawn there. Give places as
-    values of its axes; `dx`, `dy` are pixels right and below.
+    """One plot of a picture: the scale of its axes, and its drawing. Places are values of its axes; `dx`,
+    `dy` are pixels right and below.
     """
 
     def __init__(
@@ -218,11 +218,11 @@ class Frame:
         return self.bottom - (value - low) / (high - low) * self.height
 
     def holds(self, x: float | None, y: float | None = None) -> bool:
-        """Whether a place, or a value across, lies in the frame."""
+        """Whether a place, or a value on the x axis, is in the frame."""
         return _within(x, self.x_span) and (y is None or _within(y, self.y_span))
 
     def described(self) -> dict[str, Any]:
-        """The frame for a browser: its axes, and its layers as columns; what looks the same is one layer."""
+        """The frame for a browser: its axes, and its layers as columns; equal styles form one layer."""
         layers: dict[str, dict[str, Any]] = {}
         for style, rows in self._layers:
             known = layers.setdefault(repr(style), {**style, "rows": {name: [] for name in rows}})["rows"]
@@ -245,7 +245,7 @@ class Frame:
     # axes
 
     def axes(self, name: str, about: Mapping[float, str] | int = 4, swatch: Pen | None = None) -> None:
-        """The name above, and the axis: round values with lines, or what stands at which value."""
+        """The name above, and the axis: round values with lines, or given texts at given values."""
         self.name(name, swatch)
         self._about["left"] = about
         named = about if isinstance(about, Mapping) else {at: f"{at:g}" for at in ticks(*self.y_span, about)}
@@ -261,7 +261,7 @@ class Frame:
             self.picture.swatch(self.left, self.top - 8, swatch)
 
     def below(self, name: str, values: Mapping[float, str] | int = 6) -> None:
-        """The axis below: what stands at which value, or about how many round values."""
+        """The axis below: given texts at given values, or an approximate number of round values."""
         self._about |= {"label": name, "below": values}
         if isinstance(values, int):
             values = {value: f"{value:g}" for value in ticks(*self.x_span, values)}
@@ -272,7 +272,7 @@ class Frame:
         self.picture.text((self.left + self.right) / 2, y + 30, name, anchor="middle", opacity=0.75)
 
     def upright(self, x: float, pen: Pen, *, text: str = "", row: int = 0, weight: str = "") -> None:
-        """A vertical line over the whole height, and words at its upper end, on the side that has room.
+        """A vertical line over the whole height, with words at its upper end, on the side with room.
 
         Args:
             x: Of the line.
@@ -294,7 +294,7 @@ class Frame:
     # areas
 
     def rectangle(self, x0: float, x1: float, y: Span | None = None) -> str:
-        """A rectangle as far as it lies in the frame, over the whole height where `y` is None; for `fill`."""
+        """The part of a rectangle inside the frame, over the whole height if `y` is None; for `fill`."""
         left, right = self.x(max(x0, self.x_span[0])), self.x(min(x1, self.x_span[1]))
         top, bottom = (self.top, self.bottom) if y is None else (self.y(y[1]), self.y(y[0]))
         return f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}z" if right >= left else ""
@@ -324,7 +324,7 @@ class Frame:
             self.picture.area("".join(drawn), ink, opacity=opacity, title=", ".join((hover or {}).values()))
 
     def bands(self, spans: Sequence[ShadedSpan]) -> None:
-        """Every other iteration on a light ground, what is no iteration on a darker one."""
+        """Every other iteration as a light band, and pauses as darker ones."""
         shown = [span for span in spans if span.end_s > self.x_span[0] and span.start_s < self.x_span[1]]
         rotated, pauses = ([span for span in shown if span.pause is pause] for pause in (False, True))
         for opacity, each in ((0.07, rotated[1::2]), (0.2, pauses)):
@@ -332,18 +332,18 @@ class Frame:
             self.picture.area("".join(areas), opacity=opacity)
 
     def narrow(self, spans: Sequence[ShadedSpan], iteration_s: float = 0.0) -> float:
-        """Seconds of an iteration that is too narrow here to be drawn by itself; 0 where none is.
+        """Seconds of an iteration that is too narrow to be drawn separately; 0 if none is.
 
         Args:
             spans: Iterations.
-            iteration_s: What is known of them where there are no spans.
+            iteration_s: Seconds of an iteration, if there are no spans.
         """
         lengths = sorted(span.end_s - span.start_s for span in spans if not span.pause)
         median_s = lengths[len(lengths) // 2] if lengths else iteration_s
         return median_s if self.x(self.x_span[0] + median_s) - self.left < NARROW else 0.0
 
     def band(self, xs: Values, low: Values, high: Values, ink: str, *, opacity: float = 0.18) -> None:
-        """What lies between two lines.
+        """The area between two lines.
 
         Args:
             xs: (n,) places.
@@ -365,7 +365,7 @@ class Frame:
         self, xs: Values, ys: Values, pen: Pen, *, steps: bool = False, hover: Hover | None = None,
         name: str = "",
     ) -> None:
-        """A line through points, broken where there is none; with `steps` a value holds until the next.
+        """A line through points, broken at missing ones; with `steps` a value holds until the next.
 
         Args:
             xs: (n,) places.
@@ -455,7 +455,7 @@ class Frame:
         self.picture.path("".join(spots), Pen(ink, width, (), opacity), more=' stroke-linecap="round"')
 
     def errors(self, x: float, y: float, across: float | None, up: float | None, pen: Pen) -> None:
-        """Bars of half widths, as far as they lie in the frame; None or 0 has none.
+        """Bars of half widths, clipped to the frame; None or 0 draws none.
 
         Args:
             x: Place.
@@ -476,12 +476,12 @@ class Frame:
         """Words at a place, below the frame's upper end.
 
         Args:
-            x, y, text: The place and what stands there.
-            dx, dy: Pixels right and below of it.
-            anchor: Of SVG: "" (from there on), "middle" or "end".
-            size, weight, opacity, ink: How they look.
-            rotated: Put them on the other side of the place where there is no room to the right.
-            spread: On any side of the place where they cover nothing; left out where there is no room.
+            x, y, text: The place and its text.
+            dx, dy: Pixels right of and below the place.
+            anchor: SVG's text anchor: "" (start), "middle" or "end".
+            size, weight, opacity, ink: Style of the text.
+            rotated: Put the text on the other side of the place if there is no room to the right.
+            spread: Put it on any side where it covers nothing; left out without room.
         """
         if not text:
             return
@@ -500,7 +500,7 @@ class Frame:
         )
 
     def _side(self, x: float, y: float, wide: float) -> tuple[float, float, str] | None:
-        """Where a name has room by a point, in pixels right and below of it, and its anchor."""
+        """A free place for a name next to a point, in pixels right of and below it, and its anchor."""
         others = [box for box in self._taken if not (box[0] <= x <= box[2] and box[1] <= y <= box[3])]
         for right, above in SIDES:
             left, top = x + 10 if right else x - 10 - wide, y - 16 if above else y + 4
@@ -516,7 +516,7 @@ class Frame:
 
 
 def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) -> Span:
-    """A span with room at both ends, a share of its length, or of `least` where it has none.
+    """A span with room at both ends: a share of its length, or of `least` if its length is 0.
 
     Args:
         low: Of the values.
@@ -529,14 +529,14 @@ def padded(low: float, high: float, share: float = 0.06, *, least: float = 1.0) 
 
 
 def page(picture: str, text: str, more: str = "") -> str:
-    """A picture, what else stands below it, and its words folded away for a reader who cannot see it."""
+    """A picture, further HTML below it, and its words folded away for readers who cannot see it."""
     text_html = html.escape(text).replace("\n", "<br>")
     picture = f'<div style="overflow-x:auto">{picture}</div>'
     return f'{picture}{more}<details style="font-size:12px"><summary>in words</summary>{text_html}</details>'
 
 
 def titled(text: str, simulated: bool) -> str:
-    """A title that says so where no joule is real."""
+    """A title, marked as simulated if the data are."""
     return text + (" (simulated)" if simulated and "simulated" not in text else "")
 
 
@@ -554,7 +554,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, numbers to the digits that a picture shows."""
+    """A value for JSON, with numbers rounded to the digits that a picture shows."""
     if isinstance(value, list):
         return [*map(_plain, value)]
     if value is None or isinstance(value, str | int):

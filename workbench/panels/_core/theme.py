@@ -1,4 +1,4 @@
-"""Colours. One palette for every theme, and the names under which JupyterLab keeps the rest."""
+"""Colours. One palette for every theme, and the names of JupyterLab's variables for the rest."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ VARIABLES = {
 
 
 def colour(number: int) -> str:
-    """The colour of GPU `number`; after eight they come round again."""
+    """The colour of GPU `number`; eight colours repeat."""
     return PALETTE[number % len(PALETTE)]
 
 
 def dash(number: int) -> tuple[int, ...]:
-    """The dash pattern (pixels on, off) that tells GPUs of one colour apart; empty for a solid line."""
+    """The dash pattern (pixels on, off) that separates GPUs of one colour; empty for a solid line."""
     return DASHES[number // len(PALETTE) % len(DASHES)]

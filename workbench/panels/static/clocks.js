@@ -8,7 +8,7 @@ import { Described } from "./plots.js";
 
 const ANY = 0.5; // per cent above the slider's highest bound: any slowdown is allowed
 const HIGHEST_BOUND = 30;
-const CHIPS = { clocks: "clocks", sm: "SM clock", limit: "power limit" }; // in the order of the frames beside the first
+const CHIPS = { clocks: "clocks", sm: "SM clock", limit: "power limit" }; // in the order of the frames next to the first
 const COMMANDS = [
   ["start", "Start tuning", "start tuning, or continue after a pause"], ["stop", "End tuning", "stop tuning and restore the GPU's setting; the cell continues"],
   ["pause", "Pause", "stop trials until you continue"], ["hold", "Hold here", "end the search and keep the best setting so far"],

@@ -146,7 +146,7 @@ export const labelled = (words, ...children) => element("label", "workbench-cont
 /** Flexible space between two groups of controls. */
 export const space = () => element("span", "workbench-space");
 
-/** Children of a node, one made of each of some facts (plain data); nothing happens where it shows the same already. */
+/** Fill a node with one child per fact (plain data); does nothing if it shows the same already. */
 export function refill(node, facts, make) {
   const shows = JSON.stringify(facts);
   if (SHOWN.get(node) !== shows) node.replaceChildren(...facts.map(make));

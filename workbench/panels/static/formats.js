@@ -36,7 +36,7 @@ export function digits(value, count = 3) {
   return value.toFixed(Math.min(12, Math.max(0, count - 1 - size))).replace("-", MINUS);
 }
 
-/** The highest of many numbers, and 1 where there is none above. */
+/** The highest of many numbers, at least 1. */
 export const highest = (...columns) => columns.reduce((top, values) => values.reduce((most, value) => (value > most ? value : most), top), 1);
 
 /** The rows of a table of columns. @returns {any[]} */

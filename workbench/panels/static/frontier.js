@@ -146,7 +146,7 @@ function frontier({ root, head, post, page }) {
   // A step is drawn immediately, with the words that came with the points; anything else when the kernel answers.
   const wanted = () => ({ version: choice.version, row: choice.row, rule: choice.rule, eta: choice.eta, slowdown: choice.slowdown });
   const asking = new Asking((_, asked) => post({ kind: "choose", ...wanted(), asked }));
-  let steps = /** @type {number[]} */ ([]); // from where the choice that the kernel was asked for leads
+  let steps = /** @type {number[]} */ ([]); // steps since the choice that the kernel was asked for
   let settled = 0;
 
   function turn(change) {

@@ -12,7 +12,7 @@ export class FrontierTable {
     this.rows = [];
     this.sort = [0, 1];
     this.chosen = null;
-    this.name = ""; // of what is chosen
+    this.name = ""; // of the chosen row
     this.painted = /** @type {Map<string, HTMLTableRowElement>} */ (new Map()); // rows by what they show
     this.above = element("td", "workbench-space-cell");
     this.below = element("td", "workbench-space-cell");

@@ -46,7 +46,7 @@ function keepKey(event) {
  * @typedef {{ running: boolean, queued: boolean, gone: boolean, greeted: boolean }} State  of the kernel: `running`, the panel's thread; `queued`, messages
  *   to it wait for a cell's end; `gone`, the kernel that made the view; `greeted`, it has sent the greeting
  * @typedef {{ Bokeh: any, colours: () => Record<string, string>, figures: import("./plots.js").Figure[], seen: () => boolean }} Page  what a figure needs,
- *   those that were made, and whether somebody can see them
+ *   the figures made so far, and whether they are visible
  *
  * @typedef {object} Panel  what is specific to a panel
  * @property {(message: any) => void} [greet]  make the missing parts for a greeting, which answers earlier requests
@@ -55,10 +55,10 @@ function keepKey(event) {
  * @property {{ late?: string, ended?: string } | null} [waits]  its head's texts for waiting input; null if the panel shows them itself
  * @property {(state: State, silent_s: number) => void} [state]  shows the state of the kernel, and the seconds since its last news
  * @property {boolean} [moves]  `state` is called every second while something should move
- * @property {() => void} [look]  somebody can see it now, or nobody
+ * @property {() => void} [look]  called when it becomes visible or hidden
  */
 
-/** Watch until `signal` whether somebody can see an element; `changed` is called when that changes. Returns a function that reports it. */
+/** Watch until `signal` whether an element is visible; `changed` is called when that changes. Returns a function that reports it. */
 function watchSight(node, changed, signal) {
   let onScreen = true;
   const observer = new IntersectionObserver((entries) => {

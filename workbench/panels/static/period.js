@@ -46,7 +46,7 @@ export class PeriodView {
     this.plots ??= new Described(this.page, this.place);
     this.plots.draw(this.about.figure);
   }
-  /** Buttons for the levels that were found, where there are several. */
+  /** Buttons for the detected levels, if there are several. */
   offer(/** @type {Period} */ { levels, level }) {
     const chips = levels.length > 1 ? levels.map(({ name, words }) => [name, words, name === level?.name]) : [];
     refill(this.levels, chips, ([name, words, pressed]) => chip(words, pressed, () => this.post({ kind: "level", name }), `fold the ${name}`));

@@ -31,7 +31,7 @@ class ApplyPanel(LivePanel):
             the panel.
         gpus: One GPU, as `workbench.control` takes it.
         jobs: Recurring jobs whose next recurrence takes a chosen batch size.
-        live: A widget or a picture; None takes a widget where the front end has them.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
     Raises:
         UsageError: `wanted` is another object.

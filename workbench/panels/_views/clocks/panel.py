@@ -36,7 +36,7 @@ class ClocksPanel(LivePanel):
     Args:
         tuner: A `tuning.Tuner` or the result of `workbench.tune`; None follows the newest tuner of this
             process, and can start one.
-        live: A widget or a picture; None takes a widget where the front end has them.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
     Raises:
         UsageError: `tuner` is not a tuner.

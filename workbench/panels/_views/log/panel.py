@@ -1,6 +1,6 @@
 """The log of all runs: sort, filter, group and tag them, open one, compare two.
 
-    workbench.panels.log()        what `%energy_log` has, to click on
+    workbench.panels.log()        the content of `%energy_log`, interactive
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.log_files import log_version, readable_log
 from .svg import comparison_picture, run_picture
 
-NO_TRACE = "<p>No trace of it is kept: it was too short, or made room for newer ones.</p>"
+NO_TRACE = "<p>No trace is stored: the run was too short, or newer traces replaced it.</p>"
 ALL_COLUMNS = (
     "when", "label", "energy", "time", "J/iteration", "setting", "batch size", "work", "tokens", "tag",
     "note", "what", "GPU",
@@ -38,8 +38,8 @@ class LogPanel(LivePanel):
     `chosen` are the ids of the ticked runs.
 
     Args:
-        store: Where they are; this user's where None.
-        live: A widget or a picture; None takes a widget where the front end has them.
+        store: The store of the runs; None takes this user's.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
     """
 
     poll_s = 1.0
@@ -55,7 +55,7 @@ class LogPanel(LivePanel):
     # for the caller
 
     def choose(self, *runs: str) -> None:
-        """Open one run, or compare two, by label or id. Raises UsageError where there is no such run."""
+        """Open one run, or compare two, by label or id. Raises UsageError for an unknown run."""
         self.chosen = tuple(self.store.find(run).id for run in runs)
         self.tell()
 
@@ -141,7 +141,7 @@ def log_runs(log: pl.DataFrame, tags: Mapping[str, str]) -> list[dict[str, Any]]
 
 
 def sparkline(trace: pl.DataFrame | None) -> list[int]:
-    """Mean power (W) over equal parts of a trace, of all its GPUs together; empty where there is no trace."""
+    """Mean power (W) over equal parts of a trace, of all its GPUs together; empty without a trace."""
     if trace is None:
         return []
     by_gpu = [part["power_w"].drop_nulls().to_numpy() for part in trace.partition_by("uuid")]

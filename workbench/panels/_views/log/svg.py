@@ -1,4 +1,4 @@
-"""Pictures of runs of the log: one run's power with its iterations; two runs' power and what differs."""
+"""Pictures of runs of the log: one run's power with its iterations; two runs' power and differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..power.svg import TraceLine, VerticalMark, trace_picture
 
 
 def run_picture(run: Measurement, trace: pl.DataFrame, iterations: pl.DataFrame | None) -> str:
-    """A run's power, clocks and utilisation, with its iterations and what happened; the rest folded away."""
+    """A run's power, clocks and utilisation, with its iterations and events; the rest is folded away."""
     lines = _lines(trace)
     start_s = float(trace["time_s"].min() or 0.0)  # type: ignore[arg-type]
     marks = list[VerticalMark]()

@@ -1,4 +1,4 @@
-"""The picture of a rhythm: the folded iteration and the spectrum side by side."""
+"""The picture of a period: the folded iteration and the spectrum side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DECADES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20
 
 
 def rhythm(picture: Picture, view: PeriodView, number: int) -> None:
-    """Draw what is known of the rhythm of GPU `number` at the end of a picture."""
+    """Draw the period of GPU `number` at the end of a picture."""
     picture.y += 4
     picture.sentences([view.headline, *view.details])
     if not len(view.spectrum):

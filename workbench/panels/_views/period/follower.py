@@ -1,4 +1,4 @@
-"""The period part of a live view: follows one GPU's rhythm and tells the views what to draw, now and then."""
+"""The period part of a live view: follows one GPU's period and regularly sends its drawing to the views."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 PACE_S = 1.0  # one update per second at most: it takes some 15 ms of a processor
 MOST_SPANS = 4000
-LONGEST_S = 900.0  # of a cell that is looked at in one piece when it has ended
-SHORT_S = 2.0  # after which the busiest of several GPUs is known; iterations of less are not worth a word
+LONGEST_S = 900.0  # of a cell that is analysed in one piece after its end
+SHORT_S = 2.0  # after which the busiest of several GPUs is known; shorter iterations are not mentioned
 
 PeriodMessage = tuple[dict[str, Any], Table]
 
 
 class PeriodFollower:
-    """The iterations of one of a live view's GPUs; of the busiest, until a person chooses. Times are the
-    recorder's clock's.
+    """The iterations of one of a live view's GPUs: the busiest, until a person chooses. Times are on the
+    recorder's clock.
 
     Args:
-        recorder: Watches the devices.
-        devices: Those that the view shows.
+        recorder: Records the devices.
+        devices: The shown devices.
         start_s: The view's zero.
-        follow: Makes what follows a GPU from a time on.
+        follow: Creates the tracker of a GPU from a time on.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PeriodFollower:
         self._older: list[ShadedSpan] = []
 
     def update(self, now_s: float) -> bool:
-        """Follow; true where there is something new to draw."""
+        """Follow; true if there are new data to draw."""
         if now_s < self._due_s:
             return False
         self._due_s = now_s + PACE_S
@@ -73,30 +73,30 @@ class PeriodFollower:
         )
 
     def choose_level(self, name: str) -> None:
-        """Fold another of the levels that were found."""
+        """Fold another of the detected levels."""
         self._level, self._version, self._due_s = name, -1, -math.inf
 
     def end(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._following is not None:
             self._following.end()
             self._following = None
 
     def message(self, *, whole: bool) -> PeriodMessage:
-        """A message for views: all iterations, or those of the last look, which replace others."""
+        """A message for views: all iterations, or those of the last analysis, which replace others."""
         return message(self.view, self.number or 0, -math.inf if whole else self._fresh_s)
 
     def conclude(self, end_s: float, settled: SegmentedIterations | None = None) -> None:
-        """Look at all of it once more, when what ran has ended.
+        """Analyse the whole trace once more after the end of the run.
 
         Args:
-            end_s: When that was.
-            settled: What the measurement of it has found in the busiest GPU's trace, or was told by marks;
-                looked for here where None.
+            end_s: Time of the end.
+            settled: The iterations that the measurement has found in the busiest GPU's trace, or that
+                `step()` has reported. None detects them here.
         """
         if settled is None and end_s - self.start_s < SHORT_S and not self.view.sure:
             self.end()
-            self.number = None  # nobody asked, and it was too short to tell
+            self.number = None  # no request, and too short to detect
             return
         busiest = self._busiest(end_s)
         if self.number is None:
@@ -111,7 +111,7 @@ class PeriodFollower:
         known = settled if number == busiest else None
         if not periods.rhythm_sure and (known is None or not known.summary.count):
             self._update(end_s, last=True)
-            if self.view.sure:  # what was known for the last part of it, after a change
+            if self.view.sure:  # the result for the last part, after a change
                 return
         level = self._chosen(periods)
         self.view = period_view(trace, periods, start_s=self.start_s, level=level, known=known)
@@ -131,11 +131,11 @@ class PeriodFollower:
             return False
         self._version, self._updated_s = tracker.version, now_s
         uuid = self.devices[self.number or 0].uuid
-        # On the device's clock; the pauses that the notes tell of are drawn.
+        # On the device's clock; the pauses in the notes are drawn.
         periods = replace(tracker.periods, notes=())
         since_s = max(self.start_s, now_s - WINDOW_S)
         if periods.rhythm_sure and math.isfinite(tracker.since_s):
-            since_s = max(since_s, tracker.since_s)  # what came before was another rhythm
+            since_s = max(since_s, tracker.since_s)  # the part before had another period
         new = period_view(
             self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s,
             level=self._chosen(periods), looking=tracker.state in ("looking", "changed"),
@@ -147,7 +147,7 @@ class PeriodFollower:
         return next((each for each in periods.levels if each.name == self._level), None)
 
     def _with_older(self, new: PeriodView, from_s: float) -> PeriodView:
-        """The look with the iterations from before its trace began, where they were found earlier."""
+        """The analysis with earlier iterations from before its trace began."""
         first_s = new.spans[0].start_s if new.spans else from_s
         self._fresh_s = first_s
         self._older = [span for span in (*self._older, *self.view.spans) if span.start_s < first_s - 1e-6]
@@ -174,7 +174,7 @@ def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
 
 
 def message(view: PeriodView, number: int, since_s: float = -math.inf) -> PeriodMessage:
-    """A look as a message: words and pictures, and a table of the iterations from `since_s` on."""
+    """An analysis as a message: words and pictures, and a table of the iterations from `since_s` on."""
     shown = [(span.start_s, span.end_s, span.pause) for span in view.spans if span.start_s >= since_s - 1e-6]
     spans = np.array(shown, np.float32).reshape(-1, 3)
     levels = [

@@ -1,5 +1,4 @@
-"""What a period view shows of one GPU, worked out once for the live view, the picture and the inspection
-view.
+"""Content of a period view of one GPU, computed once for the live view, the picture and the inspection view.
 
 Arrays are float32 and small: the last iterations only, a shape of some tens of bins, a spectrum of some
 hundreds of points.
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 Table = np.ndarray[Any, np.dtype[np.float32]]
 
-MOST_FOLDED, MOST_POINTS = 20, 2000  # iterations laid over one another, and their readings
+MOST_FOLDED, MOST_POINTS = 20, 2000  # overlaid iterations, and their readings
 FEWEST_ITERATIONS, FEWEST_READINGS = 4, 48  # of a guess that is folded
 OWN = "own"  # the name of a period that a person gave
 NOTHING = np.empty((0, 0), np.float32)
@@ -32,18 +31,18 @@ NOTHING = np.empty((0, 0), np.float32)
 
 @dataclass(frozen=True, slots=True)
 class PeriodView:
-    """A GPU's period as it is drawn. Seconds of `spans` count from the view's start, those of `folded` and
+    """The drawing of a GPU's period. Seconds of `spans` count from the view's start, those of `folded` and
     `shape` from an iteration's.
 
     Attributes:
-        headline: What is known, or that it is not.
+        headline: The detected period, or a notice that it is unknown.
         details: Further sentences.
-        level: What is folded; None where nothing was found.
+        level: The folded level; None if no period was found.
         spans: Iterations and pauses.
         folded: Time and power of the last iterations, a row of NaN between two.
         shape: Time, lower edge, median and upper edge of the power.
         spectrum: Period and amplitude.
-        waits: From when to when in an iteration the GPU waits longest; None where no wait is seen.
+        waits: Start and end of the GPU's longest wait in an iteration; None if no wait is observed.
     """
 
     headline: str = "looking for the iteration"
@@ -59,12 +58,12 @@ class PeriodView:
 
     @property
     def cycle_name(self) -> str:
-        """What is folded, in a word."""
+        """The name of the folded level."""
         return "cycle" if self.level is None or self.level.name == OWN else self.level.name
 
     @property
     def marks(self) -> list[tuple[str, float, bool]]:
-        """What the spectrum names: words, seconds, and whether it is what is folded."""
+        """Marks of the spectrum: words, seconds, and whether the level is folded."""
         found = [(each.name, each.seconds, each == self.level) for each in self.levels]
         if self.level is not None and self.level not in self.levels:
             own = self.level.name
@@ -77,15 +76,15 @@ def period_view(
     trace: pl.DataFrame, periods: Periods, *, start_s: float = 0.0, level: Level | None = None,
     looking: bool = False, known: SegmentedIterations | None = None,
 ) -> PeriodView:
-    """What is seen in a trace whose periods are known.
+    """The view of a trace with known periods.
 
     Args:
         trace: A power trace.
-        periods: What was found in it, or in a trace around it.
+        periods: The periods detected in it, or in a trace around it.
         start_s: The zero of the view's time axis, on the trace's clock.
-        level: What to fold; the iteration where None, or what comes closest to it.
-        looking: Whether more of the trace is on its way.
-        known: The iterations of this trace where they have been found already, or were told by marks.
+        level: The level to fold; None takes the iteration, or the closest level to it.
+        looking: Whether the trace is still growing.
+        known: The iterations of this trace, if they were detected already or `step()` has reported them.
     """
     import polars as pl
 
@@ -103,7 +102,7 @@ def period_view(
     elif chosen in periods.levels:
         frame = _found(trace, periods, chosen)
         summary = per_iteration(frame, periods=periods)
-    else:  # a person's own period is laid on like a ruler, so that a wrong one is seen to be wrong
+    else:  # a person's own period is applied as a fixed ruler, so that a wrong one becomes visible
         frame = fold.uniform_grid(trace, chosen).with_columns(kind=pl.lit("iteration"))
         summary = IterationSummary(0)
     whole = frame.filter(frame["kind"] == "iteration")
@@ -119,7 +118,7 @@ def period_view(
     details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
     known_one = periods.rhythm_sure or marked
-    if not known_one and level is None:  # a guess is not drawn as if it were known
+    if not known_one and level is None:  # a guess is not drawn like a detected period
         details, frame, idle = list(periods.notes), frame.clear(), None
         if whole.height < FEWEST_ITERATIONS or late.height < FEWEST_READINGS:
             late, shape = late.clear(), shape.clear()
@@ -136,7 +135,7 @@ def period_view(
 
 
 def _marked(summary: IterationSummary, frame: pl.DataFrame) -> Level | None:
-    """The iteration as marks tell it."""
+    """The iteration from the steps that the program reports."""
     if not summary.count or summary.seconds is None:
         return None
     return Level(
@@ -163,9 +162,9 @@ def level_text(level: Level) -> str:
 
 def _headline(periods: Periods, level: Level, summary: IterationSummary, looking: bool) -> str:
     marked = summary.source == "marks"
-    sure = "by its marks" if marked else f"{100 * level.confidence:.0f} % sure"
+    sure = "reported by step()" if marked else f"{100 * level.confidence:.0f} % sure"
     if not (marked or level in periods.levels):
-        return f"Folded at {format_seconds(level.seconds)}, a period of your own"
+        return f"Folded at {format_seconds(level.seconds)}, your own period"
     if marked or periods.sure:
         seconds, error_s = summary.seconds, summary.seconds_uncertainty
         if seconds is None:
@@ -184,7 +183,7 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
 
 
 def _role(periods: Periods) -> str:
-    """What is known of a period that may not be the iteration."""
+    """The role of a period that may not be the iteration."""
     if periods.cycle_sure:
         return "the iterations inside it are too fast for this sensor"
     return "perhaps not the iteration"
@@ -203,12 +202,12 @@ def _looking(periods: Periods) -> str:
 
 
 def _why(periods: Periods) -> str:
-    longer = f"; about {periods.longer_s:.0f} s more would probably do" if periods.longer_s else ""
+    longer = f"; about {periods.longer_s:.0f} s more would probably be enough" if periods.longer_s else ""
     return f"{periods.reason or 'no period found'}{longer}"
 
 
 def _counts(summary: IterationSummary) -> str:
-    """How many iterations, and what comes between them now and then."""
+    """Number of iterations, and the occasional pauses between them."""
     if summary.count < 2:
         return ""
     between = [
@@ -224,13 +223,13 @@ def _counts(summary: IterationSummary) -> str:
 
 
 def _inner(frame: pl.DataFrame) -> pl.DataFrame:
-    """Without what was begun or left unfinished at both ends, which is no pause."""
+    """Spans without the incomplete iterations at both ends, which are no pauses."""
     place = (frame["kind"] == "iteration").arg_true()
     return frame.clear() if place.is_empty() else frame[int(place[0]) : int(place[-1]) + 1]
 
 
 def _first(folded: pl.DataFrame, count: int) -> int:
-    """The first of the last iterations that are drawn."""
+    """The first of the last, drawn iterations."""
     each = max(folded.height / max(count, 1), 1.0)
     return count - int(min(MOST_FOLDED, max(3.0, MOST_POINTS / each)))
 

@@ -1,10 +1,10 @@
-"""The iterations of a trace that was recorded earlier, to look at: power, the folded iteration, the spectrum.
+"""Inspects the iterations of a recorded trace: power, the folded iteration, the spectrum.
 
-    workbench.panels.period(measurement)          what a cell did, by its measurement, id or label
-    workbench.panels.period(frame)                any trace, also one of `workbench.read_log`
+    workbench.panels.period(measurement)          a cell's trace, by its measurement, id or label
+    workbench.panels.period(frame)                any trace, including one from `workbench.read_log`
 
-In JupyterLab it is a widget: zoom into the power, choose a level and see it folded, or give a period of your
-own. Elsewhere, and with `live=False`, it is a picture.
+In JupyterLab it is a widget: zoom into the power, choose a level to fold, or enter your own period.
+Elsewhere, and with `live=False`, it is a picture.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class PeriodPanel(LivePanel):
 
     Args:
         frames: The trace of each GPU by name.
-        title: What it is, in words.
-        periods: The periods of each, where they are known already.
-        found: The iterations of the busiest one, where they are known already.
-        simulated: Whether no joule of it is real.
-        live: A widget or a picture; None takes a widget where the front end has them.
+        title: Title of the panel.
+        periods: The periods of each, if they are known already.
+        found: The iterations of the busiest one, if they are known already.
+        simulated: Whether the trace is simulated.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
     """
 
     keeps_error = ("follow", "level", "seconds")
@@ -55,7 +55,7 @@ class PeriodPanel(LivePanel):
         simulated: bool = False, live: bool | None = None,
     ) -> None:
         if not frames:
-            raise UsageError("there is no trace to look at")
+            raise UsageError("no trace to show")
         self.names = list(frames)
         self.label = title
         self.simulated = simulated or any("(simulated)" in name for name in self.names)
@@ -68,13 +68,13 @@ class PeriodPanel(LivePanel):
         self._level: Level | None = None
         self._viewed: tuple[Any, PeriodView] | None = None
         super().__init__(live=live)
-        self._ended.set()  # what it shows is over: it answers, and publishes nothing by itself
+        self._ended.set()  # the trace is complete: the panel answers, and publishes nothing by itself
 
     # for the caller
 
     @property
     def periods(self) -> Periods:
-        """Of the GPU that is shown."""
+        """The periods of the shown GPU."""
         name = self.names[self._number]
         if name not in self._known:
             self._known[name] = detect(self._frames[self._number])
@@ -82,7 +82,7 @@ class PeriodPanel(LivePanel):
 
     @property
     def view(self) -> PeriodView:
-        """What is shown."""
+        """The view of the shown GPU."""
         key = (self._number, self._level)
         if self._viewed is None or self._viewed[0] != key:
             frame = self._frames[self._number]
@@ -94,23 +94,23 @@ class PeriodPanel(LivePanel):
     def choose(self, number: int) -> None:
         """Show another GPU."""
         if not 0 <= number < len(self.names):
-            raise UsageError(f"there is no GPU {number} in this trace; there are {len(self.names)}, from 0")
+            raise UsageError(f"GPU {number} is not in this trace; there are {len(self.names)}, from 0")
         self._number, self._level = number, None
 
     def choose_level(self, name: str) -> None:
-        """Fold another of the levels that were found."""
+        """Fold another of the detected levels."""
         found = next((level for level in self.periods.levels if level.name == name), None)
         if found is None:
             known = ", ".join(level.name for level in self.periods.levels)
-            raise UsageError(f"no level is called {name!r} here; there are {known or 'none'}")
+            raise UsageError(f"level {name!r} not found; available: {known or 'none'}")
         self._level = found
 
     def choose_seconds(self, seconds: float) -> None:
-        """Fold a period of one's own."""
+        """Fold at your own period."""
         length_s = traces.duration_s(self._frames[self._number])
         if not 0 < seconds <= length_s / 2:
-            most = f"give one up to {length_s / 2:.3g} s"
-            what = f"a period of {seconds:g} s cannot be seen twice in {length_s:.3g} s of trace"
+            most = f"use at most {length_s / 2:.3g} s"
+            what = f"a period of {seconds:g} s does not fit twice into {length_s:.3g} s of trace"
             raise UsageError(f"{what}; {most}")
         start_s = self.periods.iteration.phase_s if self.periods.iteration else self._start_s()
         self._level = Level(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
@@ -166,7 +166,7 @@ class PeriodPanel(LivePanel):
         return float(times[0]) if len(times) else 0.0
 
     def _series(self) -> Series:
-        """The power of the GPU that is shown, seconds since its start, gaps marked."""
+        """The power of the shown GPU, seconds since its start, gaps marked."""
         table = rows_of(self._frames[self._number], self._start_s())
         steps = np.diff(table[:, 0])
         series = Series(max(0.5, 6 * float(np.median(steps)) if len(steps) else 0.5))
@@ -178,19 +178,19 @@ def period(
     what: pl.DataFrame | Mapping[str, pl.DataFrame] | Measurement | str | None = None, *,
     live: bool | None = None, store: Store | None = None,
 ) -> PeriodPanel:
-    """Look at the iterations of a trace, of a measurement, or of one named by id or label.
+    """Inspect the iterations of a trace, or of a measurement by object, id or label.
 
     Args:
-        what: A frame as in `trace.SCHEMA` (`readers` makes them of CSV), several by GPU, a measurement, or
-            its id or label; the newest measurement that has a trace where None.
-        live: A widget or a picture; None takes a widget where the front end has them.
-        store: Where measurements are; this user's by default.
+        what: A frame as in `trace.SCHEMA` (`readers` makes them from CSV), several by GPU, a measurement, or
+            its id or label. None takes the newest measurement that has a trace.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
+        store: The store of the measurements; this user's by default.
 
     Returns:
-        The panel; the last value of a cell shows itself.
+        The panel, which the last line of a cell displays.
 
     Raises:
-        UsageError: nothing to look at, with what there is.
+        UsageError: No trace; the message lists what the object has.
     """
     if isinstance(what, pl.DataFrame):
         return PeriodPanel(_by_gpu(what), live=live)
@@ -200,11 +200,11 @@ def period(
     measurement = _newest(store) if what is None else store.find(what) if isinstance(what, str) else what
     if not isinstance(measurement, Measurement):
         kind = type(what).__name__
-        raise UsageError(f"a trace, a measurement or its id or label can be looked at, not {kind}")
+        raise UsageError(f"expected a trace, a measurement, or its id or label, got {kind}")
     frame = store.trace(measurement.id)
     if frame is None:
         name = measurement.label or measurement.id
-        raise UsageError(f"no trace of {name} is kept: it was too short, or made room for newer ones")
+        raise UsageError(f"no trace of {name} is stored: the run was too short, or newer traces replaced it")
     several = len(measurement.gpus) > 1
     names = {
         gpu.uuid: f"GPU {number}, {gpu.name}" if several else gpu.name
@@ -214,7 +214,7 @@ def period(
     marked = measurement.iterations is not None and measurement.iterations.source == "marks"
     try:
         found = from_stored(frame, store.iterations(measurement.id), marked=marked)
-    except MeasurementError:  # too few readings; the panel says so in its own words
+    except MeasurementError:  # too few readings; the panel shows its own message
         found = None
     label, simulated = measurement.label, measurement.simulated
     return PeriodPanel(frames, title=label, found=found, simulated=simulated, live=live)
@@ -224,7 +224,7 @@ def _newest(store: Store) -> Measurement:
     for run in reversed(store.log()["id"].to_list()):
         if store.trace(run) is not None:
             return store.find(run)
-    raise UsageError("nothing is measured yet whose power could be shown; %%energy above a cell measures it")
+    raise UsageError("no measurement has a power trace yet; write %%energy above a cell to record one")
 
 
 def _by_gpu(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -239,7 +239,7 @@ def _sorted(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     if missing:
         lacks, has = " and no ".join(missing), ", ".join(frame.columns) or "none"
         which = name or "this one"
-        raise UsageError(f"a trace has the columns time_s and power_w; {which} has no {lacks}, only {has}")
+        raise UsageError(f"a trace needs the columns time_s and power_w; {which} has no {lacks}, only {has}")
     return frame.drop_nulls("time_s").sort("time_s")
 
 

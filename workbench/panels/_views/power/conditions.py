@@ -1,4 +1,4 @@
-"""Temperature, memory and throttling of a run, folded away below its power until somebody opens them."""
+"""Temperature, memory and throttling of a run, folded away below its power until a reader opens them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUMMARY = "<summary style='cursor:pointer;font-size:12px'>temperature, memory, t
 
 
 class GpuTrace(NamedTuple):
-    """What was read of one GPU: its place in the picture, its name, and a frame of `trace.SCHEMA`."""
+    """The readings of one GPU: its place in the picture, its name, and a frame of `trace.SCHEMA`."""
 
     number: int
     name: str
@@ -30,12 +30,13 @@ class GpuTrace(NamedTuple):
 
 
 def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
-    """Temperature, memory and reasons of throttling over seconds, behind a line that opens them: HTML
-    without scripts; empty where none of them is known.
+    """Temperature, memory and reasons of throttling over seconds, behind a line that opens them.
+
+    HTML without scripts; empty if none of them is known.
 
     Args:
         gpus: Their traces, on one clock.
-        start_s, end_s: What is shown, on that clock.
+        start_s, end_s: The shown range of time, on that clock.
     """
     length_s = max(end_s - start_s, 1e-3)
     bins = min(BINS, max([1, *(gpu.trace.height for gpu in gpus)]))
@@ -75,7 +76,7 @@ def conditions(gpus: Sequence[GpuTrace], start_s: float, end_s: float) -> str:
 
 
 def _binned(trace: pl.DataFrame, start_s: float, length_s: float, bins: int) -> pl.DataFrame:
-    """Means of the readings, and all that throttled, over equal stretches since the start."""
+    """Means of the readings, and all reasons of throttling, over equal stretches since the start."""
     import polars as pl
 
     at_s, names = pl.col("at_s"), [column for _, column, _ in READINGS]
@@ -90,7 +91,7 @@ def _binned(trace: pl.DataFrame, start_s: float, length_s: float, bins: int) -> 
 
 
 def _throttled(means: pl.DataFrame, width_s: float) -> list[tuple[str, float, list[Span]]]:
-    """What throttled a GPU, its share of the readings, and when: stretches in seconds since the start."""
+    """Reasons of throttling, each with its share of the readings and stretches in seconds since the start."""
     places: dict[str, list[int]] = {}
     for place, bits in means.select("bin", "throttle").iter_rows():
         for value in bits:

@@ -1,4 +1,4 @@
-"""What a live view knows of each GPU: its rows and its energy; and what a training named itself."""
+"""The data of a live view about each GPU: its rows and its energy; and phases that a training named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_MARKS = 200  # vertical lines of one picture: more would cover each other
 
 
 class WatchedGpu:
-    """What a live view knows of one GPU since `start_s`, on the recorder's clock.
+    """The data of a live view about one GPU since `start_s`, on the recorder's clock.
 
     Args:
         recorder: Watches the device already.
@@ -41,11 +41,11 @@ class WatchedGpu:
 
     @property
     def energy_j(self) -> float | None:
-        """To a millijoule; None where the GPU does not tell it."""
+        """Energy to a millijoule; None if the GPU does not report it."""
         return round(self._counted_j[-1] - self._counted_j[0], 3) if self._counted_j else None
 
     def gather(self, now_s: float) -> Rows:
-        """Take new rows in; returns them as views want them."""
+        """Add new rows; returns them in the form for views."""
         rows = self.recorder.rows(self.device.uuid, self._last_s, now_s)
         if len(rows):
             self._last_s = math.nextafter(float(rows["time_s"][-1]), math.inf)
@@ -55,20 +55,20 @@ class WatchedGpu:
         return self.series.append(rows_of(rows, self.start_s))
 
     def trace(self, end_s: float) -> GpuTrace:
-        """All that was read of it, until a time on the recorder's clock."""
+        """All its readings, until a time on the recorder's clock."""
         trace = self.recorder.trace(self.device.uuid, self.start_s, end_s)
         return GpuTrace(self.number, self.line.name, trace)
 
     def about(self) -> dict[str, Any]:
-        """What a view needs to know of it once."""
+        """The constant facts for a view."""
         device, limits = self.device, self.device.limits
         low, high = limits.min_power_limit_w, limits.max_power_limit_w
         reason = ""
         if not device.can("set_power_limit"):
             reasons = [each.reason for each in device.capabilities if each.name == "set_power_limit"]
-            reason = next(filter(None, reasons), f"{device.name} does not take a power limit")
+            reason = next(filter(None, reasons), f"{device.name} does not support power limits")
         if not reason and (low is None or high is None):
-            reason = f"{device.name} does not tell which limits it takes"
+            reason = f"{device.name} does not report its allowed limits"
         return {
             "uuid": device.uuid, "index": device.index, "name": device.name, "simulated": device.simulated,
             "colour": theme.colour(self.number), "dash": list(theme.dash(self.number)), "low": low,
@@ -77,7 +77,7 @@ class WatchedGpu:
 
 
 def named_phases(iterations: pl.DataFrame) -> list[tuple[float, str]]:
-    """What a training named itself, as evaluations: when it began, on the trace's clock, and its name."""
+    """Phases that a training named itself, as evaluations: start on the trace's clock, and name."""
     named = iterations.filter(~iterations["kind"].is_in(UNNAMED_KINDS))
     rows = named.select("start_s", "kind").head(MOST_MARKS).iter_rows()
     return [(float(at_s), str(kind)) for at_s, kind in rows]

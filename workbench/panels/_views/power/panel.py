@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 
 class PowerView(LivePanel):
-    """Shows GPUs while something runs on them. Times in calls are the recorder's clock's.
+    """Shows GPUs while a program runs on them. Times in calls are on the recorder's clock.
 
     Args:
-        recorder: Watches the devices already.
-        devices: Which of them to show.
-        label: What runs, for the title.
-        start_s: Where the time axis begins; now where None.
-        stop: Called by the Stop button (`base.interrupt_cell` interrupts the cell); no button where None.
-        set_power_limit: Takes a UUID and watts, returns the watts applied; no slider where None.
+        recorder: Records the devices already.
+        devices: The devices to show.
+        label: Name of the work, for the title.
+        start_s: Start of the time axis; None is now.
+        stop: Called by the Stop button (`base.interrupt_cell` interrupts the cell); None shows no button.
+        set_power_limit: Takes a UUID and watts, returns the watts applied; None shows no slider.
         period: Follow the training iteration of the busiest GPU and show it too.
-        iteration_s: Returns the seconds of an iteration where something else follows it; None where unknown.
+        iteration_s: Returns the seconds of an iteration if another object follows it; None if unknown.
     """
 
     poll_s = 0.2  # half as often as the sensor refreshes: drawing costs the cell its interpreter
@@ -79,7 +79,7 @@ class PowerView(LivePanel):
         self._end_s: float | None = None
         self._result: dict[str, str] = {}  # HTML, when it has ended
         self._settled: SegmentedIterations | None = None
-        self.follows = period  # until something goes wrong with it
+        self.follows = period  # until it fails
         self._rhythm = PeriodFollower(recorder, self.devices, self.start_s)
         super().__init__(live=True)
 
@@ -91,7 +91,7 @@ class PowerView(LivePanel):
             self._marks.append(VerticalMark(time_s - self.start_s, text))
 
     def refuse_limits(self) -> None:
-        """Take no more power limits. One that is being set has been set when this returns."""
+        """Take no more power limits. A limit being set is active when this returns."""
         with self._limiting:
             self.takes_limits = False
 
@@ -101,7 +101,7 @@ class PowerView(LivePanel):
         self._rhythm.end()
 
     def settle(self, found: SegmentedIterations) -> None:
-        """Show these iterations in the picture, as the report does, and what a training named itself."""
+        """Show these iterations in the picture, as the report does, and the phases that a training named."""
         self._settled = found
         for at_s, kind in named_phases(found.frame):
             self.mark(at_s, kind)
@@ -110,8 +110,8 @@ class PowerView(LivePanel):
         """Show the result in the view, stop publishing, and store a picture of both in the notebook.
 
         Args:
-            result: A sentence, or what shows itself, as a report of a measurement does.
-            end_s: Where the picture ends; now where None.
+            result: A sentence, or an object that displays itself, such as a report of a measurement.
+            end_s: End of the picture; None is now.
         """
         if self._end_s is not None:
             return
@@ -169,12 +169,12 @@ class PowerView(LivePanel):
     def html(self) -> str:
         if self._filled():
             return self.svg()
-        # As high as panel.css makes the view, so that what the cell prints stays in place.
+        # The height of the view in panel.css, so that the cell's printed output stays in place.
         words = "Loading the live view. If this text stays, the cell was running when the notebook was saved."
         return f"<div style='height:350px'><b>{html.escape(self.title())}</b><br>{words}</div>"
 
     def title(self) -> str:
-        """What is seen, in words; says so where it is simulated."""
+        """The label and the GPUs in words; simulated ones are marked."""
         names = sorted({device.name for device in self.devices})
         what = f"{len(self.devices)} GPUs: {', '.join(names)}" if len(self.devices) > 1 else names[0]
         what = titled(what, any(device.simulated for device in self.devices))
@@ -233,24 +233,24 @@ class PowerView(LivePanel):
     # inside
 
     def _gather(self) -> list[Rows]:
-        """Take new rows in; returns them, per device, as views want them."""
+        """Add new rows; returns them, per device, in the form for views."""
         return [gpu.gather(self._now_s()) for gpu in self._gpus]
 
     def _followed(self) -> bool:
-        """Follow the iterations; true where views are to be told."""
+        """Follow the iterations; true if views need an update."""
         if not self.follows or self._end_s is not None:
             return self.follows
         try:
             return self._rhythm.update(self.recorder.clock())
-        except Exception as error:  # the power is shown all the same
+        except Exception as error:  # the power is shown anyway
             self._lose(error)
             return False
 
     def _lose(self, error: Exception) -> None:
-        """Go on without the period part."""
+        """Continue without the period part."""
         self._rhythm.end()
         self.follows = False
-        self.report_error(f"the iterations are not followed any more: {describe_error(error)}")
+        self.report_error(f"the iterations are no longer followed: {describe_error(error)}")
 
     def _mark_rows(self) -> list[list[Any]]:
         return [[round(mark.time_s, 3), mark.text] for mark in self._marks]
@@ -266,15 +266,15 @@ class PowerView(LivePanel):
         return self.recorder.clock() if self._end_s is None else self._end_s
 
     def _keep_awake(self) -> None:
-        """Have the sampler look at full pace while a browser shows the view; mark where it has rested."""
+        """Keep the sampler at its full rate while a browser shows the view; mark pauses of the sampling."""
         if self._end_s is None and not self.absent():
             idle_s = self.recorder.wake()
             if idle_s >= REST_AFTER_S:
-                self.mark(self.recorder.clock(), f"sampling has rested: no view was open for "
+                self.mark(self.recorder.clock(), f"sampling was paused: no view was open for "
                                                  f"{format_duration(idle_s)}")
 
     def _watch_recorder(self) -> None:
-        """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
+        """Report errors of the recorder's readings, and clear the report when they are over."""
         errors = [(device.index, self.recorder.error(device.uuid)) for device in self.devices]
         problem = "; ".join(f"GPU {index}: {error}" for index, error in errors if error)
         if problem != self._recorder_problem:
@@ -284,12 +284,12 @@ class PowerView(LivePanel):
     def _change_limit(
         self, change: Callable[[str, float], float], uuids: Sequence[str], asked_w: float
     ) -> None:
-        """Ask for a limit, on one GPU or several, and tell the views what is active."""
+        """Set a limit, on one GPU or several, and send the active limits to the views."""
         applied: dict[str, float] = {}
         try:
             with self._limiting:
                 if not self.takes_limits:
-                    why = "the cell has ended, and the limit that it began with is back"
+                    why = "the cell has ended, and its initial limit is restored"
                     raise UsageError(f"{asked_w:g} W was not set: {why}")
                 for uuid in uuids:
                     applied[uuid] = change(uuid, asked_w)
@@ -299,7 +299,7 @@ class PowerView(LivePanel):
 
 
 def _message(header: dict[str, Any], tables: Sequence[Rows], period: PeriodMessage | None = None) -> Message:
-    """Words, and all tables in one buffer, those of the period part last."""
+    """Words, and all tables in one buffer; those of the period part come last."""
     header = {**header, "counts": [len(table) for table in tables]}
     if period is None:
         return header, [packed(tables)]

@@ -1,4 +1,4 @@
-"""What a plot keeps of a long run: the last minute whole, what is older as extremes of short stretches."""
+"""Rows that a plot keeps of a long run: the last minute in full, older ones as extremes of stretches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = np.ndarray[Any, np.dtype[np.float32]]
 class Series:
     """Rows of one GPU (columns `COLUMNS`, seconds since the start), bounded however long the run is.
 
-    A row of NaN but for its time is a gap: nothing was seen there, and no line may cross it.
+    A row of NaN except its time is a gap: nothing was observed there, and no line may cross it.
 
     Args:
         gap_s: Two rows further apart than this have a gap between them.
@@ -68,7 +68,7 @@ class Series:
         np.maximum.at(self._seconds[:, 3], which, power_w)
 
     def cut(self, end_s: float) -> None:
-        """Forget what came after a time."""
+        """Remove all rows after a time."""
         self.rows = self.rows[self.rows[:, 0] <= end_s]
 
 
@@ -87,7 +87,7 @@ def readings(rows: Rows) -> Rows:
 
 
 def rows_of(trace: Any, start_s: float) -> Rows:
-    """Readings as rows of `COLUMNS`, seconds since `start_s`; what is missing is NaN."""
+    """Readings as rows of `COLUMNS`, seconds since `start_s`; missing values are NaN."""
     has = getattr(trace, "columns", None) or trace.dtype.names
     table = np.full((len(trace), len(COLUMNS)), np.nan, np.float32)
     for number, name in enumerate(COLUMNS):
@@ -98,7 +98,7 @@ def rows_of(trace: Any, start_s: float) -> Rows:
 
 
 def packed(tables: Iterable[Rows]) -> bytes:
-    """Tables one after another, as views take them."""
+    """Tables one after another, in the form for views."""
     return b"".join(np.ascontiguousarray(table, np.float32).tobytes() for table in tables)
 
 
@@ -111,8 +111,7 @@ def thin(rows: Rows, bins: int) -> Rows:
     """Of each of `bins` equal stretches the rows with the lowest and the highest power; also gaps and changes
     of the limit.
 
-    Real rows are picked, never averaged: a peak keeps its height, and thinning what was thinned before is
-    harmless.
+    It picks real rows and never averages, so a peak keeps its height, and thinning twice is harmless.
     """
     if len(rows) <= 2 * bins:
         return rows
@@ -127,6 +126,6 @@ def thin(rows: Rows, bins: int) -> Rows:
         first = np.ones(len(sorted_rows), bool)
         first[1:] = np.diff(stretch[sorted_rows]) > 0
         keep[sorted_rows[first]] = True
-    if not len(filled):  # power is not told here: every stretch's first row
+    if not len(filled):  # no power here: take every stretch's first row
         keep[np.unique(stretch, return_index=True)[1]] = True
     return np.asarray(rows[keep])

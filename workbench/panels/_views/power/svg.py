@@ -14,13 +14,13 @@ from ..._core.theme import colour, dash
 from .series import COLUMNS, LIMIT, WINDOW_S, Rows, over, readings, thin
 
 POWER_HEIGHT, ROW_HEIGHT, SMALL_HEIGHT = 170, 40, 44
-TOGETHER = 2  # GPUs whose power is told apart in one frame; more get a row each
+TOGETHER = 2  # GPUs that share one frame of power; more get a row each
 COLUMN = 4  # pixels of one mean
 POINTS = 900  # of one line: any number from 500 to 2000 looks the same, and the notebook carries them
 
 
 class TraceLine(NamedTuple):
-    """One GPU in the picture; the power of each second (`Series.seconds`) is drawn of a long run."""
+    """One GPU in the picture; a long run is drawn as the power of each second (`Series.seconds`)."""
 
     number: int
     name: str
@@ -40,7 +40,7 @@ class VerticalMark(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A frame of the picture and of the live view: the column that it shows, of which GPUs by place."""
+    """A frame of the picture and of the live view: its column, and the places of its GPUs."""
 
     title: str
     column: str
@@ -50,7 +50,7 @@ class Plot(NamedTuple):
 
 
 def plots_of(names: Sequence[str]) -> list[Plot]:
-    """The frames for GPUs of these names, from the top down: power, then what is below it."""
+    """The frames for GPUs of these names, from the top down: power, then clocks and utilisation."""
     every = range(len(names))
     power = [Plot("Power (W); dashed: its limit", "power_w", every, POWER_HEIGHT, 5)]
     if len(names) > TOGETHER:
@@ -69,14 +69,14 @@ def trace_picture(
     """Power with its limit, SM clock and utilisation over seconds; more can be drawn below.
 
     Args:
-        title: Its heading, and its name for readers of the screen.
+        title: Its heading, and its name for screen readers.
         lines: The GPUs.
-        marks: Vertical lines with words; new power limits have theirs anyway.
-        end_s: Where the time axis ends.
-        spans: Iterations, on whose ground the power is drawn.
+        marks: Vertical lines with words; new power limits are marked anyway.
+        end_s: End of the time axis.
+        spans: Iterations, drawn as bands behind the power.
         only: The columns that are drawn.
         heading: Whether the title is drawn.
-        iteration_s: Of an iteration, where there are no spans.
+        iteration_s: Seconds of an iteration, if there are no spans.
     """
     long = end_s > WINDOW_S
     whole = [line.seconds if long and line.seconds is not None else readings(line.rows) for line in lines]
@@ -134,7 +134,7 @@ def _step(pixels_s: float, iteration_s: float, *, whole_seconds: bool) -> float:
 
 
 def _limit_changes(lines: Sequence[TraceLine]) -> list[VerticalMark]:
-    """Each new power limit as a mark, with its GPU where there are several."""
+    """Each new power limit as a mark, with its GPU if there are several."""
     found = []
     for line in lines:
         known = line.rows[~np.isnan(line.rows[:, LIMIT])]
@@ -145,7 +145,7 @@ def _limit_changes(lines: Sequence[TraceLine]) -> list[VerticalMark]:
 
 
 def _marks(frame: Frame, marks: Sequence[VerticalMark], *, named: bool) -> None:
-    """Vertical lines, and the words of those that have room before the next one; of a drag the last one."""
+    """Vertical lines, with words if there is room before the next one; only the last one of a drag."""
     shown = [mark for mark in marks if frame.holds(mark.time_s)]
     for mark, after in itertools.zip_longest(shown, shown[1:]):
         room = (WIDTH if after is None else frame.x(after.time_s)) - frame.x(mark.time_s)

@@ -1,4 +1,4 @@
-"""The picture of a recurring job: costs believed and paid, the profile of limits, savings."""
+"""The picture of a recurring job: estimated and measured costs, the profile of limits, savings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ..._core.svg import INK, ROW, Frame, Pen, Picture, Span, padded, ticks
 from ..._core.theme import colour
 from .model import SAVED, RecurringView, known
 
-TALLEST = 3.0  # times the least estimated cost; what is above is marked at the edge
+TALLEST = 3.0  # times the least estimated cost; higher values are marked at the edge
 CROSS = Pen(width=1.6, opacity=0.6)
 
 
 def draw(title: str, view: RecurringView) -> Picture:
-    """The four frames below the words."""
+    """The four frames below the sentences."""
     picture = Picture(title)
     picture.sentences([view.headline, *view.details, f"Objective: {view.objective}"])
     with picture.row(ROW):
@@ -106,7 +106,7 @@ def _costs(picture: Picture, view: RecurringView) -> None:
         hover = {
             "recurrence": f"{row['recurrence']}", "cost": f"{row['cost']:.3f}",
             "batch size": f"{row['batch_size']}",
-            "target": "not reached: this recurrence is lost" if row["lost"] else end,
+            "target": "target not reached: this recurrence is lost" if row["lost"] else end,
         }
         if row["lost"]:
             frame.mark(row["recurrence"], row["cost"], 4, CROSS, "x", hover=hover)
@@ -118,7 +118,7 @@ def _costs(picture: Picture, view: RecurringView) -> None:
 
 def _saved(picture: Picture, view: RecurringView) -> None:
     rows = [row for row in view.recurrences if row.get("saved") is not None]
-    text = f"Saved against the default, in sum ({view.saved_unit})"
+    text = f"Cumulative saving against the default ({view.saved_unit})"
     ends = [0.0, *known(rows, "saved_low", "saved_high")]
     frame = _over_recurrences(picture, view, text, padded(min(ends), max(ends), 0.08), "right")
     xs, sums, low, high = ([row[name] for row in rows] for name in ("recurrence", *SAVED))

@@ -1,4 +1,4 @@
-"""What the panel of a recurring job shows, as words and rows, live and in the picture."""
+"""Content of the panel of a recurring job, as words and rows, live and in the picture."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ....search.batch_size.history import MOST_RUNS
 from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from ..._core.prefixes import prefixed
 
-MOST_ROWS = 600  # of recurrences that are drawn: any number from 300 to 2000 looks the same
+MOST_ROWS = 600  # drawn recurrences: any number from 300 to 2000 looks the same
 SAVED = ("saved", "saved_low", "saved_high")
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class RecurringView:
-    """Words and rows of what is drawn; costs are divided by a power of 1000 that `unit` names.
+    """Words and rows of the drawing; costs are divided by a power of 1000 that `unit` names.
 
     Attributes:
-        headline, details: What comes next, or runs; what was paid and saved, what is barred, why.
-        eta: Of Zeus' cost; None under another objective.
-        believed: A row per batch size, as `Outlook.believed` has it.
+        headline, details: The running or next recurrence; cost and saving, excluded batch sizes with reasons.
+        eta: Weight of energy in Zeus' cost; None under another objective.
+        believed: One row per batch size, as in `Outlook.believed`.
         recurrences: Rows of `Outlook.recurrences`.
         profile: Rows power_limit_w, and time, energy, cost as shares of those at the highest limit.
     """
@@ -47,7 +47,7 @@ class RecurringView:
 
 
 def view(outlook: Outlook, running: Sequence[Attempt] = ()) -> RecurringView:
-    """An outlook, to be drawn; `running` are the attempts that have not ended."""
+    """The view of an outlook; `running` are the attempts that have not ended."""
     rows, default, kind = outlook.recurrences, outlook.default, unit_of(outlook.objective)
     costs = pl.concat([outlook.believed["cost"], rows["cost"].cast(pl.Float64)]).drop_nulls().to_list()
     scale, unit = prefixed(float(np.median(costs)) if costs else 1.0, kind)
@@ -72,7 +72,7 @@ def view(outlook: Outlook, running: Sequence[Attempt] = ()) -> RecurringView:
 
 
 def headline(outlook: Outlook, running: Sequence[Attempt]) -> str:
-    """What runs, or would be done next."""
+    """The running recurrence, or the next one."""
     if running:
         each = [_running(attempt) for attempt in running[:3]]
         why = f": {running[0].reason}" if len(running) == 1 and running[0].reason else ""
@@ -95,7 +95,7 @@ def _running(attempt: Attempt) -> str:
 
 
 def details(outlook: Outlook) -> list[str]:
-    """What was paid and saved, and what else there is to know; a sentence each."""
+    """Cost, saving and notes; a sentence each."""
     rows, default, kind = outlook.recurrences, outlook.default, unit_of(outlook.objective)
     sentences = []
     if rows.height:
@@ -111,35 +111,35 @@ def details(outlook: Outlook) -> list[str]:
     sentences += sorted({why for why in outlook.believed["barred"].to_list() if why})
     if outlook.changes:
         times = "once" if outlook.changes == 1 else f"{outlook.changes} times"
-        sentences.append(f"the job has changed {times} on the way; estimates are of what it is now")
+        sentences.append(f"the job has changed {times}; estimates describe its present state")
     return sentences
 
 
 def _lost(rows: pl.DataFrame, kind: str) -> list[str]:
-    """What the recurrences have cost that ended without the target."""
+    """The cost of recurrences that ended without the target."""
     gone = rows.filter(rows["lost"])
     if not gone.height:
         return []
     price, numbers = amount(float(gone["cost"].sum()), kind), _listed(gone["recurrence"].to_list())
     return [
-        f"lost: recurrence{'s' * (gone.height > 1)} {numbers}, whose {MOST_RUNS} runs did not reach the "
-        f"target and cost {price}"
+        f"lost: recurrence{'s' * (gone.height > 1)} {numbers}; {MOST_RUNS} runs each did not reach the "
+        f"target and cost {price} in total"
     ]
 
 
 def _listed(numbers: list[int]) -> str:
-    """The first few of them, and how many more."""
+    """The first few numbers, and the count of the others."""
     shown = ", ".join(str(number) for number in numbers[:5])
     return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
 
 def _against(outlook: Outlook, default: Default, kind: str) -> list[str]:
-    """What is saved against the default, in per cent and in sum; only that it is unknown where it is."""
+    """The saving against the default, in per cent and in total; a notice if it is unknown."""
     counted = outlook.recurrences.filter(outlook.recurrences["saved"].is_not_nan())
     what = f"the default (batch size {default.batch_size}{_at(default.power_limit_w)})"
     since = f"since recurrence {outlook.since}, when the job changed: " * (outlook.since > 1)
     if not counted["reached"].any():
-        return [f"{since}no recurrence has reached the target yet, so nothing is known of the saving"]
+        return [f"{since}no recurrence has reached the target yet, so the saving is unknown"]
     paid = float(counted["cost"].sum())
     low, high = (float(counted[name][-1]) for name in ("saved_low", "saved_high"))
     if low <= 0 <= high:
@@ -172,7 +172,7 @@ def _at(limit_w: float | None) -> str:
 
 
 def objective_text(objective: Objective) -> str:
-    """An objective as a person says it."""
+    """An objective in words."""
     if isinstance(objective, ZeusCost):
         energy, time = 100 * objective.eta, 100 * (1 - objective.eta)
         return f"eta {objective.eta:g}: {energy:.0f} % energy, {time:.0f} % time"
@@ -204,7 +204,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def _scaled(frame: pl.DataFrame, scale: float, *names: str) -> pl.DataFrame:
-    """A frame with some columns divided; what is not finite becomes null."""
+    """A frame with some columns divided; values that are not finite become null."""
     return frame.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name) / scale) for name in names)
 
 

@@ -1,11 +1,10 @@
-"""A recurring job to look at and to run: what is believed of each batch size, what was saved, which power
-limit is best.
+"""Shows and runs a recurring job: the estimated cost of each batch size, the saving, the best power limit.
 
     workbench.panels.recurring(job, run=train)       a job; its buttons run recurrences with `train(run)`
     workbench.panels.recurring("history.csv")        an exported history
 
-The slider moves eta between time and energy: everything is scored anew from the history, and the next
-recurrence is chosen by it. What other processes or a running cell add to the history appears by itself.
+The slider moves eta between time and energy. A new eta rescores the history and applies to the next
+recurrence. Runs that other processes or a running cell add to the history appear automatically.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ POLICIES = {"KnowledgeGradient": "our policy", "ZeusPolicy": "Zeus' policy"}
 
 
 class RecurringPanel(LivePanel):
-    """A recurring job's beliefs, costs and savings. `recurring` says what the arguments are."""
+    """A recurring job's estimates, costs and savings. `recurring` documents the arguments."""
 
     keeps_error = ("stop",)
     _esm = script("recurring")
@@ -46,9 +45,9 @@ class RecurringPanel(LivePanel):
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
         self._view: RecurringView | None = None
-        self._described: dict[str, Any] | None = None  # the view, as browsers take it
+        self._described: dict[str, Any] | None = None  # the view, in the form for browsers
         self._worker: threading.Thread | None = None
-        self._left = 0  # recurrences that are still to be run
+        self._left = 0  # recurrences still to run
         self._error: Exception | None = None  # that ended the last run
         super().__init__(live=live)
         with self._report_errors():
@@ -58,13 +57,13 @@ class RecurringPanel(LivePanel):
 
     @property
     def outlook(self) -> Outlook:
-        """What is shown, as values and frames."""
+        """The content as values and frames."""
         self.refresh()
         assert self._outlook is not None
         return self._outlook
 
     def run(self, count: int = 1) -> None:
-        """Run so many recurrences and wait; after an interrupt no further one begins."""
+        """Run `count` recurrences and wait; after an interrupt no further one begins."""
         self._begin(count)
         assert self._worker is not None
         try:
@@ -76,7 +75,7 @@ class RecurringPanel(LivePanel):
             raise self._error
 
     def stop(self) -> None:
-        """Run no further recurrence; the one that runs comes to its end."""
+        """Start no further recurrence; the running one is finished."""
         self._left = min(self._left, 1)
 
     def set_eta(self, eta: float, *, asked: int | None = None) -> None:
@@ -88,7 +87,7 @@ class RecurringPanel(LivePanel):
                 self.tell(asked=asked)
 
     def refresh(self) -> bool:
-        """Take in what is new; whether there was anything."""
+        """Read the newest history; returns whether it has changed."""
         with self._lock:
             observed = self.source.read()
             if self._view is not None and observed == self._observed:
@@ -153,7 +152,7 @@ class RecurringPanel(LivePanel):
             if self.source.why_not:
                 raise UsageError(self.source.why_not)
             if self._left:
-                raise UsageError("a recurrence runs already; let it end, or stop after it")
+                raise UsageError("a recurrence is already running; wait for its end, or stop after it")
             if count < 1:
                 raise UsageError(f"{count} recurrences cannot be run; choose 1 or more")
             self._left, self._error = count, None
@@ -161,7 +160,7 @@ class RecurringPanel(LivePanel):
             self._worker.start()
 
     def _work(self) -> None:
-        """Run recurrences until there are enough, somebody stops, or one goes wrong; the view goes on."""
+        """Run recurrences until all are done, a person stops them or one fails; the view stays live."""
         with self._lock:
             self.tell()
         while self._left > 0:
@@ -181,17 +180,17 @@ def recurring(
     run: Callable[[Any], object] | None = None, *, space: Space | None = None,
     objective: Objective | None = None, live: bool | None = None,
 ) -> RecurringPanel:
-    """Look at a recurring job, and run it.
+    """Show a recurring job, and run it.
 
     Args:
         job: A job or its study; or a history: its CSV file, its frame, its attempts.
-        run: What the buttons run: for a job the training, as `RecurringJob.run` takes it; for a study a
-            function of the study that runs one recurrence. It is called on a thread of its own.
-        space, objective: For a history, what could be chosen and what is to be small; a file does not tell.
-        live: A widget or a picture; None takes a widget where the front end has them.
+        run: The function behind the buttons. For a job it is the training, as `RecurringJob.run` takes it.
+            For a study it takes the study and runs one recurrence. It is called on its own thread.
+        space, objective: Search space and objective of a history, which a file does not contain.
+        live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
     Raises:
-        UsageError: none of these, or a history that cannot be read.
+        UsageError: Another object, or a history that cannot be read.
     """
     if isinstance(job, (RecurringJob, JobStudy)):
         return RecurringPanel(Studied(job, run), live=live)
@@ -201,6 +200,6 @@ def recurring(
         return RecurringPanel(Played(job, ""), live=live)
     if not isinstance(job, (str, Path, pl.DataFrame, Sequence)):
         kind = type(job).__name__
-        raise UsageError(f"a recurring job, its study or its history can be looked at, not {kind}")
+        raise UsageError(f"expected a recurring job, its study or its history, got {kind}")
     name = Path(job).stem if isinstance(job, (str, Path)) else ""
     return RecurringPanel(Played(Recorded(job, space, objective), name), live=live)

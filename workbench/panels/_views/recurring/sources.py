@@ -1,4 +1,4 @@
-"""Where the panel of a recurring job has its history from: a job, a study, or a record."""
+"""Sources of a recurring job's history: a job, a study, or a record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ....search.objective import Objective, ZeusCost
 
 
 class Studied:
-    """A job, or a study, whose history others may write too: it is read with a ledger of its own."""
+    """A job or a study. Others may write its history too, so the panel reads it with its own ledger."""
 
     def __init__(self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None = None) -> None:
         self._job = job if isinstance(job, RecurringJob) else None
@@ -33,14 +33,14 @@ class Studied:
 
     @property
     def why_not(self) -> str:
-        """Why no recurrence can be run from here; empty where one can."""
+        """The reason why no recurrence can be run from the panel; empty if one can."""
         if self._run:
             return ""
         what = "run=train" if self._job else "run=one_recurrence"
         return f"no recurrence can be run from here: give the panel your training, recurring(job, {what})"
 
     def read(self) -> Hashable:
-        """Take in what is new; what it returns changes with what there is to show."""
+        """Read the newest history; the returned value changes with the content."""
         with translate_storage_errors(self.history.url):
             self.ledger.read(self.history.study.get_trials(deepcopy=False))
             pardoned = tuple(sorted(self.pardoned.items()))
@@ -54,7 +54,7 @@ class Studied:
             self.history.objective = _with_eta(self.history.objective, eta, self.ledger)
 
     def recur(self) -> None:
-        """Run one recurrence, which may take long."""
+        """Run one recurrence, which can take long."""
         assert self._run is not None
         if self._job:
             self._job.run(self._run)
@@ -63,7 +63,7 @@ class Studied:
 
 
 class Played:
-    """A record that is shown as it is; as `Studied` otherwise."""
+    """A fixed record; as `Studied` otherwise."""
 
     why_not = "a history has nothing to run"
 
@@ -80,7 +80,7 @@ class Played:
         return (len(self.ledger.ended), self.history.objective)
 
     def recur(self) -> None:
-        """Nothing can be run."""
+        """Raises, because a record cannot be run."""
 
     def set_eta(self, eta: float) -> None:
         self.history.objective = _with_eta(self.history.objective, eta, self.ledger)
