@@ -1,7 +1,8 @@
-"""Iteration periods in power traces: found in a recorded one, followed in a running one. No device.
+"""Iteration periods in power traces: detected in a recorded trace, tracked in a running job. No device
+access.
 
-    detect, estimators      the period of a whole trace; what it is made of
-    vote                    one answer from several GPUs of one job
-    tracker, online         the period of a running job; what it is made of
-    fold, segment           iterations overlaid; where each one begins and what it cost
+- `detect`, `estimators`: The period of a whole trace, and the parts of its detector.
+- `vote`: One answer from several GPUs of one job.
+- `tracker`, `online`: The period of a running job, and the parts of its tracker.
+- `fold`, `segment`: Overlaid iterations, and the start and cost of each.
 """

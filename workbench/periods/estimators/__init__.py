@@ -1,8 +1,8 @@
-"""What `detect` is made of.
+"""The parts of `detect`.
 
-    signals                    a trace as evenly spaced signals, each with the shortest period it can show
-    correlation, candidates    autocorrelation; periods that several estimators propose
-    features, ranker           what separates the iteration from its parts, multiples and chance; which it is
-    shapes, precise            the shape of one period; its mean, scatter and boundary
-    alignment                  where each iteration begins
+- `signals`: A trace as evenly spaced signals, each with the shortest period it can show.
+- `correlation`, `candidates`: Autocorrelation, and the periods that several estimators propose.
+- `features`, `ranker`: Features of candidates, and the choice of the iteration among them.
+- `shapes`, `precise`: The shape of one period, and its mean, scatter and boundary.
+- `alignment`: The start of each iteration.
 """
