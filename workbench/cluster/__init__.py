@@ -1,19 +1,17 @@
-"""Sharing of GPUs on a cluster: energy saved and slowdown.
+"""Simulates which jobs share a GPU on a cluster, with the saving and the cost.
 
-    jobs, readers, generator     logs as frames: the schema and its check, files of this and other systems,
-                                 generated logs and what a log does not contain
-    power, colocation            power of nodes; slowdown of jobs that share a GPU
-    state, engine, simulator     a cluster at one moment; what changes on its nodes; from event to event
-    columns, result              a log as arrays; the outcome of a run as frames
-    policy, policies             who decides, behind a `ClusterControl`
-    placement, capacity_index,   indices by which policies find nodes and GPUs
-    ranking
-    summary                      a run in numbers
-    joblogs, sources             a log trimmed and cut into weeks; logs to choose from
-    scenario, runs, comparison   what is run; many runs with progress and an end; a choice and its runs
-    views, recording, drill      runs as columns to be shown; a run that can be looked into; one job or node
+- `jobs`, `readers`, `generator`: Job logs as Polars frames, their check, file formats and generated logs.
+- `power`, `colocation`: Power of a node, and slowdown of jobs that share a GPU.
+- `state`, `engine`, `simulator`: State of the cluster, its changes, and the event loop.
+- `columns`, `result`: A log as arrays, and the result of a run as frames.
+- `policy`, `policies`: Scheduling policies, and the `ClusterControl` that they use.
+- `placement`, `capacity_index`, `ranking`: Indices with which policies find nodes and GPUs.
+- `summary`: Key figures of a run.
+- `joblogs`, `sources`: Logs trimmed and cut into weeks, and the logs on offer.
+- `scenario`, `runs`, `comparison`: Settings of a simulation, parallel runs, and a comparison of policies.
+- `views`, `recording`, `drill`: Runs as columns for panels, a recorded run, and one job or node.
 
-`summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` is a whole run.
+`summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` does a whole run.
 """
 
 from __future__ import annotations

@@ -104,7 +104,6 @@ class Probing:
         prior: A prediction made before any trial (`predictor.Prediction`).
         counter_update_s: Update interval of the energy counter.
         gpus: Number of GPUs in the summed energies.
-        probing: Constants of the trials.
         rng: Source of randomness.
     """
 
@@ -192,8 +191,8 @@ class Probing:
     @property
     def scatter(self) -> float:
         """Relative scatter of single iterations, from timed ones and the first guess."""
-        count = self.probing.scatter_iterations
-        squares = count * self.probing.scatter**2
+        count = PARAMS.scatter_iterations
+        squares = count * PARAMS.scatter**2
         for _, iterations, time_s, _, _, sd_s in self._measured:
             if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
                 count += iterations - 1
@@ -244,10 +243,9 @@ class Probing:
 
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
         """A trial long enough for a relative 95 % error of time and energy."""
-        probing = self.probing
-        error = probing.error if error is None else error
+        error = PARAMS.error if error is None else error
         iterations = math.ceil((Z * self.scatter / error) ** 2)
-        edge_s = probing.edge_s * self.counter_update_s / 0.1
+        edge_s = PARAMS.edge_s * self.counter_update_s / 0.1
         if self._measured:  # an edge's error is in joules, for a window of any length
             # one iteration that was not timed is evidence of another run, and has no edges
             edges = [entry[4] / (entry[3] / entry[2]) for entry in self._measured
