@@ -158,7 +158,7 @@ class PolicyComparison:
         count = scenario.draws * len(scenario.policies) * (len(scenario.values) if scenario.sweep else 1)
         if count > MOST_RUNS:
             raise UsageError(
-                f"that would be {count} runs, and at most {MOST_RUNS} are allowed: reduce seeds, values or "
+                f"that would be {count} runs; at most {MOST_RUNS} are allowed: use fewer seeds, values or "
                 "policies"
             )
         # An invalid log is reported here, once, and not by every run.

@@ -1,4 +1,4 @@
-"""LightGBM and the card's laws together, and their error on groups of workloads left out.
+"""LightGBM and the card's laws together, and their error on held-out groups of workloads.
 
 The trees get the inputs of the laws (memory activity, share of gaps, power) and the setting.
 """
@@ -20,8 +20,8 @@ PARAMETERS: dict[str, Any] = {
     "verbosity": -1, "seed": 1,
 }
 ROUNDS = 200
-# Of the mean: a third of what is best for time on groups left out (0.6), because these groups resemble each
-# other more than a user's job resembles them.
+# Weight of the trees in the mean: a third of the best value for time on held-out groups (0.6), because these
+# groups are more similar to each other than to a user's job.
 SHARE = 0.2
 Z80 = 1.2816  # standard deviations: half width of an 80 % interval
 FOLDS = 4  # where the training set has one group only
@@ -88,12 +88,13 @@ def folds_of(groups: tuple[str, ...]) -> Array:
 
 
 def held_out_errors(curves: Curves) -> pl.DataFrame:
-    """Errors per setting on groups of workloads that were left out of the training in turn.
+    """Errors per setting on groups of workloads that were held out in turn.
 
     Returns:
-        sm_clock_mhz, mem_clock_mhz, power_limit_share; time_error, power_error, energy_error (mean absolute
-        relative error); log_time_sd, log_energy_sd (of the logarithms, so that the 80 % interval holds 80 %
-        of the workloads); workloads.
+        One row per setting (sm_clock_mhz, mem_clock_mhz, power_limit_share). Mean absolute relative errors
+            are time_error, power_error and energy_error. log_time_sd and log_energy_sd are standard
+            deviations of logarithms for which the 80 % interval contains 80 % of the workloads. `workloads`
+            is their number.
     """
     folds = folds_of(curves.groups)
     time, power = np.empty_like(curves.log_time), np.empty_like(curves.log_power)
